@@ -1,0 +1,57 @@
+"""What can go wrong that a user can act on.
+
+Two shapes for the same four facts (which file, what happened, what is still shown, what to do):
+`UserError` stops the one thing that was asked for, `Notice` travels with an answer that is still useful.
+Imported by both ends of the logdir, so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A warning that goes with a partial answer.
+
+    file: the path as the user knows it, empty where no single file is meant.
+    problem: what happened, one sentence. kept: what was read and is shown. next_step: what to do.
+    """
+
+    file: str
+    problem: str
+    kept: str = ""
+    next_step: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.file}: {self.problem}" if self.file else self.problem, self.kept, self.next_step]
+        return " ".join(part.rstrip(".") + "." for part in parts if part)
+
+
+class TorchCompilePluginError(Exception):
+    """Root of every exception that this package raises on purpose."""
+
+
+class UserError(TorchCompilePluginError):
+    """Something the user can mend. `str()` is one clear line that names the file and the next step."""
+
+    code = "unreadable"  # the machine-readable word in HTTP error bodies
+    status = 422
+
+    def __init__(self, problem: str, *, file: str = "", next_step: str = "") -> None:
+        self.notice = Notice(file, problem, next_step=next_step)
+        super().__init__(str(self.notice))
+
+
+class NotFound(UserError):
+    """No run, worker or span has this id (any more)."""
+
+    code = "not_found"
+    status = 404
+
+
+class BadRequest(UserError):
+    """A parameter is missing or malformed."""
+
+    code = "bad_request"
+    status = 400
