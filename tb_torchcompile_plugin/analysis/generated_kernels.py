@@ -1,0 +1,53 @@
+"""Which kernels did inductor generate? Known from the compile log alone, also where no trace is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+
+from tb_torchcompile_plugin.kernel_names import CATEGORIES
+from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileSummary
+
+
+class GeneratedKernels(msgspec.Struct, frozen=True):
+    """The kernels of one graph that fall into one category."""
+
+    compile_id: str
+    epoch: int
+    direction: str
+    graph_key: str | None
+    output_code_file: str
+    category: str
+    kernels: list[str]
+
+
+def generated_kernels(summary: CompileSummary) -> list[GeneratedKernels]:
+    """One row per graph and category, graphs in the order in which inductor wrote them."""
+    rows = []
+    for graph in summary.graphs:
+        by_category: dict[str, list[str]] = defaultdict(list)
+        for kernel in graph.kernels:
+            by_category[kernel.category].append(kernel.name)
+        for category in sorted(by_category, key=CATEGORIES.index):
+            rows.append(
+                GeneratedKernels(
+                    compile_id=graph.key.compile_id,
+                    epoch=graph.key.epoch,
+                    direction="backward" if graph.direction == BACKWARD else "forward",
+                    graph_key=graph.graph_key or None,
+                    output_code_file=graph.output_code_file,
+                    category=category,
+                    kernels=by_category[category],
+                )
+            )
+    return rows
+
+
+def unique_graph_keys(summary: CompileSummary) -> dict[str, str]:
+    """Graph keys that belong to exactly one compile id, with it."""
+    owners: dict[str, set[str]] = defaultdict(set)
+    for graph in summary.graphs:
+        if graph.graph_key:
+            owners[graph.graph_key].add(graph.key.compile_id)
+    return {key: ids.pop() for key, ids in owners.items() if len(ids) == 1}

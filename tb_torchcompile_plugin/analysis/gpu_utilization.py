@@ -1,0 +1,115 @@
+"""How busy was each GPU, and with what?
+
+GPU work is `ph=X` with cat kernel, gpu_memcpy or gpu_memset and nothing else. Busy time is the union of its
+intervals on a device, in integer nanoseconds, and compute + exposed communication + exposed memory + idle = span.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.analysis.intervals import Int64s, Intervals, union
+from tb_torchcompile_plugin.analysis.units import percent, us
+from tb_torchcompile_plugin.kernel_names import category_of
+from tb_torchcompile_plugin.reader.kineto import Trace
+
+GPU_CATS = ("kernel", "gpu_memcpy", "gpu_memset")
+_MEMORY = ("memcpy", "memset")
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """One device. `span_us` runs from its first GPU event's start to the last one's end."""
+
+    device: int
+    name: str | None
+    span_us: float
+    busy_us: float
+    busy_percent: float | None
+    idle_us: float
+    compute_us: float
+    exposed_communication_us: float
+    exposed_memory_us: float
+
+
+class GpuWork(msgspec.Struct, frozen=True):
+    """The GPU events of a trace: indices into its slices, with device and category code of each."""
+
+    index: Int64s
+    device: Int64s
+    category: Int64s  # into `categories`
+    categories: tuple[str, ...]
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> GpuWork:
+        return GpuWork(self.index[mask], self.device[mask], self.category[mask], self.categories)
+
+
+def gpu_work(trace: Trace) -> GpuWork:
+    """The GPU events of `trace` with their categories by name; a device that args do not tell is the pid."""
+    index = trace.select(cat=GPU_CATS)
+    codes = category_codes(trace, index)
+    categories = tuple(sorted(set(codes)))
+    lookup = {name: code for code, name in enumerate(categories)}
+    return GpuWork(index, _devices(trace, index), np.array([lookup[name] for name in codes], np.int64), categories)
+
+
+def category_codes(trace: Trace, index: Int64s) -> list[str]:
+    """The category of each slice, computed once for each distinct (name, cat)."""
+    keys = trace.name[index].astype(np.int64) * len(trace.cats) + trace.cat[index]
+    distinct, inverse = np.unique(keys, return_inverse=True)
+    names = [category_of(trace.names[key // len(trace.cats)], trace.cats[key % len(trace.cats)]) for key in distinct]
+    return [names[code] for code in inverse]
+
+
+def _devices(trace: Trace, index: Int64s) -> Int64s:
+    device = trace.device[index].astype(np.int64)
+    pids = np.array([track.pid if isinstance(track.pid, int) else -1 for track in trace.tracks], np.int64)
+    return np.where(device >= 0, device, pids[trace.track[index]] if len(pids) else -1)
+
+
+def busy(trace: Trace, index: Int64s) -> Intervals:
+    """The time in which any of these slices ran."""
+    starts = trace.ts[index]
+    return union(starts, starts + trace.dur[index])
+
+
+def gpu_utilization(trace: Trace, work: GpuWork) -> list[Gpu]:
+    """One row a device, [] without GPU events."""
+    names = _device_names(trace)
+    return [
+        _row(trace, work.where(work.device == device), int(device), names.get(int(device)))
+        for device in np.unique(work.device)
+    ]
+
+
+def _device_names(trace: Trace) -> dict[int, str]:
+    properties = trace.metadata.get("deviceProperties")
+    rows = properties if isinstance(properties, list) else []
+    return {row["id"]: str(row["name"]) for row in rows if isinstance(row, dict) and "id" in row and "name" in row}
+
+
+def _row(trace: Trace, work: GpuWork, device: int, name: str | None) -> Gpu:
+    categories = np.array(work.categories)[work.category]
+    memory = np.isin(categories, _MEMORY)
+    communication = categories == "communication"
+    all_busy = busy(trace, work.index)
+    compute = busy(trace, work.index[~memory & ~communication]).total_ns
+    compute_or_communication = busy(trace, work.index[~memory]).total_ns
+    span = int(all_busy.ends[-1] - all_busy.starts[0])
+    total = all_busy.total_ns
+    exposed_communication = compute_or_communication - compute
+    exposed_memory = total - compute_or_communication
+    idle = span - total
+    assert compute + exposed_communication + exposed_memory + idle == span and idle >= 0
+    return Gpu(
+        device=device,
+        name=name,
+        span_us=us(span),
+        busy_us=us(total),
+        busy_percent=percent(total, span),
+        idle_us=us(idle),
+        compute_us=us(compute),
+        exposed_communication_us=us(exposed_communication),
+        exposed_memory_us=us(exposed_memory),
+    )

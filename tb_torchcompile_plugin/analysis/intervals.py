@@ -1,0 +1,49 @@
+"""Sets of half-open time intervals, as sorted disjoint int64 arrays of starts and ends (ns)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Intervals(NamedTuple):
+    """Disjoint intervals in order of time; both arrays have one entry an interval."""
+
+    starts: Int64s
+    ends: Int64s
+
+    @property
+    def total_ns(self) -> int:
+        return int((self.ends - self.starts).sum())
+
+
+def union(starts: Int64s, ends: Int64s) -> Intervals:
+    """The set covered by any of the given intervals, which may overlap and come in any order."""
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], ends[order]
+    if not len(starts):
+        return Intervals(starts, ends)
+    reach = np.maximum.accumulate(ends)
+    first = np.concatenate(([True], starts[1:] > reach[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return Intervals(starts[first], reach[last])
+
+
+def covered_ns(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
+    """For each window [start, end): how much of it `intervals` cover. Windows may overlap and come in any order."""
+    return _covered_before(intervals, ends) - _covered_before(intervals, starts)
+
+
+def _covered_before(intervals: Intervals, times: Int64s) -> Int64s:
+    """The covered time before each of `times`."""
+    if not len(intervals.starts):
+        return np.zeros(len(times), np.int64)
+    lengths = intervals.ends - intervals.starts
+    before = np.concatenate(([0], np.cumsum(lengths)))
+    index = np.searchsorted(intervals.starts, times, side="right")
+    inside = np.where(index > 0, np.minimum(times, intervals.ends[index - 1]) - intervals.starts[index - 1], 0)
+    return np.asarray(before[np.maximum(index - 1, 0)] + inside, np.int64)

@@ -1,0 +1,142 @@
+"""To which compilation does a launch belong?
+
+Forward: the innermost enclosing compiled region. Backward: through its sequence number to its forward. While
+compiling or autotuning: the compilation that it serves. The graph key is that of the innermost enclosing
+`## Call CompiledFxGraph KEY ##`; alone it names a compilation only where it belongs to just one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.reader.kineto import Trace
+
+_REGION = re.compile(r"^Torch-Compiled Region: (!?\d+(?:/\d+)+)")
+_GRAPH_CALL = re.compile(r"^## Call CompiledFxGraph (\S+) ##$")
+_COMPILE = re.compile(r"^(?:_compile\.compile_inner|entire_frame_compile)(?: \(dynamo_timed\))?$")
+_COMPILE_DATA = re.compile(r"^entire_frame_compile_data:.*\bcompile_id=(!?\d+(?:/\d+)+)")
+_FORWARD = re.compile(r"^CompiledFunction$")
+_BACKWARD = re.compile(r"^CompiledFunctionBackward$")
+
+Owned = list[tuple[int, int]]  # (index of a slice, code of the owner of the time inside it)
+
+
+class Ownership:
+    """Who owns a moment of a host thread. Owners are codes into `names`; -1 is nobody."""
+
+    def __init__(self, trace: Trace, key_to_id: Mapping[str, str] | None = None) -> None:
+        """key_to_id: graph keys that belong to exactly one compile id, from the compile summary."""
+        self._trace = trace
+        self._hosts = trace.select(cat=("cpu_op", "user_annotation"))
+        self.names: list[str] = []
+        self._codes: dict[str, int] = {}
+        self.regions = self._named(_REGION)
+        graph_calls = self._named(_GRAPH_CALL)
+        frames = [*self.regions, *self._compilations()]
+        self.backwards = self._backwards(_Timelines(trace, frames))
+        self._owners = _Timelines(trace, [*frames, *self.backwards])
+        self._graphs = _Timelines(trace, graph_calls)
+        self._unique_keys = self._unique(key_to_id or {})
+
+    def compile_ids(self, index: Int64s) -> Int64s:
+        """The compile id that owns the start of each host slice; where nothing around it tells, its graph key's."""
+        owners = self._owners.at(index)
+        keys = self._graphs.at(index)
+        return np.where(owners >= 0, owners, np.where(keys >= 0, self._unique_keys[keys], -1))
+
+    def graph_keys(self, index: Int64s) -> Int64s:
+        """The key of the graph call around the start of each host slice. `None` (caches off) is no key."""
+        return self._graphs.at(index)
+
+    def name(self, code: int) -> str | None:
+        return self.names[code] if code >= 0 else None
+
+    def _code(self, name: str) -> int:
+        if name not in self._codes:
+            self._codes[name] = len(self.names)
+            self.names.append(name)
+        return self._codes[name]
+
+    def _slices(self, pattern: re.Pattern[str]) -> list[tuple[int, re.Match[str]]]:
+        """Host slices whose name matches."""
+        matches = {code: match for code, name in enumerate(self._trace.names) if (match := pattern.match(name))}
+        hits = self._hosts[np.isin(self._trace.name[self._hosts], list(matches))] if matches else []
+        return [(int(index), matches[int(self._trace.name[index])]) for index in hits]
+
+    def _named(self, pattern: re.Pattern[str]) -> Owned:
+        return [(index, self._code(match[1])) for index, match in self._slices(pattern) if match[1] != "None"]
+
+    def _compilations(self) -> Owned:
+        """Compilations inside the profile: the slice has no id, a near-empty `…_data` slice inside it has."""
+        frames = [(index, index) for index, _ in self._slices(_COMPILE)]
+        data = self._named(_COMPILE_DATA)
+        around = _Timelines(self._trace, frames).at(np.array([index for index, _ in data], np.int64))
+        return [(int(frame), code) for frame, (_, code) in zip(around, data) if frame >= 0]
+
+    def _backwards(self, frames: _Timelines) -> Owned:
+        """`CompiledFunctionBackward` slices with the compile id of the forward that has their sequence number."""
+        trace = self._trace
+        forwards = np.array([index for index, _ in self._slices(_FORWARD)], np.int64)
+        by_sequence: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for index, code in zip(forwards, frames.at(forwards)):
+            if code >= 0 and trace.sequence[index] >= 0:
+                by_sequence[int(trace.sequence[index])].append((int(trace.ts[index]), int(code)))
+        owned = []
+        for index, _ in self._slices(_BACKWARD):
+            earlier = [pair for pair in by_sequence[int(trace.sequence[index])] if pair[0] <= trace.ts[index]]
+            if earlier:
+                owned.append((index, max(earlier)[1]))
+        return owned
+
+    def _unique(self, key_to_id: Mapping[str, str]) -> Int64s:
+        """For each code that is a graph key: the code of the one compile id it belongs to, else -1."""
+        owners = {self._code(key): self._code(compile_id) for key, compile_id in key_to_id.items()}
+        return np.array([owners.get(code, -1) for code in range(len(self.names))] or [-1], np.int64)
+
+
+class _Timelines:
+    """For each track, whose innermost owned slice covers a moment: a step function built once, searched often."""
+
+    def __init__(self, trace: Trace, owned: Iterable[tuple[int, int]]) -> None:
+        self._trace = trace
+        by_track: dict[int, Owned] = defaultdict(list)
+        for index, owner in owned:
+            by_track[int(trace.track[index])].append((index, owner))
+        self._tracks = {track: _changes(trace, rows) for track, rows in by_track.items()}
+
+    def at(self, index: Int64s) -> Int64s:
+        """The owner of the start of each slice; -1 for index -1 and where nobody owns it."""
+        answer = np.full(len(index), -1, np.int64)
+        tracks = np.where(index >= 0, self._trace.track[index], -1)
+        for track, (times, owners) in self._tracks.items():
+            here = np.flatnonzero(tracks == track)
+            place = np.searchsorted(times, self._trace.ts[index[here]], side="right") - 1
+            answer[here] = np.where(place >= 0, owners[place], -1)
+        return answer
+
+
+def _changes(trace: Trace, rows: Owned) -> tuple[Int64s, Int64s]:
+    """Times at which the innermost owner of a track changes, and who it is from then on.
+
+    A slice that crosses the end of the one around it is cut there, as everywhere.
+    """
+    changes: list[tuple[int, int]] = []
+    stack: list[tuple[int, int]] = []  # (end, owner)
+
+    def close_until(moment: int | None) -> None:
+        while stack and (moment is None or stack[-1][0] <= moment):
+            end, _ = stack.pop()
+            changes.append((end, stack[-1][1] if stack else -1))
+
+    for index, owner in sorted(rows, key=lambda row: (trace.ts[row[0]], -trace.dur[row[0]])):
+        start, end = int(trace.ts[index]), int(trace.ts[index] + trace.dur[index])
+        close_until(start)
+        stack.append((min(end, stack[-1][0]) if stack else end, owner))
+        changes.append((start, owner))
+    close_until(None)
+    return np.array([time for time, _ in changes], np.int64), np.array([owner for _, owner in changes], np.int64)

@@ -1,0 +1,91 @@
+"""`tb-torchcompile`: the answers of the tab, in a terminal.
+
+Exit status 0 when something was read, 1 with one clear line when nothing could be. With `--json` stdout holds the
+report alone; warnings and progress go to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from tb_torchcompile_plugin import text
+from tb_torchcompile_plugin.api import Session, plugin_version
+from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.report import Report
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default: the process's own) and return the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return _report(arguments.logdir, arguments.json)
+    except UserError as error:
+        return _fail(str(error))
+    except BrokenPipeError:  # `| head` has seen enough
+        sys.stdout = open(os.devnull, "w")
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tb-torchcompile", description="What torch.compile did, from a logdir.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    report = commands.add_parser("report", help="print what a logdir, a trace or a log holds")
+    report.add_argument("logdir", help="a folder, or one trace or TORCH_TRACE log of any name")
+    report.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    return parser
+
+
+def _report(logdir: str, as_json: bool) -> int:
+    if not os.path.exists(logdir):
+        raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
+    with text.progress_bar() as advance:
+        report = Session([("", logdir)]).report(progress=advance)
+    warnings = list(_warnings(report))
+    for notice in warnings:
+        print(f"warning: {notice}", file=sys.stderr)
+    if as_json:
+        print(msgspec.json.encode(report).decode())
+    if not _something(report):
+        return _fail(_why_nothing(logdir, warnings))
+    if not as_json:
+        text.print_report(report)
+    return 0
+
+
+def _something(report: Report) -> bool:
+    workers = [worker for run in report.runs for worker in run.workers]
+    return any(worker.compile or any(span.events is not None for span in worker.spans) for worker in workers)
+
+
+def _warnings(report: Report) -> Iterator[Notice]:
+    yield from report.warnings
+    for run in report.runs:
+        for worker in run.workers:
+            yield from worker.warnings
+            yield from worker.compile.warnings if worker.compile else ()
+            for span in worker.spans:
+                yield from span.warnings
+
+
+def _why_nothing(logdir: str, warnings: list[Notice]) -> str:
+    if warnings:
+        return f"{logdir}: nothing could be read; see the warnings above"
+    return (
+        f"{logdir}: no trace, compile summary or TORCH_TRACE log in it. "
+        "Write one with tb_torchcompile_plugin.tensorboard_trace_handler"
+    )
+
+
+def _fail(line: str) -> int:
+    print(f"tb-torchcompile: {line}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

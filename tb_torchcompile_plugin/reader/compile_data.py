@@ -1,0 +1,82 @@
+"""The compile data of one worker: its newest readable summary, its TORCH_TRACE log, or both as one.
+
+A summary wins over a log of the same process; what only the log has is added, nothing counts twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.logdir import File, Worker
+from tb_torchcompile_plugin.reader.structured_log import read_log
+from tb_torchcompile_plugin.summary import load
+from tb_torchcompile_plugin.summary_pb2 import CompileKey, CompileSummary
+
+
+@dataclass(frozen=True)
+class CompileData:
+    """summary: what is known, merged. file: where it comes from first. notices: what could not be read."""
+
+    summary: CompileSummary
+    source: Literal["summary", "torch_trace"]
+    file: str
+    notices: list[Notice] = field(default_factory=list)
+
+
+def read_compile_data(worker: Worker) -> tuple[CompileData | None, list[Notice]]:
+    """The compile data of `worker`, None where it has none that can be read; and why a file was passed over."""
+    notices: list[Notice] = []
+    newest, file = _newest_summary(worker.summaries, notices)
+    log = _log(worker.log, notices)
+    if newest is not None:
+        merged = merge(newest, log) if log is not None else newest
+        return CompileData(merged, "summary", file, notices), notices
+    if log is not None and worker.log is not None:
+        return CompileData(log, "torch_trace", worker.log.path, notices), notices
+    return None, notices
+
+
+def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
+    """The summary with what only the log has. What was recorded beats what was recovered after the fact."""
+    merged = CompileSummary()
+    merged.CopyFrom(summary)
+    for name in ("compilations", "graph_breaks", "recompiles", "graphs", "spans"):
+        recorded = [row for row in getattr(summary, name) if not getattr(row, "recovered", False)]
+        recovered = [row for row in getattr(summary, name) if getattr(row, "recovered", False)]
+        have = _keys(recorded)
+        added = [row for row in getattr(log, name) if _key(row.key) not in have]
+        have |= _keys(added)
+        kept = [row for row in recovered if _key(row.key) not in have and not (added and not row.key.compile_id)]
+        del getattr(merged, name)[:]
+        getattr(merged, name).extend([*recorded, *added, *kept])
+    return merged
+
+
+def _keys(rows: Iterable[object]) -> set[tuple[int, str]]:
+    return {_key(row.key) for row in rows}  # type: ignore[attr-defined]  # every repeated message here has a key
+
+
+def _key(key: CompileKey) -> tuple[int, str]:
+    return key.epoch, key.compile_id
+
+
+def _newest_summary(files: list[File], notices: list[Notice]) -> tuple[CompileSummary | None, str]:
+    for file in files:
+        try:
+            return load(file.path), file.path
+        except UserError as error:
+            notices.append(error.notice)
+    return None, ""
+
+
+def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
+    if file is None:
+        return None
+    try:
+        return read_log(file.path)
+    except UserError as error:
+        notices.append(error.notice)
+        return None

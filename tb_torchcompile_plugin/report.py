@@ -1,0 +1,261 @@
+"""The objects that leave: what `report --json` prints and the HTTP routes answer, one schema for both.
+
+Rows come from the analyses; here they are only put together. Unknown is null, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis import compile_time as ct
+from tb_torchcompile_plugin.analysis.generated_kernels import (
+    GeneratedKernels,
+    generated_kernels,
+    unique_graph_keys,
+)
+from tb_torchcompile_plugin.analysis.gpu_utilization import Gpu, gpu_utilization, gpu_work
+from tb_torchcompile_plugin.analysis.graph_breaks import GraphBreak, graph_breaks
+from tb_torchcompile_plugin.analysis.kernels import (
+    Kernel,
+    KernelCategory,
+    kernel_categories,
+    kernels,
+    launches,
+)
+from tb_torchcompile_plugin.analysis.ownership import Ownership
+from tb_torchcompile_plugin.analysis.recompiles import Recompile, recompiles
+from tb_torchcompile_plugin.analysis.regions import CompiledRegion, compiled_regions
+from tb_torchcompile_plugin.analysis.steps import Step, step_slices, steps
+from tb_torchcompile_plugin.analysis.units import us
+from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.logdir import Span as SpanFile
+from tb_torchcompile_plugin.logdir import Worker as WorkerFiles
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.kineto import Trace
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+
+SCHEMA_VERSION = 1
+
+
+class SpanListing(msgspec.Struct, frozen=True):
+    span: str
+    trace_file: str
+    size_bytes: int
+    modified_s: float
+
+
+class WorkerListing(msgspec.Struct, frozen=True):
+    worker: str
+    rank: int | None
+    has_compile: bool
+    spans: list[SpanListing]
+
+
+class RunListing(msgspec.Struct, frozen=True):
+    run: str
+    workers: list[WorkerListing]
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """What a logdir holds."""
+
+    plugin_version: str | None
+    runs: list[RunListing]
+    warnings: list[Notice]
+    schema_version: int = SCHEMA_VERSION
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """Versions and settings of the training process."""
+
+    torch_version: str | None
+    python_version: str | None
+    plugin_version: str | None
+    cuda_version: str | None
+    hip_version: str | None
+    triton_version: str | None
+    device_names: list[str]
+    hostname: str | None
+    pid: int | None
+    rank: int | None
+    world_size: int | None
+    capture: str | None
+    backends: list[str]
+    variables: dict[str, str]
+
+
+class Records(msgspec.Struct, frozen=True):
+    """How many records of each kind were read, not known, or not readable."""
+
+    by_kind: dict[str, int]
+    unknown: dict[str, int]
+    unreadable: dict[str, int]
+
+
+class Compile(msgspec.Struct, frozen=True):
+    """The compile side of one worker."""
+
+    source: Literal["summary", "torch_trace"]
+    file: str
+    total_s: float | None
+    unreadable_records: int
+    environment: Environment
+    compilations: list[ct.Compilation]
+    graph_breaks: list[GraphBreak]
+    recompiles: list[Recompile]
+    generated_kernels: list[GeneratedKernels]
+    compile_times: dict[str, list[float]]
+    compile_times_complete: bool
+    counters: dict[str, dict[str, int]]
+    records: Records
+    warnings: list[Notice]
+
+
+class Hints(msgspec.Struct, frozen=True):
+    """Data that the user could have had. `cpu_kernels_hidden`: compiled code ran on the CPU, its kernels unnamed."""
+
+    cpu_kernels_hidden: bool
+
+
+class Span(msgspec.Struct, frozen=True):
+    """The run side of one span. Everything is null when the trace could not be read: see `warnings`."""
+
+    span: str
+    trace_file: str
+    size_bytes: int
+    warnings: list[Notice]
+    events: int | None = None
+    wall_us: float | None = None
+    profiled_us: float | None = None
+    gpu: list[Gpu] | None = None
+    steps: list[Step] | None = None
+    kernel_categories: list[KernelCategory] | None = None
+    kernels: list[Kernel] | None = None
+    compiled_regions: list[CompiledRegion] | None = None
+    compile_overlap: ct.CompileOverlap | None = None
+    hints: Hints | None = None
+
+
+class Worker(msgspec.Struct, frozen=True):
+    worker: str
+    rank: int | None
+    spans: list[Span]
+    compile: Compile | None
+    warnings: list[Notice]
+
+
+class Run(msgspec.Struct, frozen=True):
+    run: str
+    workers: list[Worker]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """`tb-torchcompile report --json`."""
+
+    runs: list[Run]
+    warnings: list[Notice]
+    schema_version: int = SCHEMA_VERSION
+
+
+def run_listing(run: str, workers: list[WorkerFiles]) -> RunListing:
+    return RunListing(run, [_worker_listing(worker) for worker in workers])
+
+
+def _worker_listing(worker: WorkerFiles) -> WorkerListing:
+    return WorkerListing(
+        worker=worker.worker,
+        rank=worker.rank,
+        has_compile=bool(worker.summaries or worker.log),
+        spans=[
+            SpanListing(span.span, span.file.name, span.file.size, span.file.mtime_ns / 1e9) for span in worker.spans
+        ],
+    )
+
+
+def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
+    """All analyses of one trace, joined to the compile data of its worker where there is any."""
+    work = gpu_work(trace)
+    ownership = Ownership(trace, unique_graph_keys(data.summary) if data else None)
+    rows = launches(trace, work, ownership)
+    step_rows = steps(trace, work)
+    regions = compiled_regions(trace, rows, ownership)
+    first, last = trace.window()
+    return Span(
+        span=span.span,
+        trace_file=span.file.name,
+        size_bytes=span.file.size,
+        warnings=trace.notices,
+        events=trace.events,
+        wall_us=us(last - first),
+        profiled_us=us(trace.dur[step_slices(trace)].sum()) if step_rows else None,
+        gpu=gpu_utilization(trace, work),
+        steps=step_rows,
+        kernel_categories=kernel_categories(trace, rows),
+        kernels=kernels(trace, rows, ownership),
+        compiled_regions=regions,
+        compile_overlap=ct.compile_overlap(trace, data.summary) if data else None,
+        hints=Hints(cpu_kernels_hidden=bool(regions) and not rows),
+    )
+
+
+def unread_span(span: SpanFile, notice: Notice) -> Span:
+    return Span(span=span.span, trace_file=span.file.name, size_bytes=span.file.size, warnings=[notice])
+
+
+def compile_report(data: CompileData) -> Compile:
+    """All analyses of the compile data of one worker."""
+    summary = data.summary
+    return Compile(
+        source=data.source,
+        file=data.file,
+        total_s=ct.total_s(summary),
+        unreadable_records=sum(summary.records.unreadable.values()),
+        environment=_environment(summary),
+        compilations=ct.compilations(summary),
+        graph_breaks=graph_breaks(summary),
+        recompiles=recompiles(summary),
+        generated_kernels=generated_kernels(summary),
+        compile_times=ct.compile_times(summary),
+        compile_times_complete=summary.compile_times_complete,
+        counters=_counters(summary),
+        records=Records(
+            dict(summary.records.by_kind), dict(summary.records.unknown), dict(summary.records.unreadable)
+        ),
+        warnings=[*data.notices, *(Notice(data.file, text) for text in summary.warnings)],
+    )
+
+
+def _counters(summary: CompileSummary) -> dict[str, dict[str, int]]:
+    groups: dict[str, dict[str, int]] = {}
+    for counter in summary.counters:
+        groups.setdefault(counter.group, {})[counter.name] = counter.value
+    return groups
+
+
+def _environment(summary: CompileSummary) -> Environment:
+    found = summary.environment
+
+    def known(field: str) -> int | None:
+        return getattr(found, field) if found.HasField(field) else None  # type: ignore[arg-type]
+
+    def text(value: str) -> str | None:
+        return value or None
+
+    return Environment(
+        torch_version=text(found.torch_version),
+        python_version=text(found.python_version),
+        plugin_version=text(found.plugin_version),
+        cuda_version=text(found.cuda_version),
+        hip_version=text(found.hip_version),
+        triton_version=text(found.triton_version),
+        device_names=list(found.device_names),
+        hostname=text(found.hostname),
+        pid=found.pid or None,
+        rank=known("rank"),
+        world_size=known("world_size"),
+        capture=text(found.capture),
+        backends=list(found.backends),
+        variables=dict(found.variables),
+    )

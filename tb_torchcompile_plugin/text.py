@@ -1,0 +1,213 @@
+"""The report as text: tables for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from tb_torchcompile_plugin.reader.kineto import Progress as Reading
+from tb_torchcompile_plugin.report import Compile, Report, Run, Span, Worker
+
+_KERNELS_SHOWN = 20
+_FUNCTIONS_SHOWN = 15
+Cell = str | int | float | None
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Reading], None]]:
+    """A bar on stderr while traces are read; nothing where stderr is not a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        tasks: dict[str, int] = {}
+
+        def advance(reading: Reading) -> None:
+            if reading.file not in tasks:
+                tasks[reading.file] = bar.add_task(reading.file, total=reading.bytes_total)
+            bar.update(tasks[reading.file], completed=reading.bytes_read)  # type: ignore[arg-type]  # a TaskID is an int
+
+        yield advance
+
+
+def print_report(report: Report) -> None:
+    """Print every run, worker and span to stdout."""
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
+    for run in report.runs:
+        for worker in run.workers:
+            _print_worker(console, run, worker)
+
+
+def _print_worker(console: Console, run: Run, worker: Worker) -> None:
+    rank = "" if worker.rank is None else f"  rank {worker.rank}"
+    console.rule(Text(f"run {run.run}  worker {worker.worker}{rank}"), align="left")
+    if worker.compile:
+        _print_compile(console, worker.compile)
+    for span in worker.spans:
+        _print_span(console, span)
+
+
+def _print_compile(console: Console, found: Compile) -> None:
+    versions = f"torch {found.environment.torch_version or 'unknown'}"
+    total = "unknown" if found.total_s is None else f"{found.total_s:.3f} s"
+    console.print(
+        Text(
+            f"compile time {total}, {len(found.compilations)} compilations, {len(found.graph_breaks)} graph breaks, "
+            f"{len(found.recompiles)} recompiles ({versions}, from a {found.source})"
+        )
+    )
+    _print_compilations(console, found)
+    _print_breaks_and_recompiles(console, found)
+    _table(
+        console,
+        "generated kernels",
+        ("compile id", "direction", "category", ">kernels"),
+        ((row.compile_id, row.direction, row.category, len(row.kernels)) for row in found.generated_kernels),
+    )
+    _print_compile_times(console, found)
+
+
+def _print_compilations(console: Console, found: Compile) -> None:
+    _table(
+        console,
+        "compilations",
+        ("compile id", "direction", "function", "where", ">attempts", ">duration s", ">graph ops", ">guards", "cache"),
+        (
+            (
+                row.compile_id,
+                row.direction,
+                row.function,
+                _place(row.file, row.line),
+                row.attempts,
+                row.duration_s,
+                row.graph_ops,
+                row.guards,
+                ", ".join(f"{cache.cache} {cache.result}" for cache in row.cache) or None,
+            )
+            for row in found.compilations
+        ),
+    )
+
+
+def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
+    _table(
+        console,
+        "graph breaks",
+        ("compile id", "where", "source", "reason"),
+        ((row.compile_id, _place(row.file, row.line), row.source, row.reason) for row in found.graph_breaks),
+    )
+    _table(
+        console,
+        "recompiles",
+        ("compile id", "function", "where", "reason"),
+        (
+            (row.compile_id, row.function, _place(row.file, row.line), _first_lines(row.reasons))
+            for row in found.recompiles
+        ),
+    )
+
+
+def _print_compile_times(console: Console, found: Compile) -> None:
+    longest = sorted(found.compile_times.items(), key=lambda item: -sum(item[1]))
+    complete = "" if found.compile_times_complete else " (incomplete: a log does not hold every function)"
+    _table(
+        console,
+        f"compile_times, {min(len(longest), _FUNCTIONS_SHOWN)} of {len(longest)} functions{complete}",
+        ("function", ">runs", ">total s", ">min s", ">max s"),
+        (
+            (name, len(runs), sum(runs), min(runs), max(runs))
+            for name, runs in longest[:_FUNCTIONS_SHOWN]
+            if runs
+        ),
+    )
+
+
+def _print_span(console: Console, span: Span) -> None:
+    console.print(Text(f"span {span.span}  {span.trace_file}  {_events(span)}"))
+    for gpu in span.gpu or ():
+        share = "" if gpu.busy_percent is None else f" ({gpu.busy_percent:.2f} %)"
+        console.print(
+            Text(
+                f"  GPU {gpu.device} {gpu.name or ''}: busy {gpu.busy_us:.3f} of {gpu.span_us:.3f} µs{share} = "
+                f"compute {gpu.compute_us:.3f} + exposed communication {gpu.exposed_communication_us:.3f} "
+                f"+ exposed memory {gpu.exposed_memory_us:.3f}; idle {gpu.idle_us:.3f}"
+            )
+        )
+    if span.hints and span.hints.cpu_kernels_hidden:
+        hint = "compiled code ran on the CPU, but its kernels are not named: "
+        console.print(Text(f"  {hint}set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling"))
+    _print_span_tables(console, span)
+
+
+def _print_span_tables(console: Console, span: Span) -> None:
+    _table(
+        console,
+        "steps",
+        ("step", ">start µs", ">wall µs", ">GPU busy µs"),
+        ((row.name, row.start_us, row.wall_us, row.gpu_busy_us) for row in span.steps or ()),
+    )
+    _table(
+        console,
+        "kernel categories",
+        ("device", "category", ">launches", ">distinct", ">time µs", ">% of GPU time", ">% of wall"),
+        (
+            (
+                str(row.device),
+                row.category,
+                row.launches,
+                row.distinct_kernels,
+                row.time_us,
+                row.gpu_time_percent,
+                row.wall_time_percent,
+            )
+            for row in span.kernel_categories or ()
+        ),
+    )
+    rows = span.kernels or []
+    _table(
+        console,
+        f"kernels, {min(len(rows), _KERNELS_SHOWN)} of {len(rows)}",
+        ("name", "category", "compile id", ">launches", ">time µs", ">mean µs"),
+        (
+            (row.name, row.category, row.compile_id, row.launches, row.time_us, row.mean_us)
+            for row in rows[:_KERNELS_SHOWN]
+        ),
+    )
+
+
+def _table(console: Console, title: str, columns: Iterable[str], rows: Iterable[tuple[Cell, ...]]) -> None:
+    """A table, or nothing without rows. A column named `>x` is aligned right. Cells are text, never markup."""
+    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2))
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="ellipsis", no_wrap=right)
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    if table.row_count:
+        console.print(table)
+        console.print()
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _place(file: str, line: int | None) -> str | None:
+    if not file:
+        return None
+    return file if line is None else f"{file}:{line}"
+
+
+def _first_lines(reasons: list[str]) -> str:
+    return "; ".join(reason.splitlines()[0] for reason in reasons if reason)
+
+
+def _events(span: Span) -> str:
+    return "could not be read" if span.events is None else f"{span.events} events"

@@ -1,0 +1,77 @@
+"""Write frontend/src/api/types.ts from the objects that the server answers (`make types`).
+
+One schema, two languages: the TypeScript interfaces are made from the msgspec structs, never by hand.
+`--check` fails when the file in the tree is not what this would write.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from msgspec import inspect
+
+from tb_torchcompile_plugin import report
+from tb_torchcompile_plugin.reader.kineto import Progress
+
+TARGET = Path(__file__).parent.parent / "frontend" / "src" / "api" / "types.ts"
+ROOTS = (report.Runs, report.Compile, report.Span, Progress)
+HEADER = "// Made by tools/make_types.py from the structs of report.py. Do not edit.\n"
+
+
+def main() -> int:
+    wanted = generate()
+    if "--check" in sys.argv:
+        if TARGET.read_text() != wanted:
+            print(f"{TARGET} is stale: run `make types`", file=sys.stderr)
+            return 1
+        return 0
+    TARGET.parent.mkdir(parents=True, exist_ok=True)
+    TARGET.write_text(wanted)
+    return 0
+
+
+def generate() -> str:
+    """The interfaces of ROOTS and of everything they hold, by name, each once."""
+    found: dict[str, str] = {}
+    for root in ROOTS:
+        _add(inspect.type_info(root), found)
+    return HEADER + "".join(f"\n{found[name]}" for name in sorted(found))
+
+
+def _add(kind: inspect.Type, found: dict[str, str]) -> None:
+    if not isinstance(kind, (inspect.StructType, inspect.DataclassType)) or kind.cls.__name__ in found:
+        return
+    name = kind.cls.__name__
+    found[name] = ""  # claims the name: an interface may hold itself
+    fields = "".join(f"  {field.encode_name}: {_spell(field.type, found)};\n" for field in kind.fields)
+    found[name] = f"export interface {name} {{\n{fields}}}\n"
+
+
+def _spell(kind: inspect.Type, found: dict[str, str]) -> str:
+    """The TypeScript for a type; adds the interfaces that it names."""
+    _add(kind, found)
+    if isinstance(kind, (inspect.StructType, inspect.DataclassType)):
+        return kind.cls.__name__
+    if isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
+        item = _spell(kind.item_type, found)
+        return f"({item})[]" if " | " in item else f"{item}[]"
+    if isinstance(kind, inspect.DictType):
+        return f"Record<string, {_spell(kind.value_type, found)}>"
+    if isinstance(kind, inspect.UnionType):
+        return " | ".join(_spell(option, found) for option in kind.types)
+    if isinstance(kind, inspect.LiteralType):
+        return " | ".join(f'"{value}"' for value in kind.values)
+    plain = {
+        inspect.StrType: "string",
+        inspect.IntType: "number",
+        inspect.FloatType: "number",
+        inspect.BoolType: "boolean",
+        inspect.NoneType: "null",
+        inspect.AnyType: "unknown",
+    }
+    return plain[type(kind)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
