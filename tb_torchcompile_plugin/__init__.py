@@ -1,0 +1,37 @@
+"""A TensorBoard plugin for torch.compile.
+
+The names below are loaded on first use: importing this package imports neither torch nor TensorBoard, because
+it is imported both inside the training process and inside TensorBoard.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.writer.handler import tensorboard_trace_handler
+    from tb_torchcompile_plugin.writer.recorder import CompileRecorder
+
+__version__ = "0.1.0"
+
+__all__ = ["CompileRecorder", "__version__", "tensorboard_trace_handler"]
+
+_HOMES = {
+    "tensorboard_trace_handler": "tb_torchcompile_plugin.writer.handler",
+    "CompileRecorder": "tb_torchcompile_plugin.writer.recorder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
