@@ -1,0 +1,99 @@
+"""The tab's HTTP routes under `data/plugin/torch_compile/`, described in docs/http.md.
+
+All are read-only. Parameters are ids that discovery made, never paths: what is asked for is looked up, nothing
+is joined to a folder. The answers come from `api`; this module only carries them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tensorboard.plugins import base_plugin
+from tensorboard.util import tb_logging
+from werkzeug import Request, Response
+
+from tb_torchcompile_plugin import responses
+from tb_torchcompile_plugin.api import Session
+from tb_torchcompile_plugin.errors import BadRequest
+from tb_torchcompile_plugin.logdir_flags import logdirs
+from tb_torchcompile_plugin.reader.kineto import Progress
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+logger = tb_logging.get_logger()
+
+
+class TorchCompilePlugin(base_plugin.TBPlugin):
+    """Routes and nothing else."""
+
+    plugin_name = "torch_compile"
+
+    def __init__(self, context: base_plugin.TBContext) -> None:
+        self._session = Session(logdirs(context))
+        self._activity = Activity(lambda: bool(self._session.runs().runs))
+        self._activity.look_again()
+
+    def is_active(self) -> bool:
+        """Whether the logdir held anything of ours when last looked at; looks again in the background."""
+        self._activity.look_again()
+        return self._activity.active
+
+    def frontend_metadata(self) -> base_plugin.FrontendMetadata:
+        return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="TORCH COMPILE")
+
+    def get_plugin_apps(self) -> Mapping[str, WSGIApplication]:
+        routes: dict[str, Callable[[Request], Response]] = {
+            "/runs": self._runs,
+            "/compile": self._compile,
+            "/span": self._span,
+            "/static/index.js": self._static,  # TensorBoard asks that the entry module be a route of its own
+            "/static/*": self._static,
+        }
+        return {path: responses.route(respond) for path, respond in routes.items()}
+
+    def _runs(self, request: Request) -> Response:
+        return responses.json(request, self._session.runs())
+
+    def _compile(self, request: Request) -> Response:
+        return responses.json(request, self._session.compile(*_ids(request, "run", "worker")))
+
+    def _span(self, request: Request) -> Response:
+        """202 with the progress while the trace is being read: nobody waits in a request thread."""
+        answer = self._session.poll_span(*_ids(request, "run", "worker", "span"))
+        if isinstance(answer, Progress):
+            return responses.json(request, {"progress": answer}, 202)
+        return responses.json(request, answer)
+
+    def _static(self, request: Request) -> Response:
+        return responses.static(request, request.path.partition("/static/")[2])
+
+
+class Activity:
+    """A flag that one background thread at a time brings up to date, so that no request waits for a walk."""
+
+    def __init__(self, look: Callable[[], bool]) -> None:
+        self.active = False
+        self._look = look
+        self._looking = threading.Lock()
+
+    def look_again(self) -> None:
+        if self._looking.acquire(blocking=False):
+            threading.Thread(target=self._run, name="tb-torchcompile-activity", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.active = self._look()
+        except Exception as error:
+            logger.error("Could not look through the logdir: %s: %s", type(error).__name__, error)
+        finally:
+            self._looking.release()
+
+
+def _ids(request: Request, *names: str) -> list[str]:
+    missing = [name for name in names if not request.args.get(name)]
+    if missing:
+        raise BadRequest(f"these parameters are missing: {', '.join(missing)}", next_step="See docs/http.md")
+    return [request.args[name] for name in names]

@@ -1,0 +1,123 @@
+"""HTTP answers of the plugin: JSON, files of the static folder, and the one shape of errors.
+
+{"error": {"code": "not_found", "message": "one line", "file": "", "next_step": ""}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from isal import igzip
+from tensorboard.backend import http_util
+from tensorboard.util import tb_logging
+from werkzeug import Request, Response
+
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+logger = tb_logging.get_logger()
+
+STATIC = Path(__file__).parent / "static"
+
+_MIME_TYPES = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+    ".woff2": "font/woff2",
+}
+_COMPRESSED = frozenset({"text/css", "text/html", "text/javascript", "application/json", "image/svg+xml"})
+_WORTH_COMPRESSING = 1024  # bytes; below, gzip saves less than a packet
+
+
+def route(respond: Callable[[Request], Response]) -> WSGIApplication:
+    """A WSGI application that answers GET and HEAD with `respond`, and every error in the one shape."""
+
+    def answer(request: Request) -> Response:
+        try:
+            if request.method not in ("GET", "HEAD"):
+                return _method_not_allowed(request)
+            return respond(request)
+        except UserError as error:
+            return _error(request, error.status, error.code, error.notice)
+        except Exception as error:
+            logger.error("%s failed: %s", request.path, _one_line(error))
+            return _internal(request)
+
+    return Request.application(answer)
+
+
+def json(request: Request, value: object, status: int = 200) -> Response:
+    """`value` (a Struct, a dataclass or plain data) as JSON. NaN and infinities become null."""
+    return _respond(request, msgspec.json.encode(value), "application/json", status)
+
+
+def static(request: Request, name: str) -> Response:
+    """A file of the static folder. `name` is looked up in the folder's listing and never made into a path."""
+    with os.scandir(STATIC) as entries:
+        path = next((entry.path for entry in entries if entry.name == name and entry.is_file()), None)
+    if path is None:
+        raise NotFound("there is no such file", next_step="Reload the page: the plugin may have been updated")
+    mime_type = _MIME_TYPES.get(Path(name).suffix, "application/octet-stream")
+    return _respond(request, Path(path).read_bytes(), mime_type, 200)
+
+
+def _error(
+    request: Request, status: int, code: str, notice: Notice, headers: list[tuple[str, str]] | None = None
+) -> Response:
+    detail = {"code": code, "message": notice.problem, "file": notice.file, "next_step": notice.next_step}
+    return _respond(request, msgspec.json.encode({"error": detail}), "application/json", status, headers)
+
+
+def _method_not_allowed(request: Request) -> Response:
+    notice = Notice("", f"{request.method} is not allowed here", next_step="Use GET")
+    return _error(request, 405, "bad_request", notice, [("Allow", "GET, HEAD")])
+
+
+def _internal(request: Request) -> Response:
+    notice = Notice(
+        "",
+        "the plugin failed on the server",
+        next_step="Report the line that TensorBoard logged about it",
+    )
+    return _error(request, 500, "internal", notice)
+
+
+def _one_line(error: Exception) -> str:
+    """Type, text and innermost place of an error: what a report needs, in one log line."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        place, trace = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}", trace.tb_next
+    return f"{type(error).__name__}: {' '.join(str(error).split())} ({place})"
+
+
+def _respond(
+    request: Request,
+    body: bytes,
+    mime_type: str,
+    status: int,
+    headers: list[tuple[str, str]] | None = None,
+) -> Response:
+    """With an entity tag: browsers keep answers, and ask each time whether they still hold."""
+    tag = hashlib.blake2b(body, digest_size=16).hexdigest()
+    headers = [*(headers or []), ("ETag", f'W/"{tag}"'), ("Vary", "Accept-Encoding")]
+    if status == 200 and request.if_none_match.contains_weak(tag):
+        return Response(status=304, headers=[*headers, ("Cache-Control", "no-cache, must-revalidate")])
+    encoding = None
+    if mime_type in _COMPRESSED and len(body) >= _WORTH_COMPRESSING:
+        body, encoding = igzip.compress(body, compresslevel=2, mtime=0), "gzip"
+    response: Response = http_util.Respond(
+        request, body, mime_type, code=status, content_encoding=encoding, headers=headers
+    )
+    return response
