@@ -129,7 +129,8 @@ class Session:
                         if candidate.worker == worker:
                             return candidate
         raise NotFound(
-            f"there is no worker {worker!r} in run {run!r}", next_step="Reload: the files may have been removed"
+            f"there is no worker {worker!r} in run {run!r}",
+            next_step="Reload: the files may have been removed",
         )
 
     def _span(self, worker: Worker, span: str) -> Span:
@@ -137,7 +138,8 @@ class Session:
             if candidate.span == span:
                 return candidate
         raise NotFound(
-            f"worker {worker.worker!r} has no span {span!r}", next_step="Reload: the file may have been removed"
+            f"worker {worker.worker!r} has no span {span!r}",
+            next_step="Reload: the file may have been removed",
         )
 
     def _compile_data_of(self, worker: Worker) -> tuple[CompileData | None, list[Notice]]:

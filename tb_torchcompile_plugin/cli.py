@@ -27,12 +27,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         return _fail(str(error))
     except BrokenPipeError:  # `| head` has seen enough
-        sys.stdout = open(os.devnull, "w")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tb-torchcompile", description="What torch.compile did, from a logdir.")
+    parser = argparse.ArgumentParser(
+        prog="tb-torchcompile", description="What torch.compile did, from a logdir."
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     report = commands.add_parser("report", help="print what a logdir, a trace or a log holds")

@@ -239,7 +239,7 @@ def _summary_time(file: File) -> int:
 
 
 def _discover_file(path: str, prefix: str) -> list[Run]:
-    """One file as a logdir: a trace of any name with the compile data of its worker beside it, or compile data alone."""
+    """One file as a logdir: a trace of any name with the compile data of its worker, or compile data alone."""
     folder, name = os.path.split(os.path.abspath(path))
     run = Run(prefix or ".", folder)
     file = _regular_file(os.path.join(folder, name))

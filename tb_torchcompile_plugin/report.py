@@ -169,7 +169,8 @@ def _worker_listing(worker: WorkerFiles) -> WorkerListing:
         rank=worker.rank,
         has_compile=bool(worker.summaries or worker.log),
         spans=[
-            SpanListing(span.span, span.file.name, span.file.size, span.file.mtime_ns / 1e9) for span in worker.spans
+            SpanListing(span.span, span.file.name, span.file.size, span.file.mtime_ns / 1e9)
+            for span in worker.spans
         ],
     )
 

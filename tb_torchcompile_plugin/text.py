@@ -76,7 +76,17 @@ def _print_compilations(console: Console, found: Compile) -> None:
     _table(
         console,
         "compilations",
-        ("compile id", "direction", "function", "where", ">attempts", ">duration s", ">graph ops", ">guards", "cache"),
+        (
+            "compile id",
+            "direction",
+            "function",
+            "where",
+            ">attempts",
+            ">duration s",
+            ">graph ops",
+            ">guards",
+            "cache",
+        ),
         (
             (
                 row.compile_id,
@@ -185,7 +195,9 @@ def _table(console: Console, title: str, columns: Iterable[str], rows: Iterable[
     table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2))
     for column in columns:
         right = column.startswith(">")
-        table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="ellipsis", no_wrap=right)
+        table.add_column(
+            column.lstrip(">"), justify="right" if right else "left", overflow="ellipsis", no_wrap=right
+        )
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row))
     if table.row_count:

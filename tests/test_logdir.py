@@ -19,7 +19,8 @@ def write(path, data=TRACE):
 def shape(path, prefix=""):
     runs, notices = discover(str(path), prefix)
     return {
-        run.run: {name: [span.span for span in worker.spans] for name, worker in run.workers.items()} for run in runs
+        run.run: {name: [span.span for span in worker.spans] for name, worker in run.workers.items()}
+        for run in runs
     }, notices
 
 

@@ -116,7 +116,8 @@ def compile_overlap(trace: Trace, summary: CompileSummary) -> CompileOverlap | N
 
 def frames(stack: Iterable[FrameMessage]) -> list[Frame]:
     return [
-        Frame(row.file, row.line, row.function, row.source if row.HasField("source") else None) for row in stack
+        Frame(row.file, row.line, row.function, row.source if row.HasField("source") else None)
+        for row in stack
     ]
 
 
@@ -184,4 +185,6 @@ def _failure(row: CompilationMessage) -> Failure | None:
     if not row.HasField("failure"):
         return None
     failure = row.failure
-    return Failure(failure.type, failure.reason, failure.file, failure.line if failure.HasField("line") else None)
+    return Failure(
+        failure.type, failure.reason, failure.file, failure.line if failure.HasField("line") else None
+    )

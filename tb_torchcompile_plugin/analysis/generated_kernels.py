@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 import msgspec
 
 from tb_torchcompile_plugin.kernel_names import CATEGORIES
-from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileSummary
+from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileSummary, Graph
 
 
 class GeneratedKernels(msgspec.Struct, frozen=True):
@@ -24,24 +25,23 @@ class GeneratedKernels(msgspec.Struct, frozen=True):
 
 def generated_kernels(summary: CompileSummary) -> list[GeneratedKernels]:
     """One row per graph and category, graphs in the order in which inductor wrote them."""
-    rows = []
-    for graph in summary.graphs:
-        by_category: dict[str, list[str]] = defaultdict(list)
-        for kernel in graph.kernels:
-            by_category[kernel.category].append(kernel.name)
-        for category in sorted(by_category, key=CATEGORIES.index):
-            rows.append(
-                GeneratedKernels(
-                    compile_id=graph.key.compile_id,
-                    epoch=graph.key.epoch,
-                    direction="backward" if graph.direction == BACKWARD else "forward",
-                    graph_key=graph.graph_key or None,
-                    output_code_file=graph.output_code_file,
-                    category=category,
-                    kernels=by_category[category],
-                )
-            )
-    return rows
+    return [row for graph in summary.graphs for row in _rows(graph)]
+
+
+def _rows(graph: Graph) -> Iterator[GeneratedKernels]:
+    by_category: dict[str, list[str]] = defaultdict(list)
+    for kernel in graph.kernels:
+        by_category[kernel.category].append(kernel.name)
+    for category in sorted(by_category, key=CATEGORIES.index):
+        yield GeneratedKernels(
+            compile_id=graph.key.compile_id,
+            epoch=graph.key.epoch,
+            direction="backward" if graph.direction == BACKWARD else "forward",
+            graph_key=graph.graph_key or None,
+            output_code_file=graph.output_code_file,
+            category=category,
+            kernels=by_category[category],
+        )
 
 
 def unique_graph_keys(summary: CompileSummary) -> dict[str, str]:

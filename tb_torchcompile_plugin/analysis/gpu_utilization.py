@@ -51,14 +51,19 @@ def gpu_work(trace: Trace) -> GpuWork:
     codes = category_codes(trace, index)
     categories = tuple(sorted(set(codes)))
     lookup = {name: code for code, name in enumerate(categories)}
-    return GpuWork(index, _devices(trace, index), np.array([lookup[name] for name in codes], np.int64), categories)
+    return GpuWork(
+        index, _devices(trace, index), np.array([lookup[name] for name in codes], np.int64), categories
+    )
 
 
 def category_codes(trace: Trace, index: Int64s) -> list[str]:
     """The category of each slice, computed once for each distinct (name, cat)."""
     keys = trace.name[index].astype(np.int64) * len(trace.cats) + trace.cat[index]
     distinct, inverse = np.unique(keys, return_inverse=True)
-    names = [category_of(trace.names[key // len(trace.cats)], trace.cats[key % len(trace.cats)]) for key in distinct]
+    names = [
+        category_of(trace.names[key // len(trace.cats)], trace.cats[key % len(trace.cats)])
+        for key in distinct
+    ]
     return [names[code] for code in inverse]
 
 
@@ -86,7 +91,9 @@ def gpu_utilization(trace: Trace, work: GpuWork) -> list[Gpu]:
 def _device_names(trace: Trace) -> dict[int, str]:
     properties = trace.metadata.get("deviceProperties")
     rows = properties if isinstance(properties, list) else []
-    return {row["id"]: str(row["name"]) for row in rows if isinstance(row, dict) and "id" in row and "name" in row}
+    return {
+        row["id"]: str(row["name"]) for row in rows if isinstance(row, dict) and "id" in row and "name" in row
+    }
 
 
 def _row(trace: Trace, work: GpuWork, device: int, name: str | None) -> Gpu:

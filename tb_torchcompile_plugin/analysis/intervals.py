@@ -45,5 +45,7 @@ def _covered_before(intervals: Intervals, times: Int64s) -> Int64s:
     lengths = intervals.ends - intervals.starts
     before = np.concatenate(([0], np.cumsum(lengths)))
     index = np.searchsorted(intervals.starts, times, side="right")
-    inside = np.where(index > 0, np.minimum(times, intervals.ends[index - 1]) - intervals.starts[index - 1], 0)
+    inside = np.where(
+        index > 0, np.minimum(times, intervals.ends[index - 1]) - intervals.starts[index - 1], 0
+    )
     return np.asarray(before[np.maximum(index - 1, 0)] + inside, np.int64)

@@ -64,7 +64,9 @@ class Launches(msgspec.Struct, frozen=True):
 
 def launches(trace: Trace, work: GpuWork, ownership: Ownership) -> list[Launches]:
     """Every kernel, memcpy and memset with the compilation that launched it, one entry a device."""
-    by_device = [_gpu(trace, work.where(work.device == device), ownership) for device in np.unique(work.device)]
+    by_device = [
+        _gpu(trace, work.where(work.device == device), ownership) for device in np.unique(work.device)
+    ]
     cpu = _cpu(trace, ownership)
     return [*by_device, *([cpu] if len(cpu.index) else [])]
 

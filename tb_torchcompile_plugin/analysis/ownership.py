@@ -64,7 +64,9 @@ class Ownership:
 
     def _slices(self, pattern: re.Pattern[str]) -> list[tuple[int, re.Match[str]]]:
         """Host slices whose name matches."""
-        matches = {code: match for code, name in enumerate(self._trace.names) if (match := pattern.match(name))}
+        matches = {
+            code: match for code, name in enumerate(self._trace.names) if (match := pattern.match(name))
+        }
         hits = self._hosts[np.isin(self._trace.name[self._hosts], list(matches))] if matches else []
         return [(int(index), matches[int(self._trace.name[index])]) for index in hits]
 
@@ -121,22 +123,24 @@ class _Timelines:
 
 
 def _changes(trace: Trace, rows: Owned) -> tuple[Int64s, Int64s]:
-    """Times at which the innermost owner of a track changes, and who it is from then on.
+    """Times at which the owner of a track changes, and who it is from then on: the latest to start that still runs.
 
-    A slice that crosses the end of the one around it is cut there, as everywhere.
+    Slices may cross: one that outlives the slice around it goes on to own its time.
     """
-    changes: list[tuple[int, int]] = []
-    stack: list[tuple[int, int]] = []  # (end, owner)
-
-    def close_until(moment: int | None) -> None:
-        while stack and (moment is None or stack[-1][0] <= moment):
-            end, _ = stack.pop()
-            changes.append((end, stack[-1][1] if stack else -1))
-
-    for index, owner in sorted(rows, key=lambda row: (trace.ts[row[0]], -trace.dur[row[0]])):
-        start, end = int(trace.ts[index]), int(trace.ts[index] + trace.dur[index])
-        close_until(start)
-        stack.append((min(end, stack[-1][0]) if stack else end, owner))
-        changes.append((start, owner))
-    close_until(None)
-    return np.array([time for time, _ in changes], np.int64), np.array([owner for _, owner in changes], np.int64)
+    order = sorted(
+        (row for row in rows if trace.dur[row[0]] > 0), key=lambda row: (trace.ts[row[0]], -trace.dur[row[0]])
+    )
+    moments = []  # at one time ends come before starts; starts keep their order
+    for rank, (index, _) in enumerate(order):
+        start = int(trace.ts[index])
+        moments += [(start, 1, rank), (start + int(trace.dur[index]), 0, rank)]
+    running: list[int] = []
+    times, owners = [], []
+    for time, starts, rank in sorted(moments):
+        if starts:
+            running.append(rank)
+        elif rank in running:
+            running.remove(rank)
+        times.append(time)
+        owners.append(order[running[-1]][1] if running else -1)
+    return np.array(times, np.int64), np.array(owners, np.int64)

@@ -49,7 +49,9 @@ def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
         have = _keys(recorded)
         added = [row for row in getattr(log, name) if _key(row.key) not in have]
         have |= _keys(added)
-        kept = [row for row in recovered if _key(row.key) not in have and not (added and not row.key.compile_id)]
+        kept = [
+            row for row in recovered if _key(row.key) not in have and not (added and not row.key.compile_id)
+        ]
         del getattr(merged, name)[:]
         getattr(merged, name).extend([*recorded, *added, *kept])
     return merged

@@ -15,8 +15,12 @@ from tb_torchcompile_plugin.reader.structured_log import LogIdentity, log_identi
 
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
 _HOST_PID = (
-    re.compile(rb'"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|cuda_runtime)"[^{}]*?"pid"\s*:\s*"?(\d+)'),
-    re.compile(rb'"pid"\s*:\s*"?(\d+)[^{}]*?"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|cuda_runtime)"'),
+    re.compile(
+        rb'"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|cuda_runtime)"[^{}]*?"pid"\s*:\s*"?(\d+)'
+    ),
+    re.compile(
+        rb'"pid"\s*:\s*"?(\d+)[^{}]*?"cat"\s*:\s*"(?:cpu_op|user_annotation|python_function|cuda_runtime)"'
+    ),
 )
 _TAIL_BYTES = 64 * 1024
 
@@ -51,7 +55,9 @@ def join_logs(run: Run) -> list[Worker]:
     for worker in run.workers.values():
         worker.rank = identities[worker.worker].rank
     logs = [(log, log_identity(log.path)) for log in run.logs]
-    for log, identity in sorted(logs, key=lambda pair: pair[1].start_ns or 0, reverse=True):  # the newest claims first
+    for log, identity in sorted(
+        logs, key=lambda pair: pair[1].start_ns or 0, reverse=True
+    ):  # the newest claims first
         _join(run, log, identity, identities)
     return [run.workers[name] for name in sorted(run.workers)]
 
@@ -86,9 +92,9 @@ def _claimant(rank: int | None, log: LogIdentity, traces: dict[str, TraceIdentit
             if trace.rank == rank:
                 return name
     for name, trace in traces.items():
-        if log.pid is not None and trace.pid == log.pid and not _disagree(rank, trace.rank):
-            if log.start_ns is None or log.start_ns <= trace.end_ns:
-                return name
+        alive = log.start_ns is None or log.start_ns <= trace.end_ns
+        if log.pid is not None and trace.pid == log.pid and alive and not _disagree(rank, trace.rank):
+            return name
     return None
 
 

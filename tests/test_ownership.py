@@ -1,0 +1,142 @@
+"""ownership.py and kernels.py: whose launch is it?"""
+
+from traces import AUTOGRAD, launch, slice_, write_trace
+
+from tb_torchcompile_plugin.analysis.gpu_utilization import gpu_work
+from tb_torchcompile_plugin.analysis.kernels import kernels, launches
+from tb_torchcompile_plugin.analysis.ownership import Ownership
+from tb_torchcompile_plugin.analysis.regions import compiled_regions
+from tb_torchcompile_plugin.reader.kineto import read_trace
+
+POINTWISE = "triton_poi_fused_add_0"
+
+
+def region(compile_id, ts, dur, **kwargs):
+    return slice_(f"Torch-Compiled Region: {compile_id}", ts, dur, **kwargs)
+
+
+def graph(key, ts, dur, **kwargs):
+    return slice_(f"## Call CompiledFxGraph {key} ##", ts, dur, **kwargs)
+
+
+def analysed(folder, events, key_to_id=None):
+    trace = read_trace(str(write_trace(folder, events)), workers=1)
+    ownership = Ownership(trace, key_to_id)
+    rows = launches(trace, gpu_work(trace), ownership)
+    return kernels(trace, rows, ownership), compiled_regions(trace, rows, ownership)
+
+
+def owners(folder, events, key_to_id=None):
+    return {(row.name, row.compile_id, row.graph_key) for row in analysed(folder, events, key_to_id)[0]}
+
+
+def test_the_innermost_region_owns_the_launch(tmp_path):
+    events = [region("0/0", 0, 100), region("1/0", 50, 50), graph("fa", 5, 20), graph("fb", 60, 30)]
+    events += (
+        launch("a", 10, 200, 5) + launch("b", 70, 210, 5) + launch("c", 40, 220, 5) + launch("d", 150, 230, 5)
+    )
+    assert owners(tmp_path, events) == {
+        ("a", "0/0", "fa"),
+        ("b", "1/0", "fb"),
+        ("c", "0/0", None),
+        ("d", None, None),
+    }
+
+
+def test_backward_belongs_to_the_forward_with_its_sequence_number(tmp_path):
+    forward = {"Sequence number": 7, "Fwd thread id": 0}
+    backward = {"Sequence number": 7, "Fwd thread id": 1}
+    events = [region("2/1", 0, 50), slice_("CompiledFunction", 10, 20, **forward)]
+    events += [slice_("CompiledFunctionBackward", 100, 30, tid=AUTOGRAD, **backward)]
+    events += [graph("fk", 105, 20, tid=AUTOGRAD), *launch("b", 110, 200, 5, tid=AUTOGRAD)]
+    assert owners(tmp_path, events, {"fk": "9/9"}) == {("b", "2/1", "fk")}
+
+
+def test_a_forward_outside_the_trace_leaves_the_graph_key(tmp_path):
+    """The key tells only where it belongs to one compilation; otherwise the owner is unknown, not guessed."""
+    events = [slice_("CompiledFunctionBackward", 100, 30, tid=AUTOGRAD, **{"Sequence number": 7})]
+    events += [graph("fk", 105, 20, tid=AUTOGRAD), *launch("b", 110, 200, 5, tid=AUTOGRAD)]
+    assert owners(tmp_path, events, {"fk": "3/0"}) == {("b", "3/0", "fk")}
+    assert owners(tmp_path, events, {}) == {("b", None, "fk")}
+
+
+def test_launches_while_compiling_belong_to_what_is_compiled(tmp_path):
+    events = [
+        slice_("_compile.compile_inner (dynamo_timed)", 0, 100),
+        slice_(
+            "entire_frame_compile_data: fn_name=_compile.compile_inner, compile_id=4/2",
+            1,
+            0.1,
+            "user_annotation",
+        ),
+        *launch("bench", 50, 60, 5),
+        *launch("after", 150, 160, 5),
+    ]
+    assert owners(tmp_path, events) == {("bench", "4/2", None), ("after", None, None)}
+
+
+def test_a_kernel_without_launch_is_there_without_owner(tmp_path):
+    (call, gpu) = launch(POINTWISE, 10, 20, 5)
+    events = [region("0/0", 0, 100), gpu]
+    assert call["cat"] == "cuda_driver" and owners(tmp_path, events) == {(POINTWISE, None, None)}
+
+
+def test_the_external_id_tells_where_the_correlation_does_not(tmp_path):
+    (_, gpu) = launch(POINTWISE, 10, 20, 5)
+    gpu["args"]["External id"] = 33
+    events = [region("0/0", 0, 100), slice_("x", 5, 10, **{"External id": 33}), gpu]
+    assert owners(tmp_path, events) == {(POINTWISE, "0/0", None)}
+
+
+def test_a_graph_launch_gives_all_its_kernels_one_owner(tmp_path):
+    (call, first) = launch("a", 10, 20, 5)
+    second = {**first, "name": "b", "ts": 30}
+    call["name"] = "cudaGraphLaunch"
+    assert owners(tmp_path, [region("0/0", 0, 15), call, first, second]) == {
+        ("a", "0/0", None),
+        ("b", "0/0", None),
+    }
+
+
+def test_a_users_own_triton_kernel_is_known_by_its_launch(tmp_path):
+    events = [slice_("my_add_kernel_0", 5, 20), *launch("my_add_kernel", 10, 50, 5)]
+    events += [slice_("triton_mine_3", 105, 20), *launch("triton_mine", 110, 150, 5)]
+    events += [slice_("triton_other_thing", 205, 20), *launch("triton_other_thing", 210, 250, 5)]
+    rows, _ = analysed(tmp_path, events)
+    assert {row.name: row.category for row in rows} == {
+        "my_add_kernel": "triton_user",
+        "triton_mine": "triton_user",
+        "triton_other_thing": "triton_other",
+    }
+
+
+def test_cpu_kernels_are_rows_of_the_cpu(tmp_path):
+    events = [
+        region("0/0", 0, 100),
+        slice_("graph_0_cpp_fused_add_0", 10, 4),
+        slice_("cpp_fused_mul_1", 20, 6),
+    ]
+    rows, _ = analysed(tmp_path, events)
+    assert [(row.device, row.category, row.name, row.compile_id) for row in rows] == [
+        ("cpu", "cpp", "cpp_fused_mul_1", "0/0"),
+        ("cpu", "cpp", "graph_0_cpp_fused_add_0", "0/0"),
+    ]
+
+
+def test_regions_count_their_own_time_only(tmp_path):
+    events = [region("0/0", 0, 100), region("1/0", 20, 30), region("0/0", 200, 10), *launch("a", 25, 60, 5)]
+    _, rows = analysed(tmp_path, events)
+    assert [(row.compile_id, row.calls, row.cpu_us, row.gpu_us) for row in rows] == [
+        ("0/0", 2, 80, 0),
+        ("1/0", 1, 30, 5),
+    ]
+
+
+def test_a_region_that_crosses_the_end_of_the_one_around_it_keeps_its_launches(tmp_path):
+    events = [
+        region("0/0", 0, 100),
+        region("1/0", 90, 30),
+        *launch("a", 95, 200, 5),
+        *launch("b", 110, 210, 5),
+    ]
+    assert owners(tmp_path, events) == {("a", "1/0", None), ("b", "1/0", None)}

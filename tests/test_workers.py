@@ -1,0 +1,91 @@
+"""workers.py: which log belongs to which worker."""
+
+import json
+import os
+
+from tb_torchcompile_plugin.logdir import discover
+from tb_torchcompile_plugin.reader.workers import join_logs, trace_identity
+
+START_S = 1_790_000_000
+
+
+def log(folder, name, *, pid=7, rank=None, start_s=START_S):
+    """A TORCH_TRACE log with one timed record."""
+    event = {
+        "name": "dynamo",
+        "ts": start_s * 1e6,
+        "ph": "B",
+        "args": {"compile_id": "0/0"},
+        "tid": 0,
+        "pid": 0,
+    }
+    envelope = {"chromium_event": {}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    if rank is not None:
+        envelope["rank"] = rank
+    line = f"V0921 14:13:20.000000 {pid} torch/_dynamo/utils.py:1] {json.dumps(envelope)}\n\t{json.dumps(event)}\n"
+    path = folder / f"dedicated_log_torch_trace_{name}.log"
+    path.write_text(line)
+    os.utime(path, (start_s + 5, start_s + 5))
+
+
+def trace(folder, worker, *, pid=7, rank=None, end_s=START_S + 10, tail=False):
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": pid, "tid": pid, "ts": 1, "dur": 1}
+    info = {"distributedInfo": {"backend": "nccl", "rank": rank}} if rank is not None else {}
+    events = {"traceEvents": [event]}
+    document = {**events, "pad": " " * 70_000, **info} if tail else {**info, **events}
+    (folder / f"{worker}.{end_s * 10**9}.pt.trace.json").write_text(json.dumps(document))
+
+
+def joined(folder):
+    (run,), _ = discover(str(folder))
+    return {worker.worker: (worker.rank, worker.log and worker.log.name[26:-4]) for worker in join_logs(run)}
+
+
+def test_the_rank_decides_and_the_file_name_beats_the_envelope(tmp_path):
+    trace(tmp_path, "a", pid=1, rank=0)
+    trace(tmp_path, "b", pid=1, rank=1)
+    log(tmp_path, "rank_1_x", pid=1, rank=0)
+    log(tmp_path, "rank_0_y", pid=1, rank=0)
+    assert joined(tmp_path) == {"a": (0, "rank_0_y"), "b": (1, "rank_1_x")}
+
+
+def test_distributed_info_may_follow_the_events(tmp_path):
+    trace(tmp_path, "a", rank=3, tail=True)
+    (run,), _ = discover(str(tmp_path))
+    (span,) = run.workers["a"].spans
+    assert trace_identity(span.file, span.span).rank == 3
+
+
+def test_without_ranks_the_process_id_decides(tmp_path):
+    trace(tmp_path, "a", pid=7)
+    trace(tmp_path, "b", pid=8)
+    log(tmp_path, "x", pid=8)
+    log(tmp_path, "y", pid=9)
+    assert joined(tmp_path) == {"a": (None, None), "b": (None, "x"), "pid_9": (None, "y")}
+
+
+def test_a_process_id_used_again_later_is_another_process(tmp_path):
+    trace(tmp_path, "a", pid=7, end_s=START_S + 10)
+    log(tmp_path, "mine", pid=7, start_s=START_S)
+    log(tmp_path, "later", pid=7, start_s=START_S + 1000)
+    assert joined(tmp_path) == {"a": (None, "mine"), "pid_7": (None, "later")}
+
+
+def test_of_two_logs_of_one_worker_none_is_lost(tmp_path):
+    trace(tmp_path, "a", pid=7)
+    log(tmp_path, "old", pid=7, start_s=START_S - 100)
+    log(tmp_path, "new", pid=7, start_s=START_S)
+    found = joined(tmp_path)
+    assert found["a"] == (None, "new") and sorted(name for _, name in found.values()) == ["new", "old"]
+
+
+def test_logs_alone_are_workers_by_rank_or_process(tmp_path):
+    log(tmp_path, "rank_2_x", pid=1)
+    log(tmp_path, "y", pid=5)
+    assert joined(tmp_path) == {"rank_2": (2, "rank_2_x"), "pid_5": (None, "y")}
+
+
+def test_a_log_of_another_rank_is_not_taken_by_process_id(tmp_path):
+    trace(tmp_path, "a", pid=1, rank=0)
+    log(tmp_path, "rank_1_x", pid=1)
+    assert joined(tmp_path) == {"a": (0, None), "rank_1": (1, "rank_1_x")}

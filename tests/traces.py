@@ -1,0 +1,48 @@
+"""Small traces in Kineto's own words, for tests that need one exact situation."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+PID, MAIN, AUTOGRAD = 100, 100, 101
+_correlations = count(1)
+
+Event = dict[str, Any]
+
+
+def slice_(name: str, ts: float, dur: float, cat: str = "cpu_op", tid: int = MAIN, **args: Any) -> Event:
+    """A host slice; times in µs."""
+    return {"ph": "X", "cat": cat, "name": name, "pid": PID, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def kernel(
+    name: str,
+    ts: float,
+    dur: float,
+    *,
+    device: int = 0,
+    cat: str = "kernel",
+    correlation: int = -1,
+    **args: Any,
+) -> Event:
+    """A slice on stream 7 of a device."""
+    args |= {"device": device, "stream": 7, "correlation": correlation}
+    return {"ph": "X", "cat": cat, "name": name, "pid": device, "tid": 7, "ts": ts, "dur": dur, "args": args}
+
+
+def launch(name: str, at: float, start: float, dur: float, tid: int = MAIN, **kwargs: Any) -> list[Event]:
+    """A launch call of 1 µs and the kernel that it launches."""
+    correlation = next(_correlations)
+    call = slice_("cuLaunchKernelEx", at, 1, "cuda_driver", tid, correlation=correlation)
+    return [call, kernel(name, start, dur, correlation=correlation, **kwargs)]
+
+
+def write_trace(folder: Path, events: list[Event], name: str = "w.1.pt.trace.json", **header: Any) -> Path:
+    """Write the events as one trace; `header` adds top-level keys."""
+    document = {"schemaVersion": 1, "baseTimeNanoseconds": 1_000_000_000, **header, "traceEvents": events}
+    path = folder / name
+    path.write_text(json.dumps(document))
+    return path
