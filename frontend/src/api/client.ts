@@ -1,0 +1,93 @@
+import type { ApiErrorBody, Compile, Progress, Runs, Span } from './types';
+
+/** An answer that a user can act on: what happened to which file, and what to do. */
+export class ApiError extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+    readonly file = '',
+    readonly nextStep = '',
+  ) {
+    super(message);
+  }
+}
+
+const POLL_MS = 300;
+
+interface Answer {
+  status: number;
+  body: unknown;
+}
+
+/** The routes lie beside this page: the iframe's base is `data/plugin/torch_compile/`. */
+async function get(route: string, ids: Record<string, string>, signal: AbortSignal): Promise<Answer> {
+  const query = new URLSearchParams(ids).toString();
+  let response: Response;
+  try {
+    response = await fetch(query ? `${route}?${query}` : route, { signal, cache: 'no-cache' });
+  } catch (cause) {
+    if (signal.aborted) throw cause;
+    throw serverGone();
+  }
+  const body: unknown = await response.json().catch(() => null);
+  if (signal.aborted) throw new DOMException('replaced by a newer request', 'AbortError');
+  if (!response.ok || body === null) throw toError(route, response.status, body);
+  return { status: response.status, body };
+}
+
+function serverGone(): ApiError {
+  return new ApiError(
+    'server_gone',
+    'TensorBoard does not answer.',
+    '',
+    'Check that the tensorboard process still runs, then try again.',
+  );
+}
+
+function toError(route: string, status: number, body: unknown): ApiError {
+  const error = (body as { error?: Partial<ApiErrorBody> } | null)?.error;
+  if (error?.message)
+    return new ApiError(error.code ?? 'internal', error.message, error.file, error.next_step);
+  return new ApiError(
+    'internal',
+    `TensorBoard answered ${status} to "${route}" without saying why.`,
+    '',
+    'Its terminal output says more.',
+  );
+}
+
+export async function fetchRuns(signal: AbortSignal): Promise<Runs> {
+  return (await get('runs', {}, signal)).body as Runs;
+}
+
+export async function fetchCompile(run: string, worker: string, signal: AbortSignal): Promise<Compile> {
+  return (await get('compile', { run, worker }, signal)).body as Compile;
+}
+
+/** Asks until the trace has been read; `progress` hears how far the server is. */
+export async function fetchSpan(
+  ids: { run: string; worker: string; span: string },
+  signal: AbortSignal,
+  progress: (progress: Progress) => void,
+): Promise<Span> {
+  for (;;) {
+    const { status, body } = await get('span', ids, signal);
+    if (status !== 202) return body as Span;
+    progress((body as { progress: Progress }).progress);
+    await sleep(POLL_MS, signal);
+  }
+}
+
+function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener(
+      'abort',
+      () => {
+        clearTimeout(timer);
+        reject(new DOMException('replaced by a newer request', 'AbortError'));
+      },
+      { once: true },
+    );
+  });
+}

@@ -1,0 +1,49 @@
+import type { RunRef, Runs, SpanRef, WorkerRef } from './types';
+
+/** What is looked at. `missing` names what the address asks for and the logdir does not (or no longer) hold. */
+export interface Selection {
+  run: RunRef | null;
+  worker: WorkerRef | null;
+  span: SpanRef | null;
+  missing: 'run' | 'worker' | 'span' | null;
+}
+
+export interface Wanted {
+  run: string;
+  worker: string;
+  span: string;
+}
+
+const NOTHING: Selection = { run: null, worker: null, span: null, missing: null };
+
+/** Resolves the address against the logdir; what it leaves open becomes the newest. */
+export function select(runs: Runs, wanted: Wanted): Selection {
+  const run = wanted.run ? find(runs.runs, 'run', wanted.run) : newest(runs.runs, runTime);
+  if (!run) return wanted.run ? { ...NOTHING, missing: 'run' } : NOTHING;
+  const worker = wanted.worker ? find(run.workers, 'worker', wanted.worker) : firstWorker(run);
+  if (!worker) return { ...NOTHING, run, missing: wanted.worker ? 'worker' : null };
+  const span = wanted.span ? find(worker.spans, 'span', wanted.span) : newest(worker.spans, spanTime);
+  if (!span && wanted.span) return { run, worker, span: null, missing: 'span' };
+  return { run, worker, span, missing: null };
+}
+
+function find<T, K extends keyof T>(items: T[], key: K, value: string): T | null {
+  return items.find((item) => item[key] === value) ?? null;
+}
+
+function newest<T>(items: T[], time: (item: T) => number): T | null {
+  return items.reduce<T | null>((best, item) => (best && time(best) >= time(item) ? best : item), null);
+}
+
+/** Ranks of one job end together: the first worker with a trace is a steadier choice than the newest. */
+function firstWorker(run: RunRef): WorkerRef | null {
+  return run.workers.find((worker) => worker.spans.length > 0) ?? run.workers[0] ?? null;
+}
+
+function spanTime(span: SpanRef): number {
+  return span.modified_s;
+}
+
+function runTime(run: RunRef): number {
+  return Math.max(0, ...run.workers.flatMap((worker) => worker.spans.map(spanTime)));
+}

@@ -1,0 +1,240 @@
+/**
+ * What the server answers: the shapes behind `report --json` plus what only the tab needs.
+ * Times carry their unit in the name. Unknown is null, never 0.
+ */
+
+export interface Notice {
+  file: string;
+  problem: string;
+  kept: string;
+  next_step: string;
+}
+
+export interface SpanRef {
+  span: string;
+  trace_file: string;
+  size_bytes: number;
+  modified_s: number;
+}
+
+export interface WorkerRef {
+  worker: string;
+  rank: number | null;
+  has_compile: boolean;
+  spans: SpanRef[];
+}
+
+export interface RunRef {
+  run: string;
+  workers: WorkerRef[];
+}
+
+export interface Runs {
+  schema_version: number;
+  plugin_version: string;
+  runs: RunRef[];
+  warnings: Notice[];
+}
+
+export interface Frame {
+  file: string;
+  line: number | null;
+  function: string;
+  source: string | null;
+}
+
+export interface CacheResult {
+  cache: string;
+  result: string;
+  key: string;
+  reason: string | null;
+  time_saved_s: number | null;
+}
+
+export interface Failure {
+  type: string;
+  reason: string;
+  file: string;
+  line: number | null;
+}
+
+export type Direction = 'forward' | 'backward';
+
+export interface Compilation {
+  compile_id: string;
+  epoch: number;
+  direction: Direction;
+  function: string | null;
+  file: string | null;
+  line: number | null;
+  attempts: number | null;
+  start_s: number | null;
+  duration_s: number | null;
+  phases_s: Record<string, number> | null;
+  graph_ops: number | null;
+  graph_nodes?: number | null;
+  graph_inputs?: number | null;
+  guards: number | null;
+  cache: CacheResult[];
+  failure: Failure | null;
+  restart_reasons: string[];
+  stack: Frame[];
+  recovered: boolean;
+}
+
+export interface GraphBreak {
+  compile_id: string;
+  epoch: number;
+  reason: string;
+  explanation: string;
+  hints: string[];
+  docs_url: string;
+  file: string;
+  line: number | null;
+  stack: Frame[];
+  source: string | null;
+  count: number;
+  recovered: boolean;
+}
+
+export interface Recompile {
+  compile_id: string;
+  epoch: number;
+  reasons: string[];
+  function: string | null;
+  file: string;
+  line: number | null;
+  duration_s: number | null;
+  recovered: boolean;
+}
+
+export interface GeneratedKernels {
+  compile_id: string;
+  epoch: number;
+  direction: Direction;
+  graph_key: string;
+  output_code_file: string;
+  category: string;
+  kernels: string[];
+}
+
+export interface Environment {
+  torch_version: string | null;
+  python_version: string | null;
+  plugin_version: string | null;
+  cuda_version: string | null;
+  hip_version: string | null;
+  triton_version: string | null;
+  device_names: string[];
+  hostname: string | null;
+  pid: number | null;
+  rank: number | null;
+  world_size: number | null;
+  capture: string | null;
+  backends: string[];
+  variables: Record<string, string>;
+}
+
+export interface Compile {
+  source: 'summary' | 'torch_trace';
+  total_s: number | null;
+  unreadable_records: number;
+  file?: string;
+  environment: Environment;
+  compilations: Compilation[];
+  graph_breaks: GraphBreak[];
+  recompiles: Recompile[];
+  generated_kernels: GeneratedKernels[];
+  compile_times: Record<string, number[]>;
+  compile_times_complete: boolean;
+  counters?: Record<string, Record<string, number>>;
+  records?: Record<string, Record<string, number>>;
+  warnings: Notice[];
+}
+
+export interface Gpu {
+  device: number;
+  name: string | null;
+  span_us: number;
+  busy_us: number;
+  busy_percent: number;
+  idle_us: number;
+  compute_us: number;
+  exposed_communication_us: number;
+  exposed_memory_us: number;
+}
+
+export interface Step {
+  name: string;
+  start_us: number;
+  wall_us: number;
+  gpu_busy_us: number | null;
+}
+
+export interface KernelCategory {
+  device: number | 'cpu';
+  category: string;
+  launches: number;
+  distinct_kernels: number;
+  time_us: number;
+  gpu_time_percent: number | null;
+  wall_time_percent: number | null;
+}
+
+export interface Kernel {
+  device: number | 'cpu';
+  name: string;
+  category: string;
+  launches: number;
+  time_us: number;
+  mean_us: number;
+  min_us: number;
+  max_us: number;
+  compile_id: string | null;
+  graph_key: string | null;
+}
+
+export interface CompiledRegion {
+  compile_id: string;
+  calls: number;
+  cpu_us: number | null;
+  gpu_us: number | null;
+}
+
+export interface CompileOverlap {
+  in_span_us: number;
+  in_steps_us: number;
+  steps: string[];
+}
+
+export interface Span {
+  span: string;
+  trace_file: string;
+  size_bytes: number;
+  events: number;
+  warnings: Notice[];
+  wall_us: number | null;
+  profiled_us: number | null;
+  gpu: Gpu[];
+  steps: Step[];
+  kernel_categories: KernelCategory[];
+  kernels: Kernel[];
+  compiled_regions: CompiledRegion[];
+  compile_overlap: CompileOverlap | null;
+  hints: { cpu_kernels_hidden: boolean };
+}
+
+export interface Progress {
+  file: string;
+  bytes_read: number;
+  bytes_total: number;
+  events: number;
+  seconds_left: number | null;
+}
+
+export interface ApiErrorBody {
+  code: string;
+  message: string;
+  file: string;
+  next_step: string;
+}

@@ -1,0 +1,19 @@
+const LABELS: Record<string, [label: string, help: string]> = {
+  dynamo: ['Dynamo', 'Tracing Python bytecode into a graph, and building guards'],
+  aot_autograd: ['AOTAutograd', 'Joint forward and backward graph, functionalisation, partitioning'],
+  inductor: ['Inductor', 'Lowering, fusion, scheduling and code generation'],
+  triton: ['Triton', 'Compiling the generated Triton kernels'],
+  cpp: ['C++', 'Compiling the generated C++ kernels'],
+  autotune: ['Autotune', 'Measuring kernel configurations to choose the fastest'],
+  cache: ['Cache', 'Looking up and writing the compile caches'],
+  backend: ['Backend', 'The backend’s own compilation'],
+  other: ['Other', 'The rest of the frame’s compile time, in no phase above'],
+};
+
+export function phaseLabel(phase: string): string {
+  return LABELS[phase]?.[0] ?? phase.replaceAll('_', ' ');
+}
+
+export function phaseHelp(phase: string): string {
+  return LABELS[phase]?.[1] ?? '';
+}

@@ -1,0 +1,136 @@
+/** Tables of the compile time panel: compilations, and what torch's compile_times() counts. */
+import type { CacheResult, Compilation, Compile, CompiledRegion, Span } from '../../api/types';
+import { location, shortPath } from '../../widgets/format';
+import type { Column } from '../../widgets/table';
+import { compilationKey, idLabel } from '../shared/places';
+
+export interface CompilationRow extends Compilation {
+  /** What the profiled span says about this compilation's region; null without a trace. */
+  region: CompiledRegion | null;
+  traced: boolean;
+}
+
+export function compilationRows(compile: Compile, span: Span | null): CompilationRow[] {
+  const regions = new Map(span?.compiled_regions.map((region) => [region.compile_id, region]));
+  return compile.compilations.map((c) => ({
+    ...c,
+    traced: span !== null,
+    // Regions are known by compile id only; the backward of a frame is no region of its own.
+    region: c.direction === 'forward' && c.epoch === 0 ? (regions.get(c.compile_id) ?? null) : null,
+  }));
+}
+
+export function compilationRowKey(row: Compilation): string {
+  return compilationKey(row, row.direction);
+}
+
+/** One word for all cache lookups of a compilation; the drawer has each. */
+export function cacheWord(results: CacheResult[]): string | null {
+  if (results.length === 0) return null;
+  const kinds = [...new Set(results.map((r) => r.result))];
+  return kinds.length === 1 ? kinds[0]! : kinds.sort().join(', ');
+}
+
+const NO_REGION = 'Not seen as a region of the profiled span';
+
+export const COMPILATION_COLUMNS: Column<CompilationRow>[] = [
+  {
+    key: 'compile_id',
+    label: 'Compile id',
+    help: 'Frame / how many times this frame was compiled before',
+    value: (r) => r.compile_id,
+    show: idLabel,
+  },
+  { key: 'direction', label: 'Direction', value: (r) => r.direction },
+  { key: 'function', label: 'Function', value: (r) => r.function, grow: 1 },
+  {
+    key: 'file',
+    label: 'Line',
+    grow: 1,
+    value: (r) => (r.file ? location(r.file, r.line) : null),
+    show: (r) => location(shortPath(r.file ?? ''), r.line),
+    title: (r) => location(r.file, r.line),
+  },
+  {
+    key: 'duration_s',
+    label: 'Compile time',
+    kind: 's',
+    value: (r) => r.duration_s,
+    bar: true,
+    total: 'sum',
+    unknown: 'torch did not report how long it took',
+  },
+  {
+    key: 'attempts',
+    label: 'Attempts',
+    kind: 'count',
+    help: 'Dynamo starts a frame over when it finds a graph break or a new assumption',
+    value: (r) => r.attempts,
+  },
+  { key: 'graph_ops', label: 'Graph ops', kind: 'count', value: (r) => r.graph_ops, total: 'sum' },
+  { key: 'guards', label: 'Guards', kind: 'count', value: (r) => r.guards, total: 'sum' },
+  { key: 'cache', label: 'Cache', value: (r) => cacheWord(r.cache), unknown: 'No cache lookup was reported' },
+  {
+    key: 'calls',
+    label: 'Calls in span',
+    kind: 'count',
+    help: 'How often the profiled span ran this compiled region',
+    value: (r) => r.region?.calls ?? null,
+    unknown: NO_REGION,
+  },
+  {
+    key: 'region_cpu_us',
+    label: 'Host time in span',
+    kind: 'us',
+    value: (r) => r.region?.cpu_us ?? null,
+    unknown: NO_REGION,
+    hidden: true,
+  },
+  {
+    key: 'region_gpu_us',
+    label: 'GPU time in span',
+    kind: 'us',
+    value: (r) => r.region?.gpu_us ?? null,
+    unknown: NO_REGION,
+  },
+  {
+    key: 'failure',
+    label: 'Failure',
+    value: (r) => r.failure?.type ?? '',
+    title: (r) => r.failure?.reason ?? '',
+    hidden: true,
+  },
+];
+
+export interface FunctionRow {
+  name: string;
+  runs: number[];
+  total: number;
+  min: number;
+  max: number;
+}
+
+export function functionRows(times: Record<string, number[]>): FunctionRow[] {
+  return Object.entries(times).map(([name, runs]) => ({
+    name,
+    runs,
+    total: runs.reduce((sum, s) => sum + s, 0),
+    min: Math.min(...runs),
+    max: Math.max(...runs),
+  }));
+}
+
+export const FUNCTION_COLUMNS: Column<FunctionRow>[] = [
+  { key: 'function', label: 'Function', value: (r) => r.name, grow: 2 },
+  { key: 'runs', label: 'Runs', kind: 'count', value: (r) => r.runs.length },
+  {
+    key: 'total_s',
+    label: 'Total',
+    kind: 's',
+    help: 'Functions contain each other: totals of different rows overlap',
+    value: (r) => r.total,
+    bar: true,
+  },
+  { key: 'min_s', label: 'Min', kind: 's', value: (r) => r.min },
+  { key: 'max_s', label: 'Max', kind: 's', value: (r) => r.max },
+];

@@ -1,0 +1,81 @@
+/** The first sentence of the tab: the result in numbers. */
+import type { Compile, Gpu, Span } from '../../api/types';
+import { duration, percent, plural, seconds, significant, THIN } from '../../widgets/format';
+import { median } from '../../widgets/columns';
+
+export interface Part {
+  text: string;
+  /** A number that answers the question. */
+  strong?: boolean;
+}
+
+const strong = (text: string): Part => ({ text, strong: true });
+const plain = (text: string): Part => ({ text });
+
+export function verdict(span: Span | null, compile: Compile | null): Part[] {
+  return [...(span ? spanParts(span) : []), ...compileParts(span, compile)];
+}
+
+function spanParts(span: Span): Part[] {
+  const step = median(span.steps.map((s) => s.wall_us));
+  const first =
+    step === null
+      ? [plain('Span '), strong(duration(span.wall_us))]
+      : [plain('Step '), strong(duration(step))];
+  return [...first, plain(' · '), ...gpuParts(span.gpu), plain('. ')];
+}
+
+function gpuParts(gpu: Gpu[]): Part[] {
+  if (gpu.length === 0) return [plain('no GPU events')];
+  if (gpu.length === 1) return [plain('GPU busy '), strong(percent(gpu[0]!.busy_percent))];
+  const busy = gpu.map((g) => g.busy_percent);
+  const range = `${significant(Math.min(...busy))}–${significant(Math.max(...busy))}${THIN}%`;
+  return [plain('GPU busy '), strong(range), plain(` on ${gpu.length} devices`)];
+}
+
+function compileParts(span: Span | null, compile: Compile | null): Part[] {
+  if (!compile) return [plain('No compile data.')];
+  const n = countCompilations(compile);
+  if (n === 0) return [plain('Nothing was compiled.')];
+  const total = [
+    plain('Compile '),
+    strong(seconds(compile.total_s)),
+    plain(` (${plural(n, 'compilation')})`),
+  ];
+  return [...total, plain(overlap(span)), plain('.')];
+}
+
+/** How much of the compile time fell into what was profiled; silent where that is unknown. */
+function overlap(span: Span | null): string {
+  const known = span?.compile_overlap;
+  if (!span || !known) return '';
+  const steps = span.steps.length > 0;
+  const us = steps ? known.in_steps_us : known.in_span_us;
+  if (us === 0) return steps ? ', none inside the profiled steps' : ', none inside this span';
+  return `, ${duration(us)} of it inside ${steps ? stepNames(known.steps) : 'this span'}`;
+}
+
+function stepNames(names: string[]): string {
+  if (names.length === 0) return 'the profiled steps';
+  return names.length <= 2 ? names.join(' and ') : `${names[0]} and ${names.length - 1} more steps`;
+}
+
+/** Frames compiled; a backward that is compiled later belongs to the same compilation. */
+export function countCompilations(compile: Compile): number {
+  return new Set(compile.compilations.map((c) => `${c.epoch} ${c.compile_id}`)).size;
+}
+
+export function countCache(compile: Compile): { hits: number; lookups: number } {
+  const results = compile.compilations.flatMap((c) => c.cache);
+  return { hits: results.filter((r) => r.result === 'hit').length, lookups: results.length };
+}
+
+/** Time by phase over all compilations, largest first, "other" last. */
+export function phaseTotals(compile: Compile): [phase: string, seconds: number][] {
+  const totals = new Map<string, number>();
+  for (const { phases_s } of compile.compilations) {
+    for (const [phase, s] of Object.entries(phases_s ?? {})) totals.set(phase, (totals.get(phase) ?? 0) + s);
+  }
+  const rank = ([phase, s]: [string, number]) => (phase === 'other' ? -1 : s);
+  return [...totals].filter(([, s]) => s > 0).sort((a, b) => rank(b) - rank(a));
+}

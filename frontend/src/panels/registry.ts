@@ -1,0 +1,56 @@
+import type { Component } from 'svelte';
+import type { Compile, Span } from '../api/types';
+import CompileTime from './compile_time/CompileTime.svelte';
+import GraphBreaks from './graph_breaks/GraphBreaks.svelte';
+import Kernels from './kernels/Kernels.svelte';
+import Overview from './overview/Overview.svelte';
+import { countCompilations } from './overview/verdict';
+import Recompiles from './recompiles/Recompiles.svelte';
+
+/** A place in the sidebar. A panel whose half of the data is missing stays there, dimmed, and says how to get it. */
+export interface Panel {
+  id: string;
+  title: string;
+  needs: 'any' | 'compile';
+  count: (compile: Compile | null, span: Span | null) => number | null;
+  // Each panel states its own props; all are drawn from the same two halves.
+  component: Component<{ compile: Compile; span: Span | null }> | Component<{ compile: Compile }>;
+}
+
+export const PANELS: Panel[] = [
+  {
+    id: 'overview',
+    title: 'Overview',
+    needs: 'any',
+    count: () => null,
+    component: Overview as Panel['component'],
+  },
+  {
+    id: 'compile_time',
+    title: 'Compile time',
+    needs: 'compile',
+    count: (compile) => compile && countCompilations(compile),
+    component: CompileTime,
+  },
+  {
+    id: 'graph_breaks',
+    title: 'Graph breaks',
+    needs: 'compile',
+    count: (compile) => compile && compile.graph_breaks.length,
+    component: GraphBreaks,
+  },
+  {
+    id: 'recompiles',
+    title: 'Recompiles',
+    needs: 'compile',
+    count: (compile) => compile && compile.recompiles.length,
+    component: Recompiles,
+  },
+  {
+    id: 'kernels',
+    title: 'Kernels',
+    needs: 'any',
+    count: (_compile, span) => span && span.kernels.length,
+    component: Kernels as Panel['component'],
+  },
+];

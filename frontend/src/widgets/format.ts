@@ -1,0 +1,82 @@
+/** Numbers in words: three significant digits, unit behind a thin space, "–" for what is not known. */
+
+export const UNKNOWN = '–';
+export const THIN = '\u202f';
+
+/** Three significant digits without an exponent: 22.4, 0.713, 1,234. */
+export function significant(value: number, digits = 3): string {
+  if (value === 0) return '0';
+  const rounded = Number(value.toPrecision(digits));
+  const decimals = Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(rounded))));
+  return decimals === 0 ? count(Math.round(value)) : rounded.toFixed(Math.min(decimals, 6));
+}
+
+export function count(value: number): string {
+  return Math.round(value).toLocaleString('en-US');
+}
+
+export function plural(value: number, one: string, many = one + 's'): string {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}
+
+interface Unit {
+  name: string;
+  us: number;
+}
+
+const UNITS: Unit[] = [
+  { name: 'µs', us: 1 },
+  { name: 'ms', us: 1e3 },
+  { name: 's', us: 1e6 },
+  { name: 'min', us: 60e6 },
+  { name: 'h', us: 3600e6 },
+];
+
+/** The largest unit in which the value is at least 1. */
+export function unitFor(us: number): Unit {
+  // 999.6 µs would be written "1,000 µs": compare what will be shown.
+  const size = Number(Math.abs(us).toPrecision(3));
+  return UNITS.findLast((unit) => size >= unit.us) ?? UNITS[0]!;
+}
+
+export function duration(us: number | null | undefined): string {
+  if (us === null || us === undefined) return UNKNOWN;
+  if (us === 0) return `0${THIN}µs`;
+  const unit = unitFor(us);
+  return significant(us / unit.us) + THIN + unit.name;
+}
+
+export function seconds(s: number | null | undefined): string {
+  return duration(s === null || s === undefined ? null : s * 1e6);
+}
+
+export function percent(value: number | null | undefined): string {
+  if (value === null || value === undefined) return UNKNOWN;
+  if (value > 0 && value < 0.01) return `<${THIN}0.01${THIN}%`;
+  return (value >= 99.95 ? significant(value, 4) : significant(value)).replace(/\.0+$/, '') + THIN + '%';
+}
+
+export function bytes(value: number): string {
+  const names = ['B', 'kB', 'MB', 'GB', 'TB'];
+  const power = value < 1 ? 0 : Math.min(4, Math.floor(Math.log10(value) / 3));
+  return (power === 0 ? count(value) : significant(value / 1000 ** power)) + THIN + names[power];
+}
+
+/** Unix seconds as local date and time; the same order everywhere in the world. */
+export function dateTime(s: number): string {
+  const d = new Date(s * 1000);
+  const two = (n: number) => String(n).padStart(2, '0');
+  const day = `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}`;
+  return `${day} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
+}
+
+/** A path shortened from the left: the end says what it is. */
+export function shortPath(path: string, parts = 2): string {
+  const pieces = path.split('/');
+  return pieces.length <= parts ? path : '…/' + pieces.slice(-parts).join('/');
+}
+
+export function location(file: string | null, line: number | null): string {
+  if (!file) return UNKNOWN;
+  return line === null ? file : `${file}:${line}`;
+}
