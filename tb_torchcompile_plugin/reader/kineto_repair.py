@@ -1,0 +1,97 @@
+"""Mending the text of one event that is not valid JSON, by what profilers are known to write wrongly.
+
+Each repair is tried on top of the ones before, in this order, until the text decodes to an object.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+_NOT_A_NUMBER = re.compile(
+    rb"([:\[,]\s*)(?:[-+]?(?:inf(?:inity)?|nan(?:\([^)\"]*\))?)|N/A)(?=\s*[,}\]])", re.IGNORECASE
+)
+_COMMA_DECIMAL = re.compile(rb'(":\s*-?\d+),(\d+)(?=\s*(?:[}\]]|,\s*"))')
+_INNER_MINUS = re.compile(rb"(:\s*)(\d+)\.-(\d+)")
+_BACKSLASH = re.compile(rb'\\(u[0-9a-fA-F]{4}|["\\/bfnrt])|\\')
+_KINETO_NAME = re.compile(rb'("name"\s*:\s*")(.*)("\s*,\s*"(?:pid|tid|ts|ph|cat)"\s*:)', re.DOTALL)
+_BARE_QUOTE = re.compile(rb'(?<!\\)"')
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+Repair = Callable[[bytes], bytes]
+
+
+def _comma_decimals(text: bytes) -> bytes:
+    return _COMMA_DECIMAL.sub(rb"\1.\2", text)
+
+
+def _lone_backslashes(text: bytes) -> bytes:
+    return _BACKSLASH.sub(lambda m: m.group(0) if m.group(1) else b"\\\\", text)
+
+
+def _quotes_in_name(text: bytes) -> bytes:
+    return _KINETO_NAME.sub(
+        lambda m: m.group(1) + _BARE_QUOTE.sub(b'\\"', m.group(2)) + m.group(3), text, count=1
+    )
+
+
+def _quotes_anywhere(text: bytes) -> bytes:
+    """A quote ends a string only before , : } ] and starts one only after { , : [."""
+    out, inside = [], False
+    pieces = _BARE_QUOTE.split(text)
+    for before, after in zip(pieces, pieces[1:]):
+        out.append(before)
+        structural = after.lstrip()[:1] in (b",", b":", b"}", b"]") or not after.strip()
+        closes = inside and structural
+        opens = not inside and before.rstrip()[-1:] in (b"{", b",", b":", b"[")
+        out.append(b'"' if closes or opens else b'\\"')
+        inside = inside != (closes or opens)
+    return b"".join([*out, pieces[-1]])
+
+
+REPAIRS: tuple[tuple[str, Repair], ...] = (
+    ("numbers that are inf, nan or N/A", lambda text: _NOT_A_NUMBER.sub(rb"\1null", text)),
+    ("decimal commas", _comma_decimals),
+    ("a minus sign inside a number", lambda text: _INNER_MINUS.sub(rb"\1-\2.\3", text)),
+    ("backslashes that escape nothing", _lone_backslashes),
+    ("quotes inside a name", _quotes_in_name),
+    ("quotes inside a text", _quotes_anywhere),
+)
+
+
+def load_object(text: bytes, number: Callable[[str], Any] = Decimal) -> dict[str, Any] | None:
+    """The object that `text` is, leniently: control characters, invalid UTF-8, NaN and lone surrogates pass.
+
+    number: what fractions become; Decimal keeps their digits.
+    """
+    try:
+        value = json.loads(text.decode("utf-8", "replace"), strict=False, parse_float=number)
+    except (ValueError, RecursionError):
+        return None
+    return _without_surrogates(value) if isinstance(value, dict) else None
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATES.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def mend(text: bytes, number: Callable[[str], Any] = Decimal) -> tuple[dict[str, Any], str] | None:
+    """The object in broken text, and what was mended last; None where no repair helps."""
+    for what, repair in REPAIRS:
+        mended = repair(text)
+        if mended != text:
+            found = load_object(mended, number)
+            if found is not None:
+                return found, what
+            if repair is not _quotes_in_name:
+                text = mended
+    return None

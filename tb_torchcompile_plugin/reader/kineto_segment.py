@@ -1,0 +1,235 @@
+"""Reads the events of one stretch of the file into a decoder: fast in chunks, slowly where a chunk will not decode.
+
+A chunk is cut at a separator, `}, {"key":`. In valid JSON a raw `"` cannot stand inside a string, so a separator
+is structural; only its depth may be wrong, and then the chunk does not decode. By induction every chunk that
+decodes starts and ends between two events. What the slow path decides depends on the bytes at an event's start
+only, never on chunks, so the result is the same for every chunk size and every number of workers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from tb_torchcompile_plugin.reader.kineto_decode import Decoder
+from tb_torchcompile_plugin.reader.kineto_events import ExactEvent, event_from_object, event_from_text
+from tb_torchcompile_plugin.reader.kineto_repair import load_object, mend
+from tb_torchcompile_plugin.reader.kineto_source import Source
+
+CHUNK_BYTES = 128 << 10  # an inner loop over one chunk stays in the processor's cache
+_SMALL_CHUNK = 4 << 10
+_WINDOWS = tuple(16 << (10 + 3 * k) for k in range(5))  # 16 KiB … 64 MiB, how far one event is followed
+MAX_TAIL = 64 << 20
+NO_LIMIT = 1 << 62
+
+_KEY = rb'\s*"[^"\\]{1,64}"\s*:'
+SEPARATOR = re.compile(rb"\}\s*,\s*(\{)(?=" + _KEY + rb")")
+_EVENT_END = re.compile(rb"(\})(?=\s*(?:,\s*\{" + _KEY + rb"|\]\s*(?:[,}]|\Z)))")
+_RESYNC = re.compile(rb"\{(?=" + _KEY + rb")|\](?=\s*[,}])")
+_BETWEEN = re.compile(rb"[\s,]*")
+_CANDIDATES = 4
+_scan_object = json.JSONDecoder(strict=False).raw_decode
+
+DAMAGED = "damaged events could not be read and were dropped"
+CUT_OFF = "event at the end is cut off and was dropped"
+GARBAGE = "stretches between events are no JSON and were skipped"
+
+
+class Step(NamedTuple):
+    """One decision of the slow path. kind: "event", "skip", "end" (of the array) or "eof"."""
+
+    kind: str
+    start: int
+    next: int
+    event: ExactEvent | None = None
+    problem: str = ""
+
+
+@dataclass
+class Stop:
+    """Where reading stopped: state "more" (`offset` starts the next event), "end" (at the `]`) or "eof"."""
+
+    state: str
+    offset: int
+
+
+class SegmentReader:
+    """Feeds a decoder from a source."""
+
+    def __init__(self, source: Source, decoder: Decoder, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._source, self._decoder, self._chunk = source, decoder, chunk_bytes
+
+    def find_start(self, offset: int) -> int | None:
+        """Where the first event after the first separator at or behind `offset` starts."""
+        for count in _WINDOWS:
+            text = self._source.read(offset, count)
+            found = SEPARATOR.search(text)
+            if found:
+                return offset + found.start(1)
+            if len(text) < count:
+                return None
+        return None
+
+    def run(self, start: int, limit: int, tick: Callable[[int], None]) -> Stop:
+        """Read events from `start` until one closes at or behind `limit`. Calls `tick(offset)` after each chunk."""
+        position, size = start, self._chunk
+        while True:
+            text = self._source.read(position, size)
+            cut, last = _find_cut(text, limit - position)
+            if cut and self._feed(text[: cut[0]], position):
+                position, size = position + cut[1], self._chunk
+                tick(position)
+                if last:
+                    return Stop("more", position)
+                continue
+            whole = len(text) < size
+            if not cut and not whole and size < _WINDOWS[-1]:
+                size *= 4
+            elif cut and size > _SMALL_CHUNK:
+                size = max(size // 8, _SMALL_CHUNK)
+            else:
+                stop = self._run_slowly(position, position + max(len(text), 1), limit)
+                position, size = stop.offset, self._chunk
+                tick(position)
+                if stop.state != "going":
+                    return stop
+
+    def _feed(self, events: bytes, offset: int) -> bool:
+        first = self._decoder.events
+        try:
+            self._decoder.feed_text(b"[" + events + b"]")
+        except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
+            return False
+        self._decoder.mark(offset, offset + len(events), first)
+        return True
+
+    def _run_slowly(self, position: int, until: int, limit: int) -> Stop:
+        events: list[ExactEvent] = []
+        state = "going"
+        while state == "going" and position < until:
+            step = self._step(position)
+            if step.problem:
+                self._decoder.lose(step.problem, step.start)
+            if step.event is not None:
+                self._decoder.mark(step.start, step.next, self._decoder.events + len(events))
+                events.append(step.event)
+            if step.kind in ("end", "eof"):
+                state = step.kind
+            elif step.next > limit and self._another(step.next):
+                state = "more"
+            position = step.next
+        self._decoder.feed_exact(events)
+        if state == "more":
+            position += len(_between(self._source.read(position, _WINDOWS[0])))
+        return Stop(state, position)
+
+    def _another(self, offset: int) -> bool:
+        text = self._source.read(offset, _WINDOWS[0])
+        gap = _between(text)
+        return b"," in gap and text[len(gap) : len(gap) + 1] == b"{"
+
+    def _step(self, position: int) -> Step:
+        for count in _WINDOWS:
+            text = self._source.read(position, count)
+            step = _decide(text, len(text) < count)
+            if step is not None:
+                break
+        else:
+            step = Step("skip", 0, max(len(text) - 256, 1), problem=GARBAGE)
+        return step._replace(start=position + step.start, next=position + step.next)
+
+
+def _between(text: bytes) -> bytes:
+    found = _BETWEEN.match(text)
+    return found.group(0) if found else b""
+
+
+def _find_cut(text: bytes, limit: int) -> tuple[tuple[int, int] | None, bool]:
+    """(end of the events, start of the next) of the cut to make, and whether it is the segment's last one."""
+    if limit < len(text):
+        found = SEPARATOR.search(text, max(limit, 0))
+        if found:
+            return (found.start() + 1, found.start(1)), True
+    tail = 2048
+    while True:
+        at = max(0, len(text) - tail)
+        matches = list(SEPARATOR.finditer(text, at))
+        if matches:
+            return (matches[-1].start() + 1, matches[-1].start(1)), False
+        if at == 0:
+            return None, False
+        tail *= 8
+
+
+def _decide(text: bytes, complete: bool) -> Step | None:
+    """The step at the start of `text`; None where more text is needed. `complete`: the file ends here."""
+    at = len(_between(text))
+    first = text[at : at + 1]
+    if not first:
+        return Step("eof", at, at) if complete else None
+    if first == b"]":
+        return _decide_end(text, at, complete)
+    if first == b"{":
+        return _decide_event(text, at, complete)
+    return _resync(text, at, complete, GARBAGE)
+
+
+def _decide_end(text: bytes, at: int, complete: bool) -> Step | None:
+    after = text[at + 1 :].lstrip()[:1]
+    if not after and not complete:
+        return None
+    if after in (b"", b",", b"}"):
+        return Step("end", at, at)
+    return _resync(text, at + 1, complete, GARBAGE)
+
+
+def _decide_event(text: bytes, at: int, complete: bool) -> Step | None:
+    try:
+        # as latin-1 a character is a byte, whatever the text holds
+        _, length = _scan_object(text[at:].decode("latin-1"))
+    except json.JSONDecodeError as error:
+        hit_end = error.pos >= len(text) - at - 16 or error.msg.startswith("Unterminated")
+        if hit_end and not complete:
+            return None
+        return _decide_broken(text, at, complete)
+    except RecursionError:
+        return _resync(text, at + 1, complete, DAMAGED, at)
+    raw = text[at : at + length]
+    return Step("event", at, at + length, *_read_valid(raw))
+
+
+def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
+    try:
+        return event_from_text(raw), ""
+    except (msgspec.DecodeError, ValueError):
+        fields = load_object(raw)
+    return (None, DAMAGED) if fields is None else (event_from_object(fields), "")
+
+
+def _decide_broken(text: bytes, at: int, complete: bool) -> Step | None:
+    ends = []
+    for found in _EVENT_END.finditer(text, at):
+        ends.append(found.end(1))
+        mended = mend(text[at : found.end(1)])
+        if mended:
+            problem = f"events had {mended[1]}; they were mended"
+            return Step("event", at, found.end(1), event_from_object(mended[0]), problem)
+        if len(ends) == _CANDIDATES:
+            break
+    if len(ends) < _CANDIDATES and not complete:
+        return None
+    if ends:
+        return Step("skip", at, ends[0], problem=DAMAGED)
+    return Step("eof", at, len(text), problem=CUT_OFF)
+
+
+def _resync(text: bytes, at: int, complete: bool, problem: str, start: int | None = None) -> Step | None:
+    found = _RESYNC.search(text, at)
+    if found:
+        return Step("skip", at if start is None else start, found.start(), problem=problem)
+    return Step("eof", at, len(text), problem=problem) if complete else None

@@ -1,0 +1,200 @@
+"""Bytes of a trace file by offset, whether it is plain or gzip: `read(offset, count)`.
+
+A plain file is read at random. A gzip stream is inflated forwards and keeps only what was asked for last,
+so offsets must not fall behind the previous call's. Both stop at the size the file had when it was opened:
+a file that grows is read up to there, one that shrinks ends early.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Protocol
+
+from isal import isal_zlib
+
+from tb_torchcompile_plugin.errors import UserError
+
+MAX_INFLATED_BYTES = 64 << 30
+_LIMIT_VARIABLE = "TB_TORCHCOMPILE_MAX_INFLATED_BYTES"
+_INPUT_BYTES = 128 << 10
+_OUTPUT_BYTES = 256 << 10
+_OTHER_FORMATS = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\x00": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+
+
+class Source(Protocol):
+    """What the segment reader needs of a file. `problem` says why the stream ended early, "" if it did not."""
+
+    path: str
+    size: int
+    problem: str
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` bytes at `offset` of the inflated file; fewer only at its end."""
+
+    def consumed(self, offset: int) -> int:
+        """Bytes of the file on disk that were needed to get to `offset`."""
+
+    def close(self) -> None: ...
+
+
+def max_inflated_bytes() -> int:
+    """The limit on what a gzip file may inflate to: 64 GiB, or TB_TORCHCOMPILE_MAX_INFLATED_BYTES."""
+    try:
+        return int(os.environ[_LIMIT_VARIABLE])
+    except (KeyError, ValueError):
+        return MAX_INFLATED_BYTES
+
+
+def open_source(path: str) -> Source:
+    """The source for a file, chosen by its first bytes and not by its name.
+
+    Raises UserError for what is no regular, readable, non-empty file, or is packed in another way.
+    """
+    descriptor = _open_regular(path)
+    try:
+        return _source_for(path, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _source_for(path: str, descriptor: int) -> Source:
+    size = os.fstat(descriptor).st_size
+    magic = os.pread(descriptor, 6, 0)
+    if not magic:
+        raise UserError(
+            "the file is empty", file=path, next_step="If the profiler is still writing it, try again later"
+        )
+    if magic[:2] == b"\x1f\x8b":
+        return GzipSource(path, descriptor, size, max_inflated_bytes())
+    for prefix, name in _OTHER_FORMATS.items():
+        if magic.startswith(prefix):
+            raise UserError(f"the file is packed with {name}", file=path, next_step="Unpack it, or use gzip")
+    return PlainSource(path, descriptor, size)
+
+
+def _open_regular(path: str) -> int:
+    # O_NONBLOCK: opening a FIFO must not wait for a writer
+    flags = (
+        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    )
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        raise UserError(
+            f"cannot be opened: {error.strerror}", file=path, next_step="Check the path and its permissions"
+        ) from error
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise UserError("is not a regular file", file=path, next_step="Give the path of a trace file")
+
+
+class PlainSource:
+    """A file as it is, read at random."""
+
+    def __init__(self, path: str, descriptor: int, size: int) -> None:
+        self.path, self.size, self.problem = path, size, ""
+        self._descriptor = descriptor
+
+    def read(self, offset: int, count: int) -> bytes:
+        count = min(count, self.size - offset)
+        if count <= 0:
+            return b""
+        parts = []
+        while count > 0:
+            part = os.pread(self._descriptor, count, offset)
+            if not part:
+                self.problem = "the file became shorter while it was read"
+                break
+            parts.append(part)
+            offset, count = offset + len(part), count - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def consumed(self, offset: int) -> int:
+        return min(offset, self.size)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class GzipSource:
+    """A gzip file (any number of members), inflated forwards.
+
+    A damaged or cut stream ends where inflating stopped; everything before is delivered.
+    """
+
+    def __init__(self, path: str, descriptor: int, size: int, limit: int) -> None:
+        self.path, self.size, self.problem = path, size, ""
+        self._raw = PlainSource(path, descriptor, size)
+        self._limit = limit
+        self._restart()
+
+    def _restart(self) -> None:
+        self._inflater = isal_zlib.decompressobj(wbits=31)
+        self._input, self._input_offset = b"", 0
+        self._window, self._base, self._done = bytearray(), 0, False
+
+    def read(self, offset: int, count: int) -> bytes:
+        if offset < self._base:
+            self._restart()
+        while not self._done and self._base + len(self._window) < offset + count:
+            self._drop_before(offset)
+            self._inflate_some()
+        start = offset - self._base
+        return bytes(self._window[start : start + count])
+
+    def _drop_before(self, offset: int) -> None:
+        # rarely, so that the window is not moved for every chunk
+        surplus = min(offset - self._base, len(self._window))
+        if surplus > (1 << 20) or surplus == len(self._window):
+            del self._window[:surplus]
+            self._base += surplus
+
+    def _inflate_some(self) -> None:
+        if not self._input:
+            self._input = self._raw.read(self._input_offset, _INPUT_BYTES)
+            self._input_offset += len(self._input)
+        fed = bool(self._input)
+        try:
+            output = self._inflater.decompress(self._input, _OUTPUT_BYTES)
+        except (isal_zlib.IsalError, EOFError, ValueError) as error:
+            self._finish(f"the gzip data is damaged ({error})")
+            return
+        self._window += output
+        self._input = self._inflater.unconsumed_tail
+        if self._inflater.eof:
+            self._next_member()
+        elif not fed and not output:
+            self._finish("the gzip stream is cut off")
+        if self._base + len(self._window) > self._limit:
+            del self._window[max(0, self._limit - self._base) :]
+            self._finish(f"it inflates to more than {self._limit} bytes, the limit set by {_LIMIT_VARIABLE}")
+
+    def _next_member(self) -> None:
+        rest = self._inflater.unused_data
+        if len(rest) < 2:
+            more = self._raw.read(self._input_offset, _INPUT_BYTES)
+            self._input_offset += len(more)
+            rest += more
+        if rest[:2] == b"\x1f\x8b":
+            self._inflater, self._input = isal_zlib.decompressobj(wbits=31), rest
+        else:
+            self._finish("bytes after the gzip stream were ignored" if rest.strip(b"\0") else "")
+
+    def _finish(self, problem: str) -> None:
+        self._done = True
+        self.problem = problem or self._raw.problem
+
+    def consumed(self, offset: int) -> int:
+        return self._input_offset - len(self._input)
+
+    def close(self) -> None:
+        self._raw.close()
