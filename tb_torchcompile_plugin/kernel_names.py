@@ -44,7 +44,11 @@ _TRITON_PREFIXES = {
 
 # (category, pattern, where such names come from). Searched in this order in the whole name, demangled or not.
 _NAME_RULES: tuple[tuple[str, str, str], ...] = (
-    ("cpp", r"(^|_)cpp_fused_", "inductor's C++ kernels, with CPP_ENABLE_KERNEL_PROFILE also graph_N_cpp_fused_"),
+    (
+        "cpp",
+        r"(^|_)cpp_fused_",
+        "inductor's C++ kernels, with CPP_ENABLE_KERNEL_PROFILE also graph_N_cpp_fused_",
+    ),
     (
         "communication",
         r"^nccl(Dev)?Kernel|^rccl|ncclKernel|ncclDevFunc|mscclKernel|nvshmem|deep_ep::|"

@@ -1,0 +1,247 @@
+"""TORCH_TRACE logs: bytes → records → CompileSummary.
+
+A record is a line `V1121 03:04:07.471000 1027 torch/…py:2126] {envelope}`, then its payload with a TAB in front of each
+line. Read as a stream, so size does not matter. Nothing that is wrong with a log raises: it is counted in
+`records.unreadable` by cause, or named in `warnings` where it was read all the same.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import msgspec
+
+from tb_torchcompile_plugin.compile_log import CompileLog, Record, nanoseconds
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+
+Progress = Callable[[int, int], None]
+
+_CHUNK = 4 << 20
+_HEAD = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d(?:\.\d+)? +(?P<pid>\d+) [^\]\n]*?\] ?(?P<json>\{[^\n]*)")
+_RANK = re.compile(r"_rank_(\d+)[_.]")
+_TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
+_EDGE = 512 << 10
+_GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
+
+
+@dataclass(frozen=True)
+class LogIdentity:
+    """Whose log it is. Times in Unix ns, of the first and last compile event; None where the log does not tell."""
+
+    rank: int | None
+    pid: int | None
+    start_ns: int | None
+    end_ns: int | None
+
+
+def read_log(path: str, progress: Progress | None = None) -> CompileSummary:
+    """Reads one log, plain or gz. `progress(bytes_read, bytes_total)` is called every few MB.
+
+    Raises UserError if the file cannot be opened or holds no record at all.
+    """
+    return _LogReader(path, progress).read()
+
+
+def log_identity(path: str) -> LogIdentity:
+    """Rank (by file name, else by the records), process id and time range, from the ends of the file alone.
+
+    Of a gz only the beginning is read: its end_ns is None. Raises UserError if it cannot be opened.
+    """
+    try:
+        with _open(path) as file:
+            head = _salvage(file, _EDGE)
+        tail = b"" if _is_gzip(path) else _tail(path)
+    except OSError as error:
+        raise _cannot_open(path, error) from error
+    starts, ends = _TIME.search(head), _TIME.findall(tail or b"")
+    return LogIdentity(
+        rank=rank_of(path, head),
+        pid=next((int(m["pid"]) for m in _HEAD.finditer(head)), None),
+        start_ns=_to_ns(starts[1]) if starts else None,
+        end_ns=_to_ns(ends[-1]) if ends else None,
+    )
+
+
+def rank_of(path: str, head: bytes = b"") -> int | None:
+    """The rank in the file name, else the first one that a record names. Where they disagree the name is right."""
+    if match := _RANK.search(os.path.basename(path)):
+        return int(match[1])
+    told = re.search(rb'^V[^\n]*"rank": (\d+)', head, re.MULTILINE)
+    return int(told[1]) if told else None
+
+
+def _to_ns(microseconds: bytes) -> int:
+    return nanoseconds(float(microseconds))
+
+
+def _is_gzip(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def _open(path: str) -> IO[bytes]:
+    return gzip.open(path, "rb") if _is_gzip(path) else open(path, "rb")
+
+
+def _salvage(file: IO[bytes], size: int) -> bytes:
+    try:
+        return file.read(size)
+    except _GZIP_ERRORS:
+        return b""
+
+
+def _tail(path: str) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - _EDGE))
+        return file.read()
+
+
+def _cannot_open(path: str, error: OSError) -> UserError:
+    return UserError(
+        f"cannot be read ({error.strerror or error})",
+        file=path,
+        next_step="Check that it exists and its mode",
+    )
+
+
+class _LogReader:
+    """One pass over one log."""
+
+    def __init__(self, path: str, progress: Progress | None) -> None:
+        self._path = path
+        self._progress = progress
+        self._log = CompileLog()
+        self._tolerated: Counter[str] = Counter()
+        self._decode = msgspec.json.Decoder(dict).decode
+        self._pid: int | None = None
+        self._records = 0
+        self._cut_off = False
+
+    def read(self) -> CompileSummary:
+        for raw, is_last in self._raw_records():
+            self._take(raw, is_last)
+        if not self._records:
+            raise UserError(
+                "holds no record of torch.compile", file=self._path, next_step="Is it a TORCH_TRACE log?"
+            )
+        summary = self._log.summary()
+        if self._pid is not None:
+            summary.environment.pid = self._pid
+        rank = rank_of(self._path)
+        if rank is not None:
+            summary.environment.rank = rank
+        summary.warnings.extend(f"{count} {what}" for what, count in self._tolerated.items())
+        return summary
+
+    def _raw_records(self) -> Iterator[tuple[bytes, bool]]:
+        """(record, whether it is the last): pieces that begin with a "V" at the start of a line."""
+        pending = b""
+        for chunk in self._chunks():
+            scanned = max(0, len(pending) - 1)
+            pending += chunk
+            start = 0
+            while (end := pending.find(b"\nV", max(start, scanned))) >= 0:
+                yield pending[start:end], False
+                start = end + 1
+            pending = pending[start:]
+        if pending:
+            yield pending.removesuffix(b"\n"), True
+
+    def _chunks(self) -> Iterator[bytes]:
+        try:
+            with open(self._path, "rb") as raw, _open(self._path) if _is_gzip(self._path) else raw as file:
+                total = os.path.getsize(self._path)
+                while chunk := file.read(_CHUNK):
+                    yield chunk
+                    if self._progress is not None:
+                        self._progress(min(total, _position(file)), total)
+        except _GZIP_ERRORS:
+            self._cut_off = True
+            self._log.unreadable["the gz is cut off or damaged"] += 1
+        except OSError as error:
+            if not self._records:
+                raise _cannot_open(self._path, error) from error
+            self._log.unreadable[f"the file could not be read further ({error.strerror})"] += 1
+
+    def _take(self, raw: bytes, is_last: bool) -> None:
+        head = _HEAD.match(raw)
+        if head is None:
+            if raw.strip():
+                cause = (
+                    "the last line is cut off"
+                    if is_last and raw[:1] == b"V"
+                    else "no record (garbage between records)"
+                )
+                self._log.unreadable[cause] += 1
+            return
+        try:
+            metadata = self._decode(head["json"])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            metadata = self._decode_leniently(head["json"], is_last)
+            if metadata is None:
+                return
+        if self._pid is None:
+            self._pid = int(head["pid"])
+        self._records += 1
+        self._log.add(
+            Record(metadata, self._payload(raw[head.end() :], metadata.get("has_payload"), is_last))
+        )
+
+    def _decode_leniently(self, text: bytes, is_last: bool) -> dict[str, object] | None:
+        """An envelope with invalid UTF-8 in a name is still worth reading."""
+        try:
+            metadata: dict[str, object] = self._decode(text.decode("utf-8", "replace").encode())
+        except msgspec.DecodeError:
+            self._log.unreadable["the last line is cut off" if is_last else "an envelope is no JSON"] += 1
+            return None
+        self._log.unreadable["invalid UTF-8"] += 1
+        return metadata
+
+    def _payload(self, body: bytes, md5: object, is_last: bool) -> str | None:
+        """The payload text, checked against its md5. A wrong sum is counted, and the text is used all the same."""
+        if not md5:
+            if body.strip():
+                self._log.unreadable["lines that belong to no record"] += 1
+            return None
+        payload = self._untab(body)
+        if hashlib.md5(payload, usedforsecurity=False).hexdigest() != md5:
+            payload = self._mend(payload, str(md5), is_last)
+        try:
+            return payload.decode()
+        except UnicodeDecodeError:
+            self._log.unreadable["invalid UTF-8"] += 1
+            return payload.decode("utf-8", "replace")
+
+    def _untab(self, body: bytes) -> bytes:
+        """Payload lines without their TAB; lines without one were put there by something else."""
+        body = body.removeprefix(b"\r")
+        if body.count(b"\n") == body.count(b"\n\t"):
+            return body[2:].replace(b"\n\t", b"\n")
+        lines = body[1:].split(b"\n")
+        kept = [line[1:] for line in lines if line[:1] == b"\t"]
+        if any(line.strip() for line in lines if line[:1] != b"\t"):
+            self._log.unreadable["lines that belong to no record"] += 1
+        return b"\n".join(kept)
+
+    def _mend(self, payload: bytes, md5: str, is_last: bool) -> bytes:
+        unix = payload.replace(b"\r\n", b"\n").removesuffix(b"\r")
+        if unix != payload and hashlib.md5(unix, usedforsecurity=False).hexdigest() == md5:
+            self._tolerated["payloads had lines ending in CR LF; they were read as LF"] += 1
+            return unix
+        cause = "the last payload is cut off" if is_last else "a payload does not match its md5"
+        self._log.unreadable[cause] += 1
+        return payload
+
+
+def _position(file: IO[bytes]) -> int:
+    raw = getattr(file, "fileobj", None)  # of a GzipFile: the compressed file below
+    return int((raw or file).tell())

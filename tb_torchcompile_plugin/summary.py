@@ -1,0 +1,71 @@
+"""The compile summary on disk: one protobuf message, written whole or not at all.
+
+Shared by the writer (inside training) and the reader (inside TensorBoard), so it imports protobuf alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from google.protobuf.message import DecodeError, EncodeError
+
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+
+# Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
+FORMAT_VERSION = 1
+
+
+def load(path: str) -> CompileSummary:
+    """Reads one `.pt.compile.pb`. Raises UserError if it cannot be read or is of a newer format."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise UserError(
+            f"cannot be read ({error.strerror or error})",
+            file=path,
+            next_step="Check that it exists and its mode",
+        ) from error
+    return _parse(data, path)
+
+
+def _parse(data: bytes, path: str) -> CompileSummary:
+    if not data:
+        raise UserError(
+            "is empty", file=path, next_step="The process was stopped while writing; an older one counts"
+        )
+    try:
+        summary = CompileSummary.FromString(data)
+    except DecodeError as error:
+        raise UserError(
+            "is no compile summary, or is cut off", file=path, next_step="Record it again"
+        ) from error
+    if summary.format_version == 0:
+        raise UserError("is no compile summary", file=path, next_step="Record it again")
+    if summary.format_version > FORMAT_VERSION:
+        raise UserError(
+            f"has format version {summary.format_version}; this version reads up to {FORMAT_VERSION}",
+            file=path,
+            next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
+        )
+    return summary
+
+
+def save(summary: CompileSummary, path: str) -> None:
+    """Writes `summary` to `path`, atomically: readers see the old file or the whole new one.
+
+    The temporary file lies in the same folder, because only there os.replace is atomic. Raises OSError (disk full,
+    no permission) and EncodeError (over 2 GiB); nothing is left behind then.
+    """
+    summary.format_version = FORMAT_VERSION
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(summary.SerializeToString())
+        os.replace(temporary, path)
+    except (OSError, EncodeError):
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
