@@ -1,0 +1,65 @@
+# `make help` lists the targets. Everything is installed into .venv and frontend/node_modules, nothing else is touched
+# (but `make test` installs Chromium with apt-get where it runs as root).
+
+PYTHON ?= python3
+VENV ?= .venv
+# The index that torch is installed from, where the usual one would bring a CUDA build that you do not want.
+TORCH_INDEX ?=
+CHECK ?=
+
+BIN := $(VENV)/bin
+ENVIRONMENT := $(VENV)/.installed
+NODE_MODULES := frontend/node_modules/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint frontend frontend-check proto benchmark browser prerequisites clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: prerequisites $(ENVIRONMENT) ## train a small compiled model and open TensorBoard on it (CHECK=1: only check that it works)
+	@$(BIN)/python scripts/demo.py $(if $(filter-out 0,$(CHECK)),--check)
+
+test: prerequisites $(ENVIRONMENT) browser lint frontend-check ## set everything up and run all checks and tests
+	@echo "==> Tests"
+	@$(BIN)/python -m pytest
+
+lint: $(ENVIRONMENT) ## ruff and mypy
+	@echo "==> ruff and mypy"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+frontend: $(NODE_MODULES) ## rebuild the committed bundle in tb_torchcompile_plugin/static (needs Node.js)
+	@scripts/node.sh "building the frontend" npm run build
+
+frontend-check: $(NODE_MODULES)
+	@echo "==> Frontend: types, lint, format, unit tests"
+	@scripts/node.sh "the frontend's checks" sh -c 'npm run --silent check && npm run --silent test'
+
+proto: ## regenerate summary_pb2.py after a change of summary.proto
+	@$(PYTHON) -m venv $(VENV)-proto
+	@$(VENV)-proto/bin/python -m pip install --quiet --disable-pip-version-check "grpcio-tools==1.76.*" setuptools
+	@$(VENV)-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tb_torchcompile_plugin/summary.proto
+
+benchmark: $(ENVIRONMENT) ## measure time and memory on large traces
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove everything that the other targets have made
+	rm -rf $(VENV) $(VENV)-proto frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+prerequisites:
+	@scripts/prerequisites.sh $(PYTHON)
+
+browser:
+	@scripts/install_browser.sh
+
+$(ENVIRONMENT): pyproject.toml setup.py | prerequisites
+	@echo "==> Installing the package and its tools into $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[dev]'
+	@touch $@
+
+$(NODE_MODULES): frontend/package-lock.json
+	@scripts/node.sh "installing the frontend's packages" npm ci --no-audit --no-fund --loglevel=error
+	@if [ -d $(@D) ]; then touch $@; fi

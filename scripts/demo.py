@@ -1,0 +1,165 @@
+"""Train the example, open TensorBoard on the result, and print the address: what `make demo` runs.
+
+With --check it also asks every route of the tab, says what they answered, and stops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+ROOT = Path(__file__).resolve().parent.parent
+ADDRESS = re.compile(r"TensorBoard \S+ at (http\S+/) ")
+PATIENCE_S = 120
+
+
+class DemoFailed(Exception):
+    """Something did not answer as it should; the text says what."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="check that the tab answers, then stop")
+    parser.add_argument("--logdir", type=Path, default=Path("runs/demo"))
+    arguments = parser.parse_args()
+    try:
+        train(arguments.logdir)
+        with tensorboard(arguments.logdir, any_port=arguments.check) as (process, address):
+            if arguments.check:
+                say(check(address))
+                return 0
+            say(f"Open {address}#torch_compile in a browser. Control-C ends it.")
+            for line in process.stderr or ():
+                sys.stderr.write(line)
+            return process.wait()
+    except DemoFailed as error:
+        print(f"The demo failed: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def say(text: str) -> None:
+    print(f"==> {text}", flush=True)
+
+
+def train(logdir: Path) -> None:
+    """Run examples/train.py into an empty `logdir`, with an empty compile cache so that it really compiles."""
+    say("Training a small model with torch.compile and the handler (about a minute) ...")
+    shutil.rmtree(logdir, ignore_errors=True)
+    cache = logdir.with_name(logdir.name + ".cache")
+    shutil.rmtree(cache, ignore_errors=True)
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache.resolve())}
+    command = [sys.executable, str(ROOT / "examples" / "train.py"), "--logdir", str(logdir)]
+    if subprocess.run(command, env=environment, check=False).returncode != 0:
+        raise DemoFailed("examples/train.py did not finish; its error is above")
+    shutil.rmtree(cache, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def tensorboard(logdir: Path, any_port: bool) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A running TensorBoard and its address; it is stopped on the way out."""
+    say("Starting TensorBoard ...")
+    port = ["--port", "0"] if any_port else []
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), *port]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process, _address(process)
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        process.kill()
+        process.wait()
+        if process.stderr:
+            process.stderr.close()
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    said = []
+    for line in process.stderr or ():
+        if match := ADDRESS.search(line):
+            return match[1]
+        said.append(line)
+    raise DemoFailed("TensorBoard did not start:\n" + "".join(said))
+
+
+def check(address: str) -> str:
+    """Ask every route of the tab as a browser would; one line that says what was there. Raises DemoFailed."""
+    routes = f"{address}data/plugin/torch_compile/"
+    _wait_for_tabs(address, {"torch_compile", "pytorch_profiler"})
+    if b"render" not in fetch(f"{routes}static/index.js"):
+        raise DemoFailed("static/index.js is not the entry module")
+    run = only(fetch_json(f"{routes}runs")["runs"], "run")
+    worker = only(run["workers"], "worker")
+    ids = {"run": run["run"], "worker": worker["worker"]}
+    compiled = fetch_json(f"{routes}compile?{urlencode(ids)}")
+    for what in ("compilations", "graph_breaks", "recompiles", "generated_kernels", "compile_times"):
+        if not compiled[what]:
+            raise DemoFailed(f"the compile summary has no {what}")
+    spans = [fetch_span(routes, {**ids, "span": span["span"]}) for span in worker["spans"]]
+    if len(spans) != 2 or not all(span["steps"] and span["kernel_categories"] for span in spans):
+        raise DemoFailed("two profiler cycles with steps and kernels were expected")
+    return (
+        f"The TORCH COMPILE tab answers: {len(spans)} profiler cycles, {len(compiled['compilations'])} compilations, "
+        f"{len(compiled['graph_breaks'])} graph breaks, {len(compiled['recompiles'])} recompiles. "
+        "The PyTorch profiler's tab stands beside it."
+    )
+
+
+def _wait_for_tabs(address: str, wanted: set[str]) -> None:
+    """Plugins look through the logdir in the background, so a tab may take a moment to become active."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        listing = fetch_json(f"{address}data/plugins_listing")
+        active = {name for name, plugin in listing.items() if plugin["enabled"]}
+        if wanted <= active:
+            return
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"these tabs are not active: {', '.join(sorted(wanted - active))}")
+        time.sleep(0.3)
+
+
+def fetch(url: str) -> bytes:
+    try:
+        with urlopen(url, timeout=60) as response:
+            return bytes(response.read())
+    except URLError as error:
+        raise DemoFailed(f"{url}: {error}") from error
+
+
+def fetch_json(url: str) -> Any:
+    return json.loads(fetch(url))
+
+
+def fetch_span(routes: str, ids: dict[str, str]) -> Any:
+    """Poll until the trace has been read, as the tab does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while "progress" in (answer := fetch_json(f"{routes}span?{urlencode(ids)}")):
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"the trace {answer['progress']['file']} is still being read")
+        time.sleep(0.3)
+    return answer
+
+
+def only(rows: list[Any], what: str) -> Any:
+    if len(rows) != 1:
+        raise DemoFailed(f"one {what} was expected, there are {len(rows)}")
+    return rows[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
