@@ -17,9 +17,10 @@ import numpy as np
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.kineto_args import ArgsReader
 from tb_torchcompile_plugin.reader.kineto_decode import GPU_CATS, RUNTIME_CATS, Array
-from tb_torchcompile_plugin.reader.kineto_ingest import Cancelled, Progress, ingest
+from tb_torchcompile_plugin.reader.kineto_ingest import ingest
 from tb_torchcompile_plugin.reader.kineto_join import first_row_of, rows_of
 from tb_torchcompile_plugin.reader.kineto_segment import CHUNK_BYTES
+from tb_torchcompile_plugin.reader.kineto_serial import Cancelled, Progress
 from tb_torchcompile_plugin.reader.kineto_table import SPARSE, Contents
 
 __all__ = ["GPU_CATS", "RUNTIME_CATS", "Cancelled", "Progress", "Trace", "Track", "read_trace"]

@@ -195,7 +195,8 @@ class Decoder:
             events = decode_events(text)
             stamps = _floats(events, "ts")
             if not len(stamps) or np.fmax.reduce(np.abs(stamps)) < EXACT_FROM or np.isnan(stamps).all():
-                return self._feed(events, _to_ns(stamps))
+                self._feed(events, _to_ns(stamps))
+                return
             self._exact = True
         self.feed_exact(decode_exact_events(text))
 

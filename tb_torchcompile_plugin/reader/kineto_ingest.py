@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import tempfile
-import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tb_torchcompile_plugin.errors import Notice, TorchCompilePluginError
-from tb_torchcompile_plugin.reader.kineto_decode import Array, Decoder
-from tb_torchcompile_plugin.reader.kineto_head import Head, Surroundings, find_head, read_surroundings
-from tb_torchcompile_plugin.reader.kineto_segment import MAX_TAIL, NO_LIMIT, SegmentReader, Stop
-from tb_torchcompile_plugin.reader.kineto_source import Source, open_source
-from tb_torchcompile_plugin.reader.kineto_table import (
-    Contents,
-    FileSink,
-    MemorySink,
-    Piece,
-    Sink,
-    Vocabulary,
-    build,
-)
+from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.reader.kineto_columns import FileSink, MemorySink, Sink
+from tb_torchcompile_plugin.reader.kineto_decode import Array
+from tb_torchcompile_plugin.reader.kineto_head import Surroundings, find_head, read_surroundings
+from tb_torchcompile_plugin.reader.kineto_pool import PoolReader, can_start_processes
+from tb_torchcompile_plugin.reader.kineto_serial import Meter, Outcome, Progress, read_in_process
+from tb_torchcompile_plugin.reader.kineto_source import GzipSource, Source, open_source
+from tb_torchcompile_plugin.reader.kineto_table import Contents, build
 
 SEGMENT_BYTES = 16 << 20
-
-
-class Cancelled(TorchCompilePluginError):
-    """Reading ended because the caller asked for it."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far reading is. seconds_left: an estimate, None while there is none."""
-
-    file: str
-    bytes_read: int
-    bytes_total: int
-    events: int
-    seconds_left: float | None
+_BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
+_MAX_WORKERS = 8
+_MAX_GZIP_WORKERS = 4  # each one inflates the whole file
+_TYPICAL_PACKING = 10
 
 
 @dataclass
@@ -56,50 +36,6 @@ class Result:
     contents: Contents
     metadata: dict[str, Any]
     notices: list[Notice]
-
-
-@dataclass
-class Outcome:
-    """What came of the event array: pieces in file order, where it stopped, what follows it, why it broke off."""
-
-    pieces: list[Piece]
-    stop: Stop
-    tail: bytes | None
-    problem: str
-
-
-class Meter:
-    """Tells the caller how far reading is, at most every `_EVERY` seconds, and asks whether to go on."""
-
-    _EVERY = 0.1
-
-    def __init__(
-        self,
-        path: str,
-        total: int,
-        progress: Callable[[Progress], None] | None,
-        cancelled: Callable[[], bool] | None,
-    ) -> None:
-        self._path, self._total = path, total
-        self._progress, self._cancelled = progress, cancelled
-        self._start = time.monotonic()
-        self._last = 0.0
-
-    def check(self) -> None:
-        """Raise Cancelled if the caller wants no more."""
-        if self._cancelled is not None and self._cancelled():
-            raise Cancelled(f"reading {self._path} was cancelled")
-
-    def at(self, consumed: int, events: int) -> None:
-        """So many bytes of the file and events are read."""
-        self.check()
-        now = time.monotonic()
-        if self._progress is None or (now - self._last < self._EVERY and consumed < self._total):
-            return
-        self._last = now
-        elapsed = now - self._start
-        left = elapsed * (self._total - consumed) / consumed if consumed and elapsed > 0.2 else None
-        self._progress(Progress(self._path, min(consumed, self._total), self._total, events, left))
 
 
 def ingest(
@@ -116,8 +52,14 @@ def ingest(
         before = os.stat(path)
         meter = Meter(path, source.size, progress, cancelled)
         head = find_head(source)
-        outcome = read_in_process(source, head, meter, chunk_bytes)
-        contents, columns = _finish(outcome, source.size, directory, meter)
+        count = _worker_count(workers, source)
+        if count > 1:
+            with PoolReader(source, head, meter, chunk_bytes, SEGMENT_BYTES, count) as pool:
+                outcome = pool.read()
+                contents, columns = _finish(outcome, source.size, directory, meter)
+        else:
+            outcome = read_in_process(source, head, meter, chunk_bytes, SEGMENT_BYTES)
+            contents, columns = _finish(outcome, source.size, directory, meter)
         contents.file = (before.st_size, before.st_mtime_ns)
         around = read_surroundings(head, outcome.tail)
         notices = _notices(path, outcome, contents, around)
@@ -128,41 +70,21 @@ def ingest(
         source.close()
 
 
-def read_in_process(source: Source, head: Head, meter: Meter, chunk_bytes: int) -> Outcome:
-    """The event array, read by this process, one segment after the other."""
-    decoder = Decoder()
-    reader = SegmentReader(source, decoder, chunk_bytes)
-    vocabulary, pieces, events = Vocabulary(), [], 0
-    stop = Stop("more", head.start)
-    limit = head.start
-    with _without_gc():
-        while stop.state == "more":
-            limit = max(limit, stop.offset) + SEGMENT_BYTES
-            stop = reader.run(
-                stop.offset, limit, lambda at: meter.at(source.consumed(at), events + decoder.events)
-            )
-            part = decoder.take()
-            events += part.events
-            pieces.append(Piece(part, vocabulary))
-    vocabulary.learn(decoder)
-    return Outcome(pieces, stop, read_tail(source, stop), source.problem)
+def _worker_count(workers: int | None, source: Source) -> int:
+    """As many as asked for; else one per core, if the file is worth starting processes for."""
+    if workers is None:
+        packed = isinstance(source, GzipSource)
+        size = source.size * (_TYPICAL_PACKING if packed else 1)
+        limit = _MAX_GZIP_WORKERS if packed else _MAX_WORKERS
+        workers = min(_cores(), limit, size // _BYTES_PER_WORKER)
+    return workers if workers > 1 and can_start_processes() else 1
 
 
-def read_tail(source: Source, stop: Stop) -> bytes | None:
-    """What follows the `]` of the event array; None where it was not reached."""
-    return source.read(stop.offset + 1, MAX_TAIL) if stop.state == "end" else None
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    # millions of short-lived objects and no cycles among them: collecting would cost as much as decoding
-    enabled = gc.isenabled()
-    gc.disable()
+def _cores() -> int:
     try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
 
 
 def _finish(

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 _NOT_A_NUMBER = re.compile(
@@ -42,7 +43,7 @@ def _quotes_anywhere(text: bytes) -> bytes:
     """A quote ends a string only before , : } ] and starts one only after { , : [."""
     out, inside = [], False
     pieces = _BARE_QUOTE.split(text)
-    for before, after in zip(pieces, pieces[1:]):
+    for before, after in pairwise(pieces):
         out.append(before)
         structural = after.lstrip()[:1] in (b",", b":", b"}", b"]") or not after.strip()
         closes = inside and structural

@@ -11,7 +11,7 @@ import os
 import stat
 from typing import Protocol
 
-from isal import isal_zlib
+from isal import igzip_lib, isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
 
@@ -52,21 +52,23 @@ def max_inflated_bytes() -> int:
         return MAX_INFLATED_BYTES
 
 
-def open_source(path: str) -> Source:
+def open_source(path: str, size: int | None = None) -> Source:
     """The source for a file, chosen by its first bytes and not by its name.
+
+    size: how much of it to read, where somebody else has opened it before; None takes what there is now.
 
     Raises UserError for what is no regular, readable, non-empty file, or is packed in another way.
     """
     descriptor = _open_regular(path)
     try:
-        return _source_for(path, descriptor)
+        return _source_for(path, descriptor, size)
     except BaseException:
         os.close(descriptor)
         raise
 
 
-def _source_for(path: str, descriptor: int) -> Source:
-    size = os.fstat(descriptor).st_size
+def _source_for(path: str, descriptor: int, size: int | None) -> Source:
+    size = os.fstat(descriptor).st_size if size is None else size
     magic = os.pread(descriptor, 6, 0)
     if not magic:
         raise UserError(
@@ -165,7 +167,7 @@ class GzipSource:
         fed = bool(self._input)
         try:
             output = self._inflater.decompress(self._input, _OUTPUT_BYTES)
-        except (isal_zlib.IsalError, EOFError, ValueError) as error:
+        except (igzip_lib.IsalError, EOFError, ValueError) as error:
             self._finish(f"the gzip data is damaged ({error})")
             return
         self._window += output

@@ -9,21 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from tb_torchcompile_plugin.reader.kineto_columns import Sink
 from tb_torchcompile_plugin.reader.kineto_decode import (
     KIND_NAMES,
     MEMORY_FIELDS,
     SLICE_FIELDS,
     Array,
     Combo,
-    Decoder,
-    Part,
 )
 from tb_torchcompile_plugin.reader.kineto_nest import nest
+from tb_torchcompile_plugin.reader.kineto_pieces import Piece
 
 _ROWS = 1 << 18  # rows that are permuted and written at once
 _DENSE = {  # column → (field of the args, dtype)
@@ -49,99 +48,6 @@ SPARSE = (
     "input_dims",
     "python_module",
 )
-
-
-@dataclass
-class Vocabulary:
-    """What the codes of one decoder mean."""
-
-    combos: list[Combo] = field(default_factory=list)
-    texts: dict[str, list[bytes]] = field(default_factory=dict)
-
-    def learn(self, decoder: Decoder) -> None:
-        """Take over the decoder's dictionaries."""
-        self.combos = list(decoder.combos)
-        self.texts = {name: list(found)[1:] for name, found in decoder.interners.items()}
-
-
-@dataclass(frozen=True)
-class StoredArray:
-    """A column of a part that a worker process left in a file."""
-
-    path: str
-    offset: int
-    count: int
-    dtype: str
-
-    def load(self) -> Array:
-        return np.fromfile(self.path, self.dtype, self.count, offset=self.offset)
-
-
-@dataclass
-class Piece:
-    """One part and the vocabulary that explains it. Pieces come in file order."""
-
-    part: Part
-    vocabulary: Vocabulary
-
-    def load(self, name: str, dtype: Any) -> Array:
-        found: Any = self.part.columns.get(name)
-        if found is None:
-            return np.zeros(0, dtype)
-        return found.load() if isinstance(found, StoredArray) else found  # type: ignore[no-any-return]
-
-
-class Sink(Protocol):
-    """Where finished columns go."""
-
-    def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None: ...
-
-    def columns(self) -> dict[str, Array]: ...
-
-
-class MemorySink:
-    """Columns in memory, for small files."""
-
-    def __init__(self) -> None:
-        self._columns: dict[str, Array] = {}
-
-    def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None:
-        pieces = [np.asarray(block, dtype) for block in blocks]
-        self._columns[name] = np.concatenate(pieces) if pieces else np.zeros(0, dtype)
-
-    def columns(self) -> dict[str, Array]:
-        return self._columns
-
-
-class FileSink:
-    """One .npy file per column in a directory; read back as memory maps."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._names: list[str] = []
-
-    def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None:
-        with open(self._directory / f"{name}.npy", "wb") as file:
-            descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
-            np.lib.format.write_array_header_1_0(
-                file, {"descr": descr, "fortran_order": False, "shape": (count,)}
-            )
-            for block in blocks:
-                file.write(np.ascontiguousarray(block, dtype).data)
-        self._names.append(name)
-
-    def columns(self) -> dict[str, Array]:
-        return {name: load_column(self._directory, name) for name in self._names}
-
-
-def load_column(directory: Path, name: str) -> Array:
-    """A column that a `FileSink` wrote, as a read-only memory map (an empty one as an array)."""
-    path = directory / f"{name}.npy"
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except ValueError:
-        # an empty array cannot be mapped; any other damage fails here once more
-        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
 
 
 @dataclass
@@ -353,7 +259,7 @@ class _Builder:
     def _chunks(self) -> None:
         chunks = [np.array(piece.part.chunks, np.int64).reshape(-1, 3) for piece in self._pieces]
         table = (
-            np.concatenate([c + [0, 0, base] for c, base in zip(chunks, self._event_base)])
+            np.concatenate([chunk + np.array([0, 0, base]) for chunk, base in zip(chunks, self._event_base)])
             if chunks
             else np.zeros((0, 3), np.int64)
         )

@@ -1,0 +1,50 @@
+"""A file in pieces: parts of columns, each with the vocabulary that its codes belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tb_torchcompile_plugin.reader.kineto_decode import Array, Combo, Decoder, Part
+
+
+@dataclass
+class Vocabulary:
+    """What the codes of one decoder mean."""
+
+    combos: list[Combo] = field(default_factory=list)
+    texts: dict[str, list[bytes]] = field(default_factory=dict)
+
+    def learn(self, decoder: Decoder) -> None:
+        """Take over the decoder's dictionaries."""
+        self.combos = list(decoder.combos)
+        self.texts = {name: list(found)[1:] for name, found in decoder.interners.items()}
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """A column of a part that a worker process left in a file."""
+
+    path: str
+    offset: int
+    count: int
+    dtype: str
+
+    def load(self) -> Array:
+        return np.fromfile(self.path, self.dtype, self.count, offset=self.offset)
+
+
+@dataclass
+class Piece:
+    """One part and the vocabulary that explains it. Pieces come in file order."""
+
+    part: Part
+    vocabulary: Vocabulary
+
+    def load(self, name: str, dtype: Any) -> Array:
+        found: Any = self.part.columns.get(name)
+        if found is None:
+            return np.zeros(0, dtype)
+        return found.load() if isinstance(found, StoredArray) else found
