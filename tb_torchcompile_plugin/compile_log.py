@@ -2,94 +2,38 @@
 
 torch describes what it compiles as a stream of records: a metadata dict (one key names the kind, the others
 say for which compilation it holds) and a payload text. `CompileLog.add` takes one at a time and never raises;
-what it cannot read it counts by cause, what it does not know by kind. `summary` may be called at any time, again and again.
-Imports protobuf and the standard library only, because it runs inside training.
+what it cannot read it counts by cause, what it does not know by kind. `summary` may be called at any time, again
+and again. Imports protobuf and the standard library only, because it runs inside training.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tb_torchcompile_plugin import compile_text
+from tb_torchcompile_plugin import compile_rows, compile_text
+from tb_torchcompile_plugin.compile_payloads import PayloadStore
+from tb_torchcompile_plugin.compile_records import KINDS, Record, compile_id_of, kind_of, nanoseconds
 from tb_torchcompile_plugin.compile_spans import BACKWARD_ROOTS, FRAME_ROOTS, PHASES, Lanes, Span
 from tb_torchcompile_plugin.summary import FORMAT_VERSION
 from tb_torchcompile_plugin.summary_pb2 import (
     BACKWARD,
     FORWARD,
-    Artifact,
-    CacheResult,
     Compilation,
     CompileKey,
     CompileSummary,
-    Direction,
-    Failure,
     Frame,
     FunctionTimes,
-    GeneratedKernel,
     Graph,
     GraphBreak,
-    Payload,
-    Phase,
     PhaseSpan,
     Recompile,
 )
 
-__all__ = ["PHASES", "CompileLog", "Record", "compile_id_of", "kind_of"]
-
-ENVELOPE = frozenset(
-    "rank compiled_autograd_id frame_id frame_compile_id attempt subgraph_name stack has_payload "
-    "severity timestamp pathname lineno thread process".split()
-)
-# Kinds that torch 2.4 to 2.13 writes and that this module understands or keeps for later. All others are unknown.
-KINDS = frozenset(
-    "artifact chromium_event str dynamo_start dynamo_output_graph dynamo_cpp_guards_str dynamo_guards "
-    "aot_joint_graph aot_forward_graph aot_backward_graph aot_inference_graph inductor_pre_grad_graph "
-    "inductor_post_grad_graph inductor_output_code inductor_input_graph compilation_metrics bwd_compilation_metrics "
-    "compilation_metrics_runtime bwd_compilation_metrics_runtime create_symbol create_unbacked_symbol "
-    "symbolic_shape_specialization guard_added guard_added_fast optimize_ddp_split_graph optimize_ddp_split_child "
-    "describe_storage describe_tensor describe_source link dump_file compiled_autograd_graph graph_dump "
-    "expression_created propagate_real_tensors propagate_real_tensors_provenance mismatched_fake_kernel "
-    "missing_fake_kernel guard_on_data_dependent_error export exported_program log_file_version "
-    "put_local_code_state get_local_code_state put_remote_code_state get_remote_code_state "
-    "get_extra_remote_code_state".split()
-)
-_CONFIG_FIELDS = ("dynamo_config", "inductor_config", "compiler_config", "functorch_config")
-# Metrics whose text may quote the user's code; numbers are always kept.
-_SAFE_TEXT_METRICS = frozenset(
-    "compile_id frame_key co_name co_filename fail_type fail_user_frame_filename cuda_version triton_version "
-    "python_version pytorch_version remote_cache_version inductor_fx_remote_cache_backend_type".split()
-)
-# Payloads that are not kept as artifacts: marks of spans, and cache records, whose bulk repeats the graph.
-_NOT_KEPT = frozenset({"chromium_event"})
-
-
-@dataclass(slots=True)
-class Record:
-    """One record. thread: the Python thread id, 0 where unknown (a log does not tell)."""
-
-    metadata: dict[str, Any]
-    payload: str | None = None
-    thread: int = 0
-
-
-def kind_of(metadata: dict[str, Any]) -> str:
-    """The record key of an envelope ("chromium_event"), "" if there is none. Old logs carry explicit nulls."""
-    return next((key for key, value in metadata.items() if key not in ENVELOPE and value is not None), "")
-
-
-def compile_id_of(metadata: dict[str, Any]) -> str:
-    """The compile id in torch's spelling: "0/0", "!1/2/0" or "!1" under compiled autograd, "" if there is none."""
-    autograd, frame = metadata.get("compiled_autograd_id"), metadata.get("frame_id")
-    parts = [] if autograd is None else [f"!{autograd}"]
-    if frame is not None:
-        parts.append(f"{frame}/{metadata.get('frame_compile_id')}")
-    return "/".join(parts)
+__all__ = ["PHASES", "CompileLog", "Record", "compile_id_of", "kind_of", "nanoseconds"]
 
 
 @dataclass
@@ -121,16 +65,13 @@ class CompileLog:
 
     def __init__(self, *, source: bool = True, payloads: bool = False) -> None:
         self._source = source
-        self._keep_payloads = payloads and source
+        self._payloads = PayloadStore() if payloads and source else None
         self._lanes = Lanes()
         self._frames: dict[tuple[int, str], _Frame] = {}
         self._epoch = 0
         self._breaks: dict[tuple[int, str, str], GraphBreak] = {}
         self._spans: list[PhaseSpan] = []
         self._times: dict[str, list[float]] = {}
-        self._payload_index: dict[bytes, int] = {}
-        self._payloads: list[Payload] = []
-        self._artifacts: list[Artifact] = []
         self.files: dict[int, str] = {}  # torch's table of file names by number
         self.by_kind: Counter[str] = Counter()
         self.unknown: Counter[str] = Counter()
@@ -183,8 +124,10 @@ class CompileLog:
         if compile_id and record.metadata.get("attempt") is not None:
             frame = self._frame(compile_id)
             frame.attempt = max(frame.attempt or 0, int(record.metadata["attempt"]))
-        if self._keep_payloads and record.payload and kind not in _NOT_KEPT:
-            self._keep(kind, record, compile_id)
+        if self._payloads is not None:
+            key = CompileKey(compile_id=compile_id, epoch=self._epoch)
+            direction = BACKWARD if self._in_backward(record, compile_id) else FORWARD
+            self._payloads.keep(kind, record, key, direction)
 
     def _frame(self, compile_id: str) -> _Frame:
         key = (self._epoch, compile_id)
@@ -274,7 +217,7 @@ class CompileLog:
 
     def _end_span(self, span: Span) -> None:
         assert span.duration_ns is not None
-        self._spans.append(_span_row(span))
+        self._spans.append(compile_rows.span_row(span))
         if span.unfinished:
             return
         self._times.setdefault(span.function, []).append(span.duration_ns / 1e9)
@@ -282,11 +225,11 @@ class CompileLog:
         if frame is None:
             return
         if span.name in FRAME_ROOTS:
-            _set_duration(frame.forward_row(), span)
+            compile_rows.set_duration(frame.forward_row(), span)
         elif span.name in BACKWARD_ROOTS:
             for row in reversed(frame.backwards):
                 if row.start_ns == span.start_ns:
-                    _set_duration(row, span)
+                    compile_rows.set_duration(row, span)
                     break
 
     def _see_time(self, time_ns: int) -> None:
@@ -296,8 +239,7 @@ class CompileLog:
     def _on_metrics(self, record: Record, compile_id: str) -> None:
         metrics = record.metadata["compilation_metrics"]
         row = self._frame(compile_id or str(metrics.get("compile_id") or "")).forward_row()
-        fill_from_metrics(row, metrics, source=self._source)
-        self._keep_configs(metrics, compile_id, record)
+        compile_rows.fill_from_metrics(row, metrics, source=self._source)
         self._learn_versions(metrics)
 
     def _on_backward_metrics(self, record: Record, compile_id: str) -> None:
@@ -307,14 +249,8 @@ class CompileLog:
             frame.backwards.append(Compilation(key=frame.key, direction=BACKWARD, thread=record.thread))
         row = frame.backwards[frame.backwards_measured]
         frame.backwards_measured += 1
-        fill_from_metrics(row, metrics, source=self._source)
+        compile_rows.fill_from_metrics(row, metrics, source=self._source)
         self._learn_versions(metrics)
-
-    def _keep_configs(self, metrics: dict[str, Any], compile_id: str, record: Record) -> None:
-        if self._keep_payloads:
-            for name in _CONFIG_FIELDS:
-                if isinstance(metrics.get(name), str):
-                    self._store(name, metrics[name], compile_id, record, "json")
 
     def _learn_versions(self, metrics: dict[str, Any]) -> None:
         for fact, name in (
@@ -336,7 +272,7 @@ class CompileLog:
         if known is not None:  # the same break, met again in the next attempt
             known.count += 1
             return
-        row = break_row(text, source=self._source)
+        row = compile_rows.break_row(text, source=self._source)
         row.key.CopyFrom(self._frame(compile_id).key)
         row.attempt = int(record.metadata.get("attempt") or 0)
         self._breaks[self._epoch, compile_id, text] = row
@@ -354,12 +290,7 @@ class CompileLog:
         return lambda record, compile_id: self._on_cache(cache, result, record, compile_id)
 
     def _on_cache(self, cache: str, result: str, record: Record, compile_id: str) -> None:
-        details = json.loads(record.payload or "{}")
-        row = CacheResult(cache=cache, result=result, key=_text(details.get("key")))
-        if _text(details.get("cache_bypass_reason")):
-            row.reason = _text(details["cache_bypass_reason"]) if self._source else compile_text.WITHHELD
-        if details.get("time_saved_ns") is not None:
-            row.time_saved_ns = int(details["time_saved_ns"])
+        row = compile_rows.cache_row(cache, result, json.loads(record.payload or "{}"), source=self._source)
         self._row(record, compile_id).cache.append(row)
         if cache == "fx_graph" and row.key:
             self._name_graph(self._frame(compile_id), row.key)
@@ -392,45 +323,8 @@ class CompileLog:
 
     def _on_kernel_info(self, record: Record, compile_id: str) -> None:
         graphs = self._frame(compile_id).graphs
-        kernels = {kernel.name: kernel for kernel in graphs[-1].kernels} if graphs else {}
-        for name, details in json.loads(record.payload or "{}").items():
-            kernel = kernels.get(name)
-            if kernel is not None and isinstance(details, str | dict):
-                _add_tuning(kernel, details)
-
-    # -- payloads -----------------------------------------------------------------------------------------------
-
-    def _keep(self, kind: str, record: Record, compile_id: str) -> None:
-        encoding = ""
-        payload = record.payload or ""
-        if kind.startswith("artifact:"):
-            encoding = str(record.metadata["artifact"].get("encoding") or "")
-        if "_cache_" in kind and encoding == "json":
-            payload = _without_components(payload)
-        self._store(kind.removeprefix("artifact:"), payload, compile_id, record, encoding)
-
-    def _store(self, name: str, text: str, compile_id: str, record: Record, encoding: str) -> None:
-        artifact = Artifact(
-            key=CompileKey(compile_id=compile_id, epoch=self._epoch),
-            attempt=int(record.metadata.get("attempt") or 0),
-            name=name,
-            encoding=encoding,
-            payload=self._payload(text),
-            direction=BACKWARD if self._in_backward(record, compile_id) else FORWARD,
-        )
-        self._artifacts.append(artifact)
-
-    def _payload(self, text: str) -> int:
-        data = text.encode("utf-8", "surrogatepass")
-        digest = hashlib.sha256(data).digest()
-        index = self._payload_index.get(digest)
-        if index is None:
-            index = self._payload_index[digest] = len(self._payloads)
-            packed = zlib.compress(data, 6)
-            small = len(packed) < len(data)
-            codec = Payload.ZLIB if small else Payload.RAW
-            self._payloads.append(Payload(sha256=digest, codec=codec, data=packed if small else data))
-        return index
+        if graphs:
+            compile_rows.add_kernel_info(graphs[-1], json.loads(record.payload or "{}"))
 
     # -- summary out --------------------------------------------------------------------------------------------
 
@@ -448,8 +342,8 @@ class CompileLog:
             FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
         )
         self._put_counts(summary)
-        summary.payloads.extend(self._payloads)
-        summary.artifacts.extend(self._artifacts)
+        if self._payloads is not None:
+            self._payloads.put(summary)
         return summary
 
     def _put_environment(self, summary: CompileSummary) -> None:
@@ -465,22 +359,22 @@ class CompileLog:
         if forward is not None:
             if frame.attempt is not None:
                 forward.attempts = frame.attempt + 1
-            _place_from_stack(forward)
+            compile_rows.place_from_stack(forward)
             summary.compilations.append(forward)
         for row in frame.backwards:
             if forward is not None and not row.function:
-                _copy_place(row, forward)
+                compile_rows.copy_place(row, forward)
             summary.compilations.append(row)
         if frame.recompile is not None:
             if forward is not None:
-                _copy_place(frame.recompile, forward)
+                compile_rows.copy_place(frame.recompile, forward)
             summary.recompiles.append(frame.recompile)
         summary.graphs.extend(frame.graphs)
 
     def _open_spans(self) -> list[PhaseSpan]:
         rows = []
         for span in self._lanes.still_open():
-            row = _span_row(span)
+            row = compile_rows.span_row(span)
             row.unfinished = True
             row.duration_ns = max(0, self.facts["last_ns"] - span.start_ns)
             rows.append(row)
@@ -496,149 +390,3 @@ class CompileLog:
                 target[name] = count
         if self._lanes.unmatched_ends:
             summary.records.unreadable["chromium_event: end without a beginning"] = self._lanes.unmatched_ends
-
-
-def break_row(text: str, *, source: bool, count: int = 1) -> GraphBreak:
-    """A graph break from torch's text, without any of the user's code unless `source`."""
-    found = compile_text.parse_graph_break(text)
-    row = GraphBreak(docs_url=found.docs_url, file=found.file, stack=found.stack, count=count)
-    if found.line is not None:
-        row.line = found.line
-    if source:
-        row.reason, row.explanation, row.text = found.reason, found.explanation, text
-        row.hints.extend(found.hints)
-        return row
-    row.reason = compile_text.withhold_break_reason(found)
-    for frame in row.stack:
-        frame.ClearField("source")
-    return row
-
-
-def fill_from_metrics(row: Compilation, metrics: dict[str, Any], *, source: bool) -> None:
-    """Copies what torch's compilation metrics say into a row. What spans have told before stands."""
-    row.function = row.function or _text(metrics.get("co_name"))
-    row.file = row.file or _text(metrics.get("co_filename"))
-    for target, name in (
-        ("line", "co_firstlineno"),
-        ("guards", "guard_count"),
-        ("graph_ops", "graph_op_count"),
-        ("graph_nodes", "graph_node_count"),
-        ("graph_inputs", "graph_input_count"),
-    ):
-        if metrics.get(name) is not None:
-            setattr(row, target, int(metrics[name]))
-    if not row.HasField("start_ns") and (start := _start_ns(metrics)) is not None:
-        row.start_ns = start
-    if not row.HasField("duration_ns") and (duration := _duration_ns(row.direction, metrics)) is not None:
-        row.duration_ns = duration
-    _fill_failure(row, metrics, source)
-    for name, value in metrics.items():
-        if value is not None and name not in _CONFIG_FIELDS and (source or _is_safe(name, value)):
-            row.metrics[name] = json.dumps(value, default=repr)
-
-
-def _is_safe(name: str, value: object) -> bool:
-    return isinstance(value, int | float) or name in _SAFE_TEXT_METRICS
-
-
-def _fill_failure(row: Compilation, metrics: dict[str, Any], source: bool) -> None:
-    if metrics.get("fail_type"):
-        row.failure.CopyFrom(
-            Failure(type=_text(metrics["fail_type"]), file=_text(metrics.get("fail_user_frame_filename")))
-        )
-        row.failure.reason = _text(metrics.get("fail_reason")) if source else compile_text.WITHHELD
-        if metrics.get("fail_user_frame_lineno") is not None:
-            row.failure.line = int(metrics["fail_user_frame_lineno"])
-    del row.restart_reasons[:]
-    reasons = metrics.get("restart_reasons") or []
-    for reason in sorted(reasons) if isinstance(reasons, list | set | tuple | frozenset) else [reasons]:
-        text = str(reason)
-        row.restart_reasons.append(text if source else break_row(text, source=False).reason)
-
-
-def _start_ns(metrics: dict[str, Any]) -> int | None:
-    if metrics.get("start_time_us") is not None:
-        return int(metrics["start_time_us"]) * 1000
-    return None if metrics.get("start_time") is None else round(metrics["start_time"] * 1e9)
-
-
-_FORWARD_DURATIONS = (
-    ("entire_frame_compile_time_s", 1e9),
-    ("dynamo_cumulative_compile_time_us", 1e3),
-    ("duration_us", 1e3),
-)
-_BACKWARD_DURATIONS = (
-    ("backward_cumulative_compile_time_us", 1e3),
-    ("duration_us", 1e3),
-    ("inductor_compile_time_s", 1e9),
-)
-
-
-def _duration_ns(direction: Direction, metrics: dict[str, Any]) -> int | None:
-    for name, factor in _FORWARD_DURATIONS if direction == FORWARD else _BACKWARD_DURATIONS:
-        if metrics.get(name) is not None:
-            return round(metrics[name] * factor)
-    return None
-
-
-def _set_duration(row: Compilation, span: Span) -> None:
-    assert span.duration_ns is not None
-    row.start_ns, row.duration_ns, row.thread = span.start_ns, span.duration_ns, span.thread
-    del row.phases[:]
-    row.phases.extend(Phase(name=name, exclusive_ns=ns) for name, ns in span.phases().items())
-
-
-def _span_row(span: Span) -> PhaseSpan:
-    return PhaseSpan(
-        key=CompileKey(compile_id=span.compile_id, epoch=span.epoch),
-        name=span.name,
-        start_ns=span.start_ns,
-        duration_ns=span.duration_ns or 0,
-        thread=span.thread,
-        function=span.function if span.function != span.name else "",
-        worker_process=span.worker_process,
-        unfinished=span.unfinished,
-    )
-
-
-def _place_from_stack(row: Compilation) -> None:
-    """Without metrics (the process died, or is still compiling) the innermost frame names the place."""
-    if row.stack and not row.file:
-        row.function, row.file, row.line = row.stack[-1].function, row.stack[-1].file, row.stack[-1].line
-
-
-def _copy_place(row: Compilation | Recompile, forward: Compilation) -> None:
-    row.file = forward.file
-    if forward.HasField("line"):
-        row.line = forward.line
-    if isinstance(row, Compilation):
-        row.function = forward.function
-
-
-def _add_tuning(kernel: GeneratedKernel, details: str | dict[str, Any]) -> None:
-    if isinstance(details, str):
-        details = json.loads(details)
-    if details.get("num_configs") is not None:
-        kernel.num_configs = int(details["num_configs"])
-    elif details.get("only_config") is not None:
-        kernel.num_configs = 1
-    if details.get("compile_time_us") is not None:
-        kernel.compile_ns = int(details["compile_time_us"]) * 1000
-
-
-def _without_components(payload: str) -> str:
-    """A cache record without its `components`: a dump of graph and settings, 70 % of a log's bytes."""
-    details = json.loads(payload)
-    details.pop("components", None)
-    return json.dumps(details)
-
-
-def nanoseconds(microseconds: float) -> int:
-    """Epoch µs of a chromium event → ns. Multiplying the double as a whole would lose 256 ns."""
-    whole = int(microseconds)
-    return whole * 1000 + round((microseconds - whole) * 1000)
-
-
-def _text(value: object) -> str:
-    """A string field that may be missing, null, or the word "None"."""
-    return "" if value is None or value == "None" else str(value)

@@ -68,7 +68,7 @@ def _split_stack(text: str) -> tuple[str, str]:
 def _reason_of(head: str) -> str:
     """One line. The line above "Explanation:" is torch's own name of the break; the first one may be a preamble."""
     lines = head.splitlines()
-    for above, line in zip([""] + lines, lines):
+    for above, line in zip(["", *lines], lines, strict=False):
         if line.lstrip().startswith("Explanation:") and above.strip():
             return _without_label(above.strip())
     if match := _REASON.search(head):

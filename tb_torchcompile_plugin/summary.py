@@ -37,7 +37,7 @@ def _parse(data: bytes, path: str) -> CompileSummary:
             "is empty", file=path, next_step="The process was stopped while writing; an older one counts"
         )
     try:
-        summary = CompileSummary.FromString(data)
+        summary: CompileSummary = CompileSummary.FromString(data)
     except DecodeError as error:
         raise UserError(
             "is no compile summary, or is cut off", file=path, next_step="Record it again"

@@ -9,3 +9,5 @@ trap 'rm -rf "$env_dir"' EXIT
 python3 -m venv "$env_dir"
 "$env_dir/bin/pip" -q install "grpcio-tools==1.75.1"
 "$env_dir/bin/python" -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tb_torchcompile_plugin/summary.proto
+# The stubs of protobuf itself are not installed everywhere: mypy then takes its messages for Any.
+sed -i '1i # mypy: ignore-errors' tb_torchcompile_plugin/summary_pb2.pyi

@@ -7,6 +7,7 @@ line. Read as a stream, so size does not matter. Nothing that is wrong with a lo
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import os
@@ -15,7 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -89,7 +90,7 @@ def _is_gzip(path: str) -> bool:
 
 
 def _open(path: str) -> IO[bytes]:
-    return gzip.open(path, "rb") if _is_gzip(path) else open(path, "rb")
+    return cast("IO[bytes]", gzip.open(path, "rb") if _is_gzip(path) else open(path, "rb"))
 
 
 def _salvage(file: IO[bytes], size: int) -> bytes:
@@ -121,7 +122,7 @@ class _LogReader:
         self._progress = progress
         self._log = CompileLog()
         self._tolerated: Counter[str] = Counter()
-        self._decode = msgspec.json.Decoder(dict).decode
+        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
         self._pid: int | None = None
         self._records = 0
         self._cut_off = False
@@ -183,12 +184,9 @@ class _LogReader:
                 )
                 self._log.unreadable[cause] += 1
             return
-        try:
-            metadata = self._decode(head["json"])
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            metadata = self._decode_leniently(head["json"], is_last)
-            if metadata is None:
-                return
+        metadata = self._envelope(head["json"], is_last)
+        if metadata is None:
+            return
         if self._pid is None:
             self._pid = int(head["pid"])
         self._records += 1
@@ -196,10 +194,12 @@ class _LogReader:
             Record(metadata, self._payload(raw[head.end() :], metadata.get("has_payload"), is_last))
         )
 
-    def _decode_leniently(self, text: bytes, is_last: bool) -> dict[str, object] | None:
-        """An envelope with invalid UTF-8 in a name is still worth reading."""
+    def _envelope(self, text: bytes, is_last: bool) -> dict[str, Any] | None:
+        """The metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            return self._decode(text)
         try:
-            metadata: dict[str, object] = self._decode(text.decode("utf-8", "replace").encode())
+            metadata: dict[str, Any] = self._decode(text.decode("utf-8", "replace").encode())
         except msgspec.DecodeError:
             self._log.unreadable["the last line is cut off" if is_last else "an envelope is no JSON"] += 1
             return None

@@ -1,0 +1,199 @@
+"""Rows of the summary from what torch says about one compilation. Pure functions; standard library and protobuf.
+
+Each takes `source`: without it, nothing that quotes the user's code gets into the row.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tb_torchcompile_plugin import compile_text
+from tb_torchcompile_plugin.compile_spans import Span
+from tb_torchcompile_plugin.kernel_names import category_of
+from tb_torchcompile_plugin.summary_pb2 import (
+    FORWARD,
+    CacheResult,
+    Compilation,
+    CompileKey,
+    Direction,
+    Failure,
+    GeneratedKernel,
+    Graph,
+    GraphBreak,
+    Phase,
+    PhaseSpan,
+    Recompile,
+)
+
+CONFIG_FIELDS = ("dynamo_config", "inductor_config", "compiler_config", "functorch_config")
+# Metrics whose text may quote the user's code; numbers are always kept.
+_SAFE_TEXT_METRICS = frozenset(
+    {
+        "compile_id",
+        "frame_key",
+        "co_name",
+        "co_filename",
+        "fail_type",
+        "fail_user_frame_filename",
+        "cuda_version",
+        "triton_version",
+        "python_version",
+        "pytorch_version",
+        "remote_cache_version",
+        "inductor_fx_remote_cache_backend_type",
+    }
+)
+
+
+def break_row(text: str, *, source: bool, count: int = 1) -> GraphBreak:
+    """A graph break from torch's text, without any of the user's code unless `source`."""
+    found = compile_text.parse_graph_break(text)
+    row = GraphBreak(docs_url=found.docs_url, file=found.file, stack=found.stack, count=count)
+    if found.line is not None:
+        row.line = found.line
+    if source:
+        row.reason, row.explanation, row.text = found.reason, found.explanation, text
+        row.hints.extend(found.hints)
+        return row
+    row.reason = compile_text.withhold_break_reason(found)
+    for frame in row.stack:
+        frame.ClearField("source")
+    return row
+
+
+def fill_from_metrics(row: Compilation, metrics: dict[str, Any], *, source: bool) -> None:
+    """Copies what torch's compilation metrics say into a row. What spans have told before stands."""
+    row.function = row.function or text_of(metrics.get("co_name"))
+    row.file = row.file or text_of(metrics.get("co_filename"))
+    for target, name in (
+        ("line", "co_firstlineno"),
+        ("guards", "guard_count"),
+        ("graph_ops", "graph_op_count"),
+        ("graph_nodes", "graph_node_count"),
+        ("graph_inputs", "graph_input_count"),
+    ):
+        if metrics.get(name) is not None:
+            setattr(row, target, int(metrics[name]))
+    if not row.HasField("start_ns") and (start := _start_ns(metrics)) is not None:
+        row.start_ns = start
+    if not row.HasField("duration_ns") and (duration := _duration_ns(row.direction, metrics)) is not None:
+        row.duration_ns = duration
+    _fill_failure(row, metrics, source)
+    for name, value in metrics.items():
+        if value is not None and name not in CONFIG_FIELDS and (source or _is_safe(name, value)):
+            row.metrics[name] = json.dumps(value, default=repr)
+
+
+def _is_safe(name: str, value: object) -> bool:
+    return isinstance(value, int | float) or name in _SAFE_TEXT_METRICS
+
+
+def _fill_failure(row: Compilation, metrics: dict[str, Any], source: bool) -> None:
+    if metrics.get("fail_type"):
+        row.failure.CopyFrom(
+            Failure(type=text_of(metrics["fail_type"]), file=text_of(metrics.get("fail_user_frame_filename")))
+        )
+        row.failure.reason = text_of(metrics.get("fail_reason")) if source else compile_text.WITHHELD
+        if metrics.get("fail_user_frame_lineno") is not None:
+            row.failure.line = int(metrics["fail_user_frame_lineno"])
+    del row.restart_reasons[:]
+    reasons = metrics.get("restart_reasons") or []
+    for reason in sorted(reasons) if isinstance(reasons, list | set | tuple | frozenset) else [reasons]:
+        text = str(reason)
+        row.restart_reasons.append(text if source else break_row(text, source=False).reason)
+
+
+def _start_ns(metrics: dict[str, Any]) -> int | None:
+    if metrics.get("start_time_us") is not None:
+        return int(metrics["start_time_us"]) * 1000
+    return None if metrics.get("start_time") is None else round(float(metrics["start_time"]) * 1e9)
+
+
+_FORWARD_DURATIONS = (
+    ("entire_frame_compile_time_s", 1e9),
+    ("dynamo_cumulative_compile_time_us", 1e3),
+    ("duration_us", 1e3),
+)
+_BACKWARD_DURATIONS = (
+    ("backward_cumulative_compile_time_us", 1e3),
+    ("duration_us", 1e3),
+    ("inductor_compile_time_s", 1e9),
+)
+
+
+def _duration_ns(direction: Direction, metrics: dict[str, Any]) -> int | None:
+    for name, factor in _FORWARD_DURATIONS if direction == FORWARD else _BACKWARD_DURATIONS:
+        if metrics.get(name) is not None:
+            return round(float(metrics[name]) * factor)
+    return None
+
+
+def set_duration(row: Compilation, span: Span) -> None:
+    """Times of a row from the span of the whole compilation, with its phases."""
+    assert span.duration_ns is not None
+    row.start_ns, row.duration_ns, row.thread = span.start_ns, span.duration_ns, span.thread
+    del row.phases[:]
+    row.phases.extend(Phase(name=name, exclusive_ns=ns) for name, ns in span.phases().items())
+
+
+def span_row(span: Span) -> PhaseSpan:
+    """The stored form of a span."""
+    return PhaseSpan(
+        key=CompileKey(compile_id=span.compile_id, epoch=span.epoch),
+        name=span.name,
+        start_ns=span.start_ns,
+        duration_ns=span.duration_ns or 0,
+        thread=span.thread,
+        function=span.function if span.function != span.name else "",
+        worker_process=span.worker_process,
+        unfinished=span.unfinished,
+    )
+
+
+def place_from_stack(row: Compilation) -> None:
+    """Without metrics (the process died, or is still compiling) the innermost frame names the place."""
+    if row.stack and not row.file:
+        row.function, row.file, row.line = row.stack[-1].function, row.stack[-1].file, row.stack[-1].line
+
+
+def copy_place(row: Compilation | Recompile, forward: Compilation) -> None:
+    """A backward and a recompile have the place of their frame."""
+    row.file = forward.file
+    if forward.HasField("line"):
+        row.line = forward.line
+    if isinstance(row, Compilation):
+        row.function = forward.function
+
+
+def cache_row(cache: str, result: str, details: dict[str, Any], *, source: bool) -> CacheResult:
+    """One cache lookup from its record. A bypass says why, in words that may quote the graph."""
+    row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
+    if reason := text_of(details.get("cache_bypass_reason")):
+        row.reason = reason if source else compile_text.WITHHELD
+    if details.get("time_saved_ns") is not None:
+        row.time_saved_ns = int(details["time_saved_ns"])
+    return row
+
+
+def add_kernel_info(graph: Graph, info: dict[str, dict[str, Any]]) -> None:
+    """`triton_kernel_info`: configurations tried and compile time by kernel.
+
+    The code is the reference for which kernels a graph has; only where none was found in it (a C++ wrapper) the
+    names are taken from here.
+    """
+    if not graph.kernels:
+        graph.kernels.extend(GeneratedKernel(name=name, category=category_of(name)) for name in info)
+    for kernel in graph.kernels:
+        details = info.get(kernel.name) or {}
+        if details.get("num_configs") is not None:
+            kernel.num_configs = int(details["num_configs"])
+        elif details.get("only_config") is not None:
+            kernel.num_configs = 1
+        if details.get("compile_time_us") is not None:
+            kernel.compile_ns = int(details["compile_time_us"]) * 1000
+
+
+def text_of(value: object) -> str:
+    """A string field that may be missing, null, or the word "None"."""
+    return "" if value is None or value == "None" else str(value)
