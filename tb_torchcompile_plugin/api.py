@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TypeVar
 
-from tb_torchcompile_plugin import report
+from tb_torchcompile_plugin import report as answer
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.logdir import File, Run, Span, Worker, discover
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
@@ -37,7 +37,7 @@ class _Reading:
     """A trace on its way."""
 
     progress: Progress
-    future: Future[report.Span] | None = None
+    future: Future[answer.Span] | None = None
 
 
 @dataclass
@@ -63,42 +63,46 @@ class Session:
         """Drop what is queued; a file that is being read is read to its end."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def runs(self) -> report.Runs:
+    def runs(self) -> answer.Runs:
         """What the logdir holds now. Lists folders and looks at first bytes; parses nothing."""
         found = self._discover()
-        return report.Runs(
+        return answer.Runs(
             plugin_version=plugin_version(),
-            runs=[report.run_listing(run.run, self._workers(run)) for run in found.runs],
+            runs=[answer.run_listing(run.run, self._workers(run)) for run in found.runs],
             warnings=found.notices,
         )
 
-    def compile(self, run: str, worker: str) -> report.Compile:
+    def compile(self, run: str, worker: str) -> answer.Compile:
         """The compile side of a worker. Raises NotFound, and NoCompileData where none could be read."""
         data, notices = self._compile_data_of(self._worker(run, worker))
         if data is None:
             raise _no_compile_data(worker, notices)
-        return report.compile_report(data)
+        return answer.compile_report(data)
 
-    def span(self, run: str, worker: str, span: str) -> report.Span:
+    def span(self, run: str, worker: str, span: str) -> answer.Span:
         """The run side of a span, joined to the compile side. Reads the trace if need be; raises UserError."""
-        return self._reading(run, worker, span).result()
+        read: answer.Span = self._reading(run, worker, span).result()
+        return read
 
-    def poll_span(self, run: str, worker: str, span: str) -> report.Span | Progress:
+    def poll_span(self, run: str, worker: str, span: str) -> answer.Span | Progress:
         """Like `span`, but does not wait: while the trace is being read, answers how far that is."""
         future = self._reading(run, worker, span)
-        if future.done():
-            return future.result()
-        with self._lock:
-            return next(reading.progress for reading in self._readings.values() if reading.future is future)
+        if not future.done():
+            with self._lock:
+                return next(
+                    reading.progress for reading in self._readings.values() if reading.future is future
+                )
+        read: answer.Span = future.result()
+        return read
 
-    def report(self, progress: Callable[[Progress], None] | None = None) -> report.Report:
+    def report(self, progress: Callable[[Progress], None] | None = None) -> answer.Report:
         """Everything, as `tb-torchcompile report --json` prints it. What cannot be read becomes a warning."""
         found = self._discover()
         runs = [
-            report.Run(run.run, [self._worker_report(worker, progress) for worker in self._workers(run)])
+            answer.Run(run.run, [self._worker_report(worker, progress) for worker in self._workers(run)])
             for run in found.runs
         ]
-        return report.Report(runs=runs, warnings=found.notices)
+        return answer.Report(runs=runs, warnings=found.notices)
 
     def _discover(self) -> _Found:
         found = _Found()
@@ -145,12 +149,12 @@ class Session:
     def _compile_data_of(self, worker: Worker) -> tuple[CompileData | None, list[Notice]]:
         files = (*worker.summaries, *([worker.log] if worker.log else []))
         if files not in self._compile_data:
-            answer = read_compile_data(worker)
+            found = read_compile_data(worker)
             with self._lock:
-                _remember(self._compile_data, files, answer)
+                _remember(self._compile_data, files, found)
         return self._compile_data[files]
 
-    def _reading(self, run: str, worker_name: str, span_name: str) -> Future[report.Span]:
+    def _reading(self, run: str, worker_name: str, span_name: str) -> Future[answer.Span]:
         worker = self._worker(run, worker_name)
         span = self._span(worker, span_name)
         key = (span.file, (*worker.summaries, *([worker.log] if worker.log else [])))
@@ -162,26 +166,26 @@ class Session:
                 reading.future = self._pool.submit(self._read_span, worker, span, reading)
             return reading.future
 
-    def _read_span(self, worker: Worker, span: Span, reading: _Reading) -> report.Span:
+    def _read_span(self, worker: Worker, span: Span, reading: _Reading) -> answer.Span:
         def advance(progress: Progress) -> None:
             reading.progress = progress
 
         data, _ = self._compile_data_of(worker)
-        return report.span_report(span, _read(span, advance), data)
+        return answer.span_report(span, _read(span, advance), data)
 
-    def _worker_report(self, worker: Worker, progress: Callable[[Progress], None] | None) -> report.Worker:
+    def _worker_report(self, worker: Worker, progress: Callable[[Progress], None] | None) -> answer.Worker:
         data, notices = self._compile_data_of(worker)
         spans = []
         for span in worker.spans:
             try:
-                spans.append(report.span_report(span, _read(span, progress), data))
+                spans.append(answer.span_report(span, _read(span, progress), data))
             except UserError as error:
-                spans.append(report.unread_span(span, error.notice))
-        return report.Worker(
+                spans.append(answer.unread_span(span, error.notice))
+        return answer.Worker(
             worker=worker.worker,
             rank=worker.rank,
             spans=spans,
-            compile=report.compile_report(data) if data else None,
+            compile=answer.compile_report(data) if data else None,
             warnings=[] if data else notices,
         )
 

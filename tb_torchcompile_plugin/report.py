@@ -239,7 +239,7 @@ def _environment(summary: CompileSummary) -> Environment:
     found = summary.environment
 
     def known(field: str) -> int | None:
-        return getattr(found, field) if found.HasField(field) else None  # type: ignore[arg-type]
+        return getattr(found, field) if found.HasField(field) else None
 
     def text(value: str) -> str | None:
         return value or None

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.report import Compile, Report, Run, Span, Worker
 
 _KERNELS_SHOWN = 20
 _FUNCTIONS_SHOWN = 15
+_CELL_WIDTH = 72
 Cell = str | int | float | None
 
 
@@ -79,13 +80,13 @@ def _print_compilations(console: Console, found: Compile) -> None:
         (
             "compile id",
             "direction",
-            "function",
-            "where",
+            "~function",
+            "~where",
             ">attempts",
             ">duration s",
             ">graph ops",
             ">guards",
-            "cache",
+            "~cache",
         ),
         (
             (
@@ -108,13 +109,13 @@ def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
     _table(
         console,
         "graph breaks",
-        ("compile id", "where", "source", "reason"),
+        ("compile id", "~where", "~source", "~reason"),
         ((row.compile_id, _place(row.file, row.line), row.source, row.reason) for row in found.graph_breaks),
     )
     _table(
         console,
         "recompiles",
-        ("compile id", "function", "where", "reason"),
+        ("compile id", "~function", "~where", "~reason"),
         (
             (row.compile_id, row.function, _place(row.file, row.line), _first_lines(row.reasons))
             for row in found.recompiles
@@ -128,7 +129,7 @@ def _print_compile_times(console: Console, found: Compile) -> None:
     _table(
         console,
         f"compile_times, {min(len(longest), _FUNCTIONS_SHOWN)} of {len(longest)} functions{complete}",
-        ("function", ">runs", ">total s", ">min s", ">max s"),
+        ("~function", ">runs", ">total s", ">min s", ">max s"),
         (
             (name, len(runs), sum(runs), min(runs), max(runs))
             for name, runs in longest[:_FUNCTIONS_SHOWN]
@@ -182,7 +183,7 @@ def _print_span_tables(console: Console, span: Span) -> None:
     _table(
         console,
         f"kernels, {min(len(rows), _KERNELS_SHOWN)} of {len(rows)}",
-        ("name", "category", "compile id", ">launches", ">time µs", ">mean µs"),
+        ("~name", "category", "compile id", ">launches", ">time µs", ">mean µs"),
         (
             (row.name, row.category, row.compile_id, row.launches, row.time_us, row.mean_us)
             for row in rows[:_KERNELS_SHOWN]
@@ -191,16 +192,18 @@ def _print_span_tables(console: Console, span: Span) -> None:
 
 
 def _table(console: Console, title: str, columns: Iterable[str], rows: Iterable[tuple[Cell, ...]]) -> None:
-    """A table, or nothing without rows. A column named `>x` is aligned right. Cells are text, never markup."""
-    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2))
+    """A table, or nothing without rows. `>x` is aligned right, `~x` may wrap.
+
+    Cells are text, never markup.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        right = column.startswith(">")
-        table.add_column(
-            column.lstrip(">"), justify="right" if right else "left", overflow="ellipsis", no_wrap=right
-        )
+        justify: JustifyMethod = "right" if column[0] == ">" else "left"
+        table.add_column(column.lstrip(">~"), justify=justify, overflow="fold", no_wrap=column[0] != "~")
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row))
     if table.row_count:
+        console.print(Text(title, style="bold"), soft_wrap=True)
         console.print(table)
         console.print()
 
@@ -208,13 +211,19 @@ def _table(console: Console, title: str, columns: Iterable[str], rows: Iterable[
 def _cell(value: Cell) -> str:
     if value is None:
         return "–"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = str(value)
+    return text if len(text) <= _CELL_WIDTH else text[: _CELL_WIDTH - 1] + "…"
 
 
 def _place(file: str, line: int | None) -> str | None:
+    """`…/train/model.py:12`: the end of a path tells more than its start."""
     if not file:
         return None
-    return file if line is None else f"{file}:{line}"
+    parts = file.split("/")
+    short = file if len(parts) <= 3 else "/".join(["…", *parts[-2:]])
+    return short if line is None else f"{short}:{line}"
 
 
 def _first_lines(reasons: list[str]) -> str:

@@ -20,6 +20,8 @@ from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileSummary
 from tb_torchcompile_plugin.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.summary_pb2 import Frame as FrameMessage
 
+_EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970
+
 
 class Frame(msgspec.Struct, frozen=True):
     """One line of a user stack; `source` is its text, None where it was not recorded."""
@@ -99,12 +101,12 @@ def total_s(summary: CompileSummary) -> float | None:
 
 
 def compile_overlap(trace: Trace, summary: CompileSummary) -> CompileOverlap | None:
-    """None when the two have no clock in common: the trace has no time base, or no compilation has a start."""
+    """None when the two have no clock in common: the trace's is not the epoch, or a compilation has no start."""
     timed = [row for row in summary.compilations if row.HasField("start_ns") and row.HasField("duration_ns")]
-    if not trace.base_ns or len(timed) < len(summary.compilations):
+    first, last = trace.window()
+    if trace.base_ns + first < _EPOCH_FROM_NS or len(timed) < len(summary.compilations):
         return None
     threads = [_shifted(spans, trace.base_ns) for spans in _by_thread(timed)]
-    first, last = trace.window()
     steps = step_slices(trace)
     inside = _covered(threads, trace.ts[steps], trace.ts[steps] + trace.dur[steps])
     return CompileOverlap(
@@ -142,7 +144,7 @@ def _covered(threads: list[Intervals], starts: Int64s, ends: Int64s) -> Int64s:
 
 def _compilation(row: CompilationMessage) -> Compilation:
     def known(field: str) -> int | None:
-        return getattr(row, field) if row.HasField(field) else None  # type: ignore[arg-type]
+        return getattr(row, field) if row.HasField(field) else None
 
     start, duration = known("start_ns"), known("duration_ns")
     return Compilation(

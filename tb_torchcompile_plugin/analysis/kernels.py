@@ -85,7 +85,8 @@ def kernels(trace: Trace, rows: list[Launches], ownership: Ownership) -> list[Ke
 
 
 def _gpu(trace: Trace, work: GpuWork, ownership: Ownership) -> Launches:
-    launch = trace.launch_of(work.index)
+    call = trace.launch_of()[work.index]
+    launch = np.where(call >= 0, call, trace.op_of()[work.index])
     names = trace.name[work.index].astype(np.int64)
     category = np.array([CATEGORIES.index(name) for name in work.categories], np.int64)[work.category]
     return Launches(
@@ -119,7 +120,7 @@ def _user_kernels(trace: Trace, index: Int64s, launch: Int64s, category: Int64s)
     open_question = np.isin(category, [CATEGORIES.index("triton_other"), CATEGORIES.index("other")])
     asked = np.flatnonzero(open_question & (launch >= 0))
     callers = trace.parent[launch[asked]]
-    answer = category.copy()
+    answer: Int64s = category.copy()
     verdicts: dict[tuple[int, int], bool] = {}
     for position, caller in zip(asked.tolist(), callers.tolist()):
         pair = (int(trace.name[index[position]]), int(trace.name[caller]) if caller >= 0 else -1)

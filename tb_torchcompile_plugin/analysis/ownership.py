@@ -67,7 +67,7 @@ class Ownership:
         matches = {
             code: match for code, name in enumerate(self._trace.names) if (match := pattern.match(name))
         }
-        hits = self._hosts[np.isin(self._trace.name[self._hosts], list(matches))] if matches else []
+        hits = self._hosts[np.isin(self._trace.name[self._hosts], list(matches))]
         return [(int(index), matches[int(self._trace.name[index])]) for index in hits]
 
     def _named(self, pattern: re.Pattern[str]) -> Owned:
