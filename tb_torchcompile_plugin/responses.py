@@ -109,11 +109,11 @@ def _respond(
     status: int,
     headers: list[tuple[str, str]] | None = None,
 ) -> Response:
-    """With an entity tag: browsers keep answers, and ask each time whether they still hold."""
-    tag = hashlib.blake2b(body, digest_size=16).hexdigest()
-    headers = [*(headers or []), ("ETag", f'W/"{tag}"'), ("Vary", "Accept-Encoding")]
-    if status == 200 and request.if_none_match.contains_weak(tag):
-        return Response(status=304, headers=[*headers, ("Cache-Control", "no-cache, must-revalidate")])
+    headers = list(headers or [])
+    if status == 200:
+        headers += [("ETag", tag := _entity_tag(body)), ("Vary", "Accept-Encoding")]
+        if request.if_none_match.contains_raw(tag):
+            return Response(status=304, headers=[*headers, ("Cache-Control", "no-cache, must-revalidate")])
     encoding = None
     if mime_type in _COMPRESSED and len(body) >= _WORTH_COMPRESSING:
         body, encoding = igzip.compress(body, compresslevel=2, mtime=0), "gzip"
@@ -121,3 +121,8 @@ def _respond(
         request, body, mime_type, code=status, content_encoding=encoding, headers=headers
     )
     return response
+
+
+def _entity_tag(body: bytes) -> str:
+    """Browsers keep an answer under its tag, and ask each time whether it still holds."""
+    return f'W/"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
