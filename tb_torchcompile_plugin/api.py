@@ -68,7 +68,7 @@ class Session:
         found = self._discover()
         return answer.Runs(
             plugin_version=plugin_version(),
-            runs=[answer.run_listing(run.run, self._workers(run)) for run in found.runs],
+            runs=[answer.run_ref(run.run, self._workers(run)) for run in found.runs],
             warnings=found.notices,
         )
 

@@ -39,30 +39,30 @@ from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 SCHEMA_VERSION = 1
 
 
-class SpanListing(msgspec.Struct, frozen=True):
+class SpanRef(msgspec.Struct, frozen=True):
     span: str
     trace_file: str
     size_bytes: int
     modified_s: float
 
 
-class WorkerListing(msgspec.Struct, frozen=True):
+class WorkerRef(msgspec.Struct, frozen=True):
     worker: str
     rank: int | None
     has_compile: bool
-    spans: list[SpanListing]
+    spans: list[SpanRef]
 
 
-class RunListing(msgspec.Struct, frozen=True):
+class RunRef(msgspec.Struct, frozen=True):
     run: str
-    workers: list[WorkerListing]
+    workers: list[WorkerRef]
 
 
 class Runs(msgspec.Struct, frozen=True):
     """What a logdir holds."""
 
     plugin_version: str | None
-    runs: list[RunListing]
+    runs: list[RunRef]
     warnings: list[Notice]
     schema_version: int = SCHEMA_VERSION
 
@@ -159,17 +159,17 @@ class Report(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
-def run_listing(run: str, workers: list[WorkerFiles]) -> RunListing:
-    return RunListing(run, [_worker_listing(worker) for worker in workers])
+def run_ref(run: str, workers: list[WorkerFiles]) -> RunRef:
+    return RunRef(run, [_worker_ref(worker) for worker in workers])
 
 
-def _worker_listing(worker: WorkerFiles) -> WorkerListing:
-    return WorkerListing(
+def _worker_ref(worker: WorkerFiles) -> WorkerRef:
+    return WorkerRef(
         worker=worker.worker,
         rank=worker.rank,
         has_compile=bool(worker.summaries or worker.log),
         spans=[
-            SpanListing(span.span, span.file.name, span.file.size, span.file.mtime_ns / 1e9)
+            SpanRef(span.span, span.file.name, span.file.size, span.file.mtime_ns / 1e9)
             for span in worker.spans
         ],
     )

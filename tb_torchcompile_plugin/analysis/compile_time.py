@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -19,6 +20,8 @@ from tb_torchcompile_plugin.reader.kineto import Trace
 from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileSummary
 from tb_torchcompile_plugin.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.summary_pb2 import Frame as FrameMessage
+
+Direction = Literal["forward", "backward"]
 
 _EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970
 
@@ -52,7 +55,7 @@ class Compilation(msgspec.Struct, frozen=True):
 
     compile_id: str
     epoch: int
-    direction: str
+    direction: Direction
     function: str
     file: str
     line: int | None

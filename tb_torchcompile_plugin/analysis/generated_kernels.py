@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compile_time import Direction
 from tb_torchcompile_plugin.kernel_names import CATEGORIES
 from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileSummary, Graph
 
@@ -16,7 +17,7 @@ class GeneratedKernels(msgspec.Struct, frozen=True):
 
     compile_id: str
     epoch: int
-    direction: str
+    direction: Direction
     graph_key: str | None
     output_code_file: str
     category: str
