@@ -27,9 +27,9 @@ class Nav {
 
   go(change: Change, mode: Mode = 'push'): void {
     const params = this.with(change);
-    const same = formatHash(params) === formatHash(this.params);
+    if (formatHash(params) === formatHash(this.params)) return;
     this.params = params;
-    this.#write(same ? 'replace' : mode);
+    this.#write(mode);
   }
 
   with(change: Change): Params {

@@ -19,9 +19,13 @@ export interface Column<Row> {
   unknown?: string;
   /** Explains the column, on hover of its header. */
   help?: string;
-  /** Draws a bar of value / total behind nothing but its own room. */
+  /** Draws a bar beside the number; a full one stands for the column's largest value. */
   bar?: boolean;
   total?: 'sum';
+  /** Key of a column whose unit this one shares, so that they can be compared. */
+  scaleWith?: string;
+  /** Pixels that a custom cell needs beside its text. */
+  inset?: number;
   /** Not shown until the user chooses it. */
   hidden?: boolean;
   /** Share of the free width that a text column takes. */
@@ -74,6 +78,19 @@ export function sortRows<Row>(rows: Row[], columns: Column<Row>[], sort: Sort | 
     .map(({ row }) => row);
 }
 
+/** Row → key. Rows that would share a key get a number, so that each can be told and linked. */
+export function uniqueKeys<Row>(rows: Row[], keyOf: (row: Row) => string): Map<Row, string> {
+  const seen = new Map<string, number>();
+  return new Map(
+    rows.map((row) => {
+      const key = keyOf(row);
+      const n = (seen.get(key) ?? 0) + 1;
+      seen.set(key, n);
+      return [row, n === 1 ? key : `${key}~${n}`];
+    }),
+  );
+}
+
 /** What a search looks at: values and shown texts of all columns, hidden ones included. */
 export function haystack<Row>(row: Row, columns: Column<Row>[]): string {
   return columns
@@ -107,24 +124,32 @@ export interface Scale {
   text: (value: number) => string;
 }
 
-/** One unit and one number of decimals for a whole column, so that numbers align on the decimal. */
-export function columnScale(kind: Kind, values: number[]): Scale {
+/**
+ * One unit and one number of decimals for a whole column, so that numbers align on the decimal. The unit suits the
+ * largest of `shared` when that is given.
+ */
+export function columnScale(kind: Kind, values: number[], shared = values): Scale {
   if (kind === 'count') return { unit: '', text: count };
   if (kind === 'percent') return { unit: '%', text: fixed(values.some((v) => v !== 0 && v < 1) ? 2 : 1) };
   const perUs = kind === 's' ? 1e6 : 1;
-  const largest = values.reduce((max, v) => Math.max(max, Math.abs(v)), 0);
-  const unit = unitFor(largest * perUs);
+  const unit = unitFor(maximum(shared) * perUs);
   const scaled = values.map((v) => (v * perUs) / unit.us).filter((v) => v !== 0);
   const decimals = fixed(decimalsFor(scaled));
   return { unit: unit.name, text: (v) => decimals((v * perUs) / unit.us) };
 }
 
-/** Enough decimals to tell the typical value with three digits. */
+function maximum(values: number[]): number {
+  return values.reduce((max, v) => Math.max(max, Math.abs(v)), 0);
+}
+
+/** Enough decimals to tell the typical value with three digits, but no more than five digits for the largest. */
 function decimalsFor(values: number[]): number {
   if (values.length === 0) return 0;
   const sizes = values.map(Math.abs).sort((a, b) => a - b);
   const median = sizes[Math.floor(sizes.length / 2)]!;
-  return Math.min(3, Math.max(0, 2 - Math.floor(Math.log10(median))));
+  const wanted = 2 - Math.floor(Math.log10(median));
+  const allowed = 4 - Math.floor(Math.log10(maximum(values)));
+  return Math.max(0, Math.min(3, wanted, allowed));
 }
 
 function fixed(decimals: number): (value: number) => string {

@@ -131,6 +131,6 @@ export const FUNCTION_COLUMNS: Column<FunctionRow>[] = [
     value: (r) => r.total,
     bar: true,
   },
-  { key: 'min_s', label: 'Min', kind: 's', value: (r) => r.min },
-  { key: 'max_s', label: 'Max', kind: 's', value: (r) => r.max },
+  { key: 'min_s', label: 'Min', kind: 's', value: (r) => r.min, scaleWith: 'total_s' },
+  { key: 'max_s', label: 'Max', kind: 's', value: (r) => r.max, scaleWith: 'total_s' },
 ];

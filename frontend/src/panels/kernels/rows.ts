@@ -17,7 +17,7 @@ export const CATEGORY_COLUMNS: Column<KernelCategory>[] = [
     value: (r) => r.category,
     show: (r) => categoryLabel(r.category),
     title: (r) => categoryHelp(r.category),
-    grow: 1,
+    inset: 16,
   },
   { key: 'device', label: 'Device', value: (r) => r.device, show: (r) => deviceLabel(r.device) },
   {
@@ -86,6 +86,7 @@ export const KERNEL_COLUMNS: Column<KernelRow>[] = [
     value: (r) => r.category,
     show: (r) => categoryLabel(r.category),
     title: (r) => categoryHelp(r.category),
+    inset: 16,
   },
   {
     key: 'device',
@@ -106,8 +107,8 @@ export const KERNEL_COLUMNS: Column<KernelRow>[] = [
   { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
   { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.launches, total: 'sum' },
   { key: 'mean_us', label: 'Mean', kind: 'us', value: (r) => r.mean_us },
-  { key: 'min_us', label: 'Min', kind: 'us', value: (r) => r.min_us, hidden: true },
-  { key: 'max_us', label: 'Max', kind: 'us', value: (r) => r.max_us, hidden: true },
+  { key: 'min_us', label: 'Min', kind: 'us', value: (r) => r.min_us, scaleWith: 'mean_us', hidden: true },
+  { key: 'max_us', label: 'Max', kind: 'us', value: (r) => r.max_us, scaleWith: 'mean_us', hidden: true },
   {
     key: 'compile_id',
     label: 'Compile id',
@@ -141,6 +142,7 @@ export const GENERATED_COLUMNS: Column<GeneratedRow>[] = [
     value: (r) => r.category,
     show: (r) => categoryLabel(r.category),
     title: (r) => categoryHelp(r.category),
+    inset: 16,
   },
   { key: 'kernels', label: 'Kernels', kind: 'count', value: (r) => r.names.length, bar: true, total: 'sum' },
   {

@@ -21,8 +21,13 @@ function spanParts(span: Span): Part[] {
   const first =
     step === null
       ? [plain('Span '), strong(duration(span.wall_us))]
-      : [plain('Step '), strong(duration(step))];
+      : [plain('Step '), strong(duration(step)), plain(medianOf(span.steps.length))];
   return [...first, plain(' · '), ...gpuParts(span.gpu), plain('. ')];
+}
+
+/** A single step is what it is. */
+function medianOf(steps: number): string {
+  return steps > 1 ? ` (median of ${steps})` : '';
 }
 
 function gpuParts(gpu: Gpu[]): Part[] {
