@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +52,7 @@ def ingest(
         head = find_head(source)
         count = _worker_count(workers, source)
         if count > 1:
-            with PoolReader(source, head, meter, chunk_bytes, SEGMENT_BYTES, count) as pool:
+            with PoolReader(source, head, meter, chunk_bytes, SEGMENT_BYTES, count, directory) as pool:
                 outcome = pool.read()
                 contents, columns = _finish(outcome, source.size, directory, meter)
         else:
@@ -96,17 +94,11 @@ def _finish(
     if size < SEGMENT_BYTES:
         sink = MemorySink()
         return build(outcome.pieces, sink, meter.check), sink.columns()
-    folder = tempfile.mkdtemp(prefix="tb_torchcompile_")
-    try:
+    # the maps keep the data when their files are unlinked, so nothing can be left behind
+    with tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
         sink = FileSink(Path(folder))
         contents = build(outcome.pieces, sink, meter.check)
-        columns = sink.columns()
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    # the maps keep the data where the system allows to unlink a mapped file; elsewhere it goes with the table
-    weakref.finalize(next(iter(columns.values())), shutil.rmtree, folder, True)
-    return contents, columns
+        return contents, sink.columns()
 
 
 def _changed(path: str, before: os.stat_result) -> list[Notice]:

@@ -90,14 +90,22 @@ class PoolReader:
     """Reads one file's event array with several processes. Use as a context: the parts' columns live as long."""
 
     def __init__(
-        self, source: Source, head: Head, meter: Meter, chunk_bytes: int, segment: int, workers: int
+        self,
+        source: Source,
+        head: Head,
+        meter: Meter,
+        chunk_bytes: int,
+        segment: int,
+        workers: int,
+        scratch: Path | None = None,
     ) -> None:
+        self._scratch = scratch
         self._source, self._head, self._meter = source, head, meter
         self._chunk, self._segment, self._workers = chunk_bytes, segment, workers
         self._reports: dict[int, tuple[Report, Vocabulary]] = {}
 
     def __enter__(self) -> PoolReader:
-        self._folder = tempfile.mkdtemp(prefix="tb_torchcompile_")
+        self._folder = tempfile.mkdtemp(prefix="tb_torchcompile_", dir=self._scratch)
         return self
 
     def __exit__(self, *_: object) -> None:

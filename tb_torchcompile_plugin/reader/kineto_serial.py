@@ -79,7 +79,8 @@ def read_in_process(source: Source, head: Head, meter: Meter, chunk_bytes: int, 
     """The event array, read by this process, one segment after the other."""
     decoder = Decoder()
     reader = SegmentReader(source, decoder, chunk_bytes)
-    vocabulary, pieces = Vocabulary(), []
+    vocabulary = Vocabulary()
+    pieces: list[Piece] = []
     stop = Stop("more", head.start)
     limit = head.start
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Protocol
+from typing import Protocol, cast
 
-from isal import igzip_lib, isal_zlib
+from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
 
 MAX_INFLATED_BYTES = 64 << 30
 _LIMIT_VARIABLE = "TB_TORCHCOMPILE_MAX_INFLATED_BYTES"
+_IsalError = cast(type[Exception], isal_zlib.error)
 _INPUT_BYTES = 128 << 10
 _OUTPUT_BYTES = 256 << 10
 _OTHER_FORMATS = {
@@ -112,13 +113,22 @@ class PlainSource:
             return b""
         parts = []
         while count > 0:
-            part = os.pread(self._descriptor, count, offset)
+            part = self._pread(offset, count)
             if not part:
-                self.problem = "the file became shorter while it was read"
                 break
             parts.append(part)
             offset, count = offset + len(part), count - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _pread(self, offset: int, count: int) -> bytes:
+        try:
+            part = os.pread(self._descriptor, count, offset)
+        except OSError as error:
+            self.problem = f"the file could not be read from byte {offset} on ({error.strerror})"
+            return b""
+        if not part:
+            self.problem = "the file became shorter while it was read"
+        return part
 
     def consumed(self, offset: int) -> int:
         return min(offset, self.size)
@@ -167,7 +177,7 @@ class GzipSource:
         fed = bool(self._input)
         try:
             output = self._inflater.decompress(self._input, _OUTPUT_BYTES)
-        except (igzip_lib.IsalError, EOFError, ValueError) as error:
+        except (_IsalError, EOFError, ValueError) as error:
             self._finish(f"the gzip data is damaged ({error})")
             return
         self._window += output
