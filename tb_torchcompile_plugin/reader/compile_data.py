@@ -78,7 +78,25 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
     if file is None:
         return None
     try:
-        return read_log(file.path)
+        log = read_log(file.path)
     except UserError as error:
         notices.append(error.notice)
         return None
+    notices += _unreadable(file, log)
+    return log
+
+
+def _unreadable(file: File, log: CompileSummary) -> list[Notice]:
+    """One warning for all records of a log that could not be read."""
+    causes = log.records.unreadable
+    if not causes:
+        return []
+    told = ", ".join(f"{cause}: {count}" for cause, count in sorted(causes.items()))
+    return [
+        Notice(
+            file.path,
+            f"{sum(causes.values())} records could not be read ({told})",
+            f"{sum(log.records.by_kind.values())} records were read and are shown",
+            "If the file was copied, copy it again; else record the run again",
+        )
+    ]

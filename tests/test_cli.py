@@ -1,0 +1,164 @@
+"""cli.py and api.py: whatever lies in the logdir, one clear warning each, and everything else is still shown."""
+
+import gzip
+import json
+import os
+import shutil
+
+import pytest
+from traces import kernel, slice_, write_trace
+
+from tb_torchcompile_plugin.cli import main
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+
+EVENTS = [slice_(f"op{number}", number, 1) for number in range(200)] + [kernel("triton_poi_fused_add_0", 5, 2)]
+
+
+def report(capsys, *arguments):
+    """(exit status, the JSON object, the lines of stderr)."""
+    status = main(["report", *map(str, arguments), "--json"])
+    out, err = capsys.readouterr()
+    return status, json.loads(out), err.splitlines()
+
+
+def spans(document):
+    return [span for run in document["runs"] for worker in run["workers"] for span in worker["spans"]]
+
+
+def healthy(folder):
+    """A logdir with one good trace beside whatever a test adds."""
+    folder.mkdir(exist_ok=True)
+    write_trace(folder, EVENTS, "good.1.pt.trace.json")
+    return folder
+
+
+def good_span(document):
+    return next(span for span in spans(document) if span["trace_file"].startswith("good."))
+
+
+def test_a_healthy_trace_gives_no_warning(tmp_path, capsys):
+    status, document, err = report(capsys, healthy(tmp_path))
+    assert (status, err) == (0, []) and good_span(document)["events"] == 201
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("bad.2.pt.trace.json", b"", "empty"),
+        ("bad.2.pt.trace.json", b"this is no trace", ""),
+        ("bad.2.pt.trace.json", b'{"nodes": [], "schema": "1.0.2-chakra.0.0.4"}', ""),
+        ("bad.2.pt.trace.json.gz", b"\x1f\x8b\x08", ""),
+        ("good.3.pt.compile.pb", b"\xff\xff\xff", ""),
+        ("dedicated_log_torch_trace_x.log", b"\xff\xfe nothing of ours\n", ""),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, capsys, name, data, said):
+    (healthy(tmp_path) / name).write_bytes(data)
+    status, document, err = report(capsys, tmp_path)
+    assert status == 0 and good_span(document)["events"] == 201
+    (line,) = err
+    assert name in line and said in line and line.startswith("warning: ")
+
+
+def test_a_truncated_trace_shows_what_came_before_the_cut(tmp_path, capsys):
+    whole = write_trace(healthy(tmp_path), EVENTS, "cut.2.pt.trace.json")
+    whole.write_bytes(whole.read_bytes()[:9000])
+    status, document, (line,) = report(capsys, tmp_path)
+    (cut,) = [span for span in spans(document) if span["trace_file"] == "cut.2.pt.trace.json"]
+    assert status == 0 and 50 < cut["events"] < 200 and "cut.2.pt.trace.json" in line
+
+
+def test_a_gzip_cut_in_half_shows_what_came_before_the_cut(tmp_path, capsys):
+    plain = write_trace(tmp_path, EVENTS * 40, "x.json")
+    data = gzip.compress(plain.read_bytes())
+    plain.unlink()
+    (healthy(tmp_path) / "cut.2.pt.trace.json.gz").write_bytes(data[: len(data) // 2])
+    status, document, (line,) = report(capsys, tmp_path)
+    (cut,) = [span for span in spans(document) if span["trace_file"].startswith("cut.")]
+    assert status == 0 and 0 < cut["events"] < 40 * 201 and "cut.2.pt.trace.json.gz" in line
+
+
+def test_a_summary_of_a_newer_version_gives_way_to_an_older_one(tmp_path, capsys):
+    folder = healthy(tmp_path)
+    older = CompileSummary(format_version=1)
+    older.compilations.add().key.compile_id = "0/0"
+    (folder / "good.1.pt.compile.pb").write_bytes(older.SerializeToString())
+    (folder / "good.2.pt.compile.pb").write_bytes(CompileSummary(format_version=99).SerializeToString())
+    status, document, (line,) = report(capsys, folder)
+    (worker,) = document["runs"][0]["workers"]
+    assert status == 0 and [row["compile_id"] for row in worker["compile"]["compilations"]] == ["0/0"]
+    assert "good.2.pt.compile.pb" in line and "pip install" in line
+
+
+def test_a_log_with_invalid_utf8_keeps_its_other_records(tmp_path, capsys, recording):
+    (log,) = recording("breaks").glob("*.log")
+    data = log.read_bytes()
+    place = data.index(b"\nV", 2000) + 60
+    (tmp_path / log.name).write_bytes(data[:place] + b"\xff\xfe" + data[place:])
+    status, document, err = report(capsys, tmp_path)
+    (worker,) = document["runs"][0]["workers"]
+    assert status == 0 and len(worker["compile"]["graph_breaks"]) == 4
+    assert worker["compile"]["records"]["unreadable"]["invalid UTF-8"] == 1
+    (line,) = err
+    assert log.name in line and "invalid UTF-8: 1" in line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="as another user the permission itself is taken away, see below")
+def test_a_folder_without_permission_as_root(tmp_path, capsys, monkeypatch):
+    locked = healthy(tmp_path) / "locked"
+    locked.mkdir()
+    scandir = os.scandir
+
+    def denied(path=".", *args):
+        if os.fspath(path) == str(locked):
+            raise PermissionError(13, "Permission denied", str(locked))
+        return scandir(path, *args)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    _assert_locked_is_named(*report(capsys, tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_without_permission(tmp_path, capsys):
+    locked = healthy(tmp_path) / "locked"
+    locked.mkdir(mode=0)
+    _assert_locked_is_named(*report(capsys, tmp_path))
+
+
+def _assert_locked_is_named(status, document, err):
+    assert status == 0 and good_span(document)["events"] == 201
+    (line,) = err
+    assert "locked" in line and "Permission denied" in line
+
+
+def test_nothing_readable_is_exit_one_with_one_clear_line(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 1
+    assert "no trace" in capsys.readouterr().err
+    (tmp_path / "w.1.pt.trace.json").write_bytes(b"")
+    assert main(["report", str(tmp_path)]) == 1
+    assert main(["report", str(tmp_path / "gone")]) == 1
+    assert "gone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["trace.json", "compiled_module_profile.json", "anything"])
+def test_one_trace_of_any_name(tmp_path, capsys, name):
+    status, document, err = report(capsys, write_trace(tmp_path, EVENTS, name))
+    (span,) = spans(document)
+    assert (status, err) == (0, []) and span["trace_file"] == name and span["events"] == 201
+
+
+def test_one_log_of_any_name(tmp_path, capsys, recording):
+    (log,) = recording("breaks").glob("*.log")
+    shutil.copy(log, tmp_path / "tt.txt")
+    status, document, _ = report(capsys, tmp_path / "tt.txt")
+    (worker,) = document["runs"][0]["workers"]
+    assert status == 0 and worker["spans"] == [] and worker["worker"] == "pid_1027"
+    assert worker["compile"]["source"] == "torch_trace" and not worker["compile"]["compile_times_complete"]
+
+
+def test_the_text_names_every_break(capsys, recording):
+    assert main(["report", str(recording("breaks"))]) == 0
+    out = capsys.readouterr().out
+    for line in (26, 27, 28, 29):
+        assert f"capture.py:{line}" in out
+    assert "triton_pointwise" in out and "ProfilerStep#2" in out
