@@ -70,11 +70,13 @@ def train(logdir: Path) -> None:
 
 
 @contextlib.contextmanager
-def tensorboard(logdir: Path, any_port: bool) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def tensorboard(
+    logdir: Path, any_port: bool = True, python: str = sys.executable
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A running TensorBoard and its address; it is stopped on the way out."""
     say("Starting TensorBoard ...")
     port = ["--port", "0"] if any_port else []
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), *port]
+    command = [python, "-m", "tensorboard.main", "--logdir", str(logdir), *port]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         yield process, _address(process)
@@ -100,7 +102,7 @@ def _address(process: subprocess.Popen[str]) -> str:
 def check(address: str) -> str:
     """Ask every route of the tab as a browser would; one line that says what was there. Raises DemoFailed."""
     routes = f"{address}data/plugin/torch_compile/"
-    _wait_for_tabs(address, {"torch_compile", "pytorch_profiler"})
+    wait_for_tabs(address, {"torch_compile", "pytorch_profiler"})
     if b"render" not in fetch(f"{routes}static/index.js"):
         raise DemoFailed("static/index.js is not the entry module")
     run = only(fetch_json(f"{routes}runs")["runs"], "run")
@@ -120,7 +122,7 @@ def check(address: str) -> str:
     )
 
 
-def _wait_for_tabs(address: str, wanted: set[str]) -> None:
+def wait_for_tabs(address: str, wanted: set[str]) -> None:
     """Plugins look through the logdir in the background, so a tab may take a moment to become active."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
