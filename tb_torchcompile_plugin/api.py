@@ -16,7 +16,8 @@ from tb_torchcompile_plugin import report as answer
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.logdir import File, Run, Span, Worker, discover
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
-from tb_torchcompile_plugin.reader.kineto import Progress, Trace, read_trace
+from tb_torchcompile_plugin.reader.kineto import Progress, Trace
+from tb_torchcompile_plugin.reader.store import open_trace
 from tb_torchcompile_plugin.reader.workers import join_logs
 
 Key = TypeVar("Key")
@@ -191,7 +192,7 @@ class Session:
 
 
 def _read(span: Span, progress: Callable[[Progress], None] | None) -> Trace:
-    return read_trace(span.file.path, progress=progress)
+    return open_trace(span.file.path, progress=progress)
 
 
 def plugin_version() -> str | None:

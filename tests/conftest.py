@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,14 @@ import pytest
 
 DATA = Path(__file__).parent / "data" / "2.11.0"
 VARIABLE = "TB_TORCHCOMPILE_RECORDINGS"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests keep parsed traces apart from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,9 @@ from traces import kernel, slice_, write_trace
 from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
-EVENTS = [slice_(f"op{number}", number, 1) for number in range(200)] + [kernel("triton_poi_fused_add_0", 5, 2)]
+EVENTS = [slice_(f"op{number}", number, 1) for number in range(200)] + [
+    kernel("triton_poi_fused_add_0", 5, 2)
+]
 
 
 def report(capsys, *arguments):
@@ -103,7 +105,9 @@ def test_a_log_with_invalid_utf8_keeps_its_other_records(tmp_path, capsys, recor
     assert log.name in line and "invalid UTF-8: 1" in line
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="as another user the permission itself is taken away, see below")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="as another user the permission itself is taken away, see below"
+)
 def test_a_folder_without_permission_as_root(tmp_path, capsys, monkeypatch):
     locked = healthy(tmp_path) / "locked"
     locked.mkdir()
