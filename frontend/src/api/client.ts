@@ -30,7 +30,7 @@ async function get(route: string, ids: Record<string, string>, signal: AbortSign
     throw serverGone();
   }
   const body: unknown = await response.json().catch(() => null);
-  if (signal.aborted) throw new DOMException('replaced by a newer request', 'AbortError');
+  if (signal.aborted) throw replaced();
   if (!response.ok || body === null) throw toError(route, response.status, body);
   return { status: response.status, body };
 }
@@ -75,19 +75,22 @@ export async function fetchSpan(
     if (status !== 202) return body as Span;
     progress((body as { progress: Progress }).progress);
     await sleep(POLL_MS, signal);
+    if (signal.aborted) throw replaced();
   }
 }
 
+function replaced(): DOMException {
+  return new DOMException('replaced by a newer request', 'AbortError');
+}
+
 function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
     const timer = setTimeout(resolve, ms);
-    signal.addEventListener(
-      'abort',
-      () => {
-        clearTimeout(timer);
-        reject(new DOMException('replaced by a newer request', 'AbortError'));
-      },
-      { once: true },
-    );
+    const stop = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+    signal.addEventListener('abort', stop, { once: true });
   });
 }

@@ -40,8 +40,9 @@ function firstWorker(run: RunRef): WorkerRef | null {
   return run.workers.find((worker) => worker.spans.length > 0) ?? run.workers[0] ?? null;
 }
 
-function spanTime(span: SpanRef): number {
-  return span.modified_s;
+/** When it was recorded, in Unix seconds: a span is named by its time; copying a logdir changes the files' times. */
+export function spanTime(span: SpanRef): number {
+  return /^\d{19}$/.test(span.span) ? Number(span.span) / 1e9 : span.modified_s;
 }
 
 function runTime(run: RunRef): number {

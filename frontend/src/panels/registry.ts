@@ -2,6 +2,7 @@ import type { Component } from 'svelte';
 import type { Compile, Span } from '../api/types';
 import CompileTime from './compile_time/CompileTime.svelte';
 import GraphBreaks from './graph_breaks/GraphBreaks.svelte';
+import { countKernels } from './kernels/rows';
 import Kernels from './kernels/Kernels.svelte';
 import Overview from './overview/Overview.svelte';
 import { countCompilations } from './overview/verdict';
@@ -50,7 +51,7 @@ export const PANELS: Panel[] = [
     id: 'kernels',
     title: 'Kernels',
     needs: 'any',
-    count: (_compile, span) => span && span.kernels.length,
+    count: (_compile, span) => span && countKernels(span),
     component: Kernels as Panel['component'],
   },
 ];

@@ -53,7 +53,7 @@ export function seconds(s: number | null | undefined): string {
 export function percent(value: number | null | undefined): string {
   if (value === null || value === undefined) return UNKNOWN;
   if (value > 0 && value < 0.01) return `<${THIN}0.01${THIN}%`;
-  return (value >= 99.95 ? significant(value, 4) : significant(value)).replace(/\.0+$/, '') + THIN + '%';
+  return (value >= 99.95 ? '100' : significant(value)) + THIN + '%';
 }
 
 export function bytes(value: number): string {

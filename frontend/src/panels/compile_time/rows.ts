@@ -46,9 +46,8 @@ export const COMPILATION_COLUMNS: Column<CompilationRow>[] = [
   {
     key: 'file',
     label: 'Line',
-    grow: 1,
     value: (r) => (r.file ? location(r.file, r.line) : null),
-    show: (r) => location(shortPath(r.file ?? ''), r.line),
+    show: (r) => location(shortPath(r.file ?? '', 1), r.line),
     title: (r) => location(r.file, r.line),
   },
   {

@@ -62,6 +62,11 @@ export function kernelRows(span: Span, category: string): KernelRow[] {
     .map((k) => ({ ...k, share: totals.get(k.device) ? (100 * k.time_us) / totals.get(k.device)! : 0 }));
 }
 
+/** Different kernels: a name has one row for each compilation that launches it. */
+export function countKernels(span: Span): number {
+  return new Set(span.kernels.map((k) => `${k.device} ${k.name}`)).size;
+}
+
 export function kernelRowKey(row: Kernel): string {
   return [row.device, row.name, row.compile_id ?? '', row.graph_key ?? ''].join(',');
 }
