@@ -17,6 +17,7 @@ from typing import Any
 from tb_torchcompile_plugin import compile_rows, compile_text
 from tb_torchcompile_plugin.compile_payloads import PayloadStore
 from tb_torchcompile_plugin.compile_records import KINDS, Record, compile_id_of, kind_of, nanoseconds
+from tb_torchcompile_plugin.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_spans import BACKWARD_ROOTS, FRAME_ROOTS, PHASES, Lanes, Span
 from tb_torchcompile_plugin.summary import FORMAT_VERSION
 from tb_torchcompile_plugin.summary_pb2 import (
@@ -69,6 +70,7 @@ class CompileLog:
         self._lanes = Lanes()
         self._frames: dict[tuple[int, str], _Frame] = {}
         self._epoch = 0
+        self._recovered_breaks: list[GraphBreak] = []
         self._breaks: dict[tuple[int, str, str], GraphBreak] = {}
         self._spans: list[PhaseSpan] = []
         self._times: dict[str, list[float]] = {}
@@ -92,6 +94,26 @@ class CompileLog:
         for cache, kind in (("fx_graph", "fx_graph_cache"), ("aotautograd", "aotautograd_cache")):
             for result in ("hit", "miss", "bypass"):
                 self._handlers[f"artifact:{kind}_{result}"] = self._cache_handler(cache, result)
+
+    def start_from(self, recovered: Recovered) -> None:
+        """Takes rows from before recording began. Ids that are compiled again later then begin a new epoch."""
+        for row in recovered.compilations:
+            self._epoch = max(self._epoch, row.key.epoch)
+            frame = self._frame_at(row.key.epoch, row.key.compile_id)
+            frame.started = True
+            if row.direction == FORWARD:
+                frame.forward = row
+            else:
+                frame.backwards.append(row)
+                frame.backwards_measured += 1
+        for recompile in recovered.recompiles:
+            self._frame_at(recompile.key.epoch, recompile.key.compile_id).recompile = recompile
+        for graph, code in zip(recovered.graphs, recovered.codes, strict=True):
+            self._frame_at(graph.key.epoch, graph.key.compile_id).graphs.append(graph)
+            if self._payloads is not None:
+                record = Record({"inductor_output_code": {}}, code)
+                self._payloads.keep("inductor_output_code", record, graph.key, graph.direction)
+        self._recovered_breaks = list(recovered.graph_breaks)
 
     # -- records in ---------------------------------------------------------------------------------------------
 
@@ -130,10 +152,12 @@ class CompileLog:
             self._payloads.keep(kind, record, key, direction)
 
     def _frame(self, compile_id: str) -> _Frame:
-        key = (self._epoch, compile_id)
-        frame = self._frames.get(key)
+        return self._frame_at(self._epoch, compile_id)
+
+    def _frame_at(self, epoch: int, compile_id: str) -> _Frame:
+        frame = self._frames.get((epoch, compile_id))
         if frame is None:
-            frame = self._frames[key] = _Frame(CompileKey(compile_id=compile_id, epoch=self._epoch))
+            frame = self._frames[epoch, compile_id] = _Frame(CompileKey(compile_id=compile_id, epoch=epoch))
         return frame
 
     def _begin_frame(self, compile_id: str) -> _Frame:
@@ -335,7 +359,7 @@ class CompileLog:
         for frame in self._frames.values():
             self._put_frame(summary, frame)
         summary.compilations.sort(key=lambda row: row.start_ns or 0)
-        summary.graph_breaks.extend(self._breaks.values())
+        summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
         summary.spans.extend(self._open_spans())
         summary.compile_times.extend(

@@ -6,6 +6,7 @@ Each takes `source`: without it, nothing that quotes the user's code gets into t
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 from tb_torchcompile_plugin import compile_text
@@ -44,6 +45,18 @@ _SAFE_TEXT_METRICS = frozenset(
         "inductor_fx_remote_cache_backend_type",
     }
 )
+
+
+@dataclass
+class Recovered:
+    """Rows from before recording began (writer/recover.py), all marked so. codes: the output code of each graph."""
+
+    compilations: list[Compilation] = field(default_factory=list)
+    recompiles: list[Recompile] = field(default_factory=list)
+    graph_breaks: list[GraphBreak] = field(default_factory=list)
+    graphs: list[Graph] = field(default_factory=list)
+    codes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def break_row(text: str, *, source: bool, count: int = 1) -> GraphBreak:

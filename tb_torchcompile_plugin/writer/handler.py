@@ -1,0 +1,136 @@
+"""The drop-in for torch.profiler.tensorboard_trace_handler."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
+
+_TRACE_FILE = re.compile(r"^(?P<worker>.*)\.(?P<time_ns>\d+)\.pt\.trace\.json(?:\.gz)?$", re.DOTALL)
+
+
+def tensorboard_trace_handler(
+    dir_name: str | os.PathLike[str],
+    worker_name: str | None = None,
+    use_gzip: bool = False,
+    *,
+    capture: str = "full",
+    **kw: Any,
+) -> Callable[[Any], None]:
+    """An `on_trace_ready` that writes the trace as torch's own handler does, and a compile summary beside it.
+
+        from tb_torchcompile_plugin import tensorboard_trace_handler
+
+        with torch.profiler.profile(on_trace_ready=tensorboard_trace_handler("runs")) as prof:
+            ...
+
+    dir_name, worker_name, use_gzip and further keywords (such as `use_python_export` of torch 2.13) mean what they
+    mean to `torch.profiler.tensorboard_trace_handler`; that function does the export. Files:
+    `{worker}.{time_ns}.pt.trace.json` (`.gz`) and `{worker}.{time_ns}.pt.compile.pb` with the same time. The default
+    worker is `{hostname}_{pid}`.
+
+    **Create it before the model is first called.** It listens from then on; of compilations before it, what torch
+    still knows is recovered, without phases. It may be created anew in each cycle inside your own handler: a
+    process has one recorder. What is compiled after the last cycle is written when the interpreter exits.
+
+    capture: "full" stores source lines, graphs and generated code. "summary" stores none of these, and no text
+    that quotes the model's code: use it where logs leave the house.
+
+    CPU: inductor's C++ kernels show up by name only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` was in the
+    environment **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that
+    inductor gives them; unique names are torch's default, do not switch `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES` off.
+
+    Cost: compiling takes a few percent longer, because torch builds the texts of its compile log (as with TORCH_TRACE);
+    steps without compilation cost nothing. Writing the summary takes milliseconds for each cycle, the first one
+    some tenths of a second.
+
+    The returned function never raises: an exception in `on_trace_ready` can crash the process. Failures are logged once
+    by the logger `tb_torchcompile_plugin`. Raises TypeError and ValueError for arguments that do not exist.
+    """
+    folder = os.fspath(dir_name)
+    checked_capture(capture)
+    export = _Exporter(folder, worker_name, use_gzip, kw)
+    output = Output(folder, worker_name, capture)
+    recorder().listen(capture, forever=True)
+    recorder().add_output(output)
+
+    def handler(prof: Any) -> None:
+        try:
+            worker, time_ns = export(prof)
+            recorder().write(output, time_ns, worker)
+        except Exception as error:
+            recorder().report("the profiler's trace handler failed", error)
+
+    return handler
+
+
+class _Exporter:
+    """torch's own handler, with the file put in place only when it is whole."""
+
+    def __init__(self, folder: str, worker: str | None, use_gzip: bool, kw: dict[str, Any]) -> None:
+        self._arguments = (folder, worker, use_gzip, kw)
+        self._handler = self._stock()
+
+    def _stock(self) -> Callable[[Any], None]:
+        import torch
+
+        folder, worker, use_gzip, kw = self._arguments
+        self._pid = os.getpid()
+        handler: Callable[[Any], None] = torch.profiler.tensorboard_trace_handler(
+            folder, worker, use_gzip, **kw
+        )
+        return handler
+
+    def __call__(self, prof: Any) -> tuple[str | None, int]:
+        """Exports; returns (worker, time_ns) of the trace file's name. Never raises an Exception."""
+        redirected = _Redirected(prof)
+        try:
+            if self._pid != os.getpid():
+                # torch keeps the default worker name, and the child of a fork must not go by its parent's.
+                self._handler = self._stock()
+            self._handler(redirected)
+        except Exception as error:
+            recorder().report(f"the trace cannot be written to {self._arguments[0]}", error)
+        name = _TRACE_FILE.match(os.path.basename(redirected.path))
+        if name is None:
+            return self._arguments[1], time.time_ns()
+        return name["worker"], int(name["time_ns"])
+
+
+class _Redirected:
+    """A profiler whose export goes to a temporary file first: TensorBoard must not see half a trace."""
+
+    def __init__(self, prof: Any) -> None:
+        self._prof = prof
+        self.path = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._prof, name)
+
+    def export_chrome_trace(self, path: str, *arguments: Any, **kw: Any) -> None:
+        self.path = path
+        # The name must not look like a trace, and must still say whether torch is to compress.
+        temporary = path.removesuffix(".gz") + ".tmp" + (".gz" if path.endswith(".gz") else "")
+        try:
+            self._prof.export_chrome_trace(temporary, *arguments, **kw)
+            if _is_cut_off(temporary):
+                recorder().report(f"the trace {path} is cut off", OSError("is the disk full?"))
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def _is_cut_off(path: str) -> bool:
+    """Kineto says nothing when the disk is full. What it wrote until then can still be read in part."""
+    if path.endswith(".gz"):
+        return False
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 16))
+        return not file.read().rstrip().endswith(b"}")

@@ -1,0 +1,283 @@
+"""Listens to torch's structured compile log, live, inside the training process.
+
+One recorder per process, whatever creates it and how often. Taking a record costs microseconds: it is put aside as it
+is, and read when a summary is written. In steady state torch writes no records, so nothing happens at all.
+Nothing here raises into training: an exception in the log handler would end the user's compilation, one in
+`on_trace_ready` can crash the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import socket
+import threading
+import time
+from collections import deque
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from tb_torchcompile_plugin import summary as summary_file
+from tb_torchcompile_plugin.compile_log import CompileLog, Record
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.writer.environment import fill_environment
+from tb_torchcompile_plugin.writer.recover import recover
+from tb_torchcompile_plugin.writer.torch_state import Counters, Times, file_names
+
+logger = logging.getLogger("tb_torchcompile_plugin")
+
+CAPTURES = ("full", "summary")
+_TRACE_LOGGER = "torch.__trace"
+# Payload text that may wait to be read. Beyond it records are read, and their text compressed, as they come.
+_PENDING_LIMIT = 64 << 20
+
+
+class Output(NamedTuple):
+    """Where summaries go. worker: None for torch's default name."""
+
+    folder: str
+    worker: str | None
+    capture: str
+
+
+class _Tap(logging.Handler):
+    """The handler on torch's trace logger. `emit` runs inside compilation: no torch operations, no input or output."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(level=logging.DEBUG)
+        self._recorder = recorder
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._recorder.take(record)
+        except Exception as error:
+            self._recorder.report("a compile record could not be taken", error)
+
+
+class Recorder:
+    """The compile records of this process. Use `recorder()` to get it."""
+
+    def __init__(self) -> None:
+        self._tap = _Tap(self)
+        self._holders = 0
+        self._forever = False
+        self._reset_to_empty()
+        atexit.register(self._at_exit)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._check_process)
+
+    def _reset_to_empty(self) -> None:
+        """The state of a process that has recorded nothing: at first, and in the child of a fork."""
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._pending: deque[tuple[dict[str, Any], str | None, int]] = deque()
+        self._pending_size = 0
+        self._logs: dict[str, CompileLog] = {}
+        self._times = Times()
+        self._counters = Counters()
+        self._reported: set[str] = set()
+        self._taken = 0
+        self._started_ns = time.time_ns()
+        self._warnings: list[str] = []
+        self._outputs: dict[Output, int] = {}  # → records taken when it was last written
+
+    def _check_process(self) -> None:
+        """In the child of a fork: forgets what the parent recorded, and goes on listening for itself."""
+        if os.getpid() == self._pid:
+            return
+        captures = list(self._logs)
+        self._reset_to_empty()
+        self._logs = {capture: _empty_log(capture) for capture in captures}
+        self._times.forget_the_past()
+        self._counters.forget_the_past()
+
+    # -- listening ----------------------------------------------------------------------------------------------
+
+    def listen(self, capture: str, *, forever: bool) -> None:
+        """Starts to listen, or goes on. Unless `forever`, `release` ends it. Never raises."""
+        try:
+            self._check_process()
+            self._forever = self._forever or forever
+            self._holders += not forever
+            with self._lock:
+                if capture not in self._logs:
+                    self._logs[capture] = self._new_log(capture)
+            self._install()
+        except Exception as error:
+            self.report("compilations cannot be recorded", error)
+
+    def release(self) -> None:
+        """Ends one `listen`. With the last one torch stops building records."""
+        self._holders -= 1
+        if self._holders <= 0 and not self._forever:
+            logging.getLogger(_TRACE_LOGGER).removeHandler(self._tap)
+
+    def _install(self) -> None:
+        import torch  # its own set-up of the logger must come first
+
+        assert torch is not None
+        handlers = logging.getLogger(_TRACE_LOGGER).handlers
+        if self._tap not in handlers:
+            # In front: torch's own handler removes itself while the list is walked, and a later one would be skipped.
+            handlers.insert(0, self._tap)
+
+    def _new_log(self, capture: str) -> CompileLog:
+        log = _empty_log(capture)
+        try:
+            found = recover(source=capture == "full")
+            log.start_from(found)
+            self._warnings = found.warnings
+        except Exception as error:
+            self.report("compilations from before recording began cannot be recovered", error)
+        return log
+
+    def take(self, record: logging.LogRecord) -> None:
+        """Puts one record aside. Called by torch, in any thread, under the handler's lock."""
+        self._check_process()
+        metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]
+        payload: str | None = record.payload  # type: ignore[attr-defined]
+        self._pending.append((metadata, payload, record.thread or 0))
+        self._taken += 1
+        if payload is not None:
+            self._pending_size += len(payload)
+        if "compilation_metrics" in metadata or "bwd_compilation_metrics" in metadata:
+            self._times.look()
+        if self._pending_size > _PENDING_LIMIT:
+            self._drain(wait=False)
+
+    def _drain(self, *, wait: bool) -> None:
+        if not self._lock.acquire(blocking=wait):
+            return
+        try:
+            self._pending_size = 0
+            names = file_names() if self._pending else {}
+            for log in self._logs.values():
+                log.files.update(names)
+            while self._pending:
+                metadata, payload, thread = self._pending.popleft()
+                for log in self._logs.values():
+                    log.add(Record(metadata, payload, thread))
+        finally:
+            self._lock.release()
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def add_output(self, output: Output) -> None:
+        """Remembers where a summary belongs, so that interpreter exit can write what came after the last one."""
+        self._check_process()
+        self._outputs.setdefault(output, 0)
+
+    def summary(self, capture: str) -> CompileSummary:
+        """All that is known now. `write` is the way that never raises."""
+        self._check_process()
+        self._drain(wait=True)
+        with self._lock:
+            summary = (self._logs.get(capture) or _empty_log(capture)).summary()
+        environment = summary.environment
+        fill_environment(environment)
+        environment.capture = capture
+        environment.recording_start_ns, environment.written_ns = self._started_ns, time.time_ns()
+        self._times.put(summary)
+        self._counters.put(summary, source=capture == "full")
+        summary.warnings.extend(self._warnings)
+        return summary
+
+    def write(self, output: Output, time_ns: int, worker: str | None = None) -> str | None:
+        """Writes `{worker}.{time_ns}.pt.compile.pb`; returns its path, or None if that failed. Never raises."""
+        try:
+            self._check_process()
+            taken = self._taken
+            summary = self.summary(output.capture)
+            summary.environment.worker = worker or output.worker or default_worker()
+            os.makedirs(output.folder, exist_ok=True)
+            path = os.path.join(output.folder, f"{summary.environment.worker}.{time_ns}.pt.compile.pb")
+            summary_file.save(summary, path)
+            self._outputs[output] = taken
+            return path
+        except Exception as error:
+            self.report(f"the compile summary cannot be written to {output.folder}", error)
+            return None
+
+    def _at_exit(self) -> None:
+        """Writes what was compiled after the last summary."""
+        self._check_process()
+        for output, written in list(self._outputs.items()):
+            if self._taken > written:
+                self.write(output, time.time_ns())
+
+    def report(self, problem: str, error: BaseException) -> None:
+        """Says once for each kind of problem what went wrong. Never raises."""
+        try:
+            what = f"{problem}: {type(error).__name__}"
+            if what not in self._reported:
+                self._reported.add(what)
+                logger.warning("%s: %s. Training goes on; this is said only once.", problem, error)
+                logger.debug("%s", problem, exc_info=error)
+        except Exception:  # a broken logging set-up is the user's, and none of our business
+            pass
+
+
+def _empty_log(capture: str) -> CompileLog:
+    return CompileLog(source=capture == "full", payloads=capture == "full")
+
+
+def default_worker() -> str:
+    """torch's default worker name."""
+    return f"{socket.gethostname()}_{os.getpid()}"
+
+
+_recorder: Recorder | None = None
+_creating = threading.Lock()
+
+
+def recorder() -> Recorder:
+    """The one recorder of this process."""
+    global _recorder
+    with _creating:
+        if _recorder is None:
+            _recorder = Recorder()
+    return _recorder
+
+
+def checked_capture(capture: str) -> str:
+    """`capture`, if it is a known one. Raises ValueError: a misspelt word must not store source code."""
+    if capture not in CAPTURES:
+        raise ValueError(f"capture must be one of {CAPTURES}, not {capture!r}")
+    return capture
+
+
+class CompileRecorder:
+    """Records compilations without any profiler, and writes a compile summary when the block ends.
+
+        with CompileRecorder("runs/warmup"):
+            model(batch)
+
+    The file is `{worker_name}.{time_ns}.pt.compile.pb` in `dir_name`, as the handler writes it; `worker_name` defaults
+    to `{hostname}_{pid}`. With `capture="summary"` no source code and no graphs are stored. Failures are logged, never
+    raised; only an unknown `capture` is a ValueError.
+    """
+
+    def __init__(
+        self, dir_name: str | os.PathLike[str], worker_name: str | None = None, capture: str = "full"
+    ) -> None:
+        self._output = Output(os.fspath(dir_name), worker_name, checked_capture(capture))
+
+    def __enter__(self) -> CompileRecorder:
+        recorder().listen(self._output.capture, forever=False)
+        recorder().add_output(self._output)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.write()
+        recorder().release()
+
+    def write(self) -> str | None:
+        """Writes what is known so far; returns the path of the file, or None where that failed (it is logged)."""
+        return recorder().write(self._output, time.time_ns())
+
+    def summary(self) -> CompileSummary:
+        """What is known so far, as the message that the file holds."""
+        return recorder().summary(self._output.capture)

@@ -1,0 +1,171 @@
+"""Compilations from before recording began, put together from what torch keeps of them.
+
+Warming up before the profiler is built is the normal use, so this is no corner case. torch keeps the metrics of
+the last 64 compilations, the reasons of graph breaks (until torch._dynamo.reset()), counters, and, reachable from the
+compiled functions, the generated code. Rows made from these carry `recovered`: no phases, no guards' text.
+Nothing here imports a torch module that is not loaded yet: without torch._dynamo nothing was compiled.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tb_torchcompile_plugin import compile_rows, compile_text
+from tb_torchcompile_plugin.compile_rows import Recovered
+from tb_torchcompile_plugin.summary_pb2 import (
+    BACKWARD,
+    FORWARD,
+    Compilation,
+    CompileKey,
+    Frame,
+    Graph,
+    GraphBreak,
+    Recompile,
+)
+
+# torch._dynamo.utils.DEFAULT_COMPILATION_METRICS_LIMIT
+METRICS_KEPT = 64
+
+
+def recover(*, source: bool) -> Recovered:
+    """All that torch still knows. About 0.2 s for each million Python objects; nothing without torch._dynamo."""
+    found = Recovered()
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None:
+        return found
+    metrics = list(getattr(utils, "get_compilation_metrics", list)())
+    _add_compilations(found, [_fields(entry) for entry in metrics], source)
+    _add_breaks(found, getattr(utils, "graph_break_reasons", []), getattr(utils, "counters", {}), source)
+    _add_graphs(found)
+    if len(metrics) >= METRICS_KEPT:
+        found.warnings.append(
+            f"{METRICS_KEPT} or more compilations ran before recording began; torch keeps the last {METRICS_KEPT}. "
+            "Create the handler before the first call of the model to record them all."
+        )
+    return found
+
+
+def _fields(entry: object) -> dict[str, Any]:
+    """Fields of a CompilationMetrics, whatever this torch version has of them."""
+    names: Iterable[str] = getattr(entry, "__dataclass_fields__", ())
+    return {name: getattr(entry, name, None) for name in names}
+
+
+def _add_compilations(found: Recovered, entries: list[dict[str, Any]], source: bool) -> None:
+    epoch, seen = 0, set[str]()
+    for metrics in entries:
+        compile_id = metrics.get("compile_id")
+        if not compile_id or metrics.get("is_runtime"):
+            continue
+        backward = metrics.get("is_forward") is False or "co_name" not in metrics
+        if not backward:
+            if str(compile_id) in seen:  # ids begin again after torch._dynamo.reset()
+                epoch, seen = epoch + 1, set()
+            seen.add(str(compile_id))
+        key = CompileKey(compile_id=str(compile_id), epoch=epoch)
+        row = Compilation(key=key, direction=BACKWARD if backward else FORWARD, recovered=True)
+        compile_rows.fill_from_metrics(row, metrics, source=source)
+        row.stack.extend(_frames_from_text(metrics.get("stack_trace") or []))
+        found.compilations.append(row)
+        if metrics.get("recompile_reason"):
+            _add_recompile(found, row, str(metrics["recompile_reason"]), source)
+
+
+def _add_recompile(found: Recovered, row: Compilation, reason: str, source: bool) -> None:
+    recompile = Recompile(key=row.key, file=row.file, line=row.line, recovered=True)
+    recompile.reasons.append(reason if source else compile_text.withhold_source(reason))
+    found.recompiles.append(recompile)
+
+
+_FRAME_TEXT = re.compile(r"Line: (?P<line>\d+), Name: (?P<name>.*), Filename: (?P<file>.*)$", re.DOTALL)
+
+
+def _frames_from_text(lines: Iterable[str]) -> list[Frame]:
+    matches = (_FRAME_TEXT.match(str(line)) for line in lines)
+    return [Frame(file=m["file"], line=int(m["line"]), function=m["name"]) for m in matches if m]
+
+
+def _add_breaks(
+    found: Recovered, reasons: Iterable[Any], counters: Mapping[str, Mapping[str, int]], source: bool
+) -> None:
+    """Reasons with their user stack first; then texts that were only counted, without a place."""
+    placed: Counter[str] = Counter()
+    branch = next(
+        (text for text in counters.get("unimplemented", {}) if text.startswith("Data-dependent branching")),
+        "",
+    )
+    for reason in reasons:
+        text = str(reason.reason)
+        placed[text] += 1
+        if text.startswith("generic_jump") and branch:  # torch's inner word for it
+            text = branch
+        row = compile_rows.break_row(text, source=source)
+        _place(row, getattr(reason, "user_stack", None) or [], source)
+        _add_break(found, row)
+    for text, count in counters.get("graph_break", {}).items():
+        if count > placed[text]:
+            _add_break(found, compile_rows.break_row(text, source=source, count=count - placed[text]))
+
+
+def _add_break(found: Recovered, row: GraphBreak) -> None:
+    row.recovered = True
+    found.graph_breaks.append(row)
+
+
+def _place(row: GraphBreak, stack: Iterable[Any], source: bool) -> None:
+    for summary in stack:
+        frame = row.stack.add(file=summary.filename, line=summary.lineno or 0, function=summary.name)
+        if source and summary.line:
+            frame.source = summary.line
+    if row.stack and not row.file:
+        row.file, row.line = row.stack[-1].file, row.stack[-1].line
+
+
+def _add_graphs(found: Recovered) -> None:
+    if "torch._inductor.output_code" not in sys.modules and "torch._inductor.codecache" not in sys.modules:
+        return
+    # type() and not isinstance(): that would wake up proxies among a million strangers.
+    alive = [thing for thing in gc.get_objects() if type(thing).__name__ == "CompiledFxGraph"]
+    numbered = sorted(
+        ((_graph_number(thing), index, thing) for index, thing in enumerate(alive)), key=lambda t: t[:2]
+    )
+    keys = _keys_by_number(found, [number for number, _, _ in numbered])
+    for number, _, thing in numbered:
+        code = getattr(thing, "source_code", None) or ""
+        graph = Graph(
+            key=keys.get(number),
+            direction=BACKWARD if _is_backward(thing, code) else FORWARD,
+            graph_key=compile_rows.text_of(getattr(thing, "_fx_graph_cache_key", None)),
+            kernels=compile_text.generated_kernels(code),
+            recovered=True,
+        )
+        found.graphs.append(graph)
+        found.codes.append(code)
+
+
+def _settings(thing: object) -> Mapping[str, Any]:
+    settings = getattr(thing, "fx_kwargs", None)
+    return settings if isinstance(settings, Mapping) else {}
+
+
+def _graph_number(thing: object) -> int:
+    number = _settings(thing).get("graph_id")
+    return number if isinstance(number, int) else -1
+
+
+def _is_backward(thing: object, code: str) -> bool:
+    told = _settings(thing).get("is_backward")
+    return bool(compile_text.is_backward_code(code) if told is None else told)
+
+
+def _keys_by_number(found: Recovered, numbers: list[int]) -> dict[int, CompileKey]:
+    """Inductor numbers its graphs in the order of compilation. With one graph for each frame the orders agree; with
+    more of either (DDP splits, forgotten metrics) no one can tell, and nothing is claimed."""
+    rows = [row for row in found.compilations if row.direction == FORWARD and row.graph_ops]
+    distinct = sorted({number for number in numbers if number >= 0})
+    return {n: row.key for n, row in zip(distinct, rows, strict=True)} if len(distinct) == len(rows) else {}
