@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from tb_torchcompile_plugin import compile_rows, compile_text
+from tb_torchcompile_plugin.compile_frames import CompiledFrame
 from tb_torchcompile_plugin.compile_payloads import PayloadStore
 from tb_torchcompile_plugin.compile_records import KINDS, Record, compile_id_of, kind_of, nanoseconds
 from tb_torchcompile_plugin.compile_rows import Recovered
@@ -37,26 +37,6 @@ from tb_torchcompile_plugin.summary_pb2 import (
 __all__ = ["PHASES", "CompileLog", "Record", "compile_id_of", "kind_of", "nanoseconds"]
 
 
-@dataclass
-class _Frame:
-    """All that is known of one compile id in one epoch."""
-
-    key: CompileKey
-    started: bool = False
-    forward: Compilation | None = None
-    backwards: list[Compilation] = field(default_factory=list)
-    backwards_measured: int = 0
-    graphs: list[Graph] = field(default_factory=list)
-    cache_keys: list[str] = field(default_factory=list)  # of cache records that came before their code
-    recompile: Recompile | None = None
-    attempt: int | None = None
-
-    def forward_row(self) -> Compilation:
-        if self.forward is None:
-            self.forward = Compilation(key=self.key, direction=FORWARD)
-        return self.forward
-
-
 class CompileLog:
     """Collects records of one process.
 
@@ -68,7 +48,7 @@ class CompileLog:
         self._source = source
         self._payloads = PayloadStore() if payloads and source else None
         self._lanes = Lanes()
-        self._frames: dict[tuple[int, str], _Frame] = {}
+        self._frames: dict[tuple[int, str], CompiledFrame] = {}
         self._epoch = 0
         self._recovered_breaks: list[GraphBreak] = []
         self._breaks: dict[tuple[int, str, str], GraphBreak] = {}
@@ -102,7 +82,7 @@ class CompileLog:
             frame = self._frame_at(row.key.epoch, row.key.compile_id)
             frame.started = True
             if row.direction == FORWARD:
-                frame.forward = row
+                frame.forward, frame.is_compilation = row, True
             else:
                 frame.backwards.append(row)
                 frame.backwards_measured += 1
@@ -151,16 +131,18 @@ class CompileLog:
             direction = BACKWARD if self._in_backward(record, compile_id) else FORWARD
             self._payloads.keep(kind, record, key, direction)
 
-    def _frame(self, compile_id: str) -> _Frame:
+    def _frame(self, compile_id: str) -> CompiledFrame:
         return self._frame_at(self._epoch, compile_id)
 
-    def _frame_at(self, epoch: int, compile_id: str) -> _Frame:
+    def _frame_at(self, epoch: int, compile_id: str) -> CompiledFrame:
         frame = self._frames.get((epoch, compile_id))
         if frame is None:
-            frame = self._frames[epoch, compile_id] = _Frame(CompileKey(compile_id=compile_id, epoch=epoch))
+            frame = self._frames[epoch, compile_id] = CompiledFrame(
+                CompileKey(compile_id=compile_id, epoch=epoch)
+            )
         return frame
 
-    def _begin_frame(self, compile_id: str) -> _Frame:
+    def _begin_frame(self, compile_id: str) -> CompiledFrame:
         """The frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch."""
         frame = self._frame(compile_id)
         if frame.started:
@@ -187,7 +169,7 @@ class CompileLog:
     def _on_dynamo_start(self, record: Record, compile_id: str) -> None:
         frame = self._begin_frame(compile_id)
         frame.started = True
-        row = frame.forward_row()
+        row = frame.begun()
         row.thread = record.thread
         del row.stack[:]
         row.stack.extend(self._stack(record.metadata["dynamo_start"].get("stack") or []))
@@ -235,7 +217,7 @@ class CompileLog:
                 Compilation(key=frame.key, direction=BACKWARD, start_ns=span.start_ns, thread=record.thread)
             )
         elif span.name in FRAME_ROOTS:
-            row = self._frame(compile_id).forward_row()
+            row = self._frame(compile_id).begun()
             row.start_ns, row.thread = span.start_ns, record.thread
         self._lanes.begin(span)
 
@@ -262,7 +244,7 @@ class CompileLog:
 
     def _on_metrics(self, record: Record, compile_id: str) -> None:
         metrics = record.metadata["compilation_metrics"]
-        row = self._frame(compile_id or str(metrics.get("compile_id") or "")).forward_row()
+        row = self._frame(compile_id or str(metrics.get("compile_id") or "")).begun()
         compile_rows.fill_from_metrics(row, metrics, source=self._source)
         self._learn_versions(metrics)
 
@@ -317,16 +299,7 @@ class CompileLog:
         row = compile_rows.cache_row(cache, result, json.loads(record.payload or "{}"), source=self._source)
         self._row(record, compile_id).cache.append(row)
         if cache == "fx_graph" and row.key:
-            self._name_graph(self._frame(compile_id), row.key)
-
-    @staticmethod
-    def _name_graph(frame: _Frame, key: str) -> None:
-        """A cache record follows the code of its graph; only in old versions a hit comes before it."""
-        for graph in reversed(frame.graphs):
-            if not graph.graph_key:
-                graph.graph_key = key
-                return
-        frame.cache_keys.append(key)
+            self._frame(compile_id).name_graph(row.key)
 
     def _on_output_code(self, record: Record, compile_id: str) -> None:
         code = record.payload or ""
@@ -357,7 +330,7 @@ class CompileLog:
         summary = CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
         self._put_environment(summary)
         for frame in self._frames.values():
-            self._put_frame(summary, frame)
+            frame.put(summary)
         summary.compilations.sort(key=lambda row: row.start_ns or 0)
         summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
@@ -377,23 +350,6 @@ class CompileLog:
                 setattr(environment, name, facts[name])
         if "first_ns" in facts:
             environment.recording_start_ns, environment.written_ns = facts["first_ns"], facts["last_ns"]
-
-    def _put_frame(self, summary: CompileSummary, frame: _Frame) -> None:
-        forward = frame.forward
-        if forward is not None:
-            if frame.attempt is not None:
-                forward.attempts = frame.attempt + 1
-            compile_rows.place_from_stack(forward)
-            summary.compilations.append(forward)
-        for row in frame.backwards:
-            if forward is not None and not row.function:
-                compile_rows.copy_place(row, forward)
-            summary.compilations.append(row)
-        if frame.recompile is not None:
-            if forward is not None:
-                compile_rows.copy_place(frame.recompile, forward)
-            summary.recompiles.append(frame.recompile)
-        summary.graphs.extend(frame.graphs)
 
     def _open_spans(self) -> list[PhaseSpan]:
         rows = []

@@ -163,10 +163,18 @@ class Recorder:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def add_output(self, output: Output) -> None:
-        """Remembers where a summary belongs, so that interpreter exit can write what came after the last one."""
+    def add_output(self, output: Output) -> bool:
+        """Remembers where a summary belongs, so that interpreter exit can write what came after the last one.
+
+        False if it was known already."""
         self._check_process()
+        is_new = output not in self._outputs
         self._outputs.setdefault(output, 0)
+        return is_new
+
+    def drop_output(self, output: Output) -> None:
+        """Ends what `add_output` began."""
+        self._outputs.pop(output, None)
 
     def summary(self, capture: str) -> CompileSummary:
         """All that is known now. `write` is the way that never raises."""
@@ -262,10 +270,11 @@ class CompileRecorder:
         self, dir_name: str | os.PathLike[str], worker_name: str | None = None, capture: str = "full"
     ) -> None:
         self._output = Output(os.fspath(dir_name), worker_name, checked_capture(capture))
+        self._is_mine = False
 
     def __enter__(self) -> CompileRecorder:
         recorder().listen(self._output.capture, forever=False)
-        recorder().add_output(self._output)
+        self._is_mine = recorder().add_output(self._output)
         return self
 
     def __exit__(
@@ -273,6 +282,8 @@ class CompileRecorder:
     ) -> None:
         self.write()
         recorder().release()
+        if self._is_mine:
+            recorder().drop_output(self._output)
 
     def write(self) -> str | None:
         """Writes what is known so far; returns the path of the file, or None where that failed (it is logged)."""

@@ -93,7 +93,10 @@ def _frames_from_text(lines: Iterable[str]) -> list[Frame]:
 def _add_breaks(
     found: Recovered, reasons: Iterable[Any], counters: Mapping[str, Mapping[str, int]], source: bool
 ) -> None:
-    """Reasons with their user stack first; then texts that were only counted, without a place."""
+    """Reasons with their user stack first; then texts that were only counted, without a place.
+
+    None gets a compile id: torch does not keep it, and the frames' names do not tell a resume function apart.
+    """
     placed: Counter[str] = Counter()
     branch = next(
         (text for text in counters.get("unimplemented", {}) if text.startswith("Data-dependent branching")),

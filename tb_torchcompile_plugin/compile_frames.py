@@ -1,0 +1,68 @@
+"""What a compile log gathers about one compile id, until it is asked for a summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tb_torchcompile_plugin import compile_rows
+from tb_torchcompile_plugin.summary_pb2 import (
+    FORWARD,
+    Compilation,
+    CompileKey,
+    CompileSummary,
+    Graph,
+    Recompile,
+)
+
+
+@dataclass
+class CompiledFrame:
+    """All that is known of one compile id in one epoch."""
+
+    key: CompileKey
+    started: bool = False
+    is_compilation: bool = False  # and not only the owner of a stray record
+    forward: Compilation | None = None
+    backwards: list[Compilation] = field(default_factory=list)
+    backwards_measured: int = 0
+    graphs: list[Graph] = field(default_factory=list)
+    cache_keys: list[str] = field(default_factory=list)  # of cache records that came before their code
+    recompile: Recompile | None = None
+    attempt: int | None = None
+
+    def forward_row(self) -> Compilation:
+        """The row of the frame, or a place for what a stray record says."""
+        if self.forward is None:
+            self.forward = Compilation(key=self.key, direction=FORWARD)
+        return self.forward
+
+    def begun(self) -> Compilation:
+        """The row of the frame, from a record that proves its compilation."""
+        self.is_compilation = bool(self.key.compile_id)
+        return self.forward_row()
+
+    def put(self, summary: CompileSummary) -> None:
+        """Adds the rows of this frame."""
+        forward = self.forward if self.is_compilation else None
+        if forward is not None:
+            if self.attempt is not None:
+                forward.attempts = self.attempt + 1
+            compile_rows.place_from_stack(forward)
+            summary.compilations.append(forward)
+        for row in self.backwards:
+            if forward is not None and not row.function:
+                compile_rows.copy_place(row, forward)
+            summary.compilations.append(row)
+        if self.recompile is not None:
+            if forward is not None:
+                compile_rows.copy_place(self.recompile, forward)
+            summary.recompiles.append(self.recompile)
+        summary.graphs.extend(self.graphs)
+
+    def name_graph(self, key: str) -> None:
+        """A cache record follows the code of its graph; only in old versions a hit comes before it."""
+        for graph in reversed(self.graphs):
+            if not graph.graph_key:
+                graph.graph_key = key
+                return
+        self.cache_keys.append(key)
