@@ -17,6 +17,12 @@ class Vocabulary:
     combos: list[Combo] = field(default_factory=list)
     texts: dict[str, list[bytes]] = field(default_factory=dict)
 
+    def learn_words(self, combos: list[Combo], texts: dict[str, list[bytes]]) -> None:
+        """Add what a decoder in another process has learnt since it last told."""
+        self.combos.extend(combos)
+        for name, words in texts.items():
+            self.texts.setdefault(name, []).extend(words)
+
     def learn(self, decoder: Decoder) -> None:
         """Take over the decoder's dictionaries."""
         self.combos = list(decoder.combos)

@@ -71,11 +71,6 @@ class _Process:
                     break
         self._inbox.put((self, None))
 
-    def learn(self, report: Report) -> None:
-        self.vocabulary.combos.extend(report.combos)
-        for name, words in report.texts.items():
-            self.vocabulary.texts.setdefault(name, []).extend(words)
-
     def close(self) -> None:
         self._popen.kill()
         self._thread.join()
@@ -151,7 +146,7 @@ class PoolReader:
                 share = [m.consumed for m in moved.values()]
                 self._meter.at(max(share) if packed else sum(share), sum(m.events for m in moved.values()))
             else:
-                process.learn(message)
+                process.vocabulary.learn_words(message.combos, message.texts)
                 self._reports[message.index] = message, process.vocabulary
 
 

@@ -110,6 +110,10 @@ class Worker:
         while self.read(index):
             index += step
 
+    def close(self) -> None:
+        """Close the file."""
+        self._source.close()
+
     def _tick(self, offset: int) -> None:
         now = time.monotonic()
         if now - self._last >= _EVERY:

@@ -1,0 +1,91 @@
+"""What the trace reader's tests share: comparing traces, and reading in stretches as worker processes do."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kineto_reference import FIELDS, Row
+
+from tb_torchcompile_plugin.reader import kineto_ingest
+from tb_torchcompile_plugin.reader.kineto import Trace, make_trace
+from tb_torchcompile_plugin.reader.kineto_columns import MemorySink
+from tb_torchcompile_plugin.reader.kineto_head import find_head, read_surroundings
+from tb_torchcompile_plugin.reader.kineto_pieces import Vocabulary
+from tb_torchcompile_plugin.reader.kineto_pool import _Assembly
+from tb_torchcompile_plugin.reader.kineto_serial import Meter
+from tb_torchcompile_plugin.reader.kineto_source import open_source
+from tb_torchcompile_plugin.reader.kineto_table import build
+from tb_torchcompile_plugin.reader.kineto_worker import Job, Report, Worker, receive
+
+
+def assert_same(one: Trace, other: Trace) -> None:
+    """Two readings of one file agree in everything but how the text was cut into chunks."""
+    assert (one.events, one.phases, one.crossing) == (other.events, other.phases, other.crossing)
+    assert (one.names, one.cats, one.tracks, one.texts) == (
+        other.names,
+        other.cats,
+        other.tracks,
+        other.texts,
+    )
+    assert one.metadata == other.metadata
+    assert one.notices == other.notices
+    assert one.columns.keys() == other.columns.keys()
+    for name, values in one.columns.items():
+        if not name.startswith("chunk."):
+            assert values.dtype == other.columns[name].dtype
+            np.testing.assert_array_equal(values, other.columns[name], err_msg=name)
+
+
+def assert_equals_reference(trace: Trace, rows: list[Row]) -> None:
+    """The trace holds exactly the reference reader's rows."""
+    assert len(trace) == len(rows)
+    assert trace.event.tolist() == [row.event for row in rows]
+    assert [trace.names[code] for code in trace.name] == [row.name for row in rows]
+    assert [trace.cats[code] for code in trace.cat] == [row.cat for row in rows]
+    assert [(trace.tracks[t].pid, trace.tracks[t].tid) for t in trace.track] == [row.track for row in rows]
+    assert trace.ts.tolist() == [row.ts for row in rows]
+    assert trace.dur.tolist() == [row.dur for row in rows]
+    assert trace.parent.tolist() == [row.parent for row in rows]
+    assert trace.depth.tolist() == [row.depth for row in rows]
+    assert trace.self_ns.tolist() == [row.own for row in rows]
+    for column in FIELDS:
+        assert trace.columns[column].tolist() == [row.ids[column] for row in rows], column
+
+
+def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) -> Trace:
+    """Read as the pool does, with its workers called one after the other in this process."""
+    source = open_source(str(path))
+    head = find_head(source)
+    reports: dict[int, tuple[Report, Vocabulary]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(workers):
+            job = Job(str(path), source.size, head.start, segment, chunk, f"{folder}/{number}")
+            _collect(job, number, workers, reports)
+        meter = Meter(str(path), source.size, None, None)
+        outcome = _Assembly(source, head, meter, chunk, segment, reports).run()
+        sink = MemorySink()
+        contents = build(outcome.pieces, sink, meter.check)
+    source.close()
+    status = os.stat(path)
+    contents.file = (status.st_size, status.st_mtime_ns)
+    around = read_surroundings(head, outcome.tail)
+    notices = kineto_ingest._notices(str(path), outcome, contents, around)
+    return make_trace(str(path), sink.columns(), contents, around.metadata, notices)
+
+
+def _collect(job: Job, number: int, step: int, reports: dict[int, Any]) -> None:
+    out = io.BytesIO()
+    worker = Worker(job, out)
+    worker.read_stripes(number, step)
+    worker.close()
+    out.seek(0)
+    vocabulary = Vocabulary()
+    while (message := receive(out)) is not None:
+        if isinstance(message, Report):
+            vocabulary.learn_words(message.combos, message.texts)
+            reports[message.index] = message, vocabulary
