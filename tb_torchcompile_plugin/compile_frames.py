@@ -41,13 +41,15 @@ class CompiledFrame:
         self.is_compilation = bool(self.key.compile_id)
         return self.forward_row()
 
-    def put(self, summary: CompileSummary) -> None:
-        """Adds the rows of this frame."""
+    def put(self, summary: CompileSummary, first: Compilation | None = None) -> None:
+        """Adds the rows of this frame. first: the row of the first compilation of the same code."""
         forward = self.forward if self.is_compilation else None
         if forward is not None:
             if self.attempt is not None:
                 forward.attempts = self.attempt + 1
             compile_rows.place_from_stack(forward)
+            if first is not None and not forward.file:
+                compile_rows.copy_place(forward, first)
             summary.compilations.append(forward)
         for row in self.backwards:
             if forward is not None and not row.function:

@@ -330,7 +330,7 @@ class CompileLog:
         summary = CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
         self._put_environment(summary)
         for frame in self._frames.values():
-            frame.put(summary)
+            frame.put(summary, first=self._first_of(frame))
         summary.compilations.sort(key=lambda row: row.start_ns or 0)
         summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
@@ -350,6 +350,12 @@ class CompileLog:
                 setattr(environment, name, facts[name])
         if "first_ns" in facts:
             environment.recording_start_ns, environment.written_ns = facts["first_ns"], facts["last_ns"]
+
+    def _first_of(self, frame: CompiledFrame) -> Compilation | None:
+        """The first compilation of the same code. One that hits the recompile limit says neither name nor place."""
+        first_id = f"{frame.key.compile_id.rpartition('/')[0]}/0"
+        first = self._frames.get((frame.key.epoch, first_id))
+        return first.forward if first is not None else None
 
     def _open_spans(self) -> list[PhaseSpan]:
         rows = []
