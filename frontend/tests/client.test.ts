@@ -7,7 +7,7 @@ const signal = () => new AbortController().signal;
 afterEach(() => vi.unstubAllGlobals());
 
 function serve(...answers: (Response | Error)[]) {
-  const fetched = vi.fn(async (_url: string) => {
+  const fetched = vi.fn<(url: string) => Promise<Response>>(async () => {
     const next = answers.shift()!;
     if (next instanceof Error) throw next;
     return next;

@@ -8,6 +8,7 @@ import {
   percent,
   plural,
   seconds,
+  sentence,
   shortPath,
   significant,
 } from '../src/widgets/format';
@@ -68,6 +69,12 @@ describe('places', () => {
     expect(shortPath('/home/user/train/capture.py', 1)).toBe('…/capture.py');
     expect(shortPath('capture.py')).toBe('capture.py');
     expect(location('a.py', null)).toBe('a.py');
+  });
+
+  it('makes sentences of what the server says', () => {
+    expect(sentence('the trace is cut off')).toBe('The trace is cut off.');
+    expect(sentence('Reload later.')).toBe('Reload later.');
+    expect(sentence(' ')).toBe('');
   });
 
   it('writes dates so that they sort', () =>

@@ -69,7 +69,10 @@ it('counts cache lookups and sums phases', () => {
     cache: [{ result: 'hit' }, { result: 'miss' }],
     phases_s: { other: 9, dynamo: 1 },
   };
-  const compile = makeCompile([hit as Compilation, { ...row('1/0'), phases_s: { dynamo: 2, inductor: 4 } }]);
+  const compile = makeCompile([
+    hit as unknown as Compilation,
+    { ...row('1/0'), phases_s: { dynamo: 2, inductor: 4 } },
+  ]);
   expect(countCache(compile)).toEqual({ hits: 1, lookups: 2 });
   expect(phaseTotals(compile)).toEqual([
     ['inductor', 4],

@@ -76,6 +76,13 @@ export function shortPath(path: string, parts = 2): string {
   return pieces.length <= parts ? path : '…/' + pieces.slice(-parts).join('/');
 }
 
+/** What a log line says, as a sentence. */
+export function sentence(text: string): string {
+  const trimmed = text.trim();
+  if (!trimmed) return '';
+  return trimmed[0]!.toUpperCase() + trimmed.slice(1) + (/[.!?:)”]$/.test(trimmed) ? '' : '.');
+}
+
 export function location(file: string | null, line: number | null): string {
   if (!file) return UNKNOWN;
   return line === null ? file : `${file}:${line}`;

@@ -1,0 +1,1 @@
+"""Tests that drive a real TensorBoard with a real browser."""

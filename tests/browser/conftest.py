@@ -1,0 +1,108 @@
+"""A real TensorBoard and a real Chromium for the tests of the tab."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from browser.tab import Tab
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+
+RECORDINGS = ("breaks", "resnet18", "resnet18_eager")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    # Whoever asks for another server gets none.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--window-size=1400,1000",
+)
+
+
+def find(*names: str) -> str:
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if not found:
+        pytest.skip(f"no {names[0]} here; Debian: apt-get install chromium chromium-driver")
+    return found
+
+
+@pytest.fixture(scope="session")
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("downloads")
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterator[Chrome]:
+    options = ChromeOptions()
+    options.binary_location = find("chromium", "chromium-browser", "google-chrome")
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    browser = Chrome(options=options, service=Service(find("chromedriver")))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], str]]:
+    """`serve(logdir)` starts a TensorBoard and returns its address."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(logdir: Path) -> str:
+        output = tmp_path_factory.mktemp("tensorboard") / "output.txt"
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0"]
+        with output.open("w") as file:
+            started.append(subprocess.Popen(command, stdout=file, stderr=file, text=True))
+        return _address(output, started[-1])
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def _address(output: Path, process: subprocess.Popen[str]) -> str:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := re.search(r"http://\S+:(\d+)/", output.read_text()):
+            return f"http://127.0.0.1:{found[1]}/"
+        time.sleep(0.1)
+    raise AssertionError(f"TensorBoard did not start:\n{output.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def logdir(tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], Path]) -> Path:
+    """A logdir of the committed recordings that tests may write to."""
+    folder = tmp_path_factory.mktemp("logdir")
+    for name in RECORDINGS:
+        shutil.copytree(recording(name), folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def address(serve: Callable[[Path], str], logdir: Path) -> str:
+    return serve(logdir)
+
+
+@pytest.fixture
+def tab(driver: Chrome, address: str) -> Iterator[Tab]:
+    """The tab. Whatever a test does, nothing may complain in the console and nothing may be asked for elsewhere."""
+    it = Tab(driver, address)
+    it.complaints(), it.outside_requests()  # of whoever used the browser before
+    yield it
+    assert it.complaints() == []
+    assert it.outside_requests() == []

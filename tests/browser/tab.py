@@ -1,0 +1,149 @@
+"""Drives the tab in a real browser, and knows what the browser saw: console messages and requests."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.chrome.webdriver import WebDriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+
+PATIENCE_S = 20.0
+# TensorBoard's own page says these; no other message is accepted.
+KNOWN = ("Multiple instances of Three.js", "fallback to software WebGL")
+
+T = TypeVar("T")
+
+
+class Tab:
+    """The TORCH COMPILE tab of the TensorBoard at `url`."""
+
+    def __init__(self, driver: WebDriver, url: str) -> None:
+        self.driver = driver
+        self.url = url
+
+    def open(self, query: str = "", **place: str) -> None:
+        """Loads TensorBoard anew at a place: `open(run="breaks", panel="kernels")`."""
+        self.driver.switch_to.default_content()
+        self.driver.get("about:blank")
+        parameters = "".join(f"&p.torch_compile.{key}={quote(value)}" for key, value in place.items())
+        self.driver.get(f"{self.url}{query}#torch_compile{parameters}")
+        self.enter()
+        self.settle()
+
+    def enter(self) -> None:
+        """Into the tab's own document, once it is there."""
+        self.driver.switch_to.default_content()
+        frame = self.wait(lambda: self._frame(), "the tab's iframe")
+        self.driver.switch_to.frame(frame)
+        self.wait(lambda: self.all("header"), "the tab's first paint")
+
+    def _frame(self) -> WebElement | None:
+        frames = self.driver.find_elements(By.CSS_SELECTOR, "iframe")
+        shown = [frame for frame in frames if "torch_compile" in (frame.get_attribute("src") or "x")]
+        return next((frame for frame in shown if frame.is_displayed()), None)
+
+    def settle(self) -> None:
+        """Until nothing is being loaded."""
+        self.wait(lambda: not self.all("header .busy, .reading"), "everything to be loaded")
+
+    def wait(self, condition: Callable[[], T | None], what: str) -> T:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if found := condition():
+                    return found
+            except StaleElementReferenceException:
+                pass  # redrawn while it was looked at
+            assert time.monotonic() < deadline, (
+                f"waited {PATIENCE_S:.0f} s for {what}; the tab shows:\n{self.text()}"
+            )
+            time.sleep(0.05)
+
+    def all(self, css: str) -> list[WebElement]:
+        return self.driver.find_elements(By.CSS_SELECTOR, css)
+
+    def one(self, css: str) -> WebElement:
+        return self.wait(lambda: next(iter(self.all(css)), None), css)
+
+    def text(self, css: str = "body") -> str:
+        """Visible text with plain spaces (numbers and units have a narrow one between them)."""
+        found = self.all(css)
+        return found[0].text.replace("\u202f", " ") if found else ""
+
+    def wait_text(self, css: str, part: str) -> None:
+        self.wait(lambda: part in self.text(css), f"{part!r} in {css}")
+
+    def click(self, css: str, text: str = "") -> None:
+        def clickable() -> WebElement | None:
+            return next((e for e in self.all(css) if text in e.text and e.is_displayed()), None)
+
+        self.wait(clickable, f"{css} with {text!r}").click()
+
+    def pick(self, label: str, text: str) -> None:
+        selects = [e for e in self.all("header label") if e.text.startswith(label)]
+        Select(selects[0].find_element(By.TAG_NAME, "select")).select_by_visible_text(text)
+        self.settle()
+
+    def options(self, label: str) -> list[str]:
+        selects = [e for e in self.all("header label") if e.text.startswith(label)]
+        select = Select(selects[0].find_element(By.TAG_NAME, "select"))
+        return [option.text.replace("\u202f", " ") for option in select.options]
+
+    def press(self, *keys: str) -> None:
+        """Keys go to whatever has the focus."""
+        for key in keys:
+            self.driver.switch_to.active_element.send_keys(key)
+
+    def tab_to(self, css: str) -> None:
+        """By keyboard alone."""
+        for _ in range(200):
+            if self.script("return document.activeElement.matches(arguments[0])", css):
+                return
+            self.press(Keys.TAB)
+        raise AssertionError(f"{css} cannot be reached with the Tab key")
+
+    def rows(self, table: str) -> list[list[str]]:
+        """The cells of the rows on screen; `table` is its accessible name."""
+        script = """
+            const table = [...document.querySelectorAll('table')].find(t => t.ariaLabel === arguments[0]);
+            return table ? [...table.querySelectorAll('tbody tr[data-row]')].map(
+                tr => [...tr.cells].map(td => td.innerText.trim())) : [];
+        """
+        return [[str(cell) for cell in row] for row in self.script(script, table)]
+
+    def script(self, text: str, *arguments: object) -> Any:
+        return self.driver.execute_script(text, *arguments)
+
+    def address(self) -> str:
+        return str(self.script("return parent.location.href"))
+
+    def reload_data(self) -> None:
+        """TensorBoard's own reload button."""
+        self.driver.switch_to.default_content()
+        self.wait(
+            lambda: self.driver.find_elements(By.CSS_SELECTOR, ".reload-button:enabled"), "the reload button"
+        )
+        self.driver.find_element(By.CSS_SELECTOR, ".reload-button").click()
+        self.enter()
+        self.settle()
+
+    def complaints(self) -> list[str]:
+        """Console errors and warnings since the last call."""
+        entries: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        messages = [str(e["message"]) for e in entries if e["level"] in ("WARNING", "SEVERE")]
+        return [message for message in messages if not any(known in message for known in KNOWN)]
+
+    def outside_requests(self) -> list[str]:
+        """Addresses asked for since the last call that are not on our server."""
+        entries: list[dict[str, Any]] = self.driver.get_log("performance")  # type: ignore[no-untyped-call]
+        events = [json.loads(entry["message"])["message"] for entry in entries]
+        urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        return [url for url in urls if url.startswith(("http", "ws")) and not url.startswith(self.url)]

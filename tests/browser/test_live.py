@@ -1,0 +1,121 @@
+"""The tab on a logdir that changes while it is open, that is empty, or that holds what should not be there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from browser.tab import Tab
+from selenium.webdriver import Chrome
+
+pytestmark = pytest.mark.browser
+
+BREAKS = "vm_1027.1795230252555613000.pt.trace.json"
+EVIL = "<img src=x onerror=\"document.title='owned'\"><script>alert(1)</script>\u001b[31m"
+
+
+def test_an_empty_logdir_shows_the_way_and_then_the_first_trace(
+    driver: Chrome, serve: Callable[[Path], str], tmp_path: Path, recording: Callable[[str], Path]
+) -> None:
+    tab = Tab(driver, serve(tmp_path))
+    tab.open()
+    tab.wait_text("h1", "No trace and no compile log in this logdir yet")
+    assert "on_trace_ready=tensorboard_trace_handler(" in tab.text("pre")
+    shutil.copytree(recording("resnet18_eager"), tmp_path / "first")
+    tab.reload_data()
+    tab.wait_text("h1", "Step 12.8 ms")
+    assert tab.complaints() == []
+
+
+def test_a_new_span_appears_and_the_place_stays(tab: Tab, logdir: Path) -> None:
+    tab.open(run="breaks")
+    assert len(tab.options("Span")) == 1
+    later = BREAKS.replace("1795230252555613000", "1795230299000000000")
+    shutil.copy(logdir / "breaks" / BREAKS, logdir / "breaks" / later)
+    try:
+        tab.reload_data()
+        tab.wait(lambda: len(tab.options("Span")) == 2, "the second span")
+        assert tab.options("Span")[0].startswith("1 of 2")
+        assert "span=1795230252555613000" in tab.address()
+    finally:
+        (logdir / "breaks" / later).unlink()
+    tab.reload_data()
+    tab.wait(lambda: len(tab.options("Span")) == 1, "the span to vanish")
+
+
+def test_a_half_written_trace_is_read_once_it_is_whole(tab: Tab, logdir: Path) -> None:
+    whole = (logdir / "breaks" / BREAKS).read_bytes()
+    run = logdir / "growing"
+    run.mkdir()
+    file = run / "vm_7.1795230300000000000.pt.trace.json"
+    file.write_bytes(whole[: len(whole) // 2])
+    try:
+        tab.open(run="growing")
+        tab.wait_text("main", "Warning.")
+        tab.click("footer button", "warning")
+        tab.wait_text("aside", file.name)
+        file.write_bytes(whole)
+        tab.reload_data()
+        tab.wait_text("h1", "Step 5.60 ms")
+        tab.wait_text("footer", "no warnings")
+    finally:
+        shutil.rmtree(run)
+
+
+def test_an_address_of_what_is_gone_says_so(tab: Tab) -> None:
+    tab.open(run="breaks", span="123")
+    tab.wait_text("main", "The span “123” is not in this logdir")
+    tab.click("button", "Show the newest span")
+    tab.wait_text("h1", "Step 5.60 ms")
+    tab.open(run="breaks", panel="graph_breaks", row="graph_breaks:99")
+    tab.wait_text("aside", "which is not in this table")
+
+
+def test_text_from_a_trace_stays_text(tab: Tab, logdir: Path) -> None:
+    run = logdir / "evil"
+    run.mkdir()
+    kernel = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": EVIL,
+        "pid": 0,
+        "tid": 7,
+        "ts": 10,
+        "dur": 5,
+        "args": {"device": 0},
+    }
+    (run / "vm_8.1795230300000000000.pt.trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    try:
+        tab.open(run="evil", panel="kernels")
+        tab.wait(lambda: any("<script>" in row[0] for row in tab.rows("Kernels")), "the name as text")
+        tab.click("tbody td", "<img")
+        tab.wait_text("aside pre", "onerror")
+        assert tab.script("return document.title") != "owned"
+        assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
+    finally:
+        shutil.rmtree(run)
+
+
+def test_without_a_schedule_the_span_is_one_window(tab: Tab, logdir: Path) -> None:
+    run = logdir / "one_window"
+    run.mkdir()
+    kernel = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "k",
+        "pid": 0,
+        "tid": 7,
+        "ts": 10,
+        "dur": 5,
+        "args": {"device": 0},
+    }
+    (run / "vm_9.1795230300000000000.pt.trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    try:
+        tab.open(run="one_window")
+        tab.wait_text("main", "No schedule was given")
+        tab.wait_text("h1", "Span 5.00 µs")
+    finally:
+        shutil.rmtree(run)

@@ -1,0 +1,190 @@
+"""The tab on real recordings: selectors, lists, drawer, addresses, themes, export."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from browser.tab import Tab
+from selenium.webdriver.common.keys import Keys
+
+pytestmark = pytest.mark.browser
+
+SENTENCE = "h1"
+DRAWER = "aside"
+
+
+def test_overview_says_the_result_in_numbers(tab: Tab) -> None:
+    tab.open(run="breaks")
+    assert tab.text(SENTENCE) == (
+        "Step 5.60 ms (median of 3) · GPU busy 2.61 %. Compile 4.56 s (5 compilations), none inside the profiled steps."
+    )
+    assert tab.text("[aria-label='Counts']").split() == (
+        ["5", "compilations", "4", "graph", "breaks", "0", "recompiles", "2/14", "cache", "hits"]
+    )
+    assert "compute 451 µs" in tab.text("figure").replace("\n", " ")
+    assert [row[0] for row in tab.rows("Steps")] == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+    assert "_compile.compile_inner" in [row[0] for row in tab.rows("Compiler functions")]
+    assert "torch 2.11.0" in tab.text("footer")
+
+
+def test_categories_are_those_of_the_trace(tab: Tab) -> None:
+    tab.open(run="resnet18")
+    launches = {row[0]: int(row[-2].replace(",", "")) for row in tab.rows("Kernel categories")}
+    assert launches["Triton pointwise"] == 231
+    assert launches["Triton reduction"] == 159
+    assert launches["Triton persistent reduction"] == 138
+    assert sum(launches.values()) == 1050
+
+
+def test_selectors_move_and_back_returns(tab: Tab) -> None:
+    tab.open(run="breaks")
+    tab.pick("Run", "resnet18")
+    tab.wait_text(SENTENCE, "Step 12.9 ms")
+    assert "p.torch_compile.run=resnet18&p.torch_compile.worker=vm_424&p.torch_compile.span=" in tab.address()
+    tab.driver.back()
+    tab.enter()
+    tab.wait_text(SENTENCE, "Step 5.60 ms")
+
+
+def test_counts_open_their_list_and_rows_their_details(tab: Tab) -> None:
+    tab.open(run="breaks")
+    tab.click("[aria-label='Counts'] a", "graph breaks")
+    tab.wait_text(SENTENCE, "4 graph breaks")
+    lines = [row[2] for row in tab.rows("Graph breaks")]
+    assert lines == [f"…/capture.py:{line}" for line in (26, 27, 28, 29)]
+
+    tab.click("tbody td", "capture.py:28")
+    tab.wait_text(DRAWER, "if b.sum() > 0")
+    for part in ("Data-dependent branching", "torch.cond", "capture.py:28", "Compilation 2/0", "3 of 4"):
+        assert part in tab.text(DRAWER)
+    assert tab.one(f"{DRAWER} a[target='_blank']").get_attribute("href") == (
+        "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0170.html"
+    )
+    tab.click(f"{DRAWER} a", "Compilation 2/0")
+    tab.wait_text(f"{DRAWER} h2", "Compilation 2/0")
+    tab.driver.back()
+    tab.enter()
+    tab.wait_text(DRAWER, "if b.sum() > 0")
+
+
+def test_keyboard_alone_is_enough(tab: Tab) -> None:
+    tab.open(run="breaks", panel="graph_breaks")
+    tab.tab_to("table")
+    tab.press(Keys.ARROW_DOWN, Keys.ENTER)
+    tab.wait_text(DRAWER, "1 of 4")
+    tab.press(Keys.ARROW_DOWN)
+    tab.wait_text(DRAWER, "2 of 4")
+    tab.press(Keys.END)
+    tab.wait_text(DRAWER, "4 of 4")
+    tab.press(Keys.ENTER)
+    assert tab.script("return document.activeElement.className").startswith("content")
+    tab.press(Keys.ESCAPE)
+    tab.wait(lambda: not tab.all(DRAWER), "the drawer to close")
+    assert tab.script("return document.activeElement.tagName") == "TABLE"
+
+
+def test_an_address_restores_everything(tab: Tab) -> None:
+    place = {"run": "resnet18", "panel": "kernels", "category": "triton_reduction", "row": "", "span": ""}
+    tab.open(**place, **{"search.kernels": "fused batch", "sort.kernels": "name"})
+    names = [row[0] for row in tab.rows("Kernels")]
+    assert len(names) > 1
+    assert all(name.startswith("triton_red") and "batch" in name for name in names)
+    assert tab.one("input[aria-label='Search in Kernels']").get_attribute("value") == "fused batch"
+
+    tab.click("tbody td", names[1])
+    tab.wait_text(f"{DRAWER} h2", names[1])
+    address = tab.address()
+    tab.driver.get("about:blank")
+    tab.driver.get(address)
+    tab.enter()
+    tab.wait_text(f"{DRAWER} h2", names[1])
+    assert [row[0] for row in tab.rows("Kernels")] == names
+
+
+def test_sorting_and_searching(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="kernels")
+    launches = [int(row[4]) for row in tab.rows("Kernels")]
+    tab.click("th button", "Launches")
+    tab.wait(lambda: "sort.kernels=-launches" in tab.address(), "the sort in the address")
+    sorted_launches = [int(row[4]) for row in tab.rows("Kernels")]
+    assert sorted_launches == sorted(sorted_launches, reverse=True) != launches
+    tab.one("input[aria-label='Search in Kernels']").send_keys("no such kernel")
+    tab.wait_text("main", "No row matches")
+    tab.click("button", "Clear the search")
+    tab.wait(lambda: len(tab.rows("Kernels")) > 10, "all rows again")
+
+
+def test_a_category_bar_narrows_the_kernels(tab: Tab) -> None:
+    tab.open(run="resnet18")
+    tab.click("button.bar", "Triton persistent reduction")
+    tab.wait_text(SENTENCE, "launches of")
+    assert {row[1] for row in tab.rows("Kernels")} == {"Triton persistent reduction"}
+    tab.click("button", "Triton persistent reduction ✕")
+    tab.wait(lambda: len({row[1] for row in tab.rows("Kernels")}) > 1, "all categories")
+
+
+def test_columns_can_be_chosen_and_are_remembered(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="kernels")
+    width = len(tab.rows("Kernels")[0])
+    tab.click("summary", "Columns")
+    tab.click("details label", "Graph key")
+    tab.wait(lambda: len(tab.rows("Kernels")[0]) == width + 1, "one column more")
+    tab.open(run="resnet18", panel="kernels")
+    assert len(tab.rows("Kernels")[0]) == width + 1
+    tab.script("localStorage.clear()")
+
+
+def test_csv_holds_every_row(tab: Tab, downloads: Path) -> None:
+    tab.open(run="breaks")
+    tab.pick("Run", "breaks")
+    tab.click("[aria-label='Counts'] a", "graph breaks")
+    tab.click("button", "CSV")
+    file = downloads / "torch_compile_graph_breaks.csv"
+    tab.wait(lambda: file.exists(), "the download")
+    lines = file.read_text().splitlines()
+    assert lines[0] == "compile_id,reason,file,source,count"
+    assert len(lines) == 5
+    assert "capture.py:26" in lines[1]
+
+
+def test_follows_the_theme_live(tab: Tab) -> None:
+    tab.open(run="breaks")
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    light = tab.script(paper)
+    tab.script("parent.document.body.classList.add('dark-mode')")
+    tab.wait(lambda: tab.script(paper) != light, "the dark theme")
+    tab.script("parent.document.body.classList.remove('dark-mode')")
+    tab.wait(lambda: tab.script(paper) == light, "the light theme")
+    tab.open(query="?darkMode=true", run="breaks")
+    assert tab.script("return document.documentElement.dataset.theme") == "dark"
+
+
+def test_another_tab_and_back_keeps_the_place(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="kernels")
+    tab.script("parent.location.hash = 'timeseries'")
+    tab.driver.switch_to.default_content()
+    time.sleep(0.5)
+    tab.script("location.hash = 'torch_compile'")
+    tab.enter()
+    tab.wait_text(SENTENCE, "1,050 launches")
+    tab.wait(lambda: "p.torch_compile.panel=kernels" in tab.address(), "the place in the address")
+
+
+def test_a_trace_without_compile_data_says_how_to_get_it(tab: Tab) -> None:
+    tab.open(run="resnet18_eager")
+    tab.wait_text("main", "This worker has a trace, but no compile data.")
+    assert "from tb_torchcompile_plugin import tensorboard_trace_handler" in tab.text("main")
+    tab.click("nav a", "Graph breaks")
+    tab.wait_text(SENTENCE, "No compile data.")
+
+
+def test_a_narrow_window_has_no_sideways_scroll(tab: Tab) -> None:
+    tab.driver.set_window_size(500, 900)
+    try:
+        for panel in ("overview", "compile_time", "graph_breaks", "kernels"):
+            tab.open(run="breaks", panel=panel)
+            assert tab.script("return document.documentElement.scrollWidth <= innerWidth"), panel
+    finally:
+        tab.driver.set_window_size(1400, 1000)
