@@ -102,11 +102,16 @@ def test_a_users_own_triton_kernel_is_known_by_its_launch(tmp_path):
     events = [slice_("my_add_kernel_0", 5, 20), *launch("my_add_kernel", 10, 50, 5)]
     events += [slice_("triton_mine_3", 105, 20), *launch("triton_mine", 110, 150, 5)]
     events += [slice_("triton_other_thing", 205, 20), *launch("triton_other_thing", 210, 250, 5)]
+    events += launch("eager_kernel", 310, 350, 5) + launch(
+        "void (anonymous namespace)::softmax<int>", 410, 450, 5
+    )
     rows, _ = analysed(tmp_path, events)
     assert {row.name: row.category for row in rows} == {
         "my_add_kernel": "triton_user",
         "triton_mine": "triton_user",
         "triton_other_thing": "triton_other",
+        "eager_kernel": "triton_user",
+        "void (anonymous namespace)::softmax<int>": "other",
     }
 
 

@@ -116,23 +116,30 @@ def _cpu(trace: Trace, ownership: Ownership) -> Launches:
 
 
 def _user_kernels(trace: Trace, index: Int64s, launch: Int64s, category: Int64s) -> Int64s:
-    """A user's own Triton kernel is known by its launch: inductor calls it `NAME_0`, the GPU calls it `NAME`."""
+    """A user's own Triton kernel has no name of its own kind: its launch tells. See `_is_users`."""
     open_question = np.isin(category, [CATEGORIES.index("triton_other"), CATEGORIES.index("other")])
     asked = np.flatnonzero(open_question & (launch >= 0))
-    callers = trace.parent[launch[asked]]
     answer: Int64s = category.copy()
-    verdicts: dict[tuple[int, int], bool] = {}
-    for position, caller in zip(asked.tolist(), callers.tolist()):
-        pair = (int(trace.name[index[position]]), int(trace.name[caller]) if caller >= 0 else -1)
-        if pair not in verdicts:
-            verdicts[pair] = caller >= 0 and _defines(trace.names[pair[1]], trace.names[pair[0]])
-        if verdicts[pair]:
+    verdicts: dict[tuple[str, str, str], bool] = {}
+    for position in asked.tolist():
+        kernel = trace.names[trace.name[index[position]]]
+        call = int(launch[position])
+        caller = int(trace.parent[call])
+        key = (kernel, trace.names[trace.name[call]], trace.names[trace.name[caller]] if caller >= 0 else "")
+        if key not in verdicts:
+            verdicts[key] = _is_users(*key, inductors=CATEGORIES[category[position]] == "triton_other")
+        if verdicts[key]:
             answer[position] = CATEGORIES.index("triton_user")
     return answer
 
 
-def _defines(caller: str, kernel: str) -> bool:
-    return re.fullmatch(re.escape(kernel) + r"_\d+", caller) is not None
+def _is_users(kernel: str, call: str, caller: str, *, inductors: bool) -> bool:
+    """Compiled: inductor calls it `NAME_0` where the GPU calls it `NAME`. Eager: Triton launches it through the driver,
+    under a plain name that no library's naming rule knows."""
+    if re.fullmatch(re.escape(kernel) + r"_\d+", caller):
+        return True
+    plain = re.fullmatch(r"[A-Za-z]\w*", kernel) is not None
+    return plain and call.startswith("cuLaunchKernel") and not (inductors and caller == kernel)
 
 
 def _categories(rows: Launches, wall_ns: int) -> Iterator[KernelCategory]:
