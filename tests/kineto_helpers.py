@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kineto_reference import FIELDS, Row
 
+from kineto_reference import FIELDS, Row
 from tb_torchcompile_plugin.reader import kineto_ingest
 from tb_torchcompile_plugin.reader.kineto import Trace, make_trace
 from tb_torchcompile_plugin.reader.kineto_columns import MemorySink

@@ -6,10 +6,10 @@ import os
 import shutil
 
 import pytest
-from traces import kernel, slice_, write_trace
 
 from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from traces import kernel, slice_, write_trace
 
 EVENTS = [slice_(f"op{number}", number, 1) for number in range(200)] + [
     kernel("triton_poi_fused_add_0", 5, 2)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import demo
 import pytest
+
+import demo
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts"

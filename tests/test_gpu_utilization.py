@@ -3,10 +3,10 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import kernel, slice_, write_trace
 
 from tb_torchcompile_plugin.analysis.gpu_utilization import gpu_utilization, gpu_work
 from tb_torchcompile_plugin.reader.kineto import read_trace
+from traces import kernel, slice_, write_trace
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from kineto_documents import documents
 from kineto_helpers import assert_equals_reference, assert_same, read_in_stretches
 from kineto_reference import read
-
 from tb_torchcompile_plugin.reader.kineto import read_trace
 from tb_torchcompile_plugin.reader.kineto_decode import Decoder
 from tb_torchcompile_plugin.reader.kineto_head import find_head

@@ -1,12 +1,11 @@
 """ownership.py and kernels.py: whose launch is it?"""
 
-from traces import AUTOGRAD, launch, slice_, write_trace
-
 from tb_torchcompile_plugin.analysis.gpu_utilization import gpu_work
 from tb_torchcompile_plugin.analysis.kernels import kernels, launches
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.analysis.regions import compiled_regions
 from tb_torchcompile_plugin.reader.kineto import read_trace
+from traces import AUTOGRAD, launch, slice_, write_trace
 
 POINTWISE = "triton_poi_fused_add_0"
 

@@ -12,8 +12,9 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import demo
 import pytest
+
+import demo
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "tb_torchcompile_plugin"

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import demo
 import pytest
+
+import demo
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

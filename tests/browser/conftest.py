@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from browser.tab import Tab
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
+
+from browser.tab import Tab
 
 RECORDINGS = ("breaks", "resnet18", "resnet18_eager")
 FLAGS = (

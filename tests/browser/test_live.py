@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from browser.tab import Tab
 from selenium.webdriver import Chrome
+
+from browser.tab import Tab
 
 pytestmark = pytest.mark.browser
 

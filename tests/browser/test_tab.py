@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from browser.tab import Tab
 from selenium.webdriver.common.keys import Keys
+
+from browser.tab import Tab
 
 pytestmark = pytest.mark.browser
 
