@@ -110,7 +110,8 @@ class CompileLog:
             self._count(kind)
             self._add(kind, record)
         except Exception as error:
-            self.unreadable[f"{kind[:60]}: {type(error).__name__}"] += 1
+            if not record.damaged:
+                self.unreadable[f"{kind[:60]}: {type(error).__name__}"] += 1
 
     def _count(self, kind: str) -> None:
         self.by_kind[kind] += 1

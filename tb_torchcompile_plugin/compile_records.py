@@ -79,11 +79,14 @@ KINDS = frozenset(
 
 @dataclass(slots=True)
 class Record:
-    """One record. thread: the Python thread id, 0 where unknown (a log does not tell)."""
+    """One record. thread: the Python thread id, 0 where unknown (a log does not tell).
+
+    damaged: its payload is known to be incomplete, and has been counted as such."""
 
     metadata: dict[str, Any]
     payload: str | None = None
     thread: int = 0
+    damaged: bool = False
 
 
 def kind_of(metadata: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tb_torchcompile_plugin import compile_text
+from tb_torchcompile_plugin.compile_records import nanoseconds
 from tb_torchcompile_plugin.compile_spans import Span
 from tb_torchcompile_plugin.kernel_names import category_of
 from tb_torchcompile_plugin.summary_pb2 import (
@@ -120,7 +121,7 @@ def _fill_failure(row: Compilation, metrics: dict[str, Any], source: bool) -> No
 def _start_ns(metrics: dict[str, Any]) -> int | None:
     if metrics.get("start_time_us") is not None:
         return int(metrics["start_time_us"]) * 1000
-    return None if metrics.get("start_time") is None else round(float(metrics["start_time"]) * 1e9)
+    return None if metrics.get("start_time") is None else nanoseconds(float(metrics["start_time"]) * 1e6)
 
 
 _FORWARD_DURATIONS = (

@@ -8,17 +8,16 @@ line. Read as a stream, so size does not matter. Nothing that is wrong with a lo
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import msgspec
+from isal import isal_zlib
 
 from tb_torchcompile_plugin.compile_log import CompileLog, Record, nanoseconds
 from tb_torchcompile_plugin.errors import UserError
@@ -31,7 +30,6 @@ _HEAD = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d(?:\.\d+)? +(?P<pid>\d+) [^\]\
 _RANK = re.compile(r"_rank_(\d+)[_.]")
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
 _EDGE = 512 << 10
-_GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,7 @@ def log_identity(path: str) -> LogIdentity:
     Of a gz only the beginning is read: its end_ns is None. Raises UserError if it cannot be opened.
     """
     try:
-        with _open(path) as file:
-            head = _salvage(file, _EDGE)
+        head = _head(path)
         tail = b"" if _is_gzip(path) else _tail(path)
     except OSError as error:
         raise _cannot_open(path, error) from error
@@ -89,15 +86,50 @@ def _is_gzip(path: str) -> bool:
         return file.read(2) == b"\x1f\x8b"
 
 
-def _open(path: str) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, "rb") if _is_gzip(path) else open(path, "rb"))
+def _head(path: str) -> bytes:
+    head = b""
+    with open(path, "rb") as file, contextlib.suppress(_CutOffError):
+        for piece in _content(file):
+            head += piece
+            if len(head) >= _EDGE:
+                break
+    return head
 
 
-def _salvage(file: IO[bytes], size: int) -> bytes:
-    try:
-        return file.read(size)
-    except _GZIP_ERRORS:
-        return b""
+class _CutOffError(Exception):
+    """A gz that ends too early, or is damaged."""
+
+
+def _content(file: IO[bytes]) -> Iterator[bytes]:
+    """The content piece by piece, decompressed if it is a gz.
+
+    Raises _CutOffError after the last good byte: gzip.open would throw away what it has read before the damage.
+    """
+    chunk = file.read(_CHUNK)
+    if chunk[:2] == b"\x1f\x8b":
+        yield from _inflated(chunk, file)
+        return
+    while chunk:
+        yield chunk
+        chunk = file.read(_CHUNK)
+
+
+def _inflated(chunk: bytes, file: IO[bytes]) -> Iterator[bytes]:
+    """Members of a gz, one after another."""
+    inflate, begun = isal_zlib.decompressobj(wbits=31), False
+    while chunk:
+        try:
+            data = inflate.decompress(chunk)
+        except isal_zlib.IsalError as error:  # type: ignore[misc]  # its stub says instance
+            raise _CutOffError from error
+        if data:
+            yield data
+        begun, chunk = True, inflate.unused_data
+        if inflate.eof:
+            inflate, begun = isal_zlib.decompressobj(wbits=31), False
+        chunk = chunk or file.read(_CHUNK)
+    if begun:
+        raise _CutOffError
 
 
 def _tail(path: str) -> bytes:
@@ -125,7 +157,6 @@ class _LogReader:
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
         self._pid: int | None = None
         self._records = 0
-        self._cut_off = False
 
     def read(self) -> CompileSummary:
         for raw, is_last in self._raw_records():
@@ -159,14 +190,13 @@ class _LogReader:
 
     def _chunks(self) -> Iterator[bytes]:
         try:
-            with open(self._path, "rb") as raw, _open(self._path) if _is_gzip(self._path) else raw as file:
+            with open(self._path, "rb") as file:
                 total = os.path.getsize(self._path)
-                while chunk := file.read(_CHUNK):
+                for chunk in _content(file):
                     yield chunk
                     if self._progress is not None:
-                        self._progress(min(total, _position(file)), total)
-        except _GZIP_ERRORS:
-            self._cut_off = True
+                        self._progress(min(total, file.tell()), total)
+        except _CutOffError:
             self._log.unreadable["the gz is cut off or damaged"] += 1
         except OSError as error:
             if not self._records:
@@ -190,9 +220,9 @@ class _LogReader:
         if self._pid is None:
             self._pid = int(head["pid"])
         self._records += 1
-        self._log.add(
-            Record(metadata, self._payload(raw[head.end() :], metadata.get("has_payload"), is_last))
-        )
+        known = self._log.unreadable.total()
+        payload = self._payload(raw[head.end() :], metadata.get("has_payload"), is_last)
+        self._log.add(Record(metadata, payload, damaged=self._log.unreadable.total() > known))
 
     def _envelope(self, text: bytes, is_last: bool) -> dict[str, Any] | None:
         """The metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
@@ -240,8 +270,3 @@ class _LogReader:
         cause = "the last payload is cut off" if is_last else "a payload does not match its md5"
         self._log.unreadable[cause] += 1
         return payload
-
-
-def _position(file: IO[bytes]) -> int:
-    raw = getattr(file, "fileobj", None)  # of a GzipFile: the compressed file below
-    return int((raw or file).tell())

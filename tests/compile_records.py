@@ -1,0 +1,70 @@
+"""Helpers of the tests: compile records as torch would write them, as objects and as a TORCH_TRACE log."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from tb_torchcompile_plugin.compile_log import Record
+
+START_US = 1_795_230_247_000_000
+
+
+def envelope(kind: str, value: Any, compile_id: str = "0/0", **more: Any) -> dict[str, Any]:
+    """The metadata of one record."""
+    frame, _, number = compile_id.rpartition("/")
+    autograd, _, frame = frame.rpartition("/")
+    ids: dict[str, Any] = (
+        {"frame_id": int(frame), "frame_compile_id": int(number), "attempt": 0} if compile_id else {}
+    )
+    if autograd:
+        ids["compiled_autograd_id"] = int(autograd.removeprefix("!"))
+    return {kind: value, **ids, **more}
+
+
+def mark(
+    phase: str, name: str, at_us: float, compile_id: str = "0/0", thread: int = 0, **arguments: Any
+) -> Record:
+    """A begin ("B") or end ("E") of a timed function."""
+    event = {
+        "name": name,
+        "ts": START_US + at_us,
+        "ph": phase,
+        "args": {"compile_id": compile_id or "None", **arguments},
+        "cat": "dynamo_timed",
+        "tid": 0,
+        "pid": 0,
+    }
+    return Record(envelope("chromium_event", {}, compile_id), json.dumps(event), thread)
+
+
+def artifact(name: str, payload: str, compile_id: str = "0/0", **more: Any) -> Record:
+    """An artifact record with its payload."""
+    return Record(envelope("artifact", {"name": name, "encoding": "string"}, compile_id, **more), payload)
+
+
+def line(record: Record, pid: int = 77) -> bytes:
+    """The record as a TORCH_TRACE log has it."""
+    metadata = dict(record.metadata)
+    text = ""
+    if record.payload is not None:
+        metadata["has_payload"] = hashlib.md5(record.payload.encode(), usedforsecurity=False).hexdigest()
+        text = "".join(f"\n\t{part}" for part in record.payload.split("\n"))
+    head = f"V1121 03:04:07.471000 {pid} torch/_dynamo/utils.py:2126] "
+    return (head + json.dumps(metadata) + text + "\n").encode()
+
+
+def a_compilation(compile_id: str = "0/0", begin_us: float = 0.0) -> list[Record]:
+    """One frame: 1000 µs, of which tracing takes 300."""
+    metrics = {"co_name": "forward", "co_filename": "/m.py", "co_firstlineno": 3, "guard_count": 7}
+    return [
+        mark("B", "dynamo", begin_us, compile_id),
+        mark("B", "entire_frame_compile", begin_us, compile_id, fn_name="_compile.compile_inner"),
+        Record(envelope("dynamo_start", {"stack": [{"line": 9, "name": "main", "filename": 0}]}, compile_id)),
+        mark("B", "bytecode_tracing", begin_us + 100, compile_id),
+        mark("E", "bytecode_tracing", begin_us + 400, compile_id),
+        mark("E", "entire_frame_compile", begin_us + 1000, compile_id),
+        Record(envelope("compilation_metrics", {"compile_id": compile_id, **metrics}, compile_id)),
+        mark("E", "dynamo", begin_us + 1001, compile_id),
+    ]
