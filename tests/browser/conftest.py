@@ -58,22 +58,36 @@ def driver(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterato
     browser.quit()
 
 
-@pytest.fixture(scope="session")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], str]]:
-    """`serve(logdir)` starts a TensorBoard and returns its address."""
-    started: list[subprocess.Popen[str]] = []
+class Servers:
+    """TensorBoards, by their addresses."""
 
-    def start(logdir: Path) -> str:
-        output = tmp_path_factory.mktemp("tensorboard") / "output.txt"
+    def __init__(self, outputs: Path) -> None:
+        self._outputs = outputs
+        self._running: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, logdir: Path) -> str:
+        output = self._outputs / f"{len(self._running)}.txt"
         command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0"]
         with output.open("w") as file:
-            started.append(subprocess.Popen(command, stdout=file, stderr=file, text=True))
-        return _address(output, started[-1])
+            process = subprocess.Popen(command, stdout=file, stderr=file, text=True)
+        address = _address(output, process)
+        self._running[address] = process
+        return address
 
-    yield start
-    for process in started:
-        process.terminate()
-        process.wait(timeout=20)
+    def stop(self, address: str) -> None:
+        self._running[address].terminate()
+        self._running[address].wait(timeout=20)
+
+    def stop_all(self) -> None:
+        for address in self._running:
+            self.stop(address)
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    all_of_them = Servers(tmp_path_factory.mktemp("tensorboards"))
+    yield all_of_them
+    all_of_them.stop_all()
 
 
 def _address(output: Path, process: subprocess.Popen[str]) -> str:
@@ -95,8 +109,8 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], 
 
 
 @pytest.fixture(scope="session")
-def address(serve: Callable[[Path], str], logdir: Path) -> str:
-    return serve(logdir)
+def address(servers: Servers, logdir: Path) -> str:
+    return servers.start(logdir)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
+from browser.conftest import Servers
 from browser.tab import Tab
 
 pytestmark = pytest.mark.browser
@@ -18,10 +19,11 @@ BREAKS = "vm_1027.1795230252555613000.pt.trace.json"
 EVIL = "<img src=x onerror=\"document.title='owned'\"><script>alert(1)</script>\u001b[31m"
 
 
-def test_an_empty_logdir_shows_the_way_and_then_the_first_trace(
-    driver: Chrome, serve: Callable[[Path], str], tmp_path: Path, recording: Callable[[str], Path]
+def test_an_empty_logdir_shows_the_way_then_the_first_trace_then_a_lost_server(
+    driver: Chrome, servers: Servers, tmp_path: Path, recording: Callable[[str], Path]
 ) -> None:
-    tab = Tab(driver, serve(tmp_path))
+    address = servers.start(tmp_path)
+    tab = Tab(driver, address)
     tab.open()
     tab.wait_text("h1", "No trace and no compile log in this logdir yet")
     assert "on_trace_ready=tensorboard_trace_handler(" in tab.text("pre")
@@ -29,6 +31,13 @@ def test_an_empty_logdir_shows_the_way_and_then_the_first_trace(
     tab.reload_data()
     tab.wait_text("h1", "Step 12.8 ms")
     assert tab.complaints() == []
+
+    shutil.copytree(recording("breaks"), tmp_path / "second")
+    tab.reload_data()
+    servers.stop(address)
+    tab.pick("Run", "second")
+    tab.wait_text("main", "TensorBoard does not answer.")
+    tab.complaints()  # the browser reports the refused connection
 
 
 def test_a_new_span_appears_and_the_place_stays(tab: Tab, logdir: Path) -> None:
