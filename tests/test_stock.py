@@ -74,6 +74,11 @@ def test_both_write_files_of_the_same_names(logdir: Path) -> None:
     assert list((logdir / "ours").glob("worker.*.pt.compile.pb"))
 
 
+def test_a_trace_names_itself_as_the_stock_one_does(logdir: Path) -> None:
+    for path in logdir.glob("*/*.pt.trace.json"):
+        assert json.loads(path.read_bytes())["traceName"] == str(path)
+
+
 def test_the_profilers_own_tab_lists_both_alike(logdir: Path) -> None:
     pytest.importorskip("torch_tb_profiler", reason="the extra `profiler` is not installed")
     with demo.tensorboard(logdir) as (_, address):

@@ -103,7 +103,11 @@ class _Exporter:
 
 
 class _Redirected:
-    """A profiler whose export goes to a temporary file first: TensorBoard must not see half a trace."""
+    """A profiler that never shows TensorBoard half a trace.
+
+    Kineto writes plain JSON to a temporary name of its own and renames it: that export is left alone, so that the
+    file is the stock one to the byte (it holds its own name). The others write to the final name, and are redirected.
+    """
 
     def __init__(self, prof: Any) -> None:
         self._prof = prof
@@ -114,12 +118,18 @@ class _Redirected:
 
     def export_chrome_trace(self, path: str, *arguments: Any, **kw: Any) -> None:
         self.path = path
+        if path.endswith(".gz") or any(arguments) or any(kw.values()):
+            self._export_aside(path, *arguments, **kw)
+        else:
+            self._prof.export_chrome_trace(path, *arguments, **kw)
+        if _is_cut_off(path):
+            recorder().report(f"the trace {path} is cut off", OSError("is the disk full?"))
+
+    def _export_aside(self, path: str, *arguments: Any, **kw: Any) -> None:
         # The name must not look like a trace, and must still say whether torch is to compress.
         temporary = path.removesuffix(".gz") + ".tmp" + (".gz" if path.endswith(".gz") else "")
         try:
             self._prof.export_chrome_trace(temporary, *arguments, **kw)
-            if _is_cut_off(temporary):
-                recorder().report(f"the trace {path} is cut off", OSError("is the disk full?"))
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
