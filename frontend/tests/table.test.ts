@@ -92,6 +92,11 @@ describe('totals and units', () => {
     expect([seconds.unit, seconds.text(2.4127), seconds.text(0.0001)]).toEqual(['s', '2.413', '<0.001']);
   });
 
+  it('goes one unit down where one outlier would turn the rest into zeros', () => {
+    const scale = columnScale('us', [7970, 7, 6, 4, 36]);
+    expect([scale.unit, scale.text(7970), scale.text(7)]).toEqual(['µs', '7,970.0', '7.0']);
+  });
+
   it('shares the unit of another column', () => {
     const scale = columnScale('us', [152, 151], [7086]);
     expect([scale.unit, scale.text(152)]).toEqual(['ms', '0.152']);

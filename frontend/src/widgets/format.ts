@@ -19,7 +19,7 @@ export function plural(value: number, one: string, many = one + 's'): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
-interface Unit {
+export interface Unit {
   name: string;
   us: number;
 }

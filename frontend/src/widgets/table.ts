@@ -1,5 +1,6 @@
 /** The table's logic without its looks: search, sort, totals, units, export. */
-import { count, significant, UNKNOWN, unitFor } from './format';
+import { median } from './columns';
+import { count, significant, UNKNOWN, unitFor, type Unit } from './format';
 
 export type Cell = number | string | null;
 export type Kind = 'text' | 'count' | 'us' | 's' | 'percent';
@@ -132,7 +133,7 @@ export function columnScale(kind: Kind, values: number[], shared = values): Scal
   if (kind === 'count') return { unit: '', text: count };
   if (kind === 'percent') return { unit: '%', text: fixed(values.some((v) => v !== 0 && v < 1) ? 2 : 1) };
   const perUs = kind === 's' ? 1e6 : 1;
-  const unit = unitFor(maximum(shared) * perUs);
+  const unit = columnUnit(shared.map((v) => Math.abs(v * perUs)).filter((us) => us > 0));
   const scaled = values.map((v) => (v * perUs) / unit.us).filter((v) => v !== 0);
   const decimals = fixed(decimalsFor(scaled));
   return { unit: unit.name, text: (v) => decimals((v * perUs) / unit.us) };
@@ -142,12 +143,18 @@ function maximum(values: number[]): number {
   return values.reduce((max, v) => Math.max(max, Math.abs(v)), 0);
 }
 
+/** The unit of the largest value, or the next smaller one where the typical value would be all zeros. */
+function columnUnit(sizes: number[]): Unit {
+  const unit = unitFor(maximum(sizes));
+  const smaller = unitFor(unit.us / 1000);
+  const typical = median(sizes) ?? 0;
+  return typical < unit.us / 100 && maximum(sizes) < 1e5 * smaller.us ? smaller : unit;
+}
+
 /** Enough decimals to tell the typical value with three digits, but no more than five digits for the largest. */
 function decimalsFor(values: number[]): number {
   if (values.length === 0) return 0;
-  const sizes = values.map(Math.abs).sort((a, b) => a - b);
-  const median = sizes[Math.floor(sizes.length / 2)]!;
-  const wanted = 2 - Math.floor(Math.log10(median));
+  const wanted = 2 - Math.floor(Math.log10(median(values.map(Math.abs))!));
   const allowed = 4 - Math.floor(Math.log10(maximum(values)));
   return Math.max(0, Math.min(3, wanted, allowed));
 }

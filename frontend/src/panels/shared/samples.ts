@@ -13,6 +13,7 @@ with torch.profiler.profile(
 export const IMPORT = 'from tb_torchcompile_plugin import tensorboard_trace_handler';
 export const TRACE_LOG = 'TORCH_TRACE=runs/my_run python train.py';
 export const SCHEDULE = 'schedule=torch.profiler.schedule(wait=1, warmup=2, active=3)';
+export const COMPILE = 'model = torch.compile(model)';
 export const STEP = 'prof.step()';
 export const CPU_NAMES = 'TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 python train.py';
 export const GPU_ACTIVITY = 'activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]';
