@@ -61,7 +61,7 @@ def _nth(text: bytes, index: int) -> tuple[int, bytes]:
     if index == 0:
         try:
             raws = _raw_list.decode(b"[" + text + b"]")
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return 0, text  # a run of its own: the text is one event, in whatever state
     else:
         raws = _raw_list.decode(b"[" + text + b"]")

@@ -190,30 +190,34 @@ class Decoder:
         return part
 
     def feed_text(self, text: bytes) -> None:
-        """Add the events of `[…]`. Raises msgspec.DecodeError or TypeError, with nothing added, where it cannot."""
+        """Add the events of `[…]`.
+
+        Raises msgspec.DecodeError, TypeError or ValueError, with nothing added, where it cannot.
+        """
         if not self._exact:
             events = decode_events(text)
             stamps = _floats(events, "ts")
             if not len(stamps) or np.fmax.reduce(np.abs(stamps)) < EXACT_FROM or np.isnan(stamps).all():
-                self._feed(events, _to_ns(stamps))
+                self._feed(events, _to_ns(stamps), strict=True)
                 return
             self._exact = True
-        self.feed_exact(decode_exact_events(text))
+        self._feed(*_with_exact_stamps(decode_exact_events(text)), strict=True)
 
     def feed_exact(self, events: Sequence[ExactEvent]) -> None:
         """Add events whose time stamps are text."""
-        stamps = [exact_ns(bytes(event.ts)) for event in events]
-        missing = [stamp is None for stamp in stamps]
-        ts = np.array([stamp or 0 for stamp in stamps], np.int64)
-        self._feed(events, (ts, np.array(missing, bool)))
+        self._feed(*_with_exact_stamps(events), strict=False)
 
-    def _feed(self, events: Sequence[Event | ExactEvent], stamps: tuple[Array, Array]) -> None:
+    def _feed(self, events: Sequence[Event | ExactEvent], stamps: tuple[Array, Array], strict: bool) -> None:
         count = len(events)
         codes = np.fromiter(map(self.combos.__getitem__, map(_KEY, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
-        self._add_slices(events, codes, kinds, *stamps)
+        ts, no_ts = stamps
+        if strict and no_ts.any() and (no_ts & (kinds <= LAST_SLICE_KIND)).any():
+            # as likely as not the torn-off front of an event with quotes in its name: look closer
+            raise ValueError("a slice without a time stamp")
+        self._add_slices(events, codes, kinds, ts, no_ts)
         if (kinds > LAST_SLICE_KIND).any():
-            self._add_others(events, codes, kinds, stamps[0])
+            self._add_others(events, codes, kinds, ts)
         self._count_phases(codes)
         self._part.events += count
 
@@ -239,9 +243,9 @@ class Decoder:
     def _drop(self, is_slice: Array, no_ts: Array, dur: Array, bad: Array) -> tuple[Array, Array]:
         rows = np.flatnonzero(is_slice)
         reasons = {
-            "slices without a readable time stamp were dropped": no_ts[rows],
-            "slices without a readable duration were dropped": ~no_ts[rows] & bad,
-            "slices with a negative duration were dropped": ~no_ts[rows] & ~bad & (dur < 0),
+            "slices without a readable time stamp, dropped": no_ts[rows],
+            "slices without a readable duration, dropped": ~no_ts[rows] & bad,
+            "slices with a negative duration, dropped": ~no_ts[rows] & ~bad & (dur < 0),
         }
         kept = np.ones(len(rows), bool)
         for why, lost in reasons.items():
@@ -303,6 +307,12 @@ class Decoder:
 
     def _put(self, name: str, values: Array) -> None:
         self._pieces.setdefault(name, []).append(values)
+
+
+def _with_exact_stamps(events: Sequence[ExactEvent]) -> tuple[Sequence[ExactEvent], tuple[Array, Array]]:
+    stamps = [exact_ns(bytes(event.ts)) for event in events]
+    missing = np.array([stamp is None for stamp in stamps], bool)
+    return events, (np.array([stamp or 0 for stamp in stamps], np.int64), missing)
 
 
 def _select(events: Sequence[Any], mask: Array) -> list[Any]:

@@ -70,7 +70,7 @@ def _no_trace(source: Source, text: bytes) -> UserError:
 
 
 def _without_bom(text: bytes) -> bytes:
-    return text.removeprefix(b"\xef\xbb\xbf")
+    return text.lstrip(b"\0").removeprefix(b"\xef\xbb\xbf")
 
 
 def _array_start(text: bytes) -> int | None:
@@ -127,7 +127,7 @@ def _document_end(text: bytes) -> int | None:
 
 
 def _salvage(around: Surroundings, head: bytes, text: bytes) -> None:
-    around.problem = "the metadata around the events is damaged"
+    around.problem = "the metadata around the events is damaged or cut off"
     mended = mend(text, float)
     found = (mended and mended[0]) or load_object(head + b"[]}", float) or {}
     base = _BASE_NS.search(text)

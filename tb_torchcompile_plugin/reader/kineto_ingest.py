@@ -118,14 +118,15 @@ def _changed(path: str, before: os.stat_result) -> list[Notice]:
 def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundings) -> list[Notice]:
     kept = f"{contents.events} events were read and are shown"
     found = []
+    unfinished = outcome.stop.state == "eof"
+    step = "If it is still being written, reload later; else copy or record it again" if unfinished else ""
     if outcome.problem:
-        found.append(Notice(path, outcome.problem, kept, "Copy or record the file again"))
-    elif outcome.stop.state == "eof":
-        step = "If the profiler is still writing it, reload later; else record it again"
+        found.append(Notice(path, outcome.problem, kept, step))
+    elif unfinished:
         found.append(Notice(path, "the trace is cut off: the file ends before its events do", kept, step))
     for why, (count, offset) in sorted(contents.losses.items()):
-        where = f", the first at byte {offset}" if offset >= 0 else ""
-        found.append(Notice(path, f"{count} {why}{where}", kept))
+        where = f" (the first at byte {offset})" if offset >= 0 else ""
+        found.append(Notice(path, f"{why}: {count}{where}", kept))
     if around.problem:
         extra = f" ({around.second_document_events} events)" if around.second_document_events else ""
         found.append(Notice(path, around.problem + extra, kept))

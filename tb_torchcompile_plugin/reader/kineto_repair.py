@@ -9,16 +9,18 @@ import json
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 _NOT_A_NUMBER = re.compile(
     rb"([:\[,]\s*)(?:[-+]?(?:inf(?:inity)?|nan(?:\([^)\"]*\))?)|N/A)(?=\s*[,}\]])", re.IGNORECASE
 )
 _COMMA_DECIMAL = re.compile(rb'(":\s*-?\d+),(\d+)(?=\s*(?:[}\]]|,\s*"))')
-_INNER_MINUS = re.compile(rb"(:\s*)(\d+)\.-(\d+)")
+_INNER_MINUS = re.compile(rb"(:\s*)-?(\d+)\.-(\d+)")
 _BACKSLASH = re.compile(rb'\\(u[0-9a-fA-F]{4}|["\\/bfnrt])|\\')
-_KINETO_NAME = re.compile(rb'("name"\s*:\s*")(.*)("\s*,\s*"(?:pid|tid|ts|ph|cat)"\s*:)', re.DOTALL)
+_NAME_START = re.compile(rb'"name"\s*:\s*"')
+_NAME_END = re.compile(rb'"\s*(?:,\s*"(?:pid|tid|ts|dur|ph|cat|args|id|s|bp)"\s*:|\})')
+_NAME_ENDS = 8
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -29,14 +31,26 @@ def _comma_decimals(text: bytes) -> bytes:
     return _COMMA_DECIMAL.sub(rb"\1.\2", text)
 
 
+def _inner_minus(text: bytes) -> bytes:
+    # Kineto prints the thousandths of a negative number with their sign, padded to three characters
+    return _INNER_MINUS.sub(lambda m: m.group(1) + b"-%s.%03d" % (m.group(2), int(m.group(3))), text)
+
+
 def _lone_backslashes(text: bytes) -> bytes:
     return _BACKSLASH.sub(lambda m: m.group(0) if m.group(1) else b"\\\\", text)
 
 
 def _quotes_in_name(text: bytes) -> bytes:
-    return _KINETO_NAME.sub(
-        lambda m: m.group(1) + _BARE_QUOTE.sub(b'\\"', m.group(2)) + m.group(3), text, count=1
-    )
+    """The name ends at the first place that looks like an end of it and makes the whole text decode."""
+    start = _NAME_START.search(text)
+    if start is None:
+        return text
+    at = start.end()
+    for end in islice(_NAME_END.finditer(text, at), _NAME_ENDS):
+        mended = text[:at] + _BARE_QUOTE.sub(b'\\"', text[at : end.start()]) + text[end.start() :]
+        if load_object(mended) is not None:
+            return mended
+    return text
 
 
 def _quotes_anywhere(text: bytes) -> bytes:
@@ -56,7 +70,7 @@ def _quotes_anywhere(text: bytes) -> bytes:
 REPAIRS: tuple[tuple[str, Repair], ...] = (
     ("numbers that are inf, nan or N/A", lambda text: _NOT_A_NUMBER.sub(rb"\1null", text)),
     ("decimal commas", _comma_decimals),
-    ("a minus sign inside a number", lambda text: _INNER_MINUS.sub(rb"\1-\2.\3", text)),
+    ("a minus sign inside a number", _inner_minus),
     ("backslashes that escape nothing", _lone_backslashes),
     ("quotes inside a name", _quotes_in_name),
     ("quotes inside a text", _quotes_anywhere),
@@ -93,6 +107,5 @@ def mend(text: bytes, number: Callable[[str], Any] = Decimal) -> tuple[dict[str,
             found = load_object(mended, number)
             if found is not None:
                 return found, what
-            if repair is not _quotes_in_name:
-                text = mended
+            text = mended
     return None

@@ -29,15 +29,20 @@ NO_LIMIT = 1 << 62
 
 _KEY = rb'\s*"[^"\\]{1,64}"\s*:'
 SEPARATOR = re.compile(rb"\}\s*,\s*(\{)(?=" + _KEY + rb")")
-_EVENT_END = re.compile(rb"(\})(?=\s*(?:,\s*\{" + _KEY + rb"|\]\s*(?:[,}]|\Z)))")
-_RESYNC = re.compile(rb"\{(?=" + _KEY + rb")|\](?=\s*[,}])")
+_EVENT_END = re.compile(rb"(\})(?=\s*(?:,\s*\{" + _KEY + rb'|\]\s*(?:\}|,\s*"|\Z)))')
+_ARRAY_END = re.compile(rb'\]\s*(?:\}|,\s*")')
+# an object that is no value of a key and no first item of a list, or the array's end
+_RESYNC = re.compile(rb"[^:\[\s]\s*(\{)(?=" + _KEY + rb')|(\])(?=\s*(?:\}|,\s*"))')
 _BETWEEN = re.compile(rb"[\s,]*")
+_ENDS_IN_NAME = re.compile(rb'"name"\s*:\s*"[^"\\]*"\s*\}\Z')
 _CANDIDATES = 4
-_scan_object = json.JSONDecoder(strict=False).raw_decode
+_scan_value = json.JSONDecoder(strict=False).raw_decode
 
-DAMAGED = "damaged events could not be read and were dropped"
-CUT_OFF = "event at the end is cut off and was dropped"
-GARBAGE = "stretches between events are no JSON and were skipped"
+DAMAGED = "damaged events, dropped"
+CUT_OFF = "event cut off at the end of the file, dropped"
+NO_EVENT = "entries that are no events, skipped"
+BAD_UTF8 = "events with invalid UTF-8, mended"
+GARBAGE = "stretches between events that are no JSON, skipped"
 
 
 class Step(NamedTuple):
@@ -77,27 +82,24 @@ class SegmentReader:
 
     def run(self, start: int, limit: int, tick: Callable[[int], None]) -> Stop:
         """Read events from `start` until one closes at or behind `limit`. Calls `tick(offset)` after each chunk."""
-        position, size = start, self._chunk
+        position, size, shrunk = start, self._chunk, False
         while True:
             text = self._source.read(position, size)
             cut, last = _find_cut(text, limit - position)
             if cut and self._feed(text[: cut[0]], position):
-                position, size = position + cut[1], self._chunk
-                tick(position)
-                if last:
-                    return Stop("more", position)
-                continue
-            whole = len(text) < size
-            if not cut and not whole and size < _WINDOWS[-1]:
-                size *= 4
+                stop = Stop("more" if last else "going", position + cut[1])
             elif cut and size > _SMALL_CHUNK:
-                size = max(size // 8, _SMALL_CHUNK)
+                size, shrunk = max(size // 8, _SMALL_CHUNK), True
+                continue
+            elif not cut and not shrunk and len(text) == size < _WINDOWS[-1]:
+                size *= 4
+                continue
             else:
                 stop = self._run_slowly(position, position + max(len(text), 1), limit)
-                position, size = stop.offset, self._chunk
-                tick(position)
-                if stop.state != "going":
-                    return stop
+            position, size, shrunk = stop.offset, self._chunk, False
+            tick(position)
+            if stop.state != "going":
+                return stop
 
     def _feed(self, events: bytes, offset: int) -> bool:
         first = self._decoder.events
@@ -172,35 +174,70 @@ def _decide(text: bytes, complete: bool) -> Step | None:
     first = text[at : at + 1]
     if not first:
         return Step("eof", at, at) if complete else None
-    if first == b"]":
-        return _decide_end(text, at, complete)
     if first == b"{":
         return _decide_event(text, at, complete)
-    return _resync(text, at, complete, GARBAGE)
+    if first == b"]":
+        if _ARRAY_END.match(text, at) or (complete and not text[at + 1 :].strip()):
+            return Step("end", at, at)
+        if not complete and len(text) - at < _WINDOWS[0] // 2:
+            return None
+    return _skip_value(text, at, complete)
 
 
-def _decide_end(text: bytes, at: int, complete: bool) -> Step | None:
-    after = text[at + 1 :].lstrip()[:1]
-    if not after and not complete:
-        return None
-    if after in (b"", b",", b"}"):
-        return Step("end", at, at)
-    return _resync(text, at + 1, complete, GARBAGE)
+def _scan(text: bytes, at: int) -> int:
+    """The length of the JSON value at `at`; raises ValueError or RecursionError."""
+    # as latin-1 a character is a byte, whatever the text holds
+    return _scan_value(text[at:].decode("latin-1"))[1]
+
+
+def _ran_out(text: bytes, at: int, error: json.JSONDecodeError) -> bool:
+    """Whether the value may be sound and `text` only too short."""
+    return error.pos >= len(text) - at - 16 or error.msg.startswith("Unterminated")
+
+
+def _skip_value(text: bytes, at: int, complete: bool) -> Step | None:
+    try:
+        return Step("skip", at, at + _scan(text, at), problem=NO_EVENT)
+    except json.JSONDecodeError as error:
+        if not complete and text[at : at + 1] in (b'"', b"[") and _ran_out(text, at, error):
+            return None
+    except RecursionError:
+        pass
+    return _resync(text, at, complete)
 
 
 def _decide_event(text: bytes, at: int, complete: bool) -> Step | None:
     try:
-        # as latin-1 a character is a byte, whatever the text holds
-        _, length = _scan_object(text[at:].decode("latin-1"))
+        length = _scan(text, at)
+        torn = _torn_in_name(text, at, length, complete)
     except json.JSONDecodeError as error:
-        hit_end = error.pos >= len(text) - at - 16 or error.msg.startswith("Unterminated")
-        if hit_end and not complete:
-            return None
-        return _decide_broken(text, at, complete)
+        torn = None if _ran_out(text, at, error) and not complete else True
     except RecursionError:
-        return _resync(text, at + 1, complete, DAMAGED, at)
-    raw = text[at : at + length]
-    return Step("event", at, at + length, *_read_valid(raw))
+        torn = True
+    if torn is None:
+        return None
+    if torn:
+        return _decide_broken(text, at, complete)
+    return Step("event", at, at + length, *_read_valid(text[at : at + length]))
+
+
+def _torn_in_name(text: bytes, at: int, length: int, complete: bool) -> bool | None:
+    """Whether an object that ends in its name is followed by something unreadable that looks like an event.
+
+    Then the name held quotes and what comes with them. None: more text is needed.
+    """
+    if not _ENDS_IN_NAME.search(text, at, at + length):
+        return False
+    following = at + length + len(_between(text[at + length :]))
+    if text[following : following + 1] != b"{":
+        return False if complete or following < len(text) else None
+    try:
+        _scan(text, following)
+    except json.JSONDecodeError as error:
+        return None if _ran_out(text, following, error) and not complete else True
+    except RecursionError:
+        return False
+    return False
 
 
 def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
@@ -208,7 +245,13 @@ def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
         return event_from_text(raw), ""
     except (msgspec.DecodeError, ValueError):
         fields = load_object(raw)
-    return (None, DAMAGED) if fields is None else (event_from_object(fields), "")
+    if fields is None:
+        return None, DAMAGED
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return event_from_object(fields), BAD_UTF8
+    return event_from_object(fields), ""
 
 
 def _decide_broken(text: bytes, at: int, complete: bool) -> Step | None:
@@ -217,19 +260,30 @@ def _decide_broken(text: bytes, at: int, complete: bool) -> Step | None:
         ends.append(found.end(1))
         mended = mend(text[at : found.end(1)])
         if mended:
-            problem = f"events had {mended[1]}; they were mended"
+            problem = f"events with {mended[1]}, mended"
             return Step("event", at, found.end(1), event_from_object(mended[0]), problem)
-        if len(ends) == _CANDIDATES:
-            break
-    if len(ends) < _CANDIDATES and not complete:
+        if len(ends) == _CANDIDATES or _sound_after(text, found.end(1)):
+            return Step("skip", at, ends[0], problem=DAMAGED)
+    if not complete:
         return None
     if ends:
         return Step("skip", at, ends[0], problem=DAMAGED)
     return Step("eof", at, len(text), problem=CUT_OFF)
 
 
-def _resync(text: bytes, at: int, complete: bool, problem: str, start: int | None = None) -> Step | None:
+def _sound_after(text: bytes, at: int) -> bool:
+    """Whether a sound object follows: then an event ended here, whatever is wrong with it."""
+    following = at + len(_between(text[at:]))
+    if text[following : following + 1] != b"{":
+        return False
+    try:
+        return _scan(text, following) > 0
+    except (ValueError, RecursionError):
+        return False
+
+
+def _resync(text: bytes, at: int, complete: bool) -> Step | None:
     found = _RESYNC.search(text, at)
     if found:
-        return Step("skip", at if start is None else start, found.start(), problem=problem)
-    return Step("eof", at, len(text), problem=problem) if complete else None
+        return Step("skip", at, max(found.start(1), found.start(2)), problem=GARBAGE)
+    return Step("eof", at, len(text), problem=GARBAGE) if complete else None
