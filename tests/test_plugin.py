@@ -314,12 +314,13 @@ class TestActivity:
 
         def look() -> bool:
             walks.append(1)
-            return go_on.wait(20)
+            return go_on.wait(5)
 
-        activity = Activity(look)
+        activity, started = Activity(look), time.monotonic()
         for _ in range(50):
             activity.look_again()
             assert activity.active is False
+            assert time.monotonic() - started < 4
         assert len(walks) <= 1
         go_on.set()
         wait_for(lambda: activity.active)
