@@ -198,6 +198,7 @@ export interface CompiledRegion {
   compile_id: string;
   calls: number;
   cpu_us: number | null;
+  backward_cpu_us: number | null;
   gpu_us: number | null;
 }
 
