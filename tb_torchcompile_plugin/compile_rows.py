@@ -187,6 +187,8 @@ def cache_row(cache: str, result: str, details: dict[str, Any], *, source: bool)
         row.reason = reason if source else compile_text.WITHHELD
     if details.get("time_saved_ns") is not None:
         row.time_saved_ns = int(details["time_saved_ns"])
+    elif details.get("time_saved_ms") is not None:
+        row.time_saved_ns = round(float(details["time_saved_ms"]) * 1_000_000)
     return row
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from dataclasses import dataclass, field
 
 from tb_torchcompile_plugin.kernel_names import category_of
@@ -46,8 +47,8 @@ def parse_graph_break(text: str) -> BreakText:
     head, stack_text = _split_stack(text)
     found = BreakText(reason=_reason_of(head), stack=parse_traceback(stack_text))
     if explanation := _EXPLANATION.search(head):
-        found.explanation = " ".join(explanation["text"].split())
-    found.hints = [" ".join(hint["text"].split()) for hint in _HINT.finditer(head)]
+        found.explanation = _prose(explanation["text"])
+    found.hints = [_prose(hint["text"]) for hint in _HINT.finditer(head)]
     if docs := _DOCS.search(head):
         found.docs_url = docs["url"]
     if place := _BREAK_AT.search(head):
@@ -55,6 +56,12 @@ def parse_graph_break(text: str) -> BreakText:
     elif found.stack:
         found.file, found.line = found.stack[-1].file, found.stack[-1].line
     return found
+
+
+def _prose(text: str) -> str:
+    """The first paragraph on one line; what follows it (torch 2.13 quotes code there) keeps its lines."""
+    first, _, rest = text.partition("\n\n")
+    return "\n".join([" ".join(first.split()), textwrap.dedent(rest).strip()]).strip()
 
 
 def _split_stack(text: str) -> tuple[str, str]:

@@ -55,6 +55,14 @@ def test_hints_that_run_over_lines_become_one_line() -> None:
     assert found.hints == ["one goes on", "two"]
 
 
+def test_code_that_an_explanation_quotes_keeps_its_lines() -> None:
+    text = "Data-dependent branching\n  Explanation: Detected\n    it.\n\n"
+    text += "      Computed as:\n        # File\n        gt = gt(a)\n    \n"
+    found = parse_graph_break(text + "  Hint: Use `torch.cond`.\n")
+    assert found.explanation == "Detected it.\nComputed as:\n  # File\n  gt = gt(a)"
+    assert found.hints == ["Use `torch.cond`."]
+
+
 def test_a_traceback_with_carets_and_a_frame_without_source() -> None:
     text = '  File "/a.py", line 1, in f\n    x = g()\n        ^^^\n  File "<string>", line 2, in g\n\nnext'
     frames = parse_traceback(text)

@@ -65,7 +65,7 @@ class Recorder:
         self._reset_to_empty()
         atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._check_process)
+            os.register_at_fork(after_in_child=self._after_fork)
 
     def _reset_to_empty(self) -> None:
         """The state of a process that has recorded nothing: at first, and in the child of a fork."""
@@ -92,6 +92,12 @@ class Recorder:
         self._times.forget_the_past()
         self._counters.forget_the_past()
 
+    def _after_fork(self) -> None:
+        try:
+            self._check_process()
+        except Exception as error:
+            self.report("the child of a fork cannot be recorded", error)
+
     # -- listening ----------------------------------------------------------------------------------------------
 
     def listen(self, capture: str, *, forever: bool) -> None:
@@ -108,7 +114,7 @@ class Recorder:
             self.report("compilations cannot be recorded", error)
 
     def release(self) -> None:
-        """Ends one `listen`. With the last one torch stops building records."""
+        """Ends one `listen`. With the last one torch stops building records. Never raises."""
         self._holders -= 1
         if self._holders <= 0 and not self._forever:
             logging.getLogger(_TRACE_LOGGER).removeHandler(self._tap)
@@ -166,11 +172,16 @@ class Recorder:
     def add_output(self, output: Output) -> bool:
         """Remembers where a summary belongs, so that interpreter exit can write what came after the last one.
 
-        False if it was known already."""
-        self._check_process()
-        is_new = output not in self._outputs
-        self._outputs.setdefault(output, 0)
-        return is_new
+        False if it was known already. Never raises.
+        """
+        try:
+            self._check_process()
+            is_new = output not in self._outputs
+            self._outputs.setdefault(output, 0)
+            return is_new
+        except Exception as error:
+            self.report("nothing will be written at interpreter exit", error)
+            return False
 
     def drop_output(self, output: Output) -> None:
         """Ends what `add_output` began."""
@@ -209,10 +220,13 @@ class Recorder:
 
     def _at_exit(self) -> None:
         """Writes what was compiled after the last summary."""
-        self._check_process()
-        for output, written in list(self._outputs.items()):
-            if self._taken > written:
-                self.write(output, time.time_ns())
+        try:
+            self._check_process()
+            for output, written in list(self._outputs.items()):
+                if self._taken > written:
+                    self.write(output, time.time_ns())
+        except Exception as error:
+            self.report("the last compile summary cannot be written", error)
 
     def report(self, problem: str, error: BaseException) -> None:
         """Says once for each kind of problem what went wrong. Never raises."""
