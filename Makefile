@@ -8,11 +8,13 @@ TORCH_INDEX ?=
 CHECK ?=
 
 BIN := $(VENV)/bin
+# What tests do is checked as strictly as the rest, but they need not annotate their signatures.
+MYPY_FOR_TESTS := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-warn-unused-ignores
 ENVIRONMENT := $(VENV)/.installed
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint frontend frontend-check proto benchmark browser prerequisites clean
+.PHONY: help demo test lint types frontend frontend-check proto benchmark browser prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,9 +31,13 @@ lint: $(ENVIRONMENT) ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy $(MYPY_FOR_TESTS) tests
 
 frontend: $(NODE_MODULES) ## rebuild the committed bundle in tb_torchcompile_plugin/static (needs Node.js)
 	@scripts/node.sh "building the frontend" npm run build
+
+types: $(ENVIRONMENT) ## regenerate frontend/src/api/types.ts from the structs of report.py
+	@$(BIN)/python tools/make_types.py
 
 frontend-check: $(NODE_MODULES)
 	@echo "==> Frontend: types, lint, format, unit tests"
