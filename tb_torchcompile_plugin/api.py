@@ -176,7 +176,7 @@ class Session:
 
     def _worker_report(self, worker: Worker, progress: Callable[[Progress], None] | None) -> answer.Worker:
         data, notices = self._compile_data_of(worker)
-        spans = []
+        spans: list[answer.Span | answer.UnreadSpan] = []
         for span in worker.spans:
             try:
                 spans.append(answer.span_report(span, _read(span, progress), data))

@@ -16,7 +16,7 @@ import msgspec
 from tb_torchcompile_plugin import text
 from tb_torchcompile_plugin.api import Session, plugin_version
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.report import Report
+from tb_torchcompile_plugin.report import Report, Span
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +62,7 @@ def _report(logdir: str, as_json: bool) -> int:
 
 def _something(report: Report) -> bool:
     workers = [worker for run in report.runs for worker in run.workers]
-    return any(worker.compile or any(span.events is not None for span in worker.spans) for worker in workers)
+    return any(worker.compile or any(isinstance(span, Span) for span in worker.spans) for worker in workers)
 
 
 def _warnings(report: Report) -> Iterator[Notice]:

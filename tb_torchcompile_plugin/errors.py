@@ -28,6 +28,16 @@ class Notice:
         return " ".join(part.rstrip(".") + "." for part in parts if part)
 
 
+@dataclass(frozen=True)
+class ApiErrorBody:
+    """The one shape of an error over HTTP, under the key `error`; see docs/http.md."""
+
+    code: str
+    message: str
+    file: str
+    next_step: str
+
+
 class TorchCompilePluginError(Exception):
     """Root of every exception that this package raises on purpose."""
 

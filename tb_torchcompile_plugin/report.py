@@ -120,28 +120,37 @@ class Hints(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The run side of one span. Everything is null when the trace could not be read: see `warnings`."""
+    """The run side of one span."""
 
     span: str
     trace_file: str
     size_bytes: int
     warnings: list[Notice]
-    events: int | None = None
-    wall_us: float | None = None
-    profiled_us: float | None = None
-    gpu: list[Gpu] | None = None
-    steps: list[Step] | None = None
-    kernel_categories: list[KernelCategory] | None = None
-    kernels: list[Kernel] | None = None
-    compiled_regions: list[CompiledRegion] | None = None
-    compile_overlap: ct.CompileOverlap | None = None
-    hints: Hints | None = None
+    events: int
+    wall_us: float
+    profiled_us: float | None
+    gpu: list[Gpu]
+    steps: list[Step]
+    kernel_categories: list[KernelCategory]
+    kernels: list[Kernel]
+    compiled_regions: list[CompiledRegion]
+    compile_overlap: ct.CompileOverlap | None
+    hints: Hints
+
+
+class UnreadSpan(msgspec.Struct, frozen=True):
+    """A span whose trace could not be read: `warnings` say why, and nothing else is known of it."""
+
+    span: str
+    trace_file: str
+    size_bytes: int
+    warnings: list[Notice]
 
 
 class Worker(msgspec.Struct, frozen=True):
     worker: str
     rank: int | None
-    spans: list[Span]
+    spans: list[Span | UnreadSpan]
     compile: Compile | None
     warnings: list[Notice]
 
@@ -197,12 +206,17 @@ def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
         kernels=kernels(trace, rows, ownership),
         compiled_regions=regions,
         compile_overlap=ct.compile_overlap(trace, data.summary) if data else None,
-        hints=Hints(cpu_kernels_hidden=bool(regions) and not rows),
+        hints=Hints(cpu_kernels_hidden=bool(regions) and not rows and not _may_have_a_gpu(trace)),
     )
 
 
-def unread_span(span: SpanFile, notice: Notice) -> Span:
-    return Span(span=span.span, trace_file=span.file.name, size_bytes=span.file.size, warnings=[notice])
+def _may_have_a_gpu(trace: Trace) -> bool:
+    """GPU events may be missing because the file is cut off, or because the GPU did nothing."""
+    return bool(trace.notices or trace.metadata.get("deviceProperties"))
+
+
+def unread_span(span: SpanFile, notice: Notice) -> UnreadSpan:
+    return UnreadSpan(span=span.span, trace_file=span.file.name, size_bytes=span.file.size, warnings=[notice])
 
 
 def compile_report(data: CompileData) -> Compile:

@@ -17,7 +17,7 @@ from tensorboard.backend import http_util
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 
-from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.errors import ApiErrorBody, NotFound, Notice, UserError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -76,8 +76,8 @@ def static(request: Request, name: str) -> Response:
 def _error(
     request: Request, status: int, code: str, notice: Notice, headers: list[tuple[str, str]] | None = None
 ) -> Response:
-    detail = {"code": code, "message": notice.problem, "file": notice.file, "next_step": notice.next_step}
-    return _respond(request, msgspec.json.encode({"error": detail}), "application/json", status, headers)
+    error = ApiErrorBody(code, notice.problem, notice.file, notice.next_step)
+    return _respond(request, msgspec.json.encode({"error": error}), "application/json", status, headers)
 
 
 def _method_not_allowed(request: Request) -> Response:

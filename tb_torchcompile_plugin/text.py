@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tb_torchcompile_plugin.reader.kineto import Progress as Reading
-from tb_torchcompile_plugin.report import Compile, Report, Run, Span, Worker
+from tb_torchcompile_plugin.report import Compile, Report, Run, Span, UnreadSpan, Worker
 
 _KERNELS_SHOWN = 20
 _FUNCTIONS_SHOWN = 15
@@ -138,9 +138,12 @@ def _print_compile_times(console: Console, found: Compile) -> None:
     )
 
 
-def _print_span(console: Console, span: Span) -> None:
-    console.print(Text(f"span {span.span}  {span.trace_file}  {_events(span)}"))
-    for gpu in span.gpu or ():
+def _print_span(console: Console, span: Span | UnreadSpan) -> None:
+    if isinstance(span, UnreadSpan):
+        console.print(Text(f"span {span.span}  {span.trace_file}  could not be read"))
+        return
+    console.print(Text(f"span {span.span}  {span.trace_file}  {span.events} events"))
+    for gpu in span.gpu:
         share = "" if gpu.busy_percent is None else f" ({gpu.busy_percent:.2f} %)"
         console.print(
             Text(
@@ -149,7 +152,7 @@ def _print_span(console: Console, span: Span) -> None:
                 f"+ exposed memory {gpu.exposed_memory_us:.3f}; idle {gpu.idle_us:.3f}"
             )
         )
-    if span.hints and span.hints.cpu_kernels_hidden:
+    if span.hints.cpu_kernels_hidden:
         hint = "compiled code ran on the CPU, but its kernels are not named: "
         console.print(Text(f"  {hint}set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling"))
     _print_span_tables(console, span)
@@ -160,7 +163,7 @@ def _print_span_tables(console: Console, span: Span) -> None:
         console,
         "steps",
         ("step", ">start µs", ">wall µs", ">GPU busy µs"),
-        ((row.name, row.start_us, row.wall_us, row.gpu_busy_us) for row in span.steps or ()),
+        ((row.name, row.start_us, row.wall_us, row.gpu_busy_us) for row in span.steps),
     )
     _table(
         console,
@@ -176,10 +179,10 @@ def _print_span_tables(console: Console, span: Span) -> None:
                 row.gpu_time_percent,
                 row.wall_time_percent,
             )
-            for row in span.kernel_categories or ()
+            for row in span.kernel_categories
         ),
     )
-    rows = span.kernels or []
+    rows = span.kernels
     _table(
         console,
         f"kernels, {min(len(rows), _KERNELS_SHOWN)} of {len(rows)}",
@@ -228,7 +231,3 @@ def _place(file: str, line: int | None) -> str | None:
 
 def _first_lines(reasons: list[str]) -> str:
     return "; ".join(reason.splitlines()[0] for reason in reasons if reason)
-
-
-def _events(span: Span) -> str:
-    return "could not be read" if span.events is None else f"{span.events} events"

@@ -12,10 +12,11 @@ from pathlib import Path
 from msgspec import inspect
 
 from tb_torchcompile_plugin import report
+from tb_torchcompile_plugin.errors import ApiErrorBody
 from tb_torchcompile_plugin.reader.kineto import Progress
 
 TARGET = Path(__file__).parent.parent / "frontend" / "src" / "api" / "types.ts"
-ROOTS = (report.Runs, report.Compile, report.Span, Progress)
+ROOTS = (report.Runs, report.Compile, report.Span, Progress, ApiErrorBody)
 HEADER = "// Made by tools/make_types.py from the structs of report.py. Do not edit.\n"
 
 
@@ -61,7 +62,7 @@ def _spell(kind: inspect.Type, found: dict[str, str]) -> str:
     if isinstance(kind, inspect.UnionType):
         return " | ".join(_spell(option, found) for option in kind.types)
     if isinstance(kind, inspect.LiteralType):
-        return " | ".join(f'"{value}"' for value in kind.values)
+        return " | ".join(f"'{value}'" for value in kind.values)
     plain = {
         inspect.StrType: "string",
         inspect.IntType: "number",

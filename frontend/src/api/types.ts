@@ -1,46 +1,10 @@
-/**
- * What the server answers: the shapes behind `report --json` plus what only the tab needs.
- * Times carry their unit in the name. Unknown is null, never 0.
- */
+// Made by tools/make_types.py from the structs of report.py. Do not edit.
 
-export interface Notice {
+export interface ApiErrorBody {
+  code: string;
+  message: string;
   file: string;
-  problem: string;
-  kept: string;
   next_step: string;
-}
-
-export interface SpanRef {
-  span: string;
-  trace_file: string;
-  size_bytes: number;
-  modified_s: number;
-}
-
-export interface WorkerRef {
-  worker: string;
-  rank: number | null;
-  has_compile: boolean;
-  spans: SpanRef[];
-}
-
-export interface RunRef {
-  run: string;
-  workers: WorkerRef[];
-}
-
-export interface Runs {
-  schema_version: number;
-  plugin_version: string;
-  runs: RunRef[];
-  warnings: Notice[];
-}
-
-export interface Frame {
-  file: string;
-  line: number | null;
-  function: string;
-  source: string | null;
 }
 
 export interface CacheResult {
@@ -51,29 +15,20 @@ export interface CacheResult {
   time_saved_s: number | null;
 }
 
-export interface Failure {
-  type: string;
-  reason: string;
-  file: string;
-  line: number | null;
-}
-
-export type Direction = 'forward' | 'backward';
-
 export interface Compilation {
   compile_id: string;
   epoch: number;
-  direction: Direction;
-  function: string | null;
-  file: string | null;
+  direction: 'backward' | 'forward';
+  function: string;
+  file: string;
   line: number | null;
   attempts: number | null;
   start_s: number | null;
   duration_s: number | null;
   phases_s: Record<string, number> | null;
   graph_ops: number | null;
-  graph_nodes?: number | null;
-  graph_inputs?: number | null;
+  graph_nodes: number | null;
+  graph_inputs: number | null;
   guards: number | null;
   cache: CacheResult[];
   failure: Failure | null;
@@ -82,40 +37,35 @@ export interface Compilation {
   recovered: boolean;
 }
 
-export interface GraphBreak {
-  compile_id: string;
-  epoch: number;
-  reason: string;
-  explanation: string;
-  hints: string[];
-  docs_url: string;
+export interface Compile {
+  source: 'summary' | 'torch_trace';
   file: string;
-  line: number | null;
-  stack: Frame[];
-  source: string | null;
-  count: number;
-  recovered: boolean;
+  total_s: number | null;
+  unreadable_records: number;
+  environment: Environment;
+  compilations: Compilation[];
+  graph_breaks: GraphBreak[];
+  recompiles: Recompile[];
+  generated_kernels: GeneratedKernels[];
+  compile_times: Record<string, number[]>;
+  compile_times_complete: boolean;
+  counters: Record<string, Record<string, number>>;
+  records: Records;
+  warnings: Notice[];
 }
 
-export interface Recompile {
-  compile_id: string;
-  epoch: number;
-  reasons: string[];
-  function: string | null;
-  file: string;
-  line: number | null;
-  duration_s: number | null;
-  recovered: boolean;
+export interface CompileOverlap {
+  in_span_us: number;
+  in_steps_us: number | null;
+  steps: string[];
 }
 
-export interface GeneratedKernels {
+export interface CompiledRegion {
   compile_id: string;
-  epoch: number;
-  direction: Direction;
-  graph_key: string;
-  output_code_file: string;
-  category: string;
-  kernels: string[];
+  calls: number;
+  cpu_us: number;
+  backward_cpu_us: number;
+  gpu_us: number | null;
 }
 
 export interface Environment {
@@ -135,21 +85,28 @@ export interface Environment {
   variables: Record<string, string>;
 }
 
-export interface Compile {
-  source: 'summary' | 'torch_trace';
-  total_s: number | null;
-  unreadable_records: number;
-  file?: string;
-  environment: Environment;
-  compilations: Compilation[];
-  graph_breaks: GraphBreak[];
-  recompiles: Recompile[];
-  generated_kernels: GeneratedKernels[];
-  compile_times: Record<string, number[]>;
-  compile_times_complete: boolean;
-  counters?: Record<string, Record<string, number>>;
-  records?: Record<string, Record<string, number>>;
-  warnings: Notice[];
+export interface Failure {
+  type: string;
+  reason: string;
+  file: string;
+  line: number | null;
+}
+
+export interface Frame {
+  file: string;
+  line: number;
+  function: string;
+  source: string | null;
+}
+
+export interface GeneratedKernels {
+  compile_id: string;
+  epoch: number;
+  direction: 'backward' | 'forward';
+  graph_key: string | null;
+  output_code_file: string;
+  category: string;
+  kernels: string[];
 }
 
 export interface Gpu {
@@ -157,28 +114,30 @@ export interface Gpu {
   name: string | null;
   span_us: number;
   busy_us: number;
-  busy_percent: number;
+  busy_percent: number | null;
   idle_us: number;
   compute_us: number;
   exposed_communication_us: number;
   exposed_memory_us: number;
 }
 
-export interface Step {
-  name: string;
-  start_us: number;
-  wall_us: number;
-  gpu_busy_us: number | null;
+export interface GraphBreak {
+  compile_id: string;
+  epoch: number;
+  reason: string;
+  explanation: string;
+  hints: string[];
+  docs_url: string;
+  file: string;
+  line: number | null;
+  source: string | null;
+  stack: Frame[];
+  count: number;
+  recovered: boolean;
 }
 
-export interface KernelCategory {
-  device: number | 'cpu';
-  category: string;
-  launches: number;
-  distinct_kernels: number;
-  time_us: number;
-  gpu_time_percent: number | null;
-  wall_time_percent: number | null;
+export interface Hints {
+  cpu_kernels_hidden: boolean;
 }
 
 export interface Kernel {
@@ -194,35 +153,21 @@ export interface Kernel {
   graph_key: string | null;
 }
 
-export interface CompiledRegion {
-  compile_id: string;
-  calls: number;
-  cpu_us: number | null;
-  backward_cpu_us: number | null;
-  gpu_us: number | null;
+export interface KernelCategory {
+  device: number | 'cpu';
+  category: string;
+  launches: number;
+  distinct_kernels: number;
+  time_us: number;
+  gpu_time_percent: number | null;
+  wall_time_percent: number | null;
 }
 
-export interface CompileOverlap {
-  in_span_us: number;
-  in_steps_us: number;
-  steps: string[];
-}
-
-export interface Span {
-  span: string;
-  trace_file: string;
-  size_bytes: number;
-  events: number;
-  warnings: Notice[];
-  wall_us: number | null;
-  profiled_us: number | null;
-  gpu: Gpu[];
-  steps: Step[];
-  kernel_categories: KernelCategory[];
-  kernels: Kernel[];
-  compiled_regions: CompiledRegion[];
-  compile_overlap: CompileOverlap | null;
-  hints: { cpu_kernels_hidden: boolean };
+export interface Notice {
+  file: string;
+  problem: string;
+  kept: string;
+  next_step: string;
 }
 
 export interface Progress {
@@ -233,9 +178,69 @@ export interface Progress {
   seconds_left: number | null;
 }
 
-export interface ApiErrorBody {
-  code: string;
-  message: string;
+export interface Recompile {
+  compile_id: string;
+  epoch: number;
+  reasons: string[];
+  function: string;
   file: string;
-  next_step: string;
+  line: number | null;
+  duration_s: number | null;
+  recovered: boolean;
+}
+
+export interface Records {
+  by_kind: Record<string, number>;
+  unknown: Record<string, number>;
+  unreadable: Record<string, number>;
+}
+
+export interface RunRef {
+  run: string;
+  workers: WorkerRef[];
+}
+
+export interface Runs {
+  plugin_version: string | null;
+  runs: RunRef[];
+  warnings: Notice[];
+  schema_version: number;
+}
+
+export interface Span {
+  span: string;
+  trace_file: string;
+  size_bytes: number;
+  warnings: Notice[];
+  events: number;
+  wall_us: number;
+  profiled_us: number | null;
+  gpu: Gpu[];
+  steps: Step[];
+  kernel_categories: KernelCategory[];
+  kernels: Kernel[];
+  compiled_regions: CompiledRegion[];
+  compile_overlap: CompileOverlap | null;
+  hints: Hints;
+}
+
+export interface SpanRef {
+  span: string;
+  trace_file: string;
+  size_bytes: number;
+  modified_s: number;
+}
+
+export interface Step {
+  name: string;
+  start_us: number;
+  wall_us: number;
+  gpu_busy_us: number | null;
+}
+
+export interface WorkerRef {
+  worker: string;
+  rank: number | null;
+  has_compile: boolean;
+  spans: SpanRef[];
 }

@@ -33,7 +33,8 @@ function medianOf(steps: number): string {
 function gpuParts(gpu: Gpu[]): Part[] {
   if (gpu.length === 0) return [plain('no GPU events')];
   if (gpu.length === 1) return [plain('GPU busy '), strong(percent(gpu[0]!.busy_percent))];
-  const busy = gpu.map((g) => g.busy_percent);
+  const busy = gpu.flatMap((g) => g.busy_percent ?? []);
+  if (busy.length === 0) return [plain(`${gpu.length} devices did nothing that lasted`)];
   const range = `${significant(Math.min(...busy))}–${significant(Math.max(...busy))}${THIN}%`;
   return [plain('GPU busy '), strong(range), plain(` on ${gpu.length} devices`)];
 }
