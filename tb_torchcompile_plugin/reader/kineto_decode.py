@@ -198,23 +198,20 @@ class Decoder:
             events = decode_events(text)
             stamps = _floats(events, "ts")
             if not len(stamps) or np.fmax.reduce(np.abs(stamps)) < EXACT_FROM or np.isnan(stamps).all():
-                self._feed(events, _to_ns(stamps), strict=True)
+                self._feed(events, _to_ns(stamps))
                 return
             self._exact = True
-        self._feed(*_with_exact_stamps(decode_exact_events(text)), strict=True)
+        self._feed(*_with_exact_stamps(decode_exact_events(text)))
 
     def feed_exact(self, events: Sequence[ExactEvent]) -> None:
         """Add events whose time stamps are text."""
-        self._feed(*_with_exact_stamps(events), strict=False)
+        self._feed(*_with_exact_stamps(events))
 
-    def _feed(self, events: Sequence[Event | ExactEvent], stamps: tuple[Array, Array], strict: bool) -> None:
+    def _feed(self, events: Sequence[Event | ExactEvent], stamps: tuple[Array, Array]) -> None:
         count = len(events)
         codes = np.fromiter(map(self.combos.__getitem__, map(_KEY, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
         ts, no_ts = stamps
-        if strict and no_ts.any() and (no_ts & (kinds <= LAST_SLICE_KIND)).any():
-            # as likely as not the torn-off front of an event with quotes in its name: look closer
-            raise ValueError("a slice without a time stamp")
         self._add_slices(events, codes, kinds, ts, no_ts)
         if (kinds > LAST_SLICE_KIND).any():
             self._add_others(events, codes, kinds, ts)

@@ -118,7 +118,12 @@ def float_us_to_ns(value: float) -> int:
 
 
 def exact_ns(text: bytes) -> int | None:
-    """A time stamp in µs, as written, in ns. None where the text is no finite number."""
+    """A time stamp in µs, as written, in ns. None where the text is no number, or one past the year 2116."""
+    nanoseconds = _exact_ns(text)
+    return None if nanoseconds is None or abs(nanoseconds) >= 2**62 else nanoseconds
+
+
+def _exact_ns(text: bytes) -> int | None:
     if text[-4:-3] == b"." and text[-3:].isdigit():
         try:
             return int(text[:-4] + text[-3:])
@@ -127,8 +132,7 @@ def exact_ns(text: bytes) -> int | None:
     value = finite(text.decode("ascii", "replace").strip('"'))
     if value is None or abs(value) < EXACT_FROM:
         return None if value is None else float_us_to_ns(value)
-    nanoseconds = int((Decimal(text.decode().strip('"')) * 1000).to_integral_value())
-    return nanoseconds if -(2**63) <= nanoseconds < 2**63 else None
+    return int((Decimal(text.decode().strip('"')) * 1000).to_integral_value()) if abs(value) < 2**62 else None
 
 
 def event_from_text(text: bytes) -> ExactEvent:

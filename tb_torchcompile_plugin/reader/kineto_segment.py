@@ -102,6 +102,12 @@ class SegmentReader:
                 return stop
 
     def _feed(self, events: bytes, offset: int) -> bool:
+        if (
+            events[:-1].rstrip()[-1:] == b'"'
+            and _ENDS_IN_NAME.search(events)
+            and self._torn(offset + len(events))
+        ):
+            return False
         first = self._decoder.events
         try:
             self._decoder.feed_text(b"[" + events + b"]")
@@ -109,6 +115,14 @@ class SegmentReader:
             return False
         self._decoder.mark(offset, offset + len(events), first)
         return True
+
+    def _torn(self, offset: int) -> bool:
+        for count in _WINDOWS:
+            text = self._source.read(offset, count)
+            verdict = _unreadable(text, 0, len(text) < count)
+            if verdict is not None:
+                return verdict
+        return False
 
     def _run_slowly(self, position: int, until: int, limit: int) -> Stop:
         events: list[ExactEvent] = []
@@ -228,7 +242,11 @@ def _torn_in_name(text: bytes, at: int, length: int, complete: bool) -> bool | N
     """
     if not _ENDS_IN_NAME.search(text, at, at + length):
         return False
-    following = at + length + len(_between(text[at + length :]))
+    return _unreadable(text, at + length, complete)
+
+
+def _unreadable(text: bytes, at: int, complete: bool) -> bool | None:
+    following = at + len(_between(text[at:]))
     if text[following : following + 1] != b"{":
         return False if complete or following < len(text) else None
     try:

@@ -227,16 +227,20 @@ class _Builder:
 
     def _texts(self, column: str, kind: str) -> Array:
         """Codes of interned texts, numbered over all vocabularies in the order of the normalised text."""
-        normal = {id(v): [_normal(text) for text in v.texts.get(column, [])] for v in self._vocabularies}
-        numbers = _numbered({text for texts in normal.values() for text in texts})
+        used = {id(v): np.zeros(len(v.texts.get(column, [])) + 1, bool) for v in self._vocabularies}
+        for piece in self._pieces:
+            used[id(piece.vocabulary)][piece.load(f"{kind}.{column}", np.int32)] = True  # -1 marks the last
+        normal: dict[int, list[str | None]] = {}
+        for v in self._vocabularies:
+            texts = zip(v.texts.get(column, []), used[id(v)])
+            normal[id(v)] = [_normal(text) if wanted else None for text, wanted in texts]
+        numbers = _numbered({text for texts in normal.values() for text in texts if text is not None})
         luts = {
-            key: np.array([numbers[text] for text in texts] + [-1], np.int32) for key, texts in normal.items()
+            key: np.array([*(numbers.get(t, -1) for t in texts), -1], np.int32)
+            for key, texts in normal.items()
         }
         self._contents.texts[column] = list(numbers)
-        parts = [
-            luts[id(piece.vocabulary)][piece.load(f"{kind}.{column}", np.int32)] for piece in self._pieces
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        return self._codes(luts, f"{kind}.{column}")
 
     def _instants(self, luts: dict[str, dict[int, Array]]) -> None:
         for kind, fields in (("memory", MEMORY_FIELDS), ("flow", ("id",))):
