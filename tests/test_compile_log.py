@@ -289,6 +289,21 @@ def test_threads_do_not_mix_their_spans() -> None:
     assert not summary.records.unreadable
 
 
+def test_one_compile_id_in_two_threads_is_two_lanes() -> None:
+    """Kernels of one frame are compiled in a pool; their spans cross without belonging together."""
+    (row,) = summary_of(
+        [
+            mark("B", "entire_frame_compile", 0),
+            mark("B", "async_compile.precompile", 100),
+            mark("B", "async_compile.precompile", 200, thread=2),
+            mark("E", "async_compile.precompile", 300),
+            mark("E", "entire_frame_compile", 500),
+            mark("E", "async_compile.precompile", 900, thread=2),
+        ]
+    ).compilations
+    assert {phase.name: phase.exclusive_ns for phase in row.phases} == {"triton": 200_000, "other": 300_000}
+
+
 def test_the_same_break_in_two_attempts_counts_twice_in_one_row() -> None:
     text = "Graph break in user code at /m.py:3\nReason: Unsupported: x\nUser code traceback:\n"
     records = [artifact("dynamo_graph_break_reason", text, attempt=n) for n in (0, 1)]

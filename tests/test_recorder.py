@@ -264,6 +264,17 @@ def test_capture_summary_writes_no_line_of_the_program(torch: Any, tmp_path: Pat
     assert all(row.line for row in summary.graph_breaks)
 
 
+def test_files_that_were_numbered_before_are_still_named(torch: Any, tmp_path: Path) -> None:
+    """torch tells the name of a file once; a recorder that starts later never sees that record."""
+    torch._logging.structured.INTERN_TABLE[__file__] = number = len(torch._logging.structured.INTERN_TABLE)
+    stack = {"stack": [{"line": 1, "name": "f", "filename": number}]}
+    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    with CompileRecorder(tmp_path) as recorder:
+        TRACE_LOGGER.debug("", extra={"metadata": {"dynamo_start": stack, **ids}, "payload": None})
+        summary = recorder.summary()
+    assert [frame.file for frame in summary.compilations[0].stack] == [__file__]
+
+
 def test_payloads_come_back_whole(torch: Any, tmp_path: Path) -> None:
     with CompileRecorder(tmp_path) as recorder:
         torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.ones(2))
