@@ -136,8 +136,10 @@ def _exact_ns(text: bytes) -> int | None:
 
 
 def event_from_text(text: bytes) -> ExactEvent:
-    """The event in the text of one JSON object. Raises msgspec.DecodeError where types or syntax are odd."""
-    return _decode_exact_event(text)
+    """The event in the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
+    event = _decode_exact_event(text)
+    hash((event.name, event.pid, event.tid))
+    return event
 
 
 def event_from_object(fields: dict[str, Any]) -> ExactEvent:

@@ -261,7 +261,7 @@ def _unreadable(text: bytes, at: int, complete: bool) -> bool | None:
 def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
     try:
         return event_from_text(raw), ""
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
         fields = load_object(raw)
     if fields is None:
         return None, DAMAGED
