@@ -10,12 +10,15 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis import compile_time as ct
+from tb_torchcompile_plugin.analysis.compiled_regions import CompiledRegion, compiled_regions
+from tb_torchcompile_plugin.analysis.frame_times import FrameTime, frame_times
 from tb_torchcompile_plugin.analysis.generated_kernels import (
     GeneratedKernels,
     generated_kernels,
     unique_graph_keys,
 )
 from tb_torchcompile_plugin.analysis.gpu_utilization import Gpu, gpu_utilization, gpu_work
+from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.kernels import (
     Kernel,
@@ -26,7 +29,8 @@ from tb_torchcompile_plugin.analysis.kernels import (
 )
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.analysis.recompiles import Recompile, recompiles
-from tb_torchcompile_plugin.analysis.regions import CompiledRegion, compiled_regions
+from tb_torchcompile_plugin.analysis.regions import region_calls
+from tb_torchcompile_plugin.analysis.resumes import resumes
 from tb_torchcompile_plugin.analysis.steps import Step, step_slices, steps
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.errors import Notice
@@ -120,7 +124,8 @@ class Hints(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The run side of one span."""
+    """The run side of one span. `graph_break_costs` and `frame_times` are null where neither a compile log nor Python
+    stacks tell which regions are resume functions."""
 
     span: str
     trace_file: str
@@ -134,6 +139,8 @@ class Span(msgspec.Struct, frozen=True):
     kernel_categories: list[KernelCategory]
     kernels: list[Kernel]
     compiled_regions: list[CompiledRegion]
+    graph_break_costs: list[GraphBreakCost] | None
+    frame_times: list[FrameTime] | None
     compile_overlap: ct.CompileOverlap | None
     hints: Hints
 
@@ -190,7 +197,9 @@ def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
     ownership = Ownership(trace, unique_graph_keys(data.summary) if data else None)
     rows = launches(trace, work, ownership)
     step_rows = steps(trace, work)
-    regions = compiled_regions(trace, rows, ownership)
+    known = resumes(trace, ownership, data.summary if data else None)
+    calls = region_calls(trace, ownership, known.ids if known else ())
+    regions = compiled_regions(trace, calls, rows, ownership)
     first, last = trace.window()
     return Span(
         span=span.span,
@@ -205,6 +214,8 @@ def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
         kernel_categories=kernel_categories(trace, rows),
         kernels=kernels(trace, rows, ownership),
         compiled_regions=regions,
+        graph_break_costs=graph_break_costs(trace, calls, work, known) if known else None,
+        frame_times=frame_times(calls) if known else None,
         compile_overlap=ct.compile_overlap(trace, data.summary) if data else None,
         hints=Hints(cpu_kernels_hidden=bool(regions) and not rows and not _may_have_a_gpu(trace)),
     )

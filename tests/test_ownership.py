@@ -1,9 +1,10 @@
 """ownership.py and kernels.py: whose launch is it?"""
 
+from tb_torchcompile_plugin.analysis.compiled_regions import compiled_regions
 from tb_torchcompile_plugin.analysis.gpu_utilization import gpu_work
 from tb_torchcompile_plugin.analysis.kernels import kernels, launches
 from tb_torchcompile_plugin.analysis.ownership import Ownership
-from tb_torchcompile_plugin.analysis.regions import compiled_regions
+from tb_torchcompile_plugin.analysis.regions import region_calls
 from tb_torchcompile_plugin.reader.kineto import read_trace
 from traces import AUTOGRAD, launch, slice_, write_trace
 
@@ -22,7 +23,9 @@ def analysed(folder, events, key_to_id=None):
     trace = read_trace(str(write_trace(folder, events)), workers=1)
     ownership = Ownership(trace, key_to_id)
     rows = launches(trace, gpu_work(trace), ownership)
-    return kernels(trace, rows, ownership), compiled_regions(trace, rows, ownership)
+    return kernels(trace, rows, ownership), compiled_regions(
+        trace, region_calls(trace, ownership, ()), rows, ownership
+    )
 
 
 def owners(folder, events, key_to_id=None):

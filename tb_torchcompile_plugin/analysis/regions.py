@@ -1,78 +1,173 @@
-"""Compiled regions: how often each ran, and the host and GPU time of its own.
+"""Every call of every compiled region, as a tree: what ran inside it, and what the graph breaks in it cost.
 
-A region nested in another (a resume function, a called frame) is not counted in the outer one. Backward is apart.
+A resume function's region is nested in its caller's, so the host time from the end of one graph execution to the
+start of the next is the price of the break between them. A nested region is a resume only if its code is
+`torch_dynamo_resume_in_*`; any other is a called frame. See docs/definitions.md for each term.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.kernels import Launches
 from tb_torchcompile_plugin.analysis.ownership import Ownership
-from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.reader.kineto import Trace
 
+_GRAPH = re.compile(r"^(?:CompiledFunction$|## Call CompiledFxGraph )")
+_OVERHEAD = ("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue")
+_LOOKUP = "TorchDynamo Cache Lookup"
 
-class CompiledRegion(msgspec.Struct, frozen=True):
-    """One compile id that ran. `gpu_us` sums the GPU events it launched, forward and backward; None without a GPU."""
+Moment = tuple[int, int]  # start and end, ns
 
+
+@dataclass(eq=False)
+class Call:
+    """One call of one region. The lists hold what is its own, not what is in a nested region, in order of time."""
+
+    index: int
     compile_id: str
-    calls: int
-    cpu_us: float
-    backward_cpu_us: float
-    gpu_us: float | None
+    start: int
+    end: int
+    outer: Call | None
+    resume: bool
+    lookups: list[Moment] = field(default_factory=list)  # guard evaluation that led to this call
+    overhead: list[Moment] = field(default_factory=list)
+    graphs: list[Moment] = field(default_factory=list)
+    nested: list[Call] = field(default_factory=list)
+
+    @property
+    def begin(self) -> int:
+        """Where this call's time starts: with the guards that chose it."""
+        return self.lookups[0][0] if self.lookups else self.start
+
+    @property
+    def own_ns(self) -> int:
+        """Its region's duration less what nested regions take of it."""
+        return self.end - self.start - sum(min(call.end, self.end) - call.start for call in self.nested)
+
+    @property
+    def guard_ns(self) -> int:
+        return _total(self.lookups)
+
+    @property
+    def overhead_ns(self) -> int:
+        return _total(self.overhead)
+
+    @property
+    def graph_ns(self) -> int:
+        return _total(self.graphs)
+
+    @property
+    def resumes(self) -> list[Call]:
+        return [call for call in self.nested if call.resume]
+
+    def chain(self) -> Iterator[Call]:
+        """This call and the resumes nested in it: one frame of the user's program."""
+        yield self
+        for call in self.resumes:
+            yield from call.chain()
 
 
-def compiled_regions(trace: Trace, rows: list[Launches], ownership: Ownership) -> list[CompiledRegion]:
-    """One row a compile id, in order of first call."""
-    own = _own_time(trace, [index for index, _ in ownership.regions])
-    calls, cpu = Counter[int](), Counter[int]()
-    for index, code in ownership.regions:
-        calls[code] += 1
-        cpu[code] += own[index]
-    backward = Counter[int]()
-    for index, code in ownership.backwards:
-        backward[code] += int(trace.dur[index])
-    gpu = _gpu_time(rows)
-    return [
-        CompiledRegion(
-            compile_id=ownership.names[code],
-            calls=calls[code],
-            cpu_us=us(cpu[code]),
-            backward_cpu_us=us(backward[code]),
-            gpu_us=us(gpu[code]) if gpu is not None else None,
-        )
-        for code in calls
+@dataclass(frozen=True)
+class Break:
+    """One execution of a graph break: the gap [start, end) between two graphs of one frame."""
+
+    call: Call  # the region that broke
+    resumed: Call
+    start: int
+    end: int
+
+    @property
+    def host_ns(self) -> int:
+        return self.end - self.start
+
+
+def region_calls(trace: Trace, ownership: Ownership, resumes: Collection[str]) -> list[Call]:
+    """The outermost calls in order of time. resumes: the compile ids whose code is a resume function."""
+    regions = {index: ownership.names[code] for index, code in ownership.regions}
+    tracks: dict[int, list[int]] = defaultdict(list)
+    for index in (*regions, *_parts(trace)):
+        tracks[int(trace.track[index])].append(index)
+    calls = [call for rows in tracks.values() for call in _build(trace, sorted(rows), regions, resumes)]
+    return sorted(calls, key=lambda call: call.start)
+
+
+def every(calls: list[Call]) -> Iterator[Call]:
+    """All calls, nested ones too."""
+    for call in calls:
+        yield call
+        yield from every(call.nested)
+
+
+def frames(calls: list[Call]) -> Iterator[Call]:
+    """The calls that begin a frame: the outermost ones, and the called frames nested in any."""
+    return (call for call in every(calls) if not call.resume or call.outer is None)
+
+
+def breaks(frame: Call) -> Iterator[Break]:
+    """The graph breaks that one frame went through, in order of time. Their gaps do not overlap."""
+    for call in frame.chain():
+        for resumed in call.resumes:
+            start = _resumed_from(call, resumed)
+            yield Break(call, resumed, start, max(start, _resumed_at(resumed)))
+
+
+def _resumed_from(call: Call, resumed: Call) -> int:
+    """End of the last graph before the break; else of what prepared the region; else the region's start."""
+    before = [end for _, end in call.graphs if end <= resumed.begin]
+    prepared = [end for _, end in call.overhead if end <= resumed.begin]
+    return max(before or prepared or [call.start])
+
+
+def _resumed_at(resumed: Call) -> int:
+    """Start of the first graph after the break. A further break before any graph begins its own gap."""
+    own = [start for start, _ in resumed.graphs]
+    if own and (not resumed.resumes or own[0] < resumed.resumes[0].begin):
+        return own[0]
+    return max([end for _, end in resumed.overhead] or [resumed.start])
+
+
+def _total(moments: list[Moment]) -> int:
+    return sum(end - start for start, end in moments)
+
+
+def _parts(trace: Trace) -> list[int]:
+    """Lookups, overhead and graph executions."""
+    codes = [
+        code
+        for code, name in enumerate(trace.names)
+        if name == _LOOKUP or name in _OVERHEAD or _GRAPH.match(name)
     ]
+    host = trace.select(cat=("cpu_op", "user_annotation"))
+    return [int(index) for index in host[np.isin(trace.name[host], codes)]]
 
 
-def _own_time(trace: Trace, regions: list[int]) -> dict[int, int]:
-    """Duration of each region less the regions directly inside it; a crossing one counts up to the end."""
-    own = {index: int(trace.dur[index]) for index in regions}
-    by_track: dict[int, list[int]] = defaultdict(list)
-    for index in regions:
-        by_track[int(trace.track[index])].append(index)
-    for rows in by_track.values():
-        stack: list[tuple[int, int]] = []  # (end, index)
-        for index in sorted(rows, key=lambda row: (trace.ts[row], -trace.dur[row])):
-            start, end = int(trace.ts[index]), int(trace.ts[index] + trace.dur[index])
-            while stack and stack[-1][0] <= start:
-                stack.pop()
-            if stack:
-                own[stack[-1][1]] -= min(end, stack[-1][0]) - start
-            stack.append((end, index))
-    return own
-
-
-def _gpu_time(rows: list[Launches]) -> Counter[int] | None:
-    gpus = [row for row in rows if row.device != "cpu"]
-    if not gpus:
-        return None
-    total = Counter[int]()
-    for row in gpus:
-        for code in np.unique(row.compile_id):
-            total[int(code)] += int(row.dur[row.compile_id == code].sum())
-    return total
+def _build(trace: Trace, rows: list[int], regions: dict[int, str], resumes: Collection[str]) -> list[Call]:
+    """The outermost calls of one thread. Slices are in order of time; a region may outlive the one around it."""
+    outermost: list[Call] = []
+    open_calls: list[Call] = []
+    lookups: list[Moment] = []
+    graph_until = -1
+    for index in rows:
+        start = int(trace.ts[index])
+        end = start + int(trace.dur[index])
+        open_calls = [call for call in open_calls if call.end > start]
+        name = trace.names[trace.name[index]]
+        if index in regions:
+            outer = open_calls[-1] if open_calls else None
+            call = Call(index, regions[index], start, end, outer, regions[index] in resumes, lookups)
+            (outer.nested if outer else outermost).append(call)
+            open_calls.append(call)
+            lookups = []
+        elif name == _LOOKUP:
+            lookups.append((start, end))
+        elif open_calls and name in _OVERHEAD:
+            open_calls[-1].overhead.append((start, end))
+        elif open_calls and start >= graph_until:
+            open_calls[-1].graphs.append((start, end))
+            graph_until = end
+    return outermost

@@ -7,6 +7,14 @@ export interface ApiErrorBody {
   next_step: string;
 }
 
+export interface BreakInStep {
+  step: string;
+  calls: number;
+  host_us: number;
+  gpu_idle_us: number | null;
+  share_percent: number | null;
+}
+
 export interface CacheResult {
   cache: string;
   result: string;
@@ -64,6 +72,9 @@ export interface CompiledRegion {
   compile_id: string;
   calls: number;
   cpu_us: number;
+  guard_us: number;
+  overhead_us: number;
+  graph_us: number;
   backward_cpu_us: number;
   gpu_us: number | null;
 }
@@ -97,6 +108,18 @@ export interface Frame {
   line: number;
   function: string;
   source: string | null;
+}
+
+export interface FrameTime {
+  compile_id: string;
+  calls: number;
+  frame_us: number;
+  guards_us: number;
+  overhead_us: number;
+  graphs_us: number;
+  breaks_us: number;
+  called_us: number;
+  other_us: number;
 }
 
 export interface GeneratedKernels {
@@ -134,6 +157,21 @@ export interface GraphBreak {
   stack: Frame[];
   count: number;
   recovered: boolean;
+}
+
+export interface GraphBreakCost {
+  compile_id: string;
+  resume_compile_id: string;
+  file: string;
+  line: number | null;
+  calls: number;
+  host_us: number;
+  resume_guard_us: number;
+  resume_overhead_us: number;
+  gpu_idle_us: number | null;
+  first_us: number;
+  last_us: number;
+  steps: BreakInStep[];
 }
 
 export interface Hints {
@@ -220,6 +258,8 @@ export interface Span {
   kernel_categories: KernelCategory[];
   kernels: Kernel[];
   compiled_regions: CompiledRegion[];
+  graph_break_costs: GraphBreakCost[] | null;
+  frame_times: FrameTime[] | null;
   compile_overlap: CompileOverlap | null;
   hints: Hints;
 }

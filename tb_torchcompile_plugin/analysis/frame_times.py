@@ -1,0 +1,92 @@
+"""Where does the host time of a compiled frame go?
+
+Frame time runs from the start of the outermost lookup to the end of its region. Each nanosecond of it belongs to the
+first that holds of: graph execution, guards, overhead, called frames, breaks, other. So the parts sum to the frame
+time whatever crosses or nests; where nothing crosses they are the plain sums.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.regions import Call, Moment, breaks, frames
+from tb_torchcompile_plugin.analysis.units import us
+
+_OTHER = "other"
+
+
+class FrameTime(msgspec.Struct, frozen=True):
+    """One row per compile id that begins a frame, its resumes included. `breaks_us` is the gaps between graphs less the
+    guards and the overhead of the regions that resume; `called_us` is other compiled frames called from this one."""
+
+    compile_id: str
+    calls: int
+    frame_us: float
+    guards_us: float
+    overhead_us: float
+    graphs_us: float
+    breaks_us: float
+    called_us: float
+    other_us: float
+
+
+def frame_times(calls: list[Call]) -> list[FrameTime]:
+    """Rows in order of first call."""
+    parts: dict[str, Counter[str]] = defaultdict(Counter)
+    count, whole = Counter[str](), Counter[str]()
+    for frame in frames(calls):
+        count[frame.compile_id] += 1
+        whole[frame.compile_id] += frame.end - frame.begin
+        parts[frame.compile_id].update(_parts(frame))
+    for compile_id, found in parts.items():
+        assert sum(found.values()) == whole[compile_id]
+    return [_row(name, count[name], whole[name], found) for name, found in parts.items()]
+
+
+def _parts(frame: Call) -> dict[str, int]:
+    chain = list(frame.chain())
+    layers: list[tuple[str, list[Moment]]] = [
+        ("graphs", [moment for call in chain for moment in call.graphs]),
+        ("guards", [moment for call in chain for moment in call.lookups]),
+        ("overhead", [moment for call in chain for moment in call.overhead]),
+        ("called", [(one.begin, one.end) for call in chain for one in call.nested if not one.resume]),
+        ("breaks", [(gap.start, gap.end) for gap in breaks(frame)]),
+    ]
+    return _split(frame.begin, frame.end, layers)
+
+
+def _split(begin: int, end: int, layers: Sequence[tuple[str, list[Moment]]]) -> dict[str, int]:
+    """How much of [begin, end) belongs to each layer, the first that covers a moment having it."""
+    changes = [(begin, len(layers), 1), (end, len(layers), -1)]
+    for rank, (_, moments) in enumerate(layers):
+        for start, stop in moments:
+            start, stop = max(start, begin), min(stop, end)
+            if start < stop:
+                changes += [(start, rank, 1), (stop, rank, -1)]
+    names = [*(name for name, _ in layers), _OTHER]
+    depth = [0] * len(names)
+    split = dict.fromkeys(names, 0)
+    last = begin
+    for time, rank, change in sorted(changes):
+        if time > last:
+            split[names[next(index for index, running in enumerate(depth) if running)]] += time - last
+            last = time
+        depth[rank] += change
+    return split
+
+
+def _row(compile_id: str, calls: int, whole: int, parts: Counter[str]) -> FrameTime:
+    return FrameTime(
+        compile_id=compile_id,
+        calls=calls,
+        frame_us=us(whole),
+        guards_us=us(parts["guards"]),
+        overhead_us=us(parts["overhead"]),
+        graphs_us=us(parts["graphs"]),
+        breaks_us=us(parts["breaks"]),
+        called_us=us(parts["called"]),
+        other_us=us(parts[_OTHER]),
+    )

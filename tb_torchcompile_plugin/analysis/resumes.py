@@ -1,0 +1,71 @@
+"""Which compile ids are resume functions, and where did the graph break that they go on from?
+
+The compile log tells. Without one, Python stacks in the trace do: dynamo calls a resume function
+`torch_dynamo_resume_in_FUNCTION_at_LINE`, and its frame runs inside its region. With neither, nobody knows.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.ownership import Ownership
+from tb_torchcompile_plugin.reader.kineto import Trace
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+
+_RESUME = "torch_dynamo_resume_in_"
+_FRAME = re.compile(rf"^(?P<file>.*)\((?P<line>\d+)\): {_RESUME}")
+
+
+class Place(NamedTuple):
+    """Where a graph broke; "" and None where nobody told."""
+
+    file: str
+    line: int | None
+
+
+class Resumes(NamedTuple):
+    """`ids`: the compile ids whose code is a resume function. `breaks`: compile id → the break that ended its graph.
+    `frames`: resume compile id → the line it goes on from, where only stacks told."""
+
+    ids: frozenset[str]
+    breaks: dict[str, Place]
+    frames: dict[str, Place]
+
+    def place(self, broken: str, resumed: str) -> Place:
+        return self.breaks.get(broken) or self.frames.get(resumed) or Place("", None)
+
+
+def resumes(trace: Trace, ownership: Ownership, summary: CompileSummary | None) -> Resumes | None:
+    """None where neither a compile log nor stacks tell what a nested region is."""
+    frames = _from_stacks(trace, ownership)
+    if summary is None or not summary.compilations:
+        stacks = len(trace.select(cat="python_function")) > 0
+        return Resumes(frozenset(frames), {}, frames) if stacks else None
+    ids = {row.key.compile_id for row in summary.compilations if row.function.startswith(_RESUME)}
+    breaks = {
+        row.key.compile_id: Place(row.file, row.line if row.HasField("line") else None)
+        for row in summary.graph_breaks
+    }
+    return Resumes(frozenset(ids), breaks, frames)
+
+
+def _from_stacks(trace: Trace, ownership: Ownership) -> dict[str, Place]:
+    """A resume function's frame runs directly inside its own region."""
+    matches = {code: match for code, name in enumerate(trace.names) if (match := _FRAME.match(name))}
+    if not matches:
+        return {}
+    stacks = trace.select(cat="python_function")
+    found: dict[str, Place] = {}
+    regions = np.array([index for index, _ in ownership.regions], np.int64)
+    ids = [ownership.names[code] for _, code in ownership.regions]
+    for row in stacks[np.isin(trace.name[stacks], list(matches))]:
+        around = (trace.track[regions] == trace.track[row]) & (trace.ts[regions] <= trace.ts[row])
+        around &= trace.ts[row] < trace.ts[regions] + trace.dur[regions]
+        if around.any():
+            match = matches[int(trace.name[row])]
+            innermost = int(np.flatnonzero(around)[-1])  # regions are in order of time
+            found[ids[innermost]] = Place(match["file"], int(match["line"]))
+    return found
