@@ -16,7 +16,7 @@ FORWARD: Direction
 BACKWARD: Direction
 
 class CompileSummary(_message.Message):
-    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "artifacts", "warnings")
+    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "artifacts", "warnings", "shape_events", "runtime_metrics")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     COMPILATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,8 @@ class CompileSummary(_message.Message):
     PAYLOADS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_METRICS_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     environment: Environment
     compilations: _containers.RepeatedCompositeFieldContainer[Compilation]
@@ -45,7 +47,9 @@ class CompileSummary(_message.Message):
     payloads: _containers.RepeatedCompositeFieldContainer[Payload]
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    shape_events: _containers.RepeatedCompositeFieldContainer[ShapeEvent]
+    runtime_metrics: _containers.RepeatedCompositeFieldContainer[RuntimeMetrics]
+    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ...) -> None: ...
 
 class Environment(_message.Message):
     __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns")
@@ -258,19 +262,23 @@ class Graph(_message.Message):
     def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., graph_key: _Optional[str] = ..., output_code_file: _Optional[str] = ..., kernels: _Optional[_Iterable[_Union[GeneratedKernel, _Mapping]]] = ..., recovered: bool = ..., index: _Optional[int] = ...) -> None: ...
 
 class GeneratedKernel(_message.Message):
-    __slots__ = ("name", "category", "num_configs", "compile_ns")
+    __slots__ = ("name", "category", "num_configs", "compile_ns", "autotune", "config")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CATEGORY_FIELD_NUMBER: _ClassVar[int]
     NUM_CONFIGS_FIELD_NUMBER: _ClassVar[int]
     COMPILE_NS_FIELD_NUMBER: _ClassVar[int]
+    AUTOTUNE_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
     name: str
     category: str
     num_configs: int
     compile_ns: int
-    def __init__(self, name: _Optional[str] = ..., category: _Optional[str] = ..., num_configs: _Optional[int] = ..., compile_ns: _Optional[int] = ...) -> None: ...
+    autotune: str
+    config: str
+    def __init__(self, name: _Optional[str] = ..., category: _Optional[str] = ..., num_configs: _Optional[int] = ..., compile_ns: _Optional[int] = ..., autotune: _Optional[str] = ..., config: _Optional[str] = ...) -> None: ...
 
 class PhaseSpan(_message.Message):
-    __slots__ = ("key", "name", "start_ns", "duration_ns", "thread", "function", "worker_process", "unfinished")
+    __slots__ = ("key", "name", "start_ns", "duration_ns", "thread", "function", "worker_process", "unfinished", "kernel", "choices")
     KEY_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     START_NS_FIELD_NUMBER: _ClassVar[int]
@@ -279,6 +287,8 @@ class PhaseSpan(_message.Message):
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     WORKER_PROCESS_FIELD_NUMBER: _ClassVar[int]
     UNFINISHED_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_FIELD_NUMBER: _ClassVar[int]
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
     key: CompileKey
     name: str
     start_ns: int
@@ -287,7 +297,9 @@ class PhaseSpan(_message.Message):
     function: str
     worker_process: bool
     unfinished: bool
-    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., name: _Optional[str] = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., thread: _Optional[int] = ..., function: _Optional[str] = ..., worker_process: bool = ..., unfinished: bool = ...) -> None: ...
+    kernel: str
+    choices: str
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., name: _Optional[str] = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., thread: _Optional[int] = ..., function: _Optional[str] = ..., worker_process: bool = ..., unfinished: bool = ..., kernel: _Optional[str] = ..., choices: _Optional[str] = ...) -> None: ...
 
 class FunctionTimes(_message.Message):
     __slots__ = ("function", "seconds")
@@ -339,7 +351,7 @@ class RecordCounts(_message.Message):
     def __init__(self, by_kind: _Optional[_Mapping[str, int]] = ..., unknown: _Optional[_Mapping[str, int]] = ..., unreadable: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Payload(_message.Message):
-    __slots__ = ("sha256", "codec", "data")
+    __slots__ = ("sha256", "codec", "data", "size")
     class Codec(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         RAW: _ClassVar[Payload.Codec]
@@ -349,23 +361,68 @@ class Payload(_message.Message):
     SHA256_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     sha256: bytes
     codec: Payload.Codec
     data: bytes
-    def __init__(self, sha256: _Optional[bytes] = ..., codec: _Optional[_Union[Payload.Codec, str]] = ..., data: _Optional[bytes] = ...) -> None: ...
+    size: int
+    def __init__(self, sha256: _Optional[bytes] = ..., codec: _Optional[_Union[Payload.Codec, str]] = ..., data: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
 
 class Artifact(_message.Message):
-    __slots__ = ("key", "attempt", "name", "encoding", "payload", "direction")
+    __slots__ = ("key", "attempt", "name", "encoding", "payload", "direction", "log_offset", "log_bytes")
     KEY_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     key: CompileKey
     attempt: int
     name: str
     encoding: str
     payload: int
     direction: Direction
-    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., attempt: _Optional[int] = ..., name: _Optional[str] = ..., encoding: _Optional[str] = ..., payload: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ...) -> None: ...
+    log_offset: int
+    log_bytes: int
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., attempt: _Optional[int] = ..., name: _Optional[str] = ..., encoding: _Optional[str] = ..., payload: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., log_offset: _Optional[int] = ..., log_bytes: _Optional[int] = ...) -> None: ...
+
+class ShapeEvent(_message.Message):
+    __slots__ = ("key", "attempt", "kind", "symbol", "value", "range", "source", "reason", "stack")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SYMBOL_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    STACK_FIELD_NUMBER: _ClassVar[int]
+    key: CompileKey
+    attempt: int
+    kind: str
+    symbol: str
+    value: str
+    range: str
+    source: str
+    reason: str
+    stack: _containers.RepeatedCompositeFieldContainer[Frame]
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., attempt: _Optional[int] = ..., kind: _Optional[str] = ..., symbol: _Optional[str] = ..., value: _Optional[str] = ..., range: _Optional[str] = ..., source: _Optional[str] = ..., reason: _Optional[str] = ..., stack: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
+
+class RuntimeMetrics(_message.Message):
+    __slots__ = ("key", "direction", "metrics")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    key: CompileKey
+    direction: Direction
+    metrics: _containers.ScalarMap[str, str]
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
