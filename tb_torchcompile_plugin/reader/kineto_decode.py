@@ -47,7 +47,7 @@ LAST_SLICE_KIND = HOST
 _KEY = attrgetter("ph", "cat", "name", "pid", "tid")
 _ARGS = attrgetter("args")
 _INTERNED = ("grid", "block", "input_types", "input_dims")
-_FLOATS = ("occupancy", "kernel_num_gb", "kernel_flop")
+FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
 
 # what each kind of slice may carry; the table is also what `Trace` offers as columns
 SLICE_FIELDS: dict[int, tuple[str, ...]] = {
@@ -260,8 +260,8 @@ class Decoder:
     def _column(self, args: list[Any], name: str) -> Array:
         if name in _INTERNED:
             return self._interned(args, name)
-        if name in _FLOATS:
-            return _numbers(args, name, np.float32 if name == "occupancy" else np.float64, _real)
+        if name in FLOATS:
+            return _numbers(args, name, FLOATS[name], _real)
         values = _numbers(args, name, np.int64, whole)
         if name == "external" and (values < 0).any():
             return np.where(values < 0, _numbers(args, "external_old", np.int64, whole), values)

@@ -15,6 +15,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.reader.kineto_columns import Sink
 from tb_torchcompile_plugin.reader.kineto_decode import (
+    FLOATS,
     KIND_NAMES,
     MEMORY_FIELDS,
     SLICE_FIELDS,
@@ -212,11 +213,10 @@ class _Builder:
     def _sparse(self, column: str, rows: dict[int, Array]) -> None:
         values, at = [], []
         for kind in (kind for kind, fields in SLICE_FIELDS.items() if column in fields):
-            found = (
-                self._texts(column, KIND_NAMES[kind])
-                if column in _TEXTS
-                else self._gather(f"{KIND_NAMES[kind]}.{column}", np.int64)
-            )
+            if column in _TEXTS:
+                found = self._texts(column, KIND_NAMES[kind])
+            else:
+                found = self._gather(f"{KIND_NAMES[kind]}.{column}", FLOATS.get(column, np.int64))
             known = found >= 0
             values.append(found[known])
             at.append(rows[kind][known])
