@@ -1,0 +1,159 @@
+"""`python -m benchmarks`: reads large traces with this project's reader and others, and prints what it cost.
+
+By default: synthetic traces of 1 GB in each layout, and, where TB_TORCHCOMPILE_RECORDINGS names a folder with it, the
+recording of 815 MB, plain and gzip. CPU seconds vary with what else the machine does: compare rows of one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks import synthetic
+from benchmarks.measure import Measured, measure
+
+_OURS = """
+import sys
+from tb_torchcompile_plugin.reader.kineto import read_trace
+trace = read_trace(sys.argv[1], workers={workers})
+trace.launch_of(), trace.op_of()
+print(trace.events, "events", *[notice.problem for notice in trace.notices])
+"""
+_STORED = """
+import os, sys, time
+from tb_torchcompile_plugin.reader.store import open_trace
+open_trace(sys.argv[1])
+started = time.monotonic()
+trace = open_trace(sys.argv[1])
+print(f"opened again in {time.monotonic() - started:.3f} s")
+"""
+_JSON = """
+import gzip, json, sys
+with (gzip.open if sys.argv[1].endswith(".gz") else open)(sys.argv[1], "rb") as file:
+    print(len(json.load(file)["traceEvents"]), "events")
+"""
+_PEERS = {
+    "hta": """
+import sys
+from hta.common.trace import Trace
+trace = Trace(trace_files={0: sys.argv[1]}, trace_dir="")
+trace.parse_traces(use_multiprocessing=False)
+trace.decode_symbol_ids()
+print(len(trace.get_trace(0)), "rows")
+""",
+    "torch-tb-profiler": """
+import sys, tempfile
+from torch_tb_profiler.profiler.data import RunProfileData
+from torch_tb_profiler import io
+profile = RunProfileData.parse("worker", 1, sys.argv[1], io.Cache(tempfile.mkdtemp()))
+profile.process()
+print(len(profile.events), "events")
+""",
+}
+
+
+def main() -> None:
+    options = _options()
+    folder = Path(tempfile.mkdtemp(prefix="tb_torchcompile_benchmark_", dir=options.folder))
+    # a server would keep this; here every first opening must be one
+    os.environ["TB_TORCHCOMPILE_CACHE"] = str(folder / "cache")
+    try:
+        print(f"{'file':<28}{'MB':>6}  {'reader':<22}{'wall s':>8}{'CPU s':>8}{'peak MB':>9}  ")
+        for path in _files(options, folder):
+            _compare(path, options, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--megabytes", type=float, default=1000, help="size of the synthetic traces; 0: none")
+    parser.add_argument(
+        "--layouts", nargs="*", default=list(synthetic.LAYOUTS), choices=list(synthetic.LAYOUTS)
+    )
+    parser.add_argument("--trace", type=Path, action="append", default=[], help="a trace to read as well")
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2], help="numbers of processes to try")
+    parser.add_argument("--no-gzip", action="store_true", help="do not repeat each file as .gz")
+    parser.add_argument(
+        "--no-json", action="store_true", help="leave out json.load, which needs 4 GB for 1 GB"
+    )
+    parser.add_argument(
+        "--peer",
+        action="append",
+        default=[],
+        metavar="NAME=PYTHON",
+        help=f"another reader ({', '.join(_PEERS)}) and the interpreter of an environment that has it",
+    )
+    parser.add_argument("--folder", type=Path, help="where to write the traces; needs room for two of them")
+    return parser.parse_args()
+
+
+def _files(options: argparse.Namespace, folder: Path) -> Iterator[Path]:
+    recordings = os.environ.get("TB_TORCHCOMPILE_RECORDINGS")
+    archive = Path(recordings or "") / "densenet_train_815mb.tar.xz"
+    yield from options.trace
+    if recordings and archive.exists() and not options.trace:
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        yield from folder.glob("densenet_train_815mb/*.json")
+        shutil.rmtree(folder / "densenet_train_815mb")
+    for layout in options.layouts if options.megabytes else []:
+        path = folder / f"synthetic-{layout}.json"
+        synthetic.write(path, options.megabytes, layout)
+        yield path
+        path.unlink()
+
+
+def _compare(path: Path, options: argparse.Namespace, folder: Path) -> None:
+    _warm(path)
+    reference = None
+    if not options.no_json:
+        reference = _row(path, "json.load", [sys.executable, "-c", _JSON, str(path)])
+    for workers in options.workers:
+        program = _OURS.format(workers=workers)
+        _row(path, f"this, {workers} process(es)", [sys.executable, "-c", program, str(path)], reference)
+    _row(path, "this, with the cache", [sys.executable, "-c", _STORED, str(path)], reference)
+    if not options.no_gzip and path.suffix != ".gz":
+        packed = folder / f"{path.name}.gz"
+        with path.open("rb") as source, gzip.open(packed, "wb", compresslevel=1) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        program = _OURS.format(workers=max(options.workers))
+        _row(
+            packed, f"this, {max(options.workers)} process(es)", [sys.executable, "-c", program, str(packed)]
+        )
+        packed.unlink()
+    for peer in options.peer:
+        name, python = peer.split("=", 1)
+        _row(path, name, [python, "-c", _PEERS[name], str(path)], reference)
+
+
+def _warm(path: Path) -> None:
+    """Bring a file into the page cache, for all readers alike."""
+    with path.open("rb") as file:
+        while file.read(1 << 24):
+            pass
+
+
+def _row(path: Path, reader: str, command: list[str], reference: Measured | None = None) -> Measured:
+    found = measure(command)
+    note = found.output.splitlines()[-1] if found.output else ""
+    if found.failed:
+        note = f"FAILED: {note}"
+    elif reference is not None:
+        note += f"; {found.cpu_s / reference.cpu_s:.2f} x the CPU time of json.load"
+    size = path.stat().st_size / 1e6
+    name = path.name if len(path.name) < 28 else path.name[:12] + "…" + path.name[-14:]
+    figures = f"{found.wall_s:>8.2f}{found.cpu_s:>8.2f}{found.peak_mb:>9.0f}"
+    print(f"{name:<28}{size:>6.0f}  {reader:<22}{figures}  {note}", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""CPU time, wall time and memory of a program and all the processes it starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_EVERY_S = 0.02
+
+
+@dataclass(frozen=True)
+class Measured:
+    """peak_mb: the largest sum of the processes' proportional set sizes that a look every 20 ms saw.
+
+    It counts a page shared by two processes once, and pages of mapped files that were touched as well.
+    """
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+    output: str
+    failed: bool
+
+
+def measure(command: list[str]) -> Measured:
+    """Run a command to its end. Its CPU time includes that of processes it has waited for."""
+    started = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    peak = 0.0
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        peak = max(peak, sum(map(_pss_mb, _tree(process.pid))))
+        time.sleep(_EVERY_S)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.stdout is not None
+    output = process.stdout.read().strip()
+    process.stdout.close()
+    wall = time.monotonic() - started
+    return Measured(wall, usage.ru_utime + usage.ru_stime, peak, output, process.returncode != 0)
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    for at in found:
+        for task in Path(f"/proc/{at}/task").glob("*/children"):
+            try:
+                found += map(int, task.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def _pss_mb(pid: int) -> float:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024 / 1e6
+    except OSError:
+        pass
+    return 0.0

@@ -1,0 +1,202 @@
+"""Writes synthetic traces of any size in the layouts of Kineto: `python -m benchmarks.synthetic 1000 out.json`.
+
+Training steps with nested ops, Python frames, launches, kernels and flows, with the fields that Kineto writes for
+each and in about the proportions of real recordings. One block of steps is laid out once, with holes for times and
+ids; the file repeats it. The same size and layout give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+_BASE_US = 4_374_058_865_586
+_STEPS = 10
+_STEP_US = 20_000
+_HEAD = '{\n  "schemaVersion": 1,\n  "baseTimeNanoseconds": 1790857026000000000,\n  "traceEvents": [\n'
+_TAIL = '\n  ],\n  "traceName": "synthetic"\n}\n'
+
+Event = dict[str, Any]
+
+
+class _Time(float):
+    """µs since the start of the trace: differs from block to block."""
+
+
+class _Id(int):
+    """An id that differs from block to block."""
+
+
+class _Hole:
+    """Collects what differs between blocks while a block is laid out as a %-template."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def text(self, value: Any) -> str:
+        if isinstance(value, _Time):
+            self.values.append(value)
+            return "%.3f"
+        if isinstance(value, _Id):
+            self.values.append(value)
+            return "%d"
+        plain = f"{value:.3f}" if isinstance(value, float) else json.dumps(value)
+        return plain.replace("%", "%%")
+
+    def pairs(self, event: Event, keys: tuple[str, ...], colon: str, comma: str) -> str:
+        return comma.join(
+            f'"{key}"'.replace("%", "%%") + colon + self.text(event[key]) for key in keys if key in event
+        )
+
+
+def _classic(event: Event, hole: _Hole) -> str:
+    """torch 2.11: names on one line, times on one, args on one."""
+    text = "  {\n    " + hole.pairs(event, ("ph", "cat", "name", "pid", "tid", "id"), ": ", ", ")
+    text += ",\n    " + hole.pairs(event, ("ts", "dur"), ": ", ", ")
+    if "args" in event:
+        args = hole.pairs(event["args"], tuple(event["args"]), ": ", ", ")
+        text += f',\n    "args": {{\n      {args}\n    }}'
+    return text + "\n  }"
+
+
+def _spread(event: Event, hole: _Hole) -> str:
+    """torch 2.13: a line for each key, args on one."""
+    keys = ("ph", "cat", "name", "pid", "tid", "id", "ts", "dur")
+    text = "  {\n    " + hole.pairs(event, keys, ": ", ",\n    ")
+    if "args" in event:
+        args = hole.pairs(event["args"], tuple(event["args"]), ": ", ", ")
+        text += f'\n    ,\n    "args": {{\n      {args}\n    }}'
+    return text + "\n  }"
+
+
+def _compact(event: Event, hole: _Hole) -> str:
+    """torch 2.13 with use_python_export=True: a line for each event."""
+    text = "{" + hole.pairs(event, ("ph", "cat", "name", "pid", "tid", "id", "ts", "dur"), ":", ",")
+    if "args" in event:
+        text += ',"args":{' + hole.pairs(event["args"], tuple(event["args"]), ": ", ", ") + "}"
+    return text + "}"
+
+
+LAYOUTS: dict[str, Callable[[Event, _Hole], str]] = {
+    "2.11": _classic,
+    "2.13": _spread,
+    "2.13-python": _compact,
+}
+
+
+def _events(draw: random.Random) -> Iterator[Event]:
+    """The events of a block, with times in µs since its start and ids from 1."""
+    number = 0
+    for step in range(_STEPS):
+        at = float(step * _STEP_US)
+        args = {"External id": _Id(number + 1), "Record function id": 0, "Ev Idx": _Id(number)}
+        yield _slice("user_annotation", f"ProfilerStep#{step}", 424, at, _STEP_US - 10.0, args)
+        while at < (step + 1) * _STEP_US - 120:
+            number += 1
+            yield from _op(draw, number, at)
+            at += draw.uniform(60, 110)
+
+
+def _op(draw: random.Random, number: int, at: float) -> Iterator[Event]:
+    ids = {"External id": _Id(number), "Record function id": 0}
+    dims = [[draw.choice([8, 64]), 128, 56, 56], [128, 128, 3, 3], [], [], [], [], [], [], []]
+    shapes = {
+        "Concrete Inputs": ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"],
+        "Input type": [
+            "float",
+            "float",
+            "",
+            "ScalarList",
+            "ScalarList",
+            "ScalarList",
+            "Scalar",
+            "ScalarList",
+            "Scalar",
+        ],
+        "Input Strides": [[401408, 3136, 56, 1], [1152, 9, 3, 1], [], [], [], [], [], [], []],
+        "Input Dims": dims,
+        "Ev Idx": _Id(number),
+    }
+    op = draw.choice(["aten::mm", "aten::convolution", "aten::add_", "aten::native_batch_norm"])
+    for depth in range(2):
+        yield _frame(draw, number, depth, at)
+    yield _slice("cpu_op", op, 424, at + 5, 40.0, ids | shapes)
+    yield _slice("cpu_op", "aten::empty", 424, at + 6, 3.25, ids | {"Ev Idx": _Id(number)})
+    yield from _launch(draw, number, at + 15)
+
+
+def _frame(draw: random.Random, number: int, depth: int, at: float) -> Event:
+    name = f"torch/nn/modules/module{draw.randint(0, 60)}.py({draw.randint(10, 999)}): forward_{draw.randint(0, 9)}"
+    args = {"Python parent id": _Id(number - 1), "Python id": _Id(number), "Ev Idx": _Id(number)}
+    return _slice("python_function", name, 424, at + depth, 55.0 - 2 * depth, args)
+
+
+def _launch(draw: random.Random, number: int, at: float) -> Iterator[Event]:
+    lambdas = "at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(Base&)::{lambda()#3}>"
+    names = [
+        f"triton_poi_fused_add_relu_{number % 300}",
+        f"void at::native::elementwise_kernel<128, 2, {lambdas}>(int)",
+    ]
+    device = {"queued": 0, "device": 0, "context": 1, "stream": 7, "correlation": _Id(number)}
+    sizes = {
+        "registers per thread": 28,
+        "shared memory": 4096,
+        "blocks per SM": 0.090909,
+        "warps per SM": 0.363636,
+        "grid": [2, 6, 1],
+        "block": [128, 1, 1],
+        "est. achieved occupancy %": 1,
+    }
+    call = {"External id": _Id(number), "cbid": 211, "correlation": _Id(number)}
+    yield _slice("cuda_runtime", "cudaLaunchKernel", 424, at, 9.126, call)
+    yield _flow("s", number, 424, at)
+    yield _slice(
+        "kernel", draw.choice(names), 0, at + 15, 28.5, {"External id": _Id(number)} | device | sizes
+    )
+    yield _flow("f", number, 0, at + 15)
+
+
+def _slice(cat: str, name: str, pid: int, ts: float, dur: float, args: dict[str, Any]) -> Event:
+    where = {"pid": pid, "tid": 7 if pid == 0 else pid}
+    return {"ph": "X", "cat": cat, "name": name, **where, "ts": _Time(ts), "dur": dur, "args": args}
+
+
+def _flow(phase: str, number: int, pid: int, ts: float) -> Event:
+    where = {"pid": pid, "tid": 7 if pid == 0 else pid}
+    return {"ph": phase, "id": _Id(number), **where, "ts": _Time(ts), "cat": "ac2g", "name": "ac2g"}
+
+
+def write(path: Path, megabytes: float, layout: str = "2.11") -> int:
+    """Write a trace of about this size (10^6 bytes each). Returns its number of events."""
+    events = list(_events(random.Random(1)))
+    hole = _Hole()
+    template = ",\n".join(LAYOUTS[layout](event, hole) for event in events)
+    ids = sum(event["ph"] == "s" for event in events)
+    size = count = block = 0
+    with path.open("w") as file:
+        file.write(_HEAD)
+        while size < megabytes * 1e6:
+            shift = _BASE_US + block * _STEPS * _STEP_US
+            values = (v + shift if isinstance(v, _Time) else v + block * ids for v in hole.values)
+            text = (",\n" if block else "") + template % tuple(values)
+            file.write(text)
+            size, count, block = size + len(text), count + len(events), block + 1
+        file.write(_TAIL)
+    return count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("megabytes", type=float)
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--layout", choices=LAYOUTS, default="2.11")
+    options = parser.parse_args()
+    print(write(options.path, options.megabytes, options.layout), "events")
+
+
+if __name__ == "__main__":
+    main()
