@@ -6,16 +6,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import kernel, slice_, write_trace
 
 from tb_torchcompile_plugin.analysis.frame_times import frame_times
-from tb_torchcompile_plugin.analysis.graph_break_costs import graph_break_costs
 from tb_torchcompile_plugin.analysis.gpu_utilization import gpu_work
+from tb_torchcompile_plugin.analysis.graph_break_costs import graph_break_costs
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.analysis.regions import every, region_calls
 from tb_torchcompile_plugin.analysis.resumes import Place, Resumes
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.reader.kineto import read_trace
+from traces import kernel, slice_, write_trace
 
 
 def lookup(ts, dur):
