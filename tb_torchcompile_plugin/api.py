@@ -13,6 +13,7 @@ from importlib import metadata
 from typing import TypeVar
 
 from tb_torchcompile_plugin import report as answer
+from tb_torchcompile_plugin.compile_answers import CompileAnswers
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.logdir import File, Run, Span, Worker, discover
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
@@ -47,7 +48,7 @@ class _Found:
     notices: list[Notice] = field(default_factory=list)
 
 
-class Session:
+class Session(CompileAnswers):
     """The answers for one logdir (or several, each under a name of its own). Safe to call from many threads."""
 
     def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:
@@ -75,10 +76,13 @@ class Session:
 
     def compile(self, run: str, worker: str) -> answer.Compile:
         """The compile side of a worker. Raises NotFound, and NoCompileData where none could be read."""
+        return answer.compile_report(self.compile_data(run, worker))
+
+    def compile_data(self, run: str, worker: str) -> CompileData:
         data, notices = self._compile_data_of(self._worker(run, worker))
         if data is None:
             raise _no_compile_data(worker, notices)
-        return answer.compile_report(data)
+        return data
 
     def span(self, run: str, worker: str, span: str) -> answer.Span:
         """The run side of a span, joined to the compile side. Reads the trace if need be; raises UserError."""

@@ -48,6 +48,10 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         routes: dict[str, Callable[[Request], Response]] = {
             "/runs": self._runs,
             "/compile": self._compile,
+            "/compile_time": self._compile_time,
+            "/compilations": self._compilations,
+            "/compilation": self._compilation,
+            "/artifact": self._artifact,
             "/span": self._span,
             "/static/index.js": self._static,  # TensorBoard asks that the entry module be a route of its own
             "/static/*": self._static,
@@ -59,6 +63,21 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
 
     def _compile(self, request: Request) -> Response:
         return responses.json(request, self._session.compile(*_ids(request, "run", "worker")))
+
+    def _compile_time(self, request: Request) -> Response:
+        return responses.json(request, self._session.compile_time(*_ids(request, "run", "worker")))
+
+    def _compilations(self, request: Request) -> Response:
+        return responses.json(request, self._session.compilations(*_ids(request, "run", "worker")))
+
+    def _compilation(self, request: Request) -> Response:
+        run, worker, compile_id = _ids(request, "run", "worker", "compile_id")
+        epoch = _number(request, "epoch")
+        return responses.json(request, self._session.compilation(run, worker, epoch, compile_id))
+
+    def _artifact(self, request: Request) -> Response:
+        run, worker = _ids(request, "run", "worker")
+        return responses.text(request, self._session.artifact(run, worker, _number(request, "id")))
 
     def _span(self, request: Request) -> Response:
         """202 with the progress while the trace is being read: nobody waits in a request thread."""
@@ -97,3 +116,10 @@ def _ids(request: Request, *names: str) -> list[str]:
     if missing:
         raise BadRequest(f"these parameters are missing: {', '.join(missing)}", next_step="See docs/http.md")
     return [request.args[name] for name in names]
+
+
+def _number(request: Request, name: str) -> int:
+    (text,) = _ids(request, name)
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise BadRequest(f"{name} is not a number", next_step="See docs/http.md")
+    return int(text)

@@ -37,7 +37,7 @@ _MIME_TYPES = {
     ".wasm": "application/wasm",
     ".woff2": "font/woff2",
 }
-_COMPRESSED = frozenset({"text/css", "text/html", "text/javascript", "application/json", "image/svg+xml"})
+_COMPRESSED = frozenset({"text/plain", "text/css", "text/html", "text/javascript", "application/json", "image/svg+xml"})
 _WORTH_COMPRESSING = 1024  # bytes; below, gzip saves less than a packet
 
 
@@ -61,6 +61,12 @@ def route(respond: Callable[[Request], Response]) -> WSGIApplication:
 def json(request: Request, value: object, status: int = 200) -> Response:
     """`value` (a Struct, a dataclass or plain data) as JSON. NaN and infinities become null."""
     return _respond(request, msgspec.json.encode(value), "application/json", status)
+
+
+def text(request: Request, value: str) -> Response:
+    """`value` as plain text. The header keeps a browser from taking it for anything else."""
+    body = value.encode("utf-8", "replace")
+    return _respond(request, body, "text/plain", 200, [("X-Content-Type-Options", "nosniff")])
 
 
 def static(request: Request, name: str) -> Response:

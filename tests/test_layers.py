@@ -32,6 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 ROOM_OF = {
     "report": "report",
+    "compile_report": "report",
+    "compile_answers": "api",
     "api": "api",
     "loader": "plugin",
     "logdir_flags": "plugin",

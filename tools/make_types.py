@@ -11,12 +11,21 @@ from pathlib import Path
 
 from msgspec import inspect
 
-from tb_torchcompile_plugin import report
+from tb_torchcompile_plugin import compile_report, report
 from tb_torchcompile_plugin.errors import ApiErrorBody
 from tb_torchcompile_plugin.reader.kineto import Progress
 
 TARGET = Path(__file__).parent.parent / "frontend" / "src" / "api" / "types.ts"
-ROOTS = (report.Runs, report.Compile, report.Span, Progress, ApiErrorBody)
+ROOTS = (
+    report.Runs,
+    report.Compile,
+    report.Span,
+    compile_report.CompileTime,
+    compile_report.Compilations,
+    compile_report.CompilationDetails,
+    Progress,
+    ApiErrorBody,
+)
 HEADER = "// Made by tools/make_types.py from the structs of report.py. Do not edit.\n"
 
 

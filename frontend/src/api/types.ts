@@ -7,12 +7,48 @@ export interface ApiErrorBody {
   next_step: string;
 }
 
+export interface Artifact {
+  id: number;
+  name: string;
+  title: string;
+  attempt: number;
+  direction: 'backward' | 'forward';
+  graph: number | null;
+  encoding: string;
+  language: 'cpp' | 'json' | 'python' | 'text';
+  bytes: number | null;
+}
+
+export interface Autotune {
+  compile_id: string;
+  epoch: number;
+  direction: 'backward' | 'forward' | null;
+  kernel: string;
+  time_s: number | null;
+  configs: number | null;
+  choice: string | null;
+  cache: string | null;
+  best_time_us: number | null;
+  where: 'compile' | 'run';
+}
+
 export interface BreakInStep {
   step: string;
   calls: number;
   host_us: number;
   gpu_idle_us: number | null;
   share_percent: number | null;
+}
+
+export interface CacheLookup {
+  compile_id: string;
+  epoch: number;
+  direction: 'backward' | 'forward';
+  cache: string;
+  result: string;
+  key: string;
+  reason: string | null;
+  time_saved_s: number | null;
 }
 
 export interface CacheResult {
@@ -45,6 +81,55 @@ export interface Compilation {
   recovered: boolean;
 }
 
+export interface CompilationDetails {
+  compile_id: string;
+  epoch: number;
+  rows: Compilation[];
+  stack: Frame[];
+  restart_reasons: string[];
+  failure: DetailedFailure | null;
+  graph_breaks: GraphBreak[];
+  recompile: Recompile | null;
+  counts: Counts;
+  guards: Guard[];
+  symbolic_shapes: SymbolicShape[];
+  specializations: Specialization[];
+  shape_guards: ShapeGuard[];
+  dynamic_changes: DynamicChange[];
+  metrics: Metric[];
+  cudagraph_skip_reasons: string[];
+  artifacts: Artifact[];
+  warnings: Notice[];
+}
+
+export interface CompilationRow {
+  compile_id: string;
+  epoch: number;
+  direction: 'backward' | 'forward';
+  function: string;
+  file: string;
+  line: number | null;
+  status: 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered';
+  attempts: number | null;
+  start_s: number | null;
+  duration_s: number | null;
+  graph_ops: number | null;
+  graph_nodes: number | null;
+  graph_inputs: number | null;
+  guards: number | null;
+  cache: CacheResult[];
+  breaks: number;
+  recompile_reasons: string[];
+  failure: Failure | null;
+  recovered: boolean;
+}
+
+export interface Compilations {
+  trie: TrieNode[];
+  flat: CompilationRow[];
+  problems: Problem[];
+}
+
 export interface Compile {
   source: 'summary' | 'torch_trace';
   file: string;
@@ -68,6 +153,22 @@ export interface CompileOverlap {
   steps: string[];
 }
 
+export interface CompileTime {
+  total_s: number | null;
+  recorded_s: number | null;
+  share_percent: number | null;
+  phases_s: Record<string, number>;
+  top: FunctionTime[];
+  compile_times_complete: boolean;
+  cache: CacheLookup[];
+  autotune: Autotune[];
+  threads: string[];
+  names: string[];
+  compile_ids: string[];
+  origin_s: number | null;
+  spans: PhaseColumns;
+}
+
 export interface CompiledRegion {
   compile_id: string;
   calls: number;
@@ -77,6 +178,29 @@ export interface CompiledRegion {
   graph_us: number;
   backward_cpu_us: number;
   gpu_us: number | null;
+}
+
+export interface Counts {
+  ops: number | null;
+  nodes: number | null;
+  inputs: number | null;
+  parameters: number | null;
+}
+
+export interface DetailedFailure {
+  type: string;
+  reason: string;
+  file: string;
+  line: number | null;
+  traceback: string | null;
+  ran_eager: boolean | null;
+}
+
+export interface DynamicChange {
+  source: string | null;
+  change: string;
+  before: string | null;
+  now: string | null;
 }
 
 export interface Environment {
@@ -120,6 +244,15 @@ export interface FrameTime {
   breaks_us: number;
   called_us: number;
   other_us: number;
+}
+
+export interface FunctionTime {
+  function: string;
+  runs: number;
+  total_s: number;
+  min_s: number;
+  max_s: number;
+  mean_s: number;
 }
 
 export interface GeneratedKernels {
@@ -174,6 +307,13 @@ export interface GraphBreakCost {
   steps: BreakInStep[];
 }
 
+export interface Guard {
+  text: string;
+  kind: string;
+  source: string | null;
+  user_line: string | null;
+}
+
 export interface Hints {
   cpu_kernels_hidden: boolean;
 }
@@ -201,11 +341,44 @@ export interface KernelCategory {
   wall_time_percent: number | null;
 }
 
+export interface Metric {
+  group: string;
+  name: string;
+  value: string;
+  known: boolean;
+  direction: 'backward' | 'forward';
+  runtime: boolean;
+}
+
 export interface Notice {
   file: string;
   problem: string;
   kept: string;
   next_step: string;
+}
+
+export interface PhaseColumns {
+  start_us: number[];
+  duration_us: number[];
+  name: number[];
+  compile_id: number[];
+  epoch: number[];
+  thread: number[];
+  depth: number[];
+  worker_process: boolean[];
+  unfinished: boolean[];
+}
+
+export interface Problem {
+  kind: 'failed' | 'limit';
+  compile_id: string;
+  epoch: number;
+  function: string;
+  file: string;
+  line: number | null;
+  type: string;
+  reason: string;
+  ran_eager: boolean | null;
 }
 
 export interface Progress {
@@ -245,6 +418,11 @@ export interface Runs {
   schema_version: number;
 }
 
+export interface ShapeGuard {
+  expression: string;
+  stack: Frame[];
+}
+
 export interface Span {
   span: string;
   trace_file: string;
@@ -271,11 +449,42 @@ export interface SpanRef {
   modified_s: number;
 }
 
+export interface Specialization {
+  symbol: string;
+  value: string | null;
+  source: string | null;
+  reason: string | null;
+  stack: Frame[];
+}
+
 export interface Step {
   name: string;
   start_us: number;
   wall_us: number;
   gpu_busy_us: number | null;
+}
+
+export interface SymbolicShape {
+  symbol: string;
+  value: string | null;
+  range: string | null;
+  source: string | null;
+  backed: boolean;
+  stack: Frame[];
+}
+
+export interface TrieCompilation {
+  compile_id: string;
+  epoch: number;
+  function: string;
+  status: 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered';
+  duration_s: number | null;
+}
+
+export interface TrieNode {
+  frame: Frame;
+  children: TrieNode[];
+  compilations: TrieCompilation[];
 }
 
 export interface WorkerRef {

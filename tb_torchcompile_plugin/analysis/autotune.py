@@ -1,0 +1,176 @@
+"""Which kernels were autotuned: how long did it take, over how many configurations, and which one won?"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any, Literal
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.compile_time import Direction
+from tb_torchcompile_plugin.analysis.units import seconds
+from tb_torchcompile_plugin.compile_spans import BACKWARD_ROOTS, FRAME_ROOTS, phase_of
+from tb_torchcompile_plugin.summary_pb2 import (
+    BACKWARD,
+    CompileKey,
+    CompileSummary,
+    GeneratedKernel,
+    Graph,
+    PhaseSpan,
+)
+
+Key = tuple[int, str]
+
+_BENCHMARKED = "CachingAutotuner."
+_TEMPLATE = ("_template_autotuning", "_template_precompiling")
+
+
+class Autotune(msgspec.Struct, frozen=True):
+    """One choice between configurations of a kernel, or between templates of an operator.
+
+    `time_s` is that of its spans; None where torch wrote none. `configs`: how many were tried. `choice`: the winner
+    in torch's words, None where it does not tell. `cache`: torch's word for the autotune cache ("hit", "miss").
+    `where`: "run" when the compiled code first ran, "compile" while it was compiled.
+    """
+
+    compile_id: str
+    epoch: int
+    direction: Direction | None
+    kernel: str
+    time_s: float | None
+    configs: int | None
+    choice: str | None
+    cache: str | None
+    best_time_us: float | None
+    where: Literal["compile", "run"]
+
+
+def autotune(summary: CompileSummary) -> list[Autotune]:
+    """Longest first, then those without a time. A kernel with a single configuration is not autotuned."""
+    generated = _generated(summary)
+    timed = [_timed(spans, generated, _compiling(summary)) for spans in _by_kernel(summary).values()]
+    seen = {(row.epoch, row.compile_id, row.kernel) for row in timed}
+    untimed = [
+        _untimed(graph, kernel)
+        for graph in summary.graphs
+        for kernel in graph.kernels
+        if _has_choice(kernel) and (*_key(graph.key), kernel.name) not in seen
+    ]
+    return sorted([*timed, *untimed], key=lambda row: -(row.time_s or 0))
+
+
+def _key(key: CompileKey) -> Key:
+    return key.epoch, key.compile_id
+
+
+def _has_choice(kernel: GeneratedKernel) -> bool:
+    return kernel.num_configs > 1 or kernel.autotune == "hit"
+
+
+def _generated(summary: CompileSummary) -> dict[tuple[int, str, str], tuple[Graph, GeneratedKernel]]:
+    return {
+        (*_key(graph.key), kernel.name): (graph, kernel)
+        for graph in summary.graphs
+        for kernel in graph.kernels
+    }
+
+
+def _by_kernel(summary: CompileSummary) -> dict[tuple[int, str, str], list[PhaseSpan]]:
+    """The outermost autotune spans by compilation and kernel; of templates by operator and shapes."""
+    rows: dict[tuple[int, str, str], list[PhaseSpan]] = defaultdict(list)
+    ends: dict[tuple[int, str, int], int] = {}
+    for span in sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns)):
+        lane = (*_key(span.key), span.thread)
+        if phase_of(span.name) != "autotune" or span.start_ns < ends.get(lane, 0):
+            continue
+        ends[lane] = span.start_ns + span.duration_ns
+        epoch, compile_id = _key(span.key)
+        rows[epoch, compile_id, _kernel_of(span)].append(span)
+    return rows
+
+
+def _kernel_of(span: PhaseSpan) -> str:
+    if span.kernel:
+        return span.kernel
+    for end in _TEMPLATE:
+        if span.name.endswith(end):
+            return span.name.removesuffix(end)
+    return span.name
+
+
+def _compiling(summary: CompileSummary) -> dict[Key, list[tuple[int, int]]]:
+    """When each compile id was being compiled."""
+    times: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+    for span in summary.spans:
+        if span.name in FRAME_ROOTS or (span.name in BACKWARD_ROOTS and not span.unfinished):
+            times[_key(span.key)].append((span.start_ns, span.start_ns + span.duration_ns))
+    return times
+
+
+def _timed(
+    spans: list[PhaseSpan],
+    generated: dict[tuple[int, str, str], tuple[Graph, GeneratedKernel]],
+    compiling: dict[Key, list[tuple[int, int]]],
+) -> Autotune:
+    first, name = spans[0], _kernel_of(spans[0])
+    graph, kernel = generated.get((*_key(first.key), name), (None, None))
+    choices = _choices(spans)
+    while_compiling = any(start <= first.start_ns < end for start, end in compiling.get(_key(first.key), ()))
+    return Autotune(
+        compile_id=first.key.compile_id,
+        epoch=first.key.epoch,
+        direction=_direction(graph) if graph else None,
+        kernel=name,
+        time_s=seconds(sum(span.duration_ns for span in spans)),
+        configs=_configs(kernel, choices),
+        choice=_choice(choices) or (kernel.config if kernel else None) or None,
+        cache=(kernel.autotune if kernel else None) or None,
+        best_time_us=_best_time_us(choices),
+        where="compile" if while_compiling else "run",
+    )
+
+
+def _untimed(graph: Graph, kernel: GeneratedKernel) -> Autotune:
+    return Autotune(
+        compile_id=graph.key.compile_id,
+        epoch=graph.key.epoch,
+        direction=_direction(graph),
+        kernel=kernel.name,
+        time_s=None,
+        configs=kernel.num_configs if kernel.HasField("num_configs") else None,
+        choice=kernel.config or None,
+        cache=kernel.autotune or None,
+        best_time_us=None,
+        where="compile" if kernel.autotune == "hit" else "run",
+    )
+
+
+def _direction(graph: Graph) -> Direction:
+    return "backward" if graph.direction == BACKWARD else "forward"
+
+
+def _choices(spans: list[PhaseSpan]) -> dict[str, Any]:
+    """What torch says of the templates that it tried: {"num_choices", "best_kernel", "best_time" in ms, …}."""
+    text = next((span.choices for span in spans if span.choices), "")
+    try:
+        told = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _configs(kernel: GeneratedKernel | None, choices: dict[str, Any]) -> int | None:
+    if isinstance(choices.get("num_choices"), int):
+        return int(choices["num_choices"])
+    return kernel.num_configs if kernel is not None and kernel.HasField("num_configs") else None
+
+
+def _choice(choices: dict[str, Any]) -> str | None:
+    parts = [str(choices[name]) for name in ("best_kernel", "best_kernel_desc") if choices.get(name)]
+    return ": ".join(parts) or None
+
+
+def _best_time_us(choices: dict[str, Any]) -> float | None:
+    best = choices.get("best_time")  # ms, as triton's do_bench gives it
+    return best * 1000 if isinstance(best, int | float) else None

@@ -1,0 +1,206 @@
+"""What was compiled, called from where, and what came of it: a stack trie, a flat list, and what went wrong."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Literal
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.compile_time import (
+    CacheResult,
+    Compilation,
+    Direction,
+    Failure,
+    Frame,
+    compilations,
+)
+from tb_torchcompile_plugin.summary_pb2 import Compilation as CompilationMessage
+from tb_torchcompile_plugin.summary_pb2 import CompileKey, CompileSummary
+
+Status = Literal["ok", "failed", "limit", "empty", "break", "recovered"]
+Key = tuple[int, str]
+
+# Raised when a frame was compiled too often: torch 2.6 renamed it.
+LIMIT_FAILURES = frozenset({"RecompileLimitExceeded", "CacheLimitExceeded"})
+
+
+class CompilationRow(msgspec.Struct, frozen=True):
+    """One compilation with what else is known of its id. `breaks`: distinct graph breaks."""
+
+    compile_id: str
+    epoch: int
+    direction: Direction
+    function: str
+    file: str
+    line: int | None
+    status: Status
+    attempts: int | None
+    start_s: float | None
+    duration_s: float | None
+    graph_ops: int | None
+    graph_nodes: int | None
+    graph_inputs: int | None
+    guards: int | None
+    cache: list[CacheResult]
+    breaks: int
+    recompile_reasons: list[str]
+    failure: Failure | None
+    recovered: bool
+
+
+class TrieCompilation(msgspec.Struct, frozen=True):
+    compile_id: str
+    epoch: int
+    function: str
+    status: Status
+    duration_s: float | None
+
+
+class TrieNode(msgspec.Struct):
+    """A call on the way to a compilation, with the calls made from there and what was compiled there."""
+
+    frame: Frame
+    children: list[TrieNode]
+    compilations: list[TrieCompilation]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What must not be overlooked. `ran_eager`: torch went on without compiling the frame; None where unknown.
+
+    kind: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling).
+    """
+
+    kind: Literal["limit", "failed"]
+    compile_id: str
+    epoch: int
+    function: str
+    file: str
+    line: int | None
+    type: str
+    reason: str
+    ran_eager: bool | None
+
+
+class Compilations(msgspec.Struct, frozen=True):
+    """`trie` holds each compile id once, at the frame that was compiled; `flat` has its backwards too."""
+
+    trie: list[TrieNode]
+    flat: list[CompilationRow]
+    problems: list[Problem]
+
+
+def compilations_overview(summary: CompileSummary) -> Compilations:
+    """All compilations of a process, in order of time."""
+    rows = compilations(summary)
+    breaks = Counter(_key(row.key) for row in summary.graph_breaks)
+    reasons: dict[Key, list[str]] = defaultdict(list)
+    for recompile in summary.recompiles:
+        reasons[_key(recompile.key)] += recompile.reasons
+    flat = [_row(row, breaks[row.epoch, row.compile_id], reasons[row.epoch, row.compile_id]) for row in rows]
+    return Compilations(_trie(rows, flat), flat, _problems(summary))
+
+
+def _key(key: CompileKey) -> Key:
+    return key.epoch, key.compile_id
+
+
+def status(row: Compilation, breaks: int) -> Status:
+    """The first that holds of: limit, failed, recovered (no more is known), break, empty (no graph), ok."""
+    if row.failure is not None and row.failure.type in LIMIT_FAILURES:
+        return "limit"
+    if row.failure is not None and not (breaks and row.failure.type == "Unsupported"):
+        return "failed"
+    if row.recovered:
+        return "recovered"
+    if breaks:
+        return "break"
+    return "empty" if row.graph_ops == 0 and row.direction == "forward" else "ok"
+
+
+def _row(row: Compilation, breaks: int, reasons: list[str]) -> CompilationRow:
+    forward = row.direction == "forward"
+    return CompilationRow(
+        compile_id=row.compile_id,
+        epoch=row.epoch,
+        direction=row.direction,
+        function=row.function,
+        file=row.file,
+        line=row.line,
+        status=status(row, breaks if forward else 0),
+        attempts=row.attempts,
+        start_s=row.start_s,
+        duration_s=row.duration_s,
+        graph_ops=row.graph_ops,
+        graph_nodes=row.graph_nodes,
+        graph_inputs=row.graph_inputs,
+        guards=row.guards,
+        cache=row.cache,
+        breaks=breaks if forward else 0,
+        recompile_reasons=reasons if forward else [],
+        failure=row.failure,
+        recovered=row.recovered,
+    )
+
+
+def _trie(rows: list[Compilation], flat: list[CompilationRow]) -> list[TrieNode]:
+    """Frames that are equal in all but their callees share a node. Without a stack the frame itself is the root."""
+    root = TrieNode(Frame("", 0, "", None), [], [])
+    for row, told in zip(rows, flat, strict=True):
+        if row.direction == "backward":
+            continue
+        node = root
+        for frame in row.stack or [Frame(row.file, row.line or 0, row.function, None)]:
+            node = _child(node, frame)
+        node.compilations.append(
+            TrieCompilation(row.compile_id, row.epoch, row.function, told.status, row.duration_s)
+        )
+    return root.children
+
+
+def _child(node: TrieNode, frame: Frame) -> TrieNode:
+    for child in node.children:
+        if child.frame == frame:
+            return child
+    node.children.append(TrieNode(frame, [], []))
+    return node.children[-1]
+
+
+def _problems(summary: CompileSummary) -> list[Problem]:
+    problems = []
+    broken = {_key(row.key) for row in summary.graph_breaks}
+    for row, told in zip(
+        sorted(summary.compilations, key=lambda row: (row.start_ns, row.key.epoch)),
+        compilations(summary),
+        strict=True,
+    ):
+        state = status(told, _key(row.key) in broken)
+        if told.failure is None or (state != "limit" and state != "failed"):
+            continue
+        problems.append(
+            Problem(
+                kind=state,
+                compile_id=told.compile_id,
+                epoch=told.epoch,
+                function=told.function,
+                file=told.failure.file or told.file,
+                line=told.failure.line if told.failure.file else told.line,
+                type=told.failure.type,
+                reason=told.failure.reason,
+                ran_eager=ran_eager(told.failure, _setting(row)),
+            )
+        )
+    return problems
+
+
+def ran_eager(failure: Failure, suppress_errors: list[bool]) -> bool | None:
+    """Whether torch went on without compiling the frame. suppress_errors: that setting, as far as known."""
+    if failure.type in LIMIT_FAILURES:
+        return True
+    return suppress_errors[0] if suppress_errors else None
+
+
+def _setting(row: CompilationMessage) -> list[bool]:
+    """`torch._dynamo.config.suppress_errors` as the metrics have it."""
+    told = row.metrics.get("config_suppress_errors")
+    return [told == "true"] if told in ("true", "false") else []

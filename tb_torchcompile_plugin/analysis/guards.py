@@ -1,0 +1,65 @@
+"""Which guards must hold before a compiled frame is run again? From torch's own dump of the guard tree."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_NODE = re.compile(r"^(?P<bars>(?:\| )*)\+- (?P<label>[A-Z_a-z]\w*)(?:: (?P<rest>.*))?$", re.DOTALL)
+_SOURCE = re.compile(r"\bsource=(?P<source>.*?), (?:accessed_by|type)=", re.DOTALL)
+_AFTER = ("Guard latency = ", "Epilogue")  # lines behind the tree
+_COMMENT = re.compile(r"\s+# ")
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """One check. `text` is its line as torch wrote it, without the tree's bars.
+
+    kind: "TENSOR_MATCH". source: what is guarded ("L['x']"), None for what is global. user_line: the code that made
+    torch guard it, and where that is, None where torch does not say.
+    """
+
+    text: str
+    kind: str
+    source: str | None
+    user_line: str | None
+
+
+def guards(dump: str) -> list[Guard]:
+    """The checks of a `dynamo_cpp_guards_str` payload, in the order in which they are made; [] if it holds none."""
+    found: list[Guard] = []
+    sources: dict[int, str | None] = {}
+    for depth, label, rest in _nodes(dump):
+        if label.endswith("Manager") or rest is None or label == "KeyValueManager pair":
+            sources[depth] = _source(rest or "")
+            continue
+        around = (sources.get(above) for above in range(depth - 1, -1, -1))
+        found.append(_guard(label, rest, next(around, None)))
+    return found
+
+
+def _nodes(dump: str) -> list[tuple[int, str, str | None]]:
+    """(depth, label, what follows it): a guard whose text has several lines is one node."""
+    nodes: list[list[str]] = []
+    for line in dump.splitlines():
+        if _NODE.match(line):
+            nodes.append([line])
+        elif nodes and line.strip() and not line.startswith(_AFTER):
+            nodes[-1].append(line)
+    matches = [_NODE.match("\n".join(lines)) for lines in nodes]
+    return [(len(match["bars"]) // 2, match["label"], match["rest"]) for match in matches if match]
+
+
+def _source(rest: str) -> str | None:
+    match = _SOURCE.search(rest)
+    return match["source"] if match else None
+
+
+def _guard(kind: str, rest: str, source: str | None) -> Guard:
+    comment = _COMMENT.split(rest, maxsplit=1)[1:]
+    return Guard(
+        text=f"{kind}: {rest}",
+        kind=kind,
+        source=source,
+        user_line=comment[0].strip() if comment else None,
+    )

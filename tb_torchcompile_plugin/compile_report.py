@@ -1,0 +1,297 @@
+"""The objects of the compile side that go deeper than `report.Compile`: compile time, one compilation, its texts.
+
+Like `report`, this only puts rows of the analyses together. Unknown is null, never 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis import compile_time as ct
+from tb_torchcompile_plugin.analysis.artifacts import Artifact, artifacts
+from tb_torchcompile_plugin.analysis.autotune import Autotune, autotune
+from tb_torchcompile_plugin.analysis.compilations import Compilations, compilations_overview, ran_eager
+from tb_torchcompile_plugin.analysis.graph_breaks import GraphBreak, graph_breaks
+from tb_torchcompile_plugin.analysis.guards import Guard, guards
+from tb_torchcompile_plugin.analysis.metrics import Metric, metrics
+from tb_torchcompile_plugin.analysis.phase_spans import PhaseColumns, phase_spans
+from tb_torchcompile_plugin.analysis.recompiles import Recompile, recompiles
+from tb_torchcompile_plugin.analysis.symbolic_shapes import (
+    DynamicChange,
+    ShapeGuard,
+    Specialization,
+    SymbolicShape,
+    symbolic_shapes,
+)
+from tb_torchcompile_plugin.analysis.units import seconds
+from tb_torchcompile_plugin.compile_spans import PHASES
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.payloads import read_payload
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+
+__all__ = ["CompilationDetails", "Compilations", "CompileTime", "compilation", "compilations", "compile_time"]
+
+
+class _OfACompilation(Protocol):
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def compile_id(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=_OfACompilation)
+
+
+class FunctionTime(msgspec.Struct, frozen=True):
+    """One timed function of torch over all its runs."""
+
+    function: str
+    runs: int
+    total_s: float
+    min_s: float
+    max_s: float
+    mean_s: float
+
+
+class CacheLookup(msgspec.Struct, frozen=True):
+    """One lookup in a compile cache. `reason`: why it was bypassed or missed, in torch's words."""
+
+    compile_id: str
+    epoch: int
+    direction: ct.Direction
+    cache: str
+    result: str
+    key: str
+    reason: str | None
+    time_saved_s: float | None
+
+
+class CompileTime(msgspec.Struct, frozen=True):
+    """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that."""
+
+    total_s: float | None
+    recorded_s: float | None
+    share_percent: float | None
+    phases_s: dict[str, float]
+    top: list[FunctionTime]
+    compile_times_complete: bool
+    cache: list[CacheLookup]
+    autotune: list[Autotune]
+    threads: list[str]
+    names: list[str]
+    compile_ids: list[str]
+    origin_s: float | None
+    spans: PhaseColumns
+
+
+class DetailedFailure(msgspec.Struct, frozen=True):
+    """`ran_eager`: torch suppressed the error and ran the frame without compiling it; None where unknown."""
+
+    type: str
+    reason: str
+    file: str
+    line: int | None
+    traceback: str | None
+    ran_eager: bool | None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    ops: int | None
+    nodes: int | None
+    inputs: int | None
+    parameters: int | None
+
+
+class CompilationDetails(msgspec.Struct, frozen=True):
+    """All that is known of one compile id; `rows` are its forward and its backwards."""
+
+    compile_id: str
+    epoch: int
+    rows: list[ct.Compilation]
+    stack: list[ct.Frame]
+    restart_reasons: list[str]
+    failure: DetailedFailure | None
+    graph_breaks: list[GraphBreak]
+    recompile: Recompile | None
+    counts: Counts
+    guards: list[Guard]
+    symbolic_shapes: list[SymbolicShape]
+    specializations: list[Specialization]
+    shape_guards: list[ShapeGuard]
+    dynamic_changes: list[DynamicChange]
+    metrics: list[Metric]
+    cudagraph_skip_reasons: list[str]
+    artifacts: list[Artifact]
+    warnings: list[Notice]
+
+
+def compile_time(summary: CompileSummary) -> CompileTime:
+    """The compile time of one process, by phase, function, cache lookup and kernel, with its spans."""
+    total, recorded = ct.total_s(summary), _recorded_s(summary)
+    spans = phase_spans(summary)
+    rows = ct.compilations(summary)
+    return CompileTime(
+        total_s=total,
+        recorded_s=recorded,
+        share_percent=None if total is None or not recorded else 100 * total / recorded,
+        phases_s=_phases_s(rows),
+        top=_top(summary),
+        compile_times_complete=summary.compile_times_complete,
+        cache=[lookup for row in rows for lookup in _lookups(row)],
+        autotune=autotune(summary),
+        threads=spans.threads,
+        names=spans.names,
+        compile_ids=spans.compile_ids,
+        origin_s=spans.origin_s,
+        spans=spans.spans,
+    )
+
+
+def compilations(summary: CompileSummary) -> Compilations:
+    return compilations_overview(summary)
+
+
+def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDetails:
+    """Raises NotFound if nothing is known of this compile id."""
+    summary = data.summary
+    rows = [row for row in ct.compilations(summary) if (row.epoch, row.compile_id) == (epoch, compile_id)]
+    texts = artifacts(summary, epoch, compile_id)
+    if not rows and not texts:
+        raise NotFound(f"there is no compilation {compile_id!r} (epoch {epoch})", next_step="Reload")
+    first = next((row for row in rows if row.direction == "forward"), rows[0] if rows else None)
+    told = metrics(summary, epoch, compile_id)
+    shapes = symbolic_shapes(summary, epoch, compile_id)
+    warnings: list[Notice] = []
+    return CompilationDetails(
+        compile_id=compile_id,
+        epoch=epoch,
+        rows=rows,
+        stack=first.stack if first else [],
+        restart_reasons=first.restart_reasons if first else [],
+        failure=_failure(data, rows, texts, told, warnings),
+        graph_breaks=_of(graph_breaks(summary), epoch, compile_id),
+        recompile=next(iter(_of(recompiles(summary), epoch, compile_id)), None),
+        counts=_counts(first, told),
+        guards=_guards(data, texts, warnings),
+        symbolic_shapes=shapes.symbols,
+        specializations=shapes.specializations,
+        shape_guards=shapes.guards,
+        dynamic_changes=shapes.changes,
+        metrics=told,
+        cudagraph_skip_reasons=_skip_reasons(told),
+        artifacts=texts,
+        warnings=warnings,
+    )
+
+
+def _recorded_s(summary: CompileSummary) -> float | None:
+    told = summary.environment
+    if not (told.HasField("recording_start_ns") and told.HasField("written_ns")):
+        return None
+    return seconds(told.written_ns - told.recording_start_ns)
+
+
+def _phases_s(rows: list[ct.Compilation]) -> dict[str, float]:
+    sums: dict[str, float] = defaultdict(float)
+    for row in rows:
+        for phase, time in (row.phases_s or {}).items():
+            sums[phase] += time
+    return {phase: sums[phase] for phase in PHASES if phase in sums}
+
+
+def _top(summary: CompileSummary) -> list[FunctionTime]:
+    """Longest first."""
+    rows = [
+        FunctionTime(name, len(runs), sum(runs), min(runs), max(runs), sum(runs) / len(runs))
+        for name, runs in ct.compile_times(summary).items()
+        if runs
+    ]
+    return sorted(rows, key=lambda row: -row.total_s)
+
+
+def _lookups(row: ct.Compilation) -> list[CacheLookup]:
+    return [
+        CacheLookup(
+            compile_id=row.compile_id,
+            epoch=row.epoch,
+            direction=row.direction,
+            cache=found.cache,
+            result=found.result,
+            key=found.key,
+            reason=found.reason,
+            time_saved_s=found.time_saved_s,
+        )
+        for found in row.cache
+    ]
+
+
+def _of(rows: Iterable[Row], epoch: int, compile_id: str) -> list[Row]:
+    return [row for row in rows if (row.epoch, row.compile_id) == (epoch, compile_id)]
+
+
+def _last_text(data: CompileData, texts: list[Artifact], name: str, warnings: list[Notice]) -> str | None:
+    """The newest artifact of this name; None where there is none, or where it cannot be read (a warning says so)."""
+    found = max((text for text in texts if text.name == name), key=lambda text: text.id, default=None)
+    if found is None:
+        return None
+    try:
+        return read_payload(data, found.id)
+    except UserError as error:
+        warnings.append(error.notice)
+        return None
+
+
+def _guards(data: CompileData, texts: list[Artifact], warnings: list[Notice]) -> list[Guard]:
+    return guards(_last_text(data, texts, "dynamo_cpp_guards_str", warnings) or "")
+
+
+def _failure(
+    data: CompileData,
+    rows: list[ct.Compilation],
+    texts: list[Artifact],
+    told: list[Metric],
+    warnings: list[Notice],
+) -> DetailedFailure | None:
+    failure = next((row.failure for row in rows if row.failure is not None), None)
+    if failure is None:
+        return None
+    traceback = _last_text(data, texts, "dynamo_error", warnings) or _text_of(told, "exception_stack_trace")
+    return DetailedFailure(
+        type=failure.type,
+        reason=failure.reason,
+        file=failure.file,
+        line=failure.line,
+        traceback=traceback,
+        ran_eager=ran_eager(failure, _values(told, "config_suppress_errors")),
+    )
+
+
+def _counts(row: ct.Compilation | None, told: list[Metric]) -> Counts:
+    parameters = _values(told, "param_count")
+    return Counts(
+        ops=row.graph_ops if row else None,
+        nodes=row.graph_nodes if row else None,
+        inputs=row.graph_inputs if row else None,
+        parameters=parameters[0] if parameters and isinstance(parameters[0], int) else None,
+    )
+
+
+def _skip_reasons(told: list[Metric]) -> list[str]:
+    """Why CUDA graphs were not used, each reason once."""
+    return list(dict.fromkeys(str(value) for value in _values(told, "cudagraph_skip_reason")))
+
+
+def _text_of(told: list[Metric], name: str) -> str | None:
+    values = _values(told, name)
+    lines = values[0] if values and isinstance(values[0], list) else values
+    return "\n".join(str(line) for line in lines) or None
+
+
+def _values(told: list[Metric], name: str) -> list[Any]:
+    return [json.loads(metric.value) for metric in told if metric.name == name]
