@@ -6,26 +6,27 @@ A `Session` knows a logdir, reads what it is asked for, and remembers it until t
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TypeVar
 
 from tb_torchcompile_plugin import report as answer
+from tb_torchcompile_plugin.catalog import Catalog
 from tb_torchcompile_plugin.compile_answers import CompileAnswers
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.logdir import File, Run, Span, Worker, discover
+from tb_torchcompile_plugin.logdir import File, Span, Worker
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
-from tb_torchcompile_plugin.reader.kineto import Progress, Trace
+from tb_torchcompile_plugin.reader.kineto import Progress as BytesRead
+from tb_torchcompile_plugin.reader.kineto import Trace
 from tb_torchcompile_plugin.reader.store import open_trace
-from tb_torchcompile_plugin.reader.workers import join_logs
+from tb_torchcompile_plugin.readings import Progress, Reading, Readings
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+_Ids = tuple[str, str, str]  # run, worker, span
 
-_POOL = 2  # traces read at the same time; more would only fight for the same cores
-_KEPT = 32  # answers remembered
+_KEPT = 32  # compile data remembered
 
 
 class NoCompileData(NotFound):
@@ -34,43 +35,27 @@ class NoCompileData(NotFound):
     code = "no_compile_data"
 
 
-@dataclass
-class _Reading:
-    """A trace on its way."""
-
-    progress: Progress
-    future: Future[answer.Span] | None = None
-
-
-@dataclass
-class _Found:
-    runs: list[Run] = field(default_factory=list)
-    notices: list[Notice] = field(default_factory=list)
-
-
 class Session(CompileAnswers):
     """The answers for one logdir (or several, each under a name of its own). Safe to call from many threads."""
 
     def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:
         """logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`."""
-        self._logdirs = list(logdirs)
+        self._catalog = Catalog(logdirs)
         self._lock = threading.Lock()
-        self._found: _Found | None = None
-        self._pool = ThreadPoolExecutor(_POOL, thread_name_prefix="tb-torchcompile-reader")
-        self._readings: dict[tuple[File, tuple[File, ...]], _Reading] = {}
+        self._readings: Readings[_Ids, answer.Span] = Readings()
+        weakref.finalize(self, self._readings.close)  # also when the process ends
         self._compile_data: dict[tuple[File, ...], tuple[CompileData | None, list[Notice]]] = {}
-        self._joined: dict[tuple[File, ...], list[Worker]] = {}
 
     def close(self) -> None:
-        """Drop what is queued; a file that is being read is read to its end."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Stop what is being read and drop what is queued."""
+        self._readings.close()
 
     def runs(self) -> answer.Runs:
         """What the logdir holds now. Lists folders and looks at first bytes; parses nothing."""
-        found = self._discover()
+        found = self._catalog.look()
         return answer.Runs(
             plugin_version=plugin_version(),
-            runs=[answer.run_ref(run.run, self._workers(run)) for run in found.runs],
+            runs=[answer.run_ref(run.run, workers) for run, workers in found.runs],
             warnings=found.notices,
         )
 
@@ -79,106 +64,72 @@ class Session(CompileAnswers):
         return answer.compile_report(self.compile_data(run, worker))
 
     def compile_data(self, run: str, worker: str) -> CompileData:
-        data, notices = self._compile_data_of(self._worker(run, worker))
+        data, notices = self._compile_data_of(self._catalog.worker(run, worker))
         if data is None:
             raise _no_compile_data(worker, notices)
         return data
 
     def span(self, run: str, worker: str, span: str) -> answer.Span:
         """The run side of a span, joined to the compile side. Reads the trace if need be; raises UserError."""
-        read: answer.Span = self._reading(run, worker, span).result()
-        return read
+        ids = run, worker, span
+        return self._answer(ids, self._reading(ids, to_the_end=True))
 
     def poll_span(self, run: str, worker: str, span: str) -> answer.Span | Progress:
-        """Like `span`, but does not wait: while the trace is being read, answers how far that is."""
-        future = self._reading(run, worker, span)
-        if not future.done():
-            with self._lock:
-                return next(
-                    reading.progress for reading in self._readings.values() if reading.future is future
-                )
-        read: answer.Span = future.result()
-        return read
+        """Like `span`, but does not wait: while the trace is being read, answers how far that is.
 
-    def report(self, progress: Callable[[Progress], None] | None = None) -> answer.Report:
+        A reading that is not polled any more stops after a while (see `readings`).
+        """
+        ids = run, worker, span
+        reading = self._reading(ids)
+        return self._answer(ids, reading) if reading.future.done() else self._readings.progress(reading)
+
+    def cancel_span(self, run: str, worker: str, span: str) -> None:
+        """Whoever polled this span does not want it any more. Does nothing where it is not being read."""
+        self._catalog.span(run, worker, span)  # raises NotFound
+        self._readings.cancel((run, worker, span))
+
+    def report(self, progress: Callable[[BytesRead], None] | None = None) -> answer.Report:
         """Everything, as `tb-torchcompile report --json` prints it. What cannot be read becomes a warning."""
-        found = self._discover()
+        found = self._catalog.look()
         runs = [
-            answer.Run(run.run, [self._worker_report(worker, progress) for worker in self._workers(run)])
-            for run in found.runs
+            answer.Run(run.run, [self._worker_report(worker, progress) for worker in workers])
+            for run, workers in found.runs
         ]
         return answer.Report(runs=runs, warnings=found.notices)
 
-    def _discover(self) -> _Found:
-        found = _Found()
-        for prefix, path in self._logdirs:
-            runs, notices = discover(path, prefix)
-            found.runs += runs
-            found.notices += notices
-        with self._lock:
-            self._found = found
+    def _compile_data_of(self, worker: Worker) -> tuple[CompileData | None, list[Notice]]:
+        files = _compile_files(worker)
+        found = self._compile_data.get(files)
+        if found is None:
+            found = read_compile_data(worker)
+            if all(notice.kept for notice in found[1]):  # else a file was not read: the next time it may be
+                with self._lock:
+                    _remember(self._compile_data, files, found)
         return found
 
-    def _workers(self, run: Run) -> list[Worker]:
-        """Joined once for a set of files, again when one of them changes."""
-        spans = [span.file for worker in run.workers.values() for span in worker.spans]
-        files = (*spans, *(file for worker in run.workers.values() for file in worker.summaries), *run.logs)
-        if files not in self._joined:
-            joined = join_logs(run)
-            with self._lock:
-                _remember(self._joined, files, joined)
-        return self._joined[files]
+    def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[answer.Span]:
+        worker, span = self._catalog.span(*ids)
+        made_of = (span.file, _compile_files(worker))
 
-    def _worker(self, run: str, worker: str) -> Worker:
-        """By id; looks at the logdir again when an id is unknown, since files come and go."""
-        for found in (self._found, self._discover()):
-            for known in found.runs if found else ():
-                if known.run == run:
-                    for candidate in self._workers(known):
-                        if candidate.worker == worker:
-                            return candidate
-        raise NotFound(
-            f"there is no worker {worker!r} in run {run!r}",
-            next_step="Reload: the files may have been removed",
-        )
+        def start() -> Reading[answer.Span]:
+            progress = Progress(span.file.name, 0, span.file.size, 0, None)
+            return Reading(progress, lambda reading: self._read_span(worker, span, reading))
 
-    def _span(self, worker: Worker, span: str) -> Span:
-        for candidate in worker.spans:
-            if candidate.span == span:
-                return candidate
-        raise NotFound(
-            f"worker {worker.worker!r} has no span {span!r}",
-            next_step="Reload: the file may have been removed",
-        )
+        return self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
 
-    def _compile_data_of(self, worker: Worker) -> tuple[CompileData | None, list[Notice]]:
-        files = (*worker.summaries, *([worker.log] if worker.log else []))
-        if files not in self._compile_data:
-            found = read_compile_data(worker)
-            with self._lock:
-                _remember(self._compile_data, files, found)
-        return self._compile_data[files]
+    def _answer(self, ids: _Ids, reading: Reading[answer.Span]) -> answer.Span:
+        try:
+            return reading.future.result()
+        except Exception:  # told once: the cause may be gone when somebody asks again
+            self._readings.forget(ids, reading)
+            raise
 
-    def _reading(self, run: str, worker_name: str, span_name: str) -> Future[answer.Span]:
-        worker = self._worker(run, worker_name)
-        span = self._span(worker, span_name)
-        key = (span.file, (*worker.summaries, *([worker.log] if worker.log else [])))
-        with self._lock:
-            reading = self._readings.get(key)
-            if reading is None or reading.future is None:
-                reading = _Reading(Progress(span.file.name, 0, span.file.size, 0, None))
-                _remember(self._readings, key, reading)
-                reading.future = self._pool.submit(self._read_span, worker, span, reading)
-            return reading.future
-
-    def _read_span(self, worker: Worker, span: Span, reading: _Reading) -> answer.Span:
-        def advance(progress: Progress) -> None:
-            reading.progress = progress
-
+    def _read_span(self, worker: Worker, span: Span, reading: Reading[answer.Span]) -> answer.Span:
         data, _ = self._compile_data_of(worker)
-        return answer.span_report(span, _read(span, advance), data)
+        trace = open_trace(span.file.path, progress=reading.advance, cancelled=reading.stop)
+        return answer.span_report(span, trace, data)
 
-    def _worker_report(self, worker: Worker, progress: Callable[[Progress], None] | None) -> answer.Worker:
+    def _worker_report(self, worker: Worker, progress: Callable[[BytesRead], None] | None) -> answer.Worker:
         data, notices = self._compile_data_of(worker)
         spans: list[answer.Span | answer.UnreadSpan] = []
         for span in worker.spans:
@@ -195,8 +146,12 @@ class Session(CompileAnswers):
         )
 
 
-def _read(span: Span, progress: Callable[[Progress], None] | None) -> Trace:
+def _read(span: Span, progress: Callable[[BytesRead], None] | None) -> Trace:
     return open_trace(span.file.path, progress=progress)
+
+
+def _compile_files(worker: Worker) -> tuple[File, ...]:
+    return (*worker.summaries, *([worker.log] if worker.log else []))
 
 
 def plugin_version() -> str | None:

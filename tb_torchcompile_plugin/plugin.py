@@ -1,7 +1,8 @@
 """The tab's HTTP routes under `data/plugin/torch_compile/`, described in docs/http.md.
 
-All are read-only. Parameters are ids that discovery made, never paths: what is asked for is looked up, nothing
-is joined to a folder. The answers come from `api`; this module only carries them.
+All but one are read-only; `reading` stops the reading of a trace. Parameters are ids that discovery made, never
+paths: what is asked for is looked up, nothing is joined to a folder. The answers come from `api`; this module only
+carries them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tb_torchcompile_plugin import responses
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.logdir_flags import logdirs
-from tb_torchcompile_plugin.reader.kineto import Progress
+from tb_torchcompile_plugin.readings import Progress
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -56,7 +57,8 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/static/index.js": self._static,  # TensorBoard asks that the entry module be a route of its own
             "/static/*": self._static,
         }
-        return {path: responses.route(respond) for path, respond in routes.items()}
+        apps = {path: responses.route(respond) for path, respond in routes.items()}
+        return {**apps, "/reading": responses.route(self._stop_reading, ["DELETE"])}
 
     def _runs(self, request: Request) -> Response:
         return responses.json(request, self._session.runs())
@@ -85,6 +87,12 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         if isinstance(answer, Progress):
             return responses.json(request, {"progress": answer}, 202)
         return responses.json(request, answer)
+
+    def _stop_reading(self, request: Request) -> Response:
+        """DELETE: whoever polled this span has left. Browsers ask before they let another site send one."""
+        responses.refuse_other_sites(request)
+        self._session.cancel_span(*_ids(request, "run", "worker", "span"))
+        return responses.nothing()
 
     def _static(self, request: Request) -> Response:
         return responses.static(request, request.path.partition("/static/")[2])

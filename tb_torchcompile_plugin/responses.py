@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from tensorboard.backend import http_util
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 
-from tb_torchcompile_plugin.errors import ApiErrorBody, NotFound, Notice, UserError
+from tb_torchcompile_plugin.errors import ApiErrorBody, BadRequest, NotFound, Notice, UserError
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -41,13 +41,16 @@ _COMPRESSED = frozenset({"text/plain", "text/css", "text/html", "text/javascript
 _WORTH_COMPRESSING = 1024  # bytes; below, gzip saves less than a packet
 
 
-def route(respond: Callable[[Request], Response]) -> WSGIApplication:
-    """A WSGI application that answers GET and HEAD with `respond`, and every error in the one shape."""
+READ = ("GET", "HEAD")
+
+
+def route(respond: Callable[[Request], Response], methods: Sequence[str] = READ) -> WSGIApplication:
+    """A WSGI application that answers these methods with `respond`, and every error in the one shape."""
 
     def answer(request: Request) -> Response:
         try:
-            if request.method not in ("GET", "HEAD"):
-                return _method_not_allowed(request)
+            if request.method not in methods:
+                return _method_not_allowed(request, methods)
             return respond(request)
         except UserError as error:
             return _error(request, error.status, error.code, error.notice)
@@ -86,9 +89,24 @@ def _error(
     return _respond(request, msgspec.json.encode({"error": error}), "application/json", status, headers)
 
 
-def _method_not_allowed(request: Request) -> Response:
-    notice = Notice("", f"{request.method} is not allowed here", next_step="Use GET")
-    return _error(request, 405, "bad_request", notice, [("Allow", "GET, HEAD")])
+def _method_not_allowed(request: Request, methods: Sequence[str]) -> Response:
+    notice = Notice("", f"{request.method} is not allowed here", next_step=f"Use {methods[0]}")
+    return _error(request, 405, "bad_request", notice, [("Allow", ", ".join(methods))])
+
+
+def nothing() -> Response:
+    """Done, and there is nothing to say about it."""
+    return Response(status=204)
+
+
+def refuse_other_sites(request: Request) -> None:
+    """Raise BadRequest when a browser says that a page of another site makes this request.
+
+    What other than GET and HEAD is asked from there must be allowed beforehand, and is not; this is for browsers
+    that were told not to care. Programs that are no browsers send no such header.
+    """
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        raise BadRequest("this may not be asked from another site", next_step="Open TensorBoard itself")
 
 
 def _internal(request: Request) -> Response:

@@ -35,6 +35,8 @@ ROOM_OF = {
     "compile_report": "report",
     "compile_answers": "api",
     "api": "api",
+    "catalog": "api",
+    "readings": "api",
     "loader": "plugin",
     "logdir_flags": "plugin",
     "plugin": "plugin",

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.loader import TorchCompileLoader
 from tb_torchcompile_plugin.logdir_flags import logdirs
 from tb_torchcompile_plugin.plugin import Activity, TorchCompilePlugin
-from tb_torchcompile_plugin.reader.kineto import Progress
+from tb_torchcompile_plugin.readings import Progress
 
 ROOT = "/data/plugin/torch_compile"
 BREAKS = {"run": ".", "worker": "vm_1027"}
@@ -116,6 +116,8 @@ class TestAnswers:
                 "bytes_total": 100,
                 "events": 7,
                 "seconds_left": None,
+                "stage": "reading",
+                "queue_position": 0,
             }
         }
 

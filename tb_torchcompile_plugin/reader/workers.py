@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
+from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir import File, Run, Worker, log_rank, read_head
 from tb_torchcompile_plugin.reader.structured_log import LogIdentity, log_identity
 
@@ -23,6 +25,7 @@ _HOST_PID = (
     ),
 )
 _TAIL_BYTES = 64 * 1024
+_REMEMBERED = 4096  # files
 
 
 @dataclass(frozen=True)
@@ -34,19 +37,37 @@ class TraceIdentity:
     end_ns: int
 
 
+_UNKNOWN_LOG = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
+
+
 def trace_identity(file: File, span: str) -> TraceIdentity:
     """Cheap: the first 64 KiB, and the last where the first do not tell. Never raises; unknown is None."""
     try:
-        ends = read_head(file.path) + b"\n" + _tail(file)
-    except OSError:
-        ends = b""
+        rank, pid = _rank_and_pid(file)
+    except (OSError, UserError):  # reading it will say why
+        rank, pid = None, None
+    end_ns = int(span) if len(span) == 19 and span.isdigit() else file.mtime_ns
+    return TraceIdentity(rank, pid, end_ns)
+
+
+@lru_cache(_REMEMBERED)  # the file's size and time are part of its name here, and failures are not kept
+def _rank_and_pid(file: File) -> tuple[int | None, int | None]:
+    ends = read_head(file.path) + b"\n" + _tail(file)
     rank = _RANK.search(ends)
     pids = [match for pattern in _HOST_PID if (match := pattern.search(ends))]
-    return TraceIdentity(
-        rank=int(rank[1]) if rank else None,
-        pid=int(pids[0][1]) if pids else None,
-        end_ns=int(span) if len(span) == 19 and span.isdigit() else file.mtime_ns,
-    )
+    return int(rank[1]) if rank else None, int(pids[0][1]) if pids else None
+
+
+def _identity_of_log(file: File) -> LogIdentity:
+    try:
+        return _known_identity_of_log(file)
+    except UserError:  # it may have gone; a worker of its own says so when it is read
+        return _UNKNOWN_LOG
+
+
+@lru_cache(_REMEMBERED)
+def _known_identity_of_log(file: File) -> LogIdentity:
+    return log_identity(file.path)
 
 
 def join_logs(run: Run) -> list[Worker]:
@@ -54,7 +75,7 @@ def join_logs(run: Run) -> list[Worker]:
     identities = {worker.worker: _identity(worker) for worker in run.workers.values()}
     for worker in run.workers.values():
         worker.rank = identities[worker.worker].rank
-    logs = [(log, log_identity(log.path)) for log in run.logs]
+    logs = [(log, _identity_of_log(log)) for log in run.logs]
     for log, identity in sorted(
         logs, key=lambda pair: pair[1].start_ns or 0, reverse=True
     ):  # the newest claims first

@@ -1,0 +1,84 @@
+"""What the logdirs hold, as it was at the last look: runs, their workers, and who has which id.
+
+A look lists folders and reads first and last bytes of files that are new; it parses nothing. Ids are looked up in
+the last look; only one that is not in it makes for another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tb_torchcompile_plugin.errors import NotFound, Notice
+from tb_torchcompile_plugin.logdir import Run, Span, Worker, discover
+from tb_torchcompile_plugin.reader.workers import join_logs
+
+
+@dataclass
+class Look:
+    """Each run with its workers, logs joined to them; and what could not be looked at."""
+
+    runs: list[tuple[Run, list[Worker]]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+
+    def worker(self, run: str, worker: str) -> Worker | None:
+        """By id; None where there is none."""
+        for known, workers in self.runs:
+            for candidate in workers if known.run == run else ():
+                if candidate.worker == worker:
+                    return candidate
+        return None
+
+    def span(self, run: str, worker: str, span: str) -> tuple[Worker, Span] | None:
+        """A span by id, with its worker; None where there is none."""
+        if (owner := self.worker(run, worker)) is None:
+            return None
+        return next(((owner, candidate) for candidate in owner.spans if candidate.span == span), None)
+
+
+class Catalog:
+    """The looks at one logdir, or at several, each under a name of its own. Safe to call from many threads."""
+
+    def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:
+        """logdirs: (run prefix, path or URL) pairs."""
+        self._logdirs = list(logdirs)
+        self._last: Look | None = None
+        self._lock = threading.Lock()
+        self._started = self._kept = 0
+
+    def look(self) -> Look:
+        """What is there now."""
+        with self._lock:
+            self._started = number = self._started + 1
+        look = Look()
+        for prefix, path in self._logdirs:
+            runs, notices = discover(path, prefix)
+            look.runs += [(run, join_logs(run)) for run in runs]
+            look.notices += notices
+        with self._lock:
+            if number > self._kept:  # a slow look must not replace one that began later
+                self._last, self._kept = look, number
+        return look
+
+    def worker(self, run: str, worker: str) -> Worker:
+        """By id. Raises NotFound."""
+        found = self._last.worker(run, worker) if self._last else None
+        found = found or self.look().worker(run, worker)
+        if found is None:
+            raise NotFound(
+                f"there is no worker {worker!r} in run {run!r}",
+                next_step="Reload: the files may have been removed",
+            )
+        return found
+
+    def span(self, run: str, worker: str, span: str) -> tuple[Worker, Span]:
+        """By id, with its worker. Raises NotFound."""
+        found = self._last.span(run, worker, span) if self._last else None
+        found = found or self.look().span(run, worker, span)
+        if found is None:
+            self.worker(run, worker)
+            raise NotFound(
+                f"worker {worker!r} has no span {span!r}", next_step="Reload: the file may have been removed"
+            )
+        return found
