@@ -20,7 +20,8 @@ class CompiledFrame:
     """All that is known of one compile id in one epoch."""
 
     key: CompileKey
-    started: bool = False
+    marks: set[str] = field(default_factory=set)  # of its beginning that were seen
+    finished: bool = False
     is_compilation: bool = False  # and not only the owner of a stray record
     forward: Compilation | None = None
     backwards: list[Compilation] = field(default_factory=list)
@@ -40,6 +41,14 @@ class CompiledFrame:
         """The row of the frame, from a record that proves its compilation."""
         self.is_compilation = bool(self.key.compile_id)
         return self.forward_row()
+
+    def begins_again(self, mark: str, attempt: int = 0) -> bool:
+        """Whether this mark of a beginning is that of another compilation under the same id.
+
+        torch 2.6 writes `dynamo_start` before the spans begin, 2.11 after: only the same mark twice, or one after the
+        end, tells. A restarted attempt is the same compilation.
+        """
+        return attempt == 0 and (self.finished or mark in self.marks)
 
     def put(self, summary: CompileSummary, first: Compilation | None = None) -> None:
         """Adds the rows of this frame. first: the row of the first compilation of the same code."""

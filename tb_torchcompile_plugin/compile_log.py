@@ -80,7 +80,7 @@ class CompileLog:
         for row in recovered.compilations:
             self._epoch = max(self._epoch, row.key.epoch)
             frame = self._frame_at(row.key.epoch, row.key.compile_id)
-            frame.started = True
+            frame.finished = True
             if row.direction == FORWARD:
                 frame.forward, frame.is_compilation = row, True
             else:
@@ -143,12 +143,13 @@ class CompileLog:
             )
         return frame
 
-    def _begin_frame(self, compile_id: str) -> CompiledFrame:
+    def _begin_frame(self, compile_id: str, mark: str, attempt: int = 0) -> CompiledFrame:
         """The frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch."""
         frame = self._frame(compile_id)
-        if frame.started:
+        if frame.begins_again(mark, attempt):
             self._epoch += 1
             frame = self._frame(compile_id)
+        frame.marks.add(mark)
         return frame
 
     def _in_backward(self, record: Record, compile_id: str) -> bool:
@@ -168,8 +169,7 @@ class CompileLog:
         self.files[int(number)] = str(name)
 
     def _on_dynamo_start(self, record: Record, compile_id: str) -> None:
-        frame = self._begin_frame(compile_id)
-        frame.started = True
+        frame = self._begin_frame(compile_id, "dynamo_start", int(record.metadata.get("attempt") or 0))
         row = frame.begun()
         row.thread = record.thread
         del row.stack[:]
@@ -209,7 +209,7 @@ class CompileLog:
 
     def _begin_span(self, span: Span, compile_id: str, record: Record) -> None:
         if span.name in FRAME_ROOTS or span.name == "dynamo":
-            self._begin_frame(compile_id)
+            self._begin_frame(compile_id, span.name)
         span.compile_id, span.epoch, span.thread = compile_id, self._epoch, record.thread
         span.worker_process = not compile_id and span.name == "compile_file"
         if span.name in BACKWARD_ROOTS and compile_id:
@@ -232,6 +232,7 @@ class CompileLog:
         if frame is None:
             return
         if span.name in FRAME_ROOTS:
+            frame.finished = True
             compile_rows.set_duration(frame.forward_row(), span)
         elif span.name in BACKWARD_ROOTS:
             for row in reversed(frame.backwards):
@@ -244,13 +245,19 @@ class CompileLog:
         self.facts["last_ns"] = max(time_ns, self.facts.get("last_ns", time_ns))
 
     def _on_metrics(self, record: Record, compile_id: str) -> None:
-        metrics = record.metadata["compilation_metrics"]
-        row = self._frame(compile_id or str(metrics.get("compile_id") or "")).begun()
+        metrics = record.metadata.get("compilation_metrics") or record.metadata["bwd_compilation_metrics"]
+        frame = self._frame(compile_id or str(metrics.get("compile_id") or ""))
+        frame.finished = True
+        row = frame.begun()
         compile_rows.fill_from_metrics(row, metrics, source=self._source)
         self._learn_versions(metrics)
 
     def _on_backward_metrics(self, record: Record, compile_id: str) -> None:
         metrics = record.metadata["bwd_compilation_metrics"]
+        if metrics.get("is_forward", False) is None:
+            # torch 2.6 files a frame under this kind if it stops before it knows: at the recompile limit.
+            self._on_metrics(record, compile_id)
+            return
         frame = self._frame(compile_id or str(metrics.get("compile_id") or ""))
         if frame.backwards_measured == len(frame.backwards):
             frame.backwards.append(Compilation(key=frame.key, direction=BACKWARD, thread=record.thread))

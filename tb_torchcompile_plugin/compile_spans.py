@@ -87,8 +87,10 @@ _BACKEND_CALLS = frozenset({"backend_compile", "OutputGraph.call_user_compiler"}
 
 def phase_of(name: str) -> str | None:
     """The phase of a timed function, or None where it belongs to the phase of the span around it."""
-    if name in FRAME_ROOTS or name in BACKWARD_ROOTS:
-        return "other"
+    if name in FRAME_ROOTS:
+        return "dynamo"
+    if name in BACKWARD_ROOTS:
+        return "aot_autograd"
     if name in _EXACT:
         return _EXACT[name]
     for prefix, phase in _PREFIXES:

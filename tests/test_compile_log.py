@@ -191,6 +191,17 @@ def test_an_id_that_begins_again_is_a_new_epoch() -> None:
     }
 
 
+def test_the_order_of_torch_2_6_makes_no_epochs() -> None:
+    """There dynamo_start comes first."""
+    first, second = a_compilation(), a_compilation("0/0", 5000)
+    records = [half[2:3] + half[:2] + half[3:] for half in (first, second)]
+    summary = summary_of(records[0] + records[1])
+    assert [(row.key.epoch, row.duration_ns, row.stack[0].function) for row in summary.compilations] == [
+        (0, 1_000_000, "main"),
+        (1, 1_000_000, "main"),
+    ]
+
+
 def test_a_restarted_attempt_is_no_new_epoch() -> None:
     records = a_compilation()
     again = Record(envelope("dynamo_output_graph", {}, attempt=2), "graph")
@@ -277,6 +288,19 @@ def test_a_compilation_at_the_recompile_limit_has_the_place_of_its_code() -> Non
     assert (row.failure.type, row.failure.reason) == ("Unsupported", "Dynamo recompile limit exceeded")
 
 
+def test_metrics_of_a_frame_that_torch_2_6_files_under_backward() -> None:
+    limit = {
+        "is_forward": None,
+        "fail_type": "RecompileLimitExceeded",
+        "fail_reason": "cache_size_limit reached",
+    }
+    summary = summary_of([*a_compilation(), Record(envelope("bwd_compilation_metrics", limit, "0/1"))])
+    assert [(row.key.compile_id, row.direction) for row in summary.compilations] == [
+        ("0/1", FORWARD),
+        ("0/0", FORWARD),
+    ]
+
+
 def test_threads_do_not_mix_their_spans() -> None:
     """Two threads compile at once; their records come in turn, and each has marks of the same names."""
     one, two = a_compilation("0/0"), a_compilation("1/0", 10)
@@ -301,7 +325,7 @@ def test_one_compile_id_in_two_threads_is_two_lanes() -> None:
             mark("E", "async_compile.precompile", 900, thread=2),
         ]
     ).compilations
-    assert {phase.name: phase.exclusive_ns for phase in row.phases} == {"triton": 200_000, "other": 300_000}
+    assert {phase.name: phase.exclusive_ns for phase in row.phases} == {"triton": 200_000, "dynamo": 300_000}
 
 
 def test_the_same_break_in_two_attempts_counts_twice_in_one_row() -> None:
@@ -414,8 +438,8 @@ def test_a_clock_that_was_set_back_gives_no_negative_phase() -> None:
     (row,) = summary_of(
         [
             mark("B", "entire_frame_compile", 0),
-            mark("B", "bytecode_tracing", 10),
-            mark("E", "bytecode_tracing", 900),
+            mark("B", "inductor_compile", 10),
+            mark("E", "inductor_compile", 900),
             mark("E", "entire_frame_compile", 500),
         ]
     ).compilations
@@ -431,7 +455,10 @@ def test_a_backend_that_is_not_inductor_is_other_time() -> None:
             mark("E", "entire_frame_compile", 1000),
         ]
     ).compilations
-    assert [(phase.name, phase.exclusive_ns) for phase in row.phases] == [("other", 1_000_000)]
+    assert [(phase.name, phase.exclusive_ns) for phase in row.phases] == [
+        ("dynamo", 200_000),
+        ("other", 800_000),
+    ]
 
 
 # -- payloads and privacy -----------------------------------------------------------------------------------------

