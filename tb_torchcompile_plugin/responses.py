@@ -37,7 +37,9 @@ _MIME_TYPES = {
     ".wasm": "application/wasm",
     ".woff2": "font/woff2",
 }
-_COMPRESSED = frozenset({"text/plain", "text/css", "text/html", "text/javascript", "application/json", "image/svg+xml"})
+_COMPRESSED = frozenset(
+    {"text/plain", "text/css", "text/html", "text/javascript", "application/json", "image/svg+xml"}
+)
 _WORTH_COMPRESSING = 1024  # bytes; below, gzip saves less than a packet
 
 

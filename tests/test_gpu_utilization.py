@@ -59,7 +59,7 @@ works = st.lists(st.tuples(kinds, st.integers(0, 60), st.integers(0, 20)), min_s
 def test_the_identity_holds_moment_by_moment(tmp_path_factory, works):
     events = [kernel(name, start, dur, cat=cat) for (name, cat), start, dur in works]
     (row,) = rows(tmp_path_factory.mktemp("identity"), events)
-    busy = {"k": set(), NCCL: set(), "Memset (Device)": set()}
+    busy: dict[str, set[int]] = {"k": set(), NCCL: set(), "Memset (Device)": set()}
     for (name, _), start, dur in works:
         busy[name] |= set(range(start, start + dur))
     compute, communication, memory = busy.values()

@@ -19,6 +19,10 @@ def graph(key, ts, dur, **kwargs):
     return slice_(f"## Call CompiledFxGraph {key} ##", ts, dur, **kwargs)
 
 
+def sequenced(number, event):
+    return event | {"args": {"Sequence number": number}}
+
+
 def analysed(folder, events, key_to_id=None):
     trace = read_trace(str(write_trace(folder, events)), workers=1)
     ownership = Ownership(trace, key_to_id)
@@ -46,17 +50,15 @@ def test_the_innermost_region_owns_the_launch(tmp_path):
 
 
 def test_backward_belongs_to_the_forward_with_its_sequence_number(tmp_path):
-    forward = {"Sequence number": 7, "Fwd thread id": 0}
-    backward = {"Sequence number": 7, "Fwd thread id": 1}
-    events = [region("2/1", 0, 50), slice_("CompiledFunction", 10, 20, **forward)]
-    events += [slice_("CompiledFunctionBackward", 100, 30, tid=AUTOGRAD, **backward)]
+    events = [region("2/1", 0, 50), sequenced(7, slice_("CompiledFunction", 10, 20))]
+    events += [sequenced(7, slice_("CompiledFunctionBackward", 100, 30, tid=AUTOGRAD))]
     events += [graph("fk", 105, 20, tid=AUTOGRAD), *launch("b", 110, 200, 5, tid=AUTOGRAD)]
     assert owners(tmp_path, events, {"fk": "9/9"}) == {("b", "2/1", "fk")}
 
 
 def test_a_forward_outside_the_trace_leaves_the_graph_key(tmp_path):
     """The key tells only where it belongs to one compilation; otherwise the owner is unknown, not guessed."""
-    events = [slice_("CompiledFunctionBackward", 100, 30, tid=AUTOGRAD, **{"Sequence number": 7})]
+    events = [sequenced(7, slice_("CompiledFunctionBackward", 100, 30, tid=AUTOGRAD))]
     events += [graph("fk", 105, 20, tid=AUTOGRAD), *launch("b", 110, 200, 5, tid=AUTOGRAD)]
     assert owners(tmp_path, events, {"fk": "3/0"}) == {("b", "3/0", "fk")}
     assert owners(tmp_path, events, {}) == {("b", None, "fk")}
@@ -86,7 +88,7 @@ def test_a_kernel_without_launch_is_there_without_owner(tmp_path):
 def test_the_external_id_tells_where_the_correlation_does_not(tmp_path):
     (_, gpu) = launch(POINTWISE, 10, 20, 5)
     gpu["args"]["External id"] = 33
-    events = [region("0/0", 0, 100), slice_("x", 5, 10, **{"External id": 33}), gpu]
+    events = [region("0/0", 0, 100), slice_("x", 5, 10) | {"args": {"External id": 33}}, gpu]
     assert owners(tmp_path, events) == {(POINTWISE, "0/0", None)}
 
 

@@ -82,7 +82,7 @@ def test_one_graph_key_serves_two_compilations(report):
     """In `breaks` 1/0 and 4/0 share a graph: the key alone does not tell whose kernel it is."""
     (span,) = spans(report("breaks")).values()
     owners = Counter((row["graph_key"], row["compile_id"]) for row in span["kernels"] if row["graph_key"])
-    by_key = {}
+    by_key: dict[str, set[str | None]] = {}
     for key, compile_id in owners:
         by_key.setdefault(key, set()).add(compile_id)
     assert {"1/0", "4/0"} in by_key.values()

@@ -42,7 +42,12 @@ def launch(name: str, at: float, start: float, dur: float, tid: int = MAIN, **kw
 
 def write_trace(folder: Path, events: list[Event], name: str = "w.1.pt.trace.json", **header: Any) -> Path:
     """Write the events as one trace; `header` adds top-level keys."""
-    document = {"schemaVersion": 1, "baseTimeNanoseconds": 1_790_000_000_000_000_000, **header, "traceEvents": events}
+    document = {
+        "schemaVersion": 1,
+        "baseTimeNanoseconds": 1_790_000_000_000_000_000,
+        **header,
+        "traceEvents": events,
+    }
     path = folder / name
     path.write_text(json.dumps(document))
     return path

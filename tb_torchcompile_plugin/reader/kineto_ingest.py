@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from tb_torchcompile_plugin.reader.kineto_columns import FileSink, MemorySink, S
 from tb_torchcompile_plugin.reader.kineto_decode import Array
 from tb_torchcompile_plugin.reader.kineto_head import Surroundings, find_head, read_surroundings
 from tb_torchcompile_plugin.reader.kineto_pool import PoolReader, can_start_processes
+from tb_torchcompile_plugin.reader.kineto_segment import CUT_OFF
 from tb_torchcompile_plugin.reader.kineto_serial import Meter, Outcome, Progress, read_in_process
 from tb_torchcompile_plugin.reader.kineto_source import GzipSource, Source, open_source
 from tb_torchcompile_plugin.reader.kineto_table import Contents, build
@@ -62,7 +64,7 @@ def ingest(
         around = read_surroundings(head, outcome.tail)
         notices = _notices(path, outcome, contents, around)
         notices += _changed(path, before)
-        meter.at(source.size, contents.events)
+        meter.done(contents.events)
         return Result(path, columns, contents, around.metadata, notices)
     finally:
         source.close()
@@ -89,16 +91,16 @@ def _finish(
     outcome: Outcome, size: int, directory: Path | None, meter: Meter
 ) -> tuple[Contents, dict[str, Array]]:
     if directory is not None:
-        sink: Sink = FileSink(directory)
-        return build(outcome.pieces, sink, meter.check), sink.columns()
-    if size < SEGMENT_BYTES:
-        sink = MemorySink()
-        return build(outcome.pieces, sink, meter.check), sink.columns()
-    # the maps keep the data when their files are unlinked, so nothing can be left behind
-    with tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
-        sink = FileSink(Path(folder))
-        contents = build(outcome.pieces, sink, meter.check)
-        return contents, sink.columns()
+        return _build(outcome, FileSink(directory), meter)
+    if size >= SEGMENT_BYTES:
+        # the maps keep the data when their files are unlinked, so nothing can be left behind
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
+            return _build(outcome, FileSink(Path(folder)), meter)
+    return _build(outcome, MemorySink(), meter)
+
+
+def _build(outcome: Outcome, sink: Sink, meter: Meter) -> tuple[Contents, dict[str, Array]]:
+    return build(outcome.pieces, sink, meter.check), sink.columns()
 
 
 def _changed(path: str, before: os.stat_result) -> list[Notice]:
@@ -120,11 +122,14 @@ def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundin
     found = []
     unfinished = outcome.stop.state == "eof"
     step = "If it is still being written, reload later; else copy or record it again" if unfinished else ""
-    if outcome.problem:
-        found.append(Notice(path, outcome.problem, kept, step))
-    elif unfinished:
-        found.append(Notice(path, "the trace is cut off: the file ends before its events do", kept, step))
-    for why, (count, offset) in sorted(contents.losses.items()):
+    losses = dict(contents.losses)
+    if outcome.problem or unfinished:
+        problem = outcome.problem or "the trace is cut off: the file ends before its events do"
+        if CUT_OFF in losses:  # the same cut, seen from the event that it went through
+            problem += ", and the event there was dropped"
+            del losses[CUT_OFF]
+        found.append(Notice(path, problem, kept, step))
+    for why, (count, offset) in sorted(losses.items()):
         where = f" (the first at byte {offset})" if offset >= 0 else ""
         found.append(Notice(path, f"{why}: {count}{where}", kept))
     if around.problem:

@@ -137,13 +137,13 @@ class Tab:
 
     def complaints(self) -> list[str]:
         """Console errors and warnings since the last call."""
-        entries: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        entries: list[dict[str, Any]] = self.driver.get_log("browser")
         messages = [str(e["message"]) for e in entries if e["level"] in ("WARNING", "SEVERE")]
         return [message for message in messages if not any(known in message for known in KNOWN)]
 
     def outside_requests(self) -> list[str]:
         """Addresses asked for since the last call that are not on our server."""
-        entries: list[dict[str, Any]] = self.driver.get_log("performance")  # type: ignore[no-untyped-call]
+        entries: list[dict[str, Any]] = self.driver.get_log("performance")
         events = [json.loads(entry["message"])["message"] for entry in entries]
         urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
         return [url for url in urls if url.startswith(("http", "ws")) and not url.startswith(self.url)]
