@@ -8,24 +8,20 @@ check out is thrown away and read anew. Nothing is ever written beside the trace
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
 import os
-import shutil
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-import platformdirs
 from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.reader import cache
+from tb_torchcompile_plugin.reader.cache import cache_directory, max_cache_bytes
 from tb_torchcompile_plugin.reader.kineto import Progress, Trace, make_trace, read_trace
 from tb_torchcompile_plugin.reader.kineto_columns import load_column
 from tb_torchcompile_plugin.reader.kineto_ingest import Result, ingest
@@ -33,17 +29,10 @@ from tb_torchcompile_plugin.reader.kineto_segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.kineto_table import Contents
 
 FORMAT_VERSION = 1
-MAX_CACHE_BYTES = 20 << 30
-_CACHE_VARIABLE = "TB_TORCHCOMPILE_CACHE"
-_LIMIT_VARIABLE = "TB_TORCHCOMPILE_CACHE_MAX_BYTES"
 _WORTH_STORING = 4 << 20  # smaller traces are read as fast as their entry
-_ABANDONED_S = 24 * 3600.0
-_TEMPORARY = ".tmp-"
 _BLOCK = 1 << 20
 
 _log = logging.getLogger(__name__)
-_locks_guard = threading.Lock()
-_locks: dict[str, threading.Lock] = {}
 
 
 @dataclass
@@ -56,19 +45,6 @@ class _Stored:
     metadata: str
     notices: list[Notice]
     sums: dict[str, int] = field(default_factory=dict)
-
-
-def cache_directory() -> Path:
-    """Where entries live: TB_TORCHCOMPILE_CACHE, else the user's cache directory of this platform."""
-    return Path(os.environ.get(_CACHE_VARIABLE) or platformdirs.user_cache_dir("tb_torchcompile_plugin"))
-
-
-def max_cache_bytes() -> int:
-    """How much all entries may take: 20 GiB, or TB_TORCHCOMPILE_CACHE_MAX_BYTES; 0 stores nothing."""
-    try:
-        return int(os.environ[_LIMIT_VARIABLE])
-    except (KeyError, ValueError):
-        return MAX_CACHE_BYTES
 
 
 def open_trace(
@@ -86,7 +62,7 @@ def open_trace(
     key = _key(path)
     if key is None or max_cache_bytes() <= 0:
         return read_trace(path, progress=progress, cancelled=cancelled, workers=workers)
-    with _lock(key):
+    with cache.lock(key):
         entry = cache_directory() / key
         found = _load(entry, path)
         if found is not None:
@@ -114,14 +90,6 @@ def _key(path: str) -> str | None:
         return None
     identity = [os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40]
-
-
-@contextlib.contextmanager
-def _lock(key: str) -> Iterator[None]:
-    with _locks_guard:
-        lock = _locks.setdefault(key, threading.Lock())
-    with lock:
-        yield
 
 
 def _load(entry: Path, path: str) -> Trace | None:
@@ -160,19 +128,12 @@ def _read_and_store(
     cancelled: Callable[[], bool] | None,
     workers: int | None,
 ) -> Trace:
-    root = entry.parent
-    root.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(root)
-    temporary = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=root))
-    try:
+    with cache.filling(entry.parent) as temporary:
         result = ingest(path, progress, cancelled, workers, CHUNK_BYTES, temporary)
         if _key(path) == entry.name:
             _seal(result, temporary)
-            _move(temporary, entry)
-    finally:
-        # after a move there is nothing left to remove; else the maps outlive their files
-        shutil.rmtree(temporary, ignore_errors=True)
-    _evict(root, max_cache_bytes(), entry.name)
+            cache.move(temporary, entry, lambda: _load(entry, "") is not None)
+    cache.evict(entry.parent, entry.name)
     return make_trace(path, result.columns, result.contents, result.metadata, result.notices)
 
 
@@ -182,63 +143,3 @@ def _seal(result: Result, directory: Path) -> None:
         FORMAT_VERSION, result.path, result.contents, json.dumps(result.metadata), result.notices, sums
     )
     (directory / "contents.json").write_bytes(msgspec.json.encode(stored))
-
-
-def _move(temporary: Path, entry: Path) -> None:
-    """Make the temporary directory the entry. A valid entry of somebody faster stays, a damaged one goes."""
-    for _ in range(3):
-        try:
-            temporary.rename(entry)
-            return
-        except OSError:
-            if not entry.exists() or _load(entry, "") is not None:
-                return
-            _remove(entry)
-
-
-def _remove(entry: Path) -> None:
-    """Remove an entry at once for all who look, then its files."""
-    trash = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=entry.parent))
-    with contextlib.suppress(OSError):
-        entry.rename(trash / entry.name)
-    shutil.rmtree(trash, ignore_errors=True)
-
-
-def _evict(root: Path, limit: int, keep: str) -> None:
-    """Remove the entries used longest ago until all together fit; the one in use stays."""
-    entries = [(used, size, path) for used, size, path in _entries(root) if path.name != keep]
-    total = sum(size for _, size, path in _entries(root))
-    for _, size, path in sorted(entries, key=lambda item: item[0]):
-        if total <= limit:
-            return
-        _remove(path)
-        total -= size
-
-
-def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
-    """(last use, bytes, directory) of each entry; what vanishes meanwhile is left out."""
-    for path in root.iterdir():
-        if path.name.startswith(_TEMPORARY):
-            continue
-        with contextlib.suppress(OSError):
-            size = sum(file.stat().st_size for file in path.iterdir())
-            yield path.stat().st_mtime, size, path
-
-
-def _remove_abandoned(root: Path) -> None:
-    """Remove what killed processes left behind."""
-    for path in root.glob(f"{_TEMPORARY}*"):
-        with contextlib.suppress(OSError, ValueError):
-            owner = int(path.name.removeprefix(_TEMPORARY).split("-")[0])
-            if time.time() - path.stat().st_mtime > _ABANDONED_S or not _alive(owner):
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -1,0 +1,142 @@
+"""The user's cache directory: entries that are made whole or not at all, the ones used longest ago evicted first.
+
+An entry is a directory under a name that tells what it was made of. It is filled under a temporary name and then
+renamed, so a killed process leaves no wrong entry, and of two servers one wins. Its modification time is its last use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import platformdirs
+
+MAX_CACHE_BYTES = 20 << 30
+_CACHE_VARIABLE = "TB_TORCHCOMPILE_CACHE"
+_LIMIT_VARIABLE = "TB_TORCHCOMPILE_CACHE_MAX_BYTES"
+_ABANDONED_S = 24 * 3600.0
+_TEMPORARY = ".tmp-"
+
+_guard = threading.Lock()
+_locks: dict[str, threading.Lock] = {}
+_in_use: Counter[str] = Counter()
+
+
+def cache_directory() -> Path:
+    """Where entries live: TB_TORCHCOMPILE_CACHE, else the user's cache directory of this platform."""
+    return Path(os.environ.get(_CACHE_VARIABLE) or platformdirs.user_cache_dir("tb_torchcompile_plugin"))
+
+
+def max_cache_bytes() -> int:
+    """How much all entries may take together: 20 GiB, or TB_TORCHCOMPILE_CACHE_MAX_BYTES; 0 stores nothing."""
+    try:
+        return int(os.environ[_LIMIT_VARIABLE])
+    except (KeyError, ValueError):
+        return MAX_CACHE_BYTES
+
+
+@contextlib.contextmanager
+def lock(key: str) -> Iterator[None]:
+    """One thread of this process at a time makes an entry; others find it made."""
+    with _guard:
+        own = _locks.setdefault(key, threading.Lock())
+    with own:
+        yield
+
+
+@contextlib.contextmanager
+def in_use(name: str) -> Iterator[None]:
+    """While it lasts, this process does not evict the entry."""
+    with _guard:
+        _in_use[name] += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _in_use[name] -= 1
+            if not _in_use[name]:
+                del _in_use[name]
+
+
+@contextlib.contextmanager
+def filling(root: Path) -> Iterator[Path]:
+    """A temporary directory beside the entries, gone afterwards unless it was moved. Raises OSError."""
+    root.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(root)
+    temporary = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=root))
+    try:
+        yield temporary
+    finally:
+        # after a move there is nothing left to remove; else the maps outlive their files
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def move(temporary: Path, entry: Path, valid: Callable[[], bool]) -> None:
+    """Make the temporary directory the entry. A valid entry of somebody faster stays, a damaged one goes."""
+    for _ in range(3):
+        try:
+            temporary.rename(entry)
+            return
+        except OSError:
+            if not entry.exists() or valid():
+                return
+            remove(entry)
+
+
+def remove(entry: Path) -> None:
+    """Remove an entry at once for all who look, then its files."""
+    trash = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=entry.parent))
+    with contextlib.suppress(OSError):
+        entry.rename(trash / entry.name)
+    shutil.rmtree(trash, ignore_errors=True)
+
+
+def evict(root: Path, keep: str) -> None:
+    """Remove the entries used longest ago until all together fit; `keep` and those in use stay."""
+    limit, entries = max_cache_bytes(), list(_entries(root))
+    total = sum(size for _, size, _ in entries)
+    with _guard:
+        stay = {keep, *_in_use}
+    for _, size, path in sorted(entries, key=lambda item: item[0]):
+        if total <= limit:
+            return
+        if path.name in stay:
+            continue
+        remove(path)
+        total -= size
+
+
+def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
+    """(last use, bytes, directory) of each entry; what vanishes meanwhile is left out."""
+    for path in root.iterdir():
+        if path.name.startswith(_TEMPORARY):
+            continue
+        with contextlib.suppress(OSError):
+            size = sum(file.stat().st_size for file in path.iterdir())
+            yield path.stat().st_mtime, size, path
+
+
+def _remove_abandoned(root: Path) -> None:
+    """Remove what killed processes left behind."""
+    for path in root.glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError, ValueError):
+            owner = int(path.name.removeprefix(_TEMPORARY).split("-")[0])
+            if time.time() - path.stat().st_mtime > _ABANDONED_S or not _alive(owner):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
