@@ -136,3 +136,21 @@ def test_several_at_once(large: Path) -> None:
     assert len(found) == 3
     assert_same(found[0], found[1])
     assert_same(found[0], found[2])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nowhere_to_put_files(large: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    whole = read_trace(str(large))
+    monkeypatch.setattr("tempfile.mkdtemp", full)
+    assert_same(read_trace(str(large), workers=workers), whole)
+
+
+def test_no_process_can_be_started(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", refused)
+    assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))

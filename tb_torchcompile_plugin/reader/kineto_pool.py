@@ -100,11 +100,15 @@ class PoolReader:
         self._reports: dict[int, tuple[Report, Vocabulary]] = {}
 
     def __enter__(self) -> PoolReader:
-        self._folder = tempfile.mkdtemp(prefix="tb_torchcompile_", dir=self._scratch)
+        try:
+            self._folder = tempfile.mkdtemp(prefix="tb_torchcompile_", dir=self._scratch)
+        except OSError:  # nowhere to put the parts: this process reads all of them
+            self._folder, self._workers = "", 0
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def read(self) -> Outcome:
         """All parts in file order. Raises Cancelled; leaves no process behind either way."""
@@ -121,7 +125,8 @@ class PoolReader:
         try:
             for number in range(self._workers):
                 orders: Iterator[Any] = iter([(number, self._workers)]) if packed else iter(indices)
-                processes.append(_Process(number, self._job(number), inbox, orders))
+                with contextlib.suppress(OSError):  # what no process reads is read by this one
+                    processes.append(_Process(number, self._job(number), inbox, orders))
             self._listen(inbox, len(processes), packed)
         finally:
             for process in processes:

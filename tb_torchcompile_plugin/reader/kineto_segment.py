@@ -95,7 +95,7 @@ class SegmentReader:
                 size *= 4
                 continue
             else:
-                stop = self._run_slowly(position, position + max(len(text), 1), limit)
+                stop = self._run_slowly(position, position + max(len(text), 1), limit, tick)
             position, size, shrunk = stop.offset, self._chunk, False
             tick(position)
             if stop.state != "going":
@@ -124,7 +124,7 @@ class SegmentReader:
                 return verdict
         return False
 
-    def _run_slowly(self, position: int, until: int, limit: int) -> Stop:
+    def _run_slowly(self, position: int, until: int, limit: int, tick: Callable[[int], None]) -> Stop:
         events: list[ExactEvent] = []
         state = "going"
         while state == "going" and position < until:
@@ -139,6 +139,7 @@ class SegmentReader:
             elif step.next > limit and self._another(step.next):
                 state = "more"
             position = step.next
+            tick(position)
         self._decoder.feed_exact(events)
         if state == "more":
             position += len(_between(self._source.read(position, _WINDOWS[0])))

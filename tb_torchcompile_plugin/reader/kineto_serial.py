@@ -67,12 +67,17 @@ class Meter:
         """So many bytes of the file and events are read."""
         self.check()
         now = time.monotonic()
-        if self._progress is None or (now - self._last < self._EVERY and consumed < self._total):
+        if self._progress is None or now - self._last < self._EVERY:
             return
         self._last = now
         elapsed = now - self._start
         left = elapsed * (self._total - consumed) / consumed if consumed and elapsed > 0.2 else None
         self._progress(Progress(self._path, min(consumed, self._total), self._total, events, left))
+
+    def done(self, events: int) -> None:
+        """All is read."""
+        if self._progress is not None:
+            self._progress(Progress(self._path, self._total, self._total, events, 0.0))
 
 
 def read_in_process(source: Source, head: Head, meter: Meter, chunk_bytes: int, segment: int) -> Outcome:
