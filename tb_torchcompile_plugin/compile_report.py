@@ -85,6 +85,7 @@ class CompileTime(msgspec.Struct, frozen=True):
     autotune: list[Autotune]
     threads: list[str]
     names: list[str]
+    name_phases: list[str | None]
     compile_ids: list[str]
     origin_s: float | None
     spans: PhaseColumns
@@ -147,6 +148,7 @@ def compile_time(summary: CompileSummary) -> CompileTime:
         autotune=autotune(summary),
         threads=spans.threads,
         names=spans.names,
+        name_phases=spans.name_phases,
         compile_ids=spans.compile_ids,
         origin_s=spans.origin_s,
         spans=spans.spans,

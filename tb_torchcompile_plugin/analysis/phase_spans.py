@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tb_torchcompile_plugin.analysis.units import us
+from tb_torchcompile_plugin.compile_spans import phase_of
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary, PhaseSpan
 
 WORKERS = "compile workers"
@@ -32,10 +33,14 @@ class PhaseColumns(msgspec.Struct, frozen=True):
 
 
 class PhaseSpans(msgspec.Struct, frozen=True):
-    """The spans and the texts that they name. `origin_s`: Unix time of the first one, None without any."""
+    """The spans and the texts that they name. `origin_s`: Unix time of the first one, None without any.
+
+    `name_phases`: the phase of each name, None where a span is of the phase of the one around it.
+    """
 
     threads: list[str]
     names: list[str]
+    name_phases: list[str | None]
     compile_ids: list[str]
     origin_s: float | None
     spans: PhaseColumns
@@ -47,17 +52,19 @@ def phase_spans(summary: CompileSummary) -> PhaseSpans:
     origin = rows[0].start_ns if rows else 0
     threads = _threads(rows)
     names, ids = _Codes(), _Codes()
+    name_codes = [names.code(row.name) for row in rows]
     lanes = [WORKERS if row.worker_process else threads[row.thread] for row in rows]
     labels = [*dict.fromkeys(threads.values()), *([WORKERS] if WORKERS in lanes else [])]
     return PhaseSpans(
         threads=labels,
         names=names.texts,
+        name_phases=[phase_of(name) for name in names.texts],
         compile_ids=ids.texts,
         origin_s=origin / 1e9 if rows else None,
         spans=PhaseColumns(
             start_us=[us(row.start_ns - origin) for row in rows],
             duration_us=[us(row.duration_ns) for row in rows],
-            name=[names.code(row.name) for row in rows],
+            name=name_codes,
             compile_id=[ids.code(row.key.compile_id) if row.key.compile_id else -1 for row in rows],
             epoch=[row.key.epoch for row in rows],
             thread=[labels.index(lane) for lane in lanes],

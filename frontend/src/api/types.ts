@@ -164,6 +164,7 @@ export interface CompileTime {
   autotune: Autotune[];
   threads: string[];
   names: string[];
+  name_phases: (string | null)[];
   compile_ids: string[];
   origin_s: number | null;
   spans: PhaseColumns;
