@@ -221,6 +221,18 @@ export interface Environment {
   variables: Record<string, string>;
 }
 
+export interface FailedGuard {
+  entry: string | null;
+  text: string;
+  kind: string;
+  source: string | null;
+  old: string | null;
+  new: string | null;
+  file: string | null;
+  line: number | null;
+  advice: string;
+}
+
 export interface Failure {
   type: string;
   reason: string;
@@ -394,9 +406,12 @@ export interface Recompile {
   compile_id: string;
   epoch: number;
   reasons: string[];
+  guards: FailedGuard[];
+  dynamic: string[];
   function: string;
   file: string;
   line: number | null;
+  start_s: number | null;
   duration_s: number | null;
   recovered: boolean;
 }
