@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.analysis.generated_kernels import (
 )
 from tb_torchcompile_plugin.analysis.gpu_utilization import Gpu, gpu_utilization, gpu_work
 from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost, graph_break_costs
+from tb_torchcompile_plugin.analysis.graph_break_sites import GraphBreakSite, graph_break_sites
 from tb_torchcompile_plugin.analysis.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.kernels import (
     Kernel,
@@ -140,6 +141,7 @@ class Span(msgspec.Struct, frozen=True):
     kernels: list[Kernel]
     compiled_regions: list[CompiledRegion]
     graph_break_costs: list[GraphBreakCost] | None
+    graph_break_sites: list[GraphBreakSite]
     frame_times: list[FrameTime] | None
     compile_overlap: ct.CompileOverlap | None
     hints: Hints
@@ -200,6 +202,7 @@ def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
     known = resumes(trace, ownership, data.summary if data else None)
     calls = region_calls(trace, ownership, known.ids if known else ())
     regions = compiled_regions(trace, calls, rows, ownership)
+    costs = graph_break_costs(trace, calls, work, known) if known else None
     first, last = trace.window()
     return Span(
         span=span.span,
@@ -214,7 +217,8 @@ def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
         kernel_categories=kernel_categories(trace, rows),
         kernels=kernels(trace, rows, ownership),
         compiled_regions=regions,
-        graph_break_costs=graph_break_costs(trace, calls, work, known) if known else None,
+        graph_break_costs=costs,
+        graph_break_sites=graph_break_sites(costs or [], step_rows, data.summary if data else None),
         frame_times=frame_times(calls) if known else None,
         compile_overlap=ct.compile_overlap(trace, data.summary) if data else None,
         hints=Hints(cpu_kernels_hidden=bool(regions) and not rows and not _may_have_a_gpu(trace)),

@@ -167,6 +167,33 @@ def _print_span_tables(console: Console, span: Span) -> None:
     )
     _table(
         console,
+        "graph breaks by cost",
+        (
+            "~where",
+            "~reason",
+            "~compile ids",
+            ">calls",
+            ">host µs",
+            ">median µs a step",
+            ">% of steps",
+            ">GPU idle µs",
+        ),
+        (
+            (
+                _place(row.file, row.line),
+                row.reason,
+                ", ".join(row.compile_ids),
+                row.calls,
+                row.host_us,
+                row.step_median_us,
+                row.share_percent,
+                row.gpu_idle_us,
+            )
+            for row in span.graph_break_sites
+        ),
+    )
+    _table(
+        console,
         "kernel categories",
         ("device", "category", ">launches", ">distinct", ">time µs", ">% of GPU time", ">% of wall"),
         (

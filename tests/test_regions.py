@@ -143,6 +143,25 @@ def test_the_four_breaks_of_the_recording_cost_what_a_hand_calculation_says(reco
     assert [row["steps"][0]["host_us"] for row in rows] == [round(gap, 3) for gap in gaps]
 
 
+def test_break_sites_are_ordered_by_what_they_cost_a_step(recording):
+    span = span_of(recording("breaks"))
+    sites = span["graph_break_sites"]
+    assert [row["line"] for row in sites] == [28, 26, 29, 27]
+    assert [row["calls_per_step"] for row in sites] == [1, 1, 1, 1]
+    assert sites[0]["reason"] == "Data-dependent branching" and sites[0]["compile_ids"] == ["2/0"]
+    assert sites[0]["step_median_us"] == 165.637 and sites[0]["host_us"] == 514.162
+    wall = sum(step["wall_us"] for step in span["steps"])
+    assert sum(row["share_percent"] for row in sites) == pytest.approx(100 * 1665.904 / wall)
+
+
+def test_a_break_that_the_steps_did_not_execute_has_no_price(recording):
+    """rank 0 broke in 0/0 … 2/0 and 0/1 while compiling; none of them resumes inside the profile."""
+    (first, _) = Session([("", str(recording("ddp")))]).report().runs[0].workers
+    rows = json.loads(msgspec.json.encode(first.spans[0]))["graph_break_sites"]
+    assert len(rows) == 2 and all(row["calls"] is None and row["host_us"] is None for row in rows)
+    assert {"0/0", "0/1"} <= {compile_id for row in rows for compile_id in row["compile_ids"]}
+
+
 def test_stacks_tell_of_resumes_where_there_is_no_log(recording, tmp_path):
     (trace,) = recording("breaks").glob("*.trace.json")
     (tmp_path / trace.name).symlink_to(trace)

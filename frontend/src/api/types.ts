@@ -320,6 +320,22 @@ export interface GraphBreakCost {
   steps: BreakInStep[];
 }
 
+export interface GraphBreakSite {
+  file: string;
+  line: number | null;
+  reason: string;
+  compile_ids: string[];
+  calls: number | null;
+  calls_per_step: number | null;
+  host_us: number | null;
+  step_median_us: number | null;
+  step_p95_us: number | null;
+  share_percent: number | null;
+  gpu_idle_us: number | null;
+  first_us: number | null;
+  last_us: number | null;
+}
+
 export interface Guard {
   text: string;
   kind: string;
@@ -453,6 +469,7 @@ export interface Span {
   kernels: Kernel[];
   compiled_regions: CompiledRegion[];
   graph_break_costs: GraphBreakCost[] | null;
+  graph_break_sites: GraphBreakSite[];
   frame_times: FrameTime[] | null;
   compile_overlap: CompileOverlap | null;
   hints: Hints;

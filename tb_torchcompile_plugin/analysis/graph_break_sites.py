@@ -1,0 +1,93 @@
+"""Where does the program break its graphs, and what does each place cost a step?
+
+One row per break *site*: the user's line and torch's reason. Attempts, callers and recompiles that break at the same
+place are one site. A site that the log knows and the trace did not execute has no price.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost
+from tb_torchcompile_plugin.analysis.steps import Step
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+
+_Site = tuple[str, int | None, str]
+
+
+class GraphBreakSite(msgspec.Struct, frozen=True):
+    """`step_median_us`, `step_p95_us` and `share_percent` are over all profiled steps, null without any; the share is
+    of the steps' wall time. Prices are null where the site was not executed inside the span."""
+
+    file: str
+    line: int | None
+    reason: str
+    compile_ids: list[str]
+    calls: int | None
+    calls_per_step: float | None
+    host_us: float | None
+    step_median_us: float | None
+    step_p95_us: float | None
+    share_percent: float | None
+    gpu_idle_us: float | None
+    first_us: float | None
+    last_us: float | None
+
+
+def graph_break_sites(
+    costs: list[GraphBreakCost], steps: list[Step], summary: CompileSummary | None
+) -> list[GraphBreakSite]:
+    """Most expensive first; sites without a price last, in the order in which torch reported them."""
+    reasons = _reasons(summary)
+    found: dict[_Site, list[GraphBreakCost]] = {site: [] for site in reasons.values()}
+    for cost in costs:
+        site = reasons.get(cost.compile_id, (cost.file, cost.line, ""))
+        found.setdefault(site, []).append(cost)
+    ids: dict[_Site, set[str]] = defaultdict(set)
+    for compile_id, site in reasons.items():
+        ids[site].add(compile_id)
+    rows = [_row(site, paid, steps, ids[site]) for site, paid in found.items()]
+    return sorted(rows, key=lambda row: -(row.host_us or 0))
+
+
+def _reasons(summary: CompileSummary | None) -> dict[str, _Site]:
+    """compile id → the site that ended its graph: the last break that torch reported for it."""
+    return {
+        row.key.compile_id: (row.file, row.line if row.HasField("line") else None, row.reason)
+        for row in (summary.graph_breaks if summary else ())
+        if row.key.compile_id
+    }
+
+
+def _row(site: _Site, paid: list[GraphBreakCost], steps: list[Step], ids: set[str]) -> GraphBreakSite:
+    file, line, reason = site
+    in_steps = _in_steps(paid, len(steps))
+    wall = sum(step.wall_us for step in steps)
+    calls = sum(cost.calls for cost in paid)
+    idle = [cost.gpu_idle_us for cost in paid if cost.gpu_idle_us is not None]
+    dearest = max(paid, key=lambda cost: cost.host_us, default=None)
+    return GraphBreakSite(
+        file=file,
+        line=line,
+        reason=reason,
+        compile_ids=sorted(ids | {cost.compile_id for cost in paid}),
+        calls=calls if paid else None,
+        calls_per_step=sum(step.calls for cost in paid for step in cost.steps) / len(steps)
+        if paid and steps
+        else None,
+        host_us=round(sum(cost.host_us for cost in paid), 3) if paid else None,
+        step_median_us=float(np.median(in_steps)) if paid and steps else None,
+        step_p95_us=float(np.percentile(in_steps, 95)) if paid and steps else None,
+        share_percent=100 * float(in_steps.sum()) / wall if paid and wall else None,
+        gpu_idle_us=round(sum(idle), 3) if idle else None,
+        first_us=dearest.first_us if dearest else None,
+        last_us=dearest.last_us if dearest else None,
+    )
+
+
+def _in_steps(paid: list[GraphBreakCost], steps: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Host µs that the site cost in each step."""
+    return np.array([sum(cost.steps[step].host_us for cost in paid) for step in range(steps)], np.float64)
