@@ -1,4 +1,7 @@
-"""Texts of records, each stored once by content hash and compressed, and where they belong (artifacts)."""
+"""Texts of records and where they belong (artifacts).
+
+Live ones are stored, each once by content hash and compressed. Those of a log stay there: their place is kept.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _NOT_KEPT = frozenset({"chromium_event"})
 
 
 class PayloadStore:
-    """Keeps payloads in compressed form only. Memory is what the file will take."""
+    """Memory is what the file will take: payloads are kept in compressed form only, or not at all."""
 
     def __init__(self) -> None:
         self._index: dict[bytes, int] = {}
@@ -34,26 +37,29 @@ class PayloadStore:
         encoding, text = "", record.payload
         if kind.startswith("artifact:"):
             encoding = str(record.metadata["artifact"].get("encoding") or "")
-        if "_cache_" in kind and encoding == "json":
+        if "_cache_" in kind and encoding == "json" and record.place is None:
             text = _without_components(text)
         self._add(kind.removeprefix("artifact:"), encoding, text, record, key, direction)
 
     def _add(
         self, name: str, encoding: str, text: str, record: Record, key: CompileKey, direction: Direction
     ) -> None:
-        self._artifacts.append(
-            Artifact(
-                key=key,
-                attempt=int(record.metadata.get("attempt") or 0),
-                name=name,
-                encoding=encoding,
-                payload=self._payload(text),
-                direction=direction,
-            )
+        artifact = Artifact(
+            key=key,
+            attempt=int(record.metadata.get("attempt") or 0),
+            name=name,
+            encoding=encoding,
+            direction=direction,
         )
+        if record.place is None:
+            data = text.encode("utf-8", "surrogatepass")
+            artifact.payload, artifact.size = self._payload(data), len(data)
+        else:
+            artifact.log_offset, artifact.log_bytes = record.place
+            artifact.size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._artifacts.append(artifact)
 
-    def _payload(self, text: str) -> int:
-        data = text.encode("utf-8", "surrogatepass")
+    def _payload(self, data: bytes) -> int:
         digest = hashlib.sha256(data).digest()
         index = self._index.get(digest)
         if index is None:

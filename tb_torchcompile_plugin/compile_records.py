@@ -81,12 +81,14 @@ KINDS = frozenset(
 class Record:
     """One record. thread: the Python thread id, 0 where unknown (a log does not tell).
 
-    damaged: its payload is known to be incomplete, and has been counted as such."""
+    damaged: its payload is known to be incomplete, and has been counted as such.
+    place: (offset, bytes) of a record of a log, in its content; the text of its payload need not be stored then."""
 
     metadata: dict[str, Any]
     payload: str | None = None
     thread: int = 0
     damaged: bool = False
+    place: tuple[int, int] | None = None
 
 
 def kind_of(metadata: dict[str, Any]) -> str:

@@ -351,7 +351,7 @@ class RecordCounts(_message.Message):
     def __init__(self, by_kind: _Optional[_Mapping[str, int]] = ..., unknown: _Optional[_Mapping[str, int]] = ..., unreadable: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Payload(_message.Message):
-    __slots__ = ("sha256", "codec", "data", "size")
+    __slots__ = ("sha256", "codec", "data")
     class Codec(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         RAW: _ClassVar[Payload.Codec]
@@ -361,21 +361,20 @@ class Payload(_message.Message):
     SHA256_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
-    SIZE_FIELD_NUMBER: _ClassVar[int]
     sha256: bytes
     codec: Payload.Codec
     data: bytes
-    size: int
-    def __init__(self, sha256: _Optional[bytes] = ..., codec: _Optional[_Union[Payload.Codec, str]] = ..., data: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
+    def __init__(self, sha256: _Optional[bytes] = ..., codec: _Optional[_Union[Payload.Codec, str]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Artifact(_message.Message):
-    __slots__ = ("key", "attempt", "name", "encoding", "payload", "direction", "log_offset", "log_bytes")
+    __slots__ = ("key", "attempt", "name", "encoding", "payload", "direction", "size", "log_offset", "log_bytes")
     KEY_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     key: CompileKey
@@ -384,9 +383,10 @@ class Artifact(_message.Message):
     encoding: str
     payload: int
     direction: Direction
+    size: int
     log_offset: int
     log_bytes: int
-    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., attempt: _Optional[int] = ..., name: _Optional[str] = ..., encoding: _Optional[str] = ..., payload: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., log_offset: _Optional[int] = ..., log_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., attempt: _Optional[int] = ..., name: _Optional[str] = ..., encoding: _Optional[str] = ..., payload: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., size: _Optional[int] = ..., log_offset: _Optional[int] = ..., log_bytes: _Optional[int] = ...) -> None: ...
 
 class ShapeEvent(_message.Message):
     __slots__ = ("key", "attempt", "kind", "symbol", "value", "range", "source", "reason", "stack")

@@ -13,7 +13,7 @@ import pytest
 from compile_records import a_compilation, artifact, envelope, line, mark
 from tb_torchcompile_plugin.compile_log import Record
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader import structured_log
+from tb_torchcompile_plugin.reader import log_records
 from tb_torchcompile_plugin.reader.structured_log import log_identity, read_log
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
@@ -75,7 +75,7 @@ def test_the_size_of_chunks_makes_no_difference(
 ) -> None:
     path = written(tmp_path, lines([*ONE, artifact("x", "V not a record\n\nV0\n"), *TWO]))
     whole = read_log(path)
-    monkeypatch.setattr(structured_log, "_CHUNK", chunk)
+    monkeypatch.setattr(log_records, "CHUNK", chunk)
     assert read_log(path) == whole
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time import Direction
 from tb_torchcompile_plugin.compile_rows import CONFIG_FIELDS
-from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileKey, CompileSummary, Graph, Payload
+from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileKey, CompileSummary, Graph
 from tb_torchcompile_plugin.summary_pb2 import Artifact as ArtifactMessage
 
 Language = Literal["python", "cpp", "json", "text"]
@@ -96,7 +95,7 @@ def artifacts(summary: CompileSummary, epoch: int, compile_id: str) -> list[Arti
     rows = []
     for (number, row), place in zip(mine, places, strict=True):
         graph = graphs[place] if place is not None and place < len(graphs) else None
-        rows.append(_artifact(number, row, place, graph, _size(row, summary.payloads)))
+        rows.append(_artifact(number, row, place, graph))
     return sorted(rows, key=_pipeline_place)
 
 
@@ -135,9 +134,7 @@ def _graph_places(rows: list[ArtifactMessage]) -> list[int | None]:
     return places
 
 
-def _artifact(
-    number: int, row: ArtifactMessage, place: int | None, graph: Graph | None, size: int | None
-) -> Artifact:
+def _artifact(number: int, row: ArtifactMessage, place: int | None, graph: Graph | None) -> Artifact:
     return Artifact(
         id=number,
         name=row.name,
@@ -147,7 +144,7 @@ def _artifact(
         graph=place,
         encoding=row.encoding,
         language=_language(row, graph),
-        bytes=size,
+        bytes=row.size if row.HasField("size") else None,
     )
 
 
@@ -174,11 +171,3 @@ def _language(row: ArtifactMessage, graph: Graph | None) -> Language:
     if row.name in _TEXT or row.name.endswith(_BYTECODE) or row.name not in _KNOWN:
         return "text"
     return "python"
-
-
-def _size(row: ArtifactMessage, payloads: Sequence[Payload]) -> int | None:
-    if row.HasField("log_offset"):
-        return row.log_bytes
-    if row.payload < len(payloads) and payloads[row.payload].HasField("size"):
-        return payloads[row.payload].size
-    return None

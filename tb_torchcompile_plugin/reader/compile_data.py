@@ -18,12 +18,16 @@ from tb_torchcompile_plugin.summary_pb2 import CompileKey, CompileSummary
 
 @dataclass(frozen=True)
 class CompileData:
-    """summary: what is known, merged. file: where it comes from first. notices: what could not be read."""
+    """summary: what is known, merged. file: where it comes from first. notices: what could not be read.
+
+    log: the log that holds the texts of artifacts with a `log_offset`; "" without one.
+    """
 
     summary: CompileSummary
     source: Literal["summary", "torch_trace"]
     file: str
     notices: list[Notice] = field(default_factory=list)
+    log: str = ""
 
 
 def read_compile_data(worker: Worker) -> tuple[CompileData | None, list[Notice]]:
@@ -33,9 +37,9 @@ def read_compile_data(worker: Worker) -> tuple[CompileData | None, list[Notice]]
     log = _log(worker.log, notices)
     if newest is not None:
         merged = merge(newest, log) if log is not None else newest
-        return CompileData(merged, "summary", file, notices), notices
-    if log is not None and worker.log is not None:
-        return CompileData(log, "torch_trace", worker.log.path, notices), notices
+        return CompileData(merged, "summary", file, notices, _path(worker.log)), notices
+    if log is not None:
+        return CompileData(log, "torch_trace", _path(worker.log), notices, _path(worker.log)), notices
     return None, notices
 
 
@@ -54,7 +58,25 @@ def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
         ]
         del getattr(merged, name)[:]
         getattr(merged, name).extend([*recorded, *added, *kept])
+    _merge_texts(merged, summary, log)
     return merged
+
+
+def _merge_texts(merged: CompileSummary, summary: CompileSummary, log: CompileSummary) -> None:
+    """What belongs to compilations without being a row of them. Of one that the log recorded and the summary only
+    recovered, that of the log."""
+    recovered = _keys(row for row in (*summary.compilations, *summary.graphs) if row.recovered)
+    given_up = recovered & _keys(log.compilations)
+    for name in ("artifacts", "shape_events", "runtime_metrics"):
+        kept = [row for row in getattr(summary, name) if _key(row.key) not in given_up]
+        have = _keys(kept)
+        added = [row for row in getattr(log, name) if _key(row.key) not in have]
+        del getattr(merged, name)[:]
+        getattr(merged, name).extend([*kept, *added])
+
+
+def _path(file: File | None) -> str:
+    return file.path if file is not None else ""
 
 
 def _keys(rows: Iterable[object]) -> set[tuple[int, str]]:

@@ -1,32 +1,39 @@
 """TORCH_TRACE logs: bytes → records → CompileSummary.
 
-A record is a line `V1121 03:04:07.471000 1027 torch/…py:2126] {envelope}`, then its payload with a TAB in front of each
-line. Read as a stream, so size does not matter. Nothing that is wrong with a log raises: it is counted in
+Read as a stream, so size does not matter: payloads stay in the log, and their places are kept (`summary.artifacts`,
+`log_records.payload_at`). Nothing that is wrong with a log raises: it is counted in
 `records.unreadable` by cause, or named in `warnings` where it was read all the same.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import msgspec
-from isal import isal_zlib
 
 from tb_torchcompile_plugin.compile_log import CompileLog, Record, nanoseconds
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.log_records import (
+    HEAD,
+    CutOffError,
+    cannot_open,
+    content,
+    has_md5,
+    is_gzip,
+    plainly_untabbed,
+    untab,
+    with_unix_lines,
+)
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
 Progress = Callable[[int, int], None]
 
-_CHUNK = 4 << 20
-_HEAD = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d(?:\.\d+)? +(?P<pid>\d+) [^\]\n]*?\] ?(?P<json>\{[^\n]*)")
 _RANK = re.compile(r"_rank_(\d+)[_.]")
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
 _EDGE = 512 << 10
@@ -57,13 +64,13 @@ def log_identity(path: str) -> LogIdentity:
     """
     try:
         head = _head(path)
-        tail = b"" if _is_gzip(path) else _tail(path)
+        tail = b"" if is_gzip(path) else _tail(path)
     except OSError as error:
-        raise _cannot_open(path, error) from error
+        raise cannot_open(path, error) from error
     starts, ends = _TIME.search(head), _TIME.findall(tail or b"")
     return LogIdentity(
         rank=rank_of(path, head),
-        pid=next((int(m["pid"]) for m in _HEAD.finditer(head)), None),
+        pid=next((int(m["pid"]) for m in HEAD.finditer(head)), None),
         start_ns=_to_ns(starts[1]) if starts else None,
         end_ns=_to_ns(ends[-1]) if ends else None,
     )
@@ -81,55 +88,14 @@ def _to_ns(microseconds: bytes) -> int:
     return nanoseconds(float(microseconds))
 
 
-def _is_gzip(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(2) == b"\x1f\x8b"
-
-
 def _head(path: str) -> bytes:
     head = b""
-    with open(path, "rb") as file, contextlib.suppress(_CutOffError):
-        for piece in _content(file):
+    with open(path, "rb") as file, contextlib.suppress(CutOffError):
+        for piece in content(file):
             head += piece
             if len(head) >= _EDGE:
                 break
     return head
-
-
-class _CutOffError(Exception):
-    """A gz that ends too early, or is damaged."""
-
-
-def _content(file: IO[bytes]) -> Iterator[bytes]:
-    """The content piece by piece, decompressed if it is a gz.
-
-    Raises _CutOffError after the last good byte: gzip.open would throw away what it has read before the damage.
-    """
-    chunk = file.read(_CHUNK)
-    if chunk[:2] == b"\x1f\x8b":
-        yield from _inflated(chunk, file)
-        return
-    while chunk:
-        yield chunk
-        chunk = file.read(_CHUNK)
-
-
-def _inflated(chunk: bytes, file: IO[bytes]) -> Iterator[bytes]:
-    """Members of a gz, one after another."""
-    inflate, begun = isal_zlib.decompressobj(wbits=31), False
-    while chunk:
-        try:
-            data = inflate.decompress(chunk)
-        except isal_zlib.IsalError as error:  # type: ignore[misc]  # its stub says instance
-            raise _CutOffError from error
-        if data:
-            yield data
-        begun, chunk = True, inflate.unused_data
-        if inflate.eof:
-            inflate, begun = isal_zlib.decompressobj(wbits=31), False
-        chunk = chunk or file.read(_CHUNK)
-    if begun:
-        raise _CutOffError
 
 
 def _tail(path: str) -> bytes:
@@ -138,29 +104,21 @@ def _tail(path: str) -> bytes:
         return file.read()
 
 
-def _cannot_open(path: str, error: OSError) -> UserError:
-    return UserError(
-        f"cannot be read ({error.strerror or error})",
-        file=path,
-        next_step="Check that it exists and its mode",
-    )
-
-
 class _LogReader:
     """One pass over one log."""
 
     def __init__(self, path: str, progress: Progress | None) -> None:
         self._path = path
         self._progress = progress
-        self._log = CompileLog()
+        self._log = CompileLog(payloads=True)
         self._tolerated: Counter[str] = Counter()
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
         self._pid: int | None = None
         self._records = 0
 
     def read(self) -> CompileSummary:
-        for raw, is_last in self._raw_records():
-            self._take(raw, is_last)
+        for raw, offset, is_last in self._raw_records():
+            self._take(raw, offset, is_last)
         if not self._records:
             raise UserError(
                 "holds no record of torch.compile", file=self._path, next_step="Is it a TORCH_TRACE log?"
@@ -174,37 +132,37 @@ class _LogReader:
         summary.warnings.extend(f"{count} {what}" for what, count in self._tolerated.items())
         return summary
 
-    def _raw_records(self) -> Iterator[tuple[bytes, bool]]:
-        """(record, whether it is the last): pieces that begin with a "V" at the start of a line."""
-        pending = b""
+    def _raw_records(self) -> Iterator[tuple[bytes, int, bool]]:
+        """(record, its offset, whether it is the last): pieces that begin with a "V" at the start of a line."""
+        pending, offset = b"", 0
         for chunk in self._chunks():
             scanned = max(0, len(pending) - 1)
             pending += chunk
             start = 0
             while (end := pending.find(b"\nV", max(start, scanned))) >= 0:
-                yield pending[start:end], False
+                yield pending[start:end], offset + start, False
                 start = end + 1
-            pending = pending[start:]
+            pending, offset = pending[start:], offset + start
         if pending:
-            yield pending.removesuffix(b"\n"), True
+            yield pending.removesuffix(b"\n"), offset, True
 
     def _chunks(self) -> Iterator[bytes]:
         try:
             with open(self._path, "rb") as file:
                 total = os.path.getsize(self._path)
-                for chunk in _content(file):
+                for chunk in content(file):
                     yield chunk
                     if self._progress is not None:
                         self._progress(min(total, file.tell()), total)
-        except _CutOffError:
+        except CutOffError:
             self._log.unreadable["the gz is cut off or damaged"] += 1
         except OSError as error:
             if not self._records:
-                raise _cannot_open(self._path, error) from error
+                raise cannot_open(self._path, error) from error
             self._log.unreadable[f"the file could not be read further ({error.strerror})"] += 1
 
-    def _take(self, raw: bytes, is_last: bool) -> None:
-        head = _HEAD.match(raw)
+    def _take(self, raw: bytes, offset: int, is_last: bool) -> None:
+        head = HEAD.match(raw)
         if head is None:
             if raw.strip():
                 cause = (
@@ -222,7 +180,8 @@ class _LogReader:
         self._records += 1
         known = self._log.unreadable.total()
         payload = self._payload(raw[head.end() :], metadata.get("has_payload"), is_last)
-        self._log.add(Record(metadata, payload, damaged=self._log.unreadable.total() > known))
+        damaged = self._log.unreadable.total() > known
+        self._log.add(Record(metadata, payload, damaged=damaged, place=(offset, len(raw))))
 
     def _envelope(self, text: bytes, is_last: bool) -> dict[str, Any] | None:
         """The metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
@@ -242,29 +201,22 @@ class _LogReader:
             if body.strip():
                 self._log.unreadable["lines that belong to no record"] += 1
             return None
-        payload = self._untab(body)
-        if hashlib.md5(payload, usedforsecurity=False).hexdigest() != md5:
-            payload = self._mend(payload, str(md5), is_last)
+        payload = plainly_untabbed(body)
+        if not has_md5(payload, md5):
+            payload = self._mended(body, md5, is_last)
         try:
             return payload.decode()
         except UnicodeDecodeError:
             self._log.unreadable["invalid UTF-8"] += 1
             return payload.decode("utf-8", "replace")
 
-    def _untab(self, body: bytes) -> bytes:
-        """Payload lines without their TAB; lines without one were put there by something else."""
-        body = body.removeprefix(b"\r")
-        if body.count(b"\n") == body.count(b"\n\t"):
-            return body[2:].replace(b"\n\t", b"\n")
-        lines = body[1:].split(b"\n")
-        kept = [line[1:] for line in lines if line[:1] == b"\t"]
-        if any(line.strip() for line in lines if line[:1] != b"\t"):
+    def _mended(self, body: bytes, md5: object, is_last: bool) -> bytes:
+        payload, foreign = untab(body)
+        if foreign:
             self._log.unreadable["lines that belong to no record"] += 1
-        return b"\n".join(kept)
-
-    def _mend(self, payload: bytes, md5: str, is_last: bool) -> bytes:
-        unix = payload.replace(b"\r\n", b"\n").removesuffix(b"\r")
-        if unix != payload and hashlib.md5(unix, usedforsecurity=False).hexdigest() == md5:
+        if has_md5(payload, md5):
+            return payload
+        if has_md5(unix := with_unix_lines(payload), md5):
             self._tolerated["payloads had lines ending in CR LF; they were read as LF"] += 1
             return unix
         cause = "the last payload is cut off" if is_last else "a payload does not match its md5"
