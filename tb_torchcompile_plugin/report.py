@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis import compile_time as ct
+from tb_torchcompile_plugin.analysis.break_chain import BreakChain, break_chain
 from tb_torchcompile_plugin.analysis.compiled_regions import CompiledRegion, compiled_regions
 from tb_torchcompile_plugin.analysis.frame_times import FrameTime, frame_times
 from tb_torchcompile_plugin.analysis.generated_kernels import (
@@ -142,6 +143,7 @@ class Span(msgspec.Struct, frozen=True):
     compiled_regions: list[CompiledRegion]
     graph_break_costs: list[GraphBreakCost] | None
     graph_break_sites: list[GraphBreakSite]
+    break_chain: BreakChain | None
     frame_times: list[FrameTime] | None
     compile_overlap: ct.CompileOverlap | None
     hints: Hints
@@ -219,6 +221,7 @@ def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
         compiled_regions=regions,
         graph_break_costs=costs,
         graph_break_sites=graph_break_sites(costs or [], step_rows, data.summary if data else None),
+        break_chain=break_chain(trace, calls, known) if known else None,
         frame_times=frame_times(calls) if known else None,
         compile_overlap=ct.compile_overlap(trace, data.summary) if data else None,
         hints=Hints(cpu_kernels_hidden=bool(regions) and not rows and not _may_have_a_gpu(trace)),

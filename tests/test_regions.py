@@ -154,6 +154,16 @@ def test_break_sites_are_ordered_by_what_they_cost_a_step(recording):
     assert sum(row["share_percent"] for row in sites) == pytest.approx(100 * 1665.904 / wall)
 
 
+def test_the_chain_alternates_graphs_and_breaks(recording):
+    chain = span_of(recording("breaks"))["break_chain"]
+    assert (chain["compile_id"], chain["step"]) == ("0/0", "ProfilerStep#3")  # of median cost
+    kinds = [(link["kind"], link["compile_id"], link["line"]) for link in chain["links"]]
+    ids = ["0/0", "1/0", "2/0", "3/0", "4/0"]
+    assert kinds[::2] == [("graph", compile_id, None) for compile_id in ids]
+    assert kinds[1::2] == [("break", compile_id, line) for compile_id, line in zip(ids, (26, 27, 28, 29))]
+    assert sum(link["duration_us"] for link in chain["links"][1::2]) == pytest.approx(523.926)
+
+
 def test_a_break_that_the_steps_did_not_execute_has_no_price(recording):
     """rank 0 broke in 0/0 … 2/0 and 0/1 while compiling; none of them resumes inside the profile."""
     (first, _) = Session([("", str(recording("ddp")))]).report().runs[0].workers

@@ -32,6 +32,13 @@ export interface Autotune {
   where: 'compile' | 'run';
 }
 
+export interface BreakChain {
+  compile_id: string;
+  step: string | null;
+  frame_us: number;
+  links: Link[];
+}
+
 export interface BreakInStep {
   step: string;
   calls: number;
@@ -370,6 +377,15 @@ export interface KernelCategory {
   wall_time_percent: number | null;
 }
 
+export interface Link {
+  kind: 'break' | 'graph';
+  compile_id: string;
+  file: string;
+  line: number | null;
+  start_us: number;
+  duration_us: number;
+}
+
 export interface Metric {
   group: string;
   name: string;
@@ -470,6 +486,7 @@ export interface Span {
   compiled_regions: CompiledRegion[];
   graph_break_costs: GraphBreakCost[] | null;
   graph_break_sites: GraphBreakSite[];
+  break_chain: BreakChain | null;
   frame_times: FrameTime[] | null;
   compile_overlap: CompileOverlap | null;
   hints: Hints;
