@@ -74,5 +74,5 @@ def _links(frame: Call, known: Resumes, first: int) -> list[Link]:
 def _step(trace: Trace, frame: Call) -> str | None:
     for index in step_slices(trace):
         if trace.ts[index] <= frame.start < trace.ts[index] + trace.dur[index]:
-            return trace.names[trace.name[index]]
+            return str(trace.names[trace.name[index]])
     return None
