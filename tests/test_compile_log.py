@@ -289,7 +289,13 @@ def test_a_compilation_at_the_recompile_limit_has_the_place_of_its_code() -> Non
     assert (row.failure.type, row.failure.reason) == ("Unsupported", "Dynamo recompile limit exceeded")
 
 
-def test_metrics_of_a_frame_that_torch_2_6_files_under_backward() -> None:
+def test_metrics_of_a_frame_that_torch_files_under_backward() -> None:
+    *begin, metrics, end = a_compilation()
+    mixed = Record(
+        envelope("bwd_compilation_metrics", {**metrics.metadata["compilation_metrics"], "is_forward": False})
+    )
+    (row,) = summary_of([*begin, mixed, end]).compilations
+    assert (row.direction, row.function, row.duration_ns) == (FORWARD, "forward", 1_000_000)
     limit = {
         "is_forward": None,
         "fail_type": "RecompileLimitExceeded",

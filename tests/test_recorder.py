@@ -176,7 +176,7 @@ def test_the_recompile_limit_is_a_failure_with_a_place(torch: Any, tmp_path: Pat
     last = summary.compilations[-1]
     assert last.key.compile_id == "0/2"
     assert last.direction == FORWARD
-    assert re.search("recompile limit|cache_size_limit", last.failure.reason)
+    assert re.search("recompile.limit|cache_size_limit", last.failure.reason)
     assert (last.file, last.function) == (__file__, "<lambda>")
 
 
@@ -213,8 +213,9 @@ def test_compiled_autograd_ids(tmp_path: Path) -> None:
     """
     run(program, tmp_path)
     (summary,) = summaries(tmp_path / "out")
-    # Until torch 2.7 the ids of compiled autograd are like all others.
-    assert [row.key.compile_id for row in summary.compilations] in (["0/0", "!0/1/0"], ["0/0", "1/0"])
+    ids = [row.key.compile_id for row in summary.compilations]
+    assert ids[0] == "0/0"
+    assert re.fullmatch(r"!0/\d/0", ids[-1]) or summary.environment.torch_version < "2.7"
     assert all(row.duration_ns for row in summary.compilations)
 
 
