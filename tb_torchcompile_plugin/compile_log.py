@@ -14,10 +14,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tb_torchcompile_plugin import compile_rows, compile_text
+from tb_torchcompile_plugin.compile_facts import Facts
 from tb_torchcompile_plugin.compile_frames import CompiledFrame
 from tb_torchcompile_plugin.compile_payloads import PayloadStore
 from tb_torchcompile_plugin.compile_records import KINDS, Record, compile_id_of, kind_of, nanoseconds
 from tb_torchcompile_plugin.compile_rows import Recovered
+from tb_torchcompile_plugin.compile_shapes import CHANGE, SHAPE_KINDS, change_event, shape_event
 from tb_torchcompile_plugin.compile_spans import BACKWARD_ROOTS, FRAME_ROOTS, PHASES, Lanes, Span
 from tb_torchcompile_plugin.summary import FORMAT_VERSION
 from tb_torchcompile_plugin.summary_pb2 import (
@@ -32,6 +34,8 @@ from tb_torchcompile_plugin.summary_pb2 import (
     GraphBreak,
     PhaseSpan,
     Recompile,
+    RuntimeMetrics,
+    ShapeEvent,
 )
 
 __all__ = ["PHASES", "CompileLog", "Record", "compile_id_of", "kind_of", "nanoseconds"]
@@ -54,24 +58,29 @@ class CompileLog:
         self._recovered_breaks: list[GraphBreak] = []
         self._breaks: dict[tuple[int, str, str], GraphBreak] = {}
         self._spans: list[PhaseSpan] = []
+        self._shape_events: list[ShapeEvent] = []
+        self._runtime_metrics: list[RuntimeMetrics] = []
         self._times: dict[str, list[float]] = {}
         self.files: dict[int, str] = {}  # torch's table of file names by number
         self.by_kind: Counter[str] = Counter()
         self.unknown: Counter[str] = Counter()
         self.unreadable: Counter[str] = Counter()
-        self.facts: dict[str, Any] = {}  # of the environment: versions, rank, first and last time
+        self._facts = Facts()
         self._handlers: dict[str, Callable[[Record, str], None]] = {
             "str": self._on_str,
             "dynamo_start": self._on_dynamo_start,
             "chromium_event": self._on_chromium_event,
             "compilation_metrics": self._on_metrics,
             "bwd_compilation_metrics": self._on_backward_metrics,
+            "compilation_metrics_runtime": self._on_runtime_metrics,
+            "bwd_compilation_metrics_runtime": self._on_runtime_metrics,
             "inductor_output_code": self._on_output_code,
             "artifact:dynamo_graph_break_reason": self._on_graph_break,
             "artifact:recompile_reasons": self._on_recompile,
             "artifact:triton_kernel_info": self._on_kernel_info,
             "artifact:torch_version": self._on_torch_version,
         }
+        self._handlers.update(dict.fromkeys(SHAPE_KINDS, self._on_shape))
         for cache, kind in (("fx_graph", "fx_graph_cache"), ("aotautograd", "aotautograd_cache")):
             for result in ("hit", "miss", "bypass"):
                 self._handlers[f"artifact:{kind}_{result}"] = self._cache_handler(cache, result)
@@ -122,7 +131,7 @@ class CompileLog:
     def _add(self, kind: str, record: Record) -> None:
         compile_id = compile_id_of(record.metadata)
         if record.metadata.get("rank") is not None:
-            self.facts.setdefault("rank", record.metadata["rank"])
+            self._facts.learn("rank", record.metadata["rank"])
         if handler := self._handlers.get(kind):
             handler(record, compile_id)
         if compile_id and record.metadata.get("attempt") is not None:
@@ -177,26 +186,21 @@ class CompileLog:
         row.stack.extend(self._stack(record.metadata["dynamo_start"].get("stack") or []))
 
     def _stack(self, entries: list[dict[str, Any]]) -> list[Frame]:
-        frames = []
-        for entry in entries:
-            name = entry.get("filename")
-            file = self.files.get(name, f"file {name}") if isinstance(name, int) else str(name or "")
-            frame = Frame(file=file, line=entry.get("line") or 0, function=entry.get("name") or "")
-            if self._source and entry.get("loc"):
-                frame.source = entry["loc"]
-            frames.append(frame)
-        return frames
+        return compile_rows.stack_rows(entries, self.files, source=self._source)
 
     def _on_chromium_event(self, record: Record, compile_id: str) -> None:
         event = json.loads(record.payload) if record.payload else record.metadata["chromium_event"]
-        mark = event.get("ph")
-        if mark not in ("B", "E"):
-            return
-        arguments = event.get("args") or {}
+        mark, arguments = event.get("ph"), event.get("args") or {}
         told = str(arguments.get("compile_id") or "None")
         compile_id = compile_id if told == "None" else told
+        if event.get("name") == CHANGE:
+            self._shape_events.append(
+                change_event(arguments, *self._key_and_attempt(record, compile_id), source=self._source)
+            )
+        if mark not in ("B", "E"):
+            return
         time_ns = nanoseconds(event["ts"])
-        self._see_time(time_ns)
+        self._facts.see_time(time_ns)
         name = str(event["name"])
         # Work that compile workers did for nobody in particular must not be paired with a frame's own.
         lane = (record.thread, compile_id) if compile_id else (record.thread, "", name)
@@ -206,6 +210,8 @@ class CompileLog:
             )
         else:
             for span in self._lanes.end(lane, name, time_ns):
+                if span.name == name:
+                    compile_rows.add_autotuned(span, arguments)
                 self._end_span(span)
 
     def _begin_span(self, span: Span, compile_id: str, record: Record) -> None:
@@ -242,17 +248,13 @@ class CompileLog:
                     compile_rows.set_duration(row, span)
                     break
 
-    def _see_time(self, time_ns: int) -> None:
-        self.facts["first_ns"] = min(time_ns, self.facts.get("first_ns", time_ns))
-        self.facts["last_ns"] = max(time_ns, self.facts.get("last_ns", time_ns))
-
     def _on_metrics(self, record: Record, compile_id: str) -> None:
         metrics = record.metadata.get("compilation_metrics") or record.metadata["bwd_compilation_metrics"]
         frame = self._frame(compile_id or str(metrics.get("compile_id") or ""))
         frame.finished = True
         row = frame.begun()
         compile_rows.fill_from_metrics(row, metrics, source=self._source)
-        self._learn_versions(metrics)
+        self._facts.learn_versions(metrics)
 
     def _on_backward_metrics(self, record: Record, compile_id: str) -> None:
         metrics = record.metadata["bwd_compilation_metrics"]
@@ -267,21 +269,30 @@ class CompileLog:
         row = frame.backwards[frame.backwards_measured]
         frame.backwards_measured += 1
         compile_rows.fill_from_metrics(row, metrics, source=self._source)
-        self._learn_versions(metrics)
+        self._facts.learn_versions(metrics)
 
-    def _learn_versions(self, metrics: dict[str, Any]) -> None:
-        for fact, name in (
-            ("torch_version", "pytorch_version"),
-            ("python_version", "python_version"),
-            ("cuda_version", "cuda_version"),
-            ("triton_version", "triton_version"),
-        ):
-            if metrics.get(name):
-                self.facts.setdefault(fact, str(metrics[name]))
+    def _on_runtime_metrics(self, record: Record, compile_id: str) -> None:
+        kind = kind_of(record.metadata)
+        metrics = record.metadata[kind]
+        compile_id = compile_id or str(metrics.get("compile_id") or "")
+        row = RuntimeMetrics(key=self._frame(compile_id).key)
+        row.direction = BACKWARD if kind.startswith("bwd_") else FORWARD
+        row.metrics.update(compile_rows.metrics_json(metrics, source=self._source))
+        self._runtime_metrics.append(row)
+
+    def _on_shape(self, record: Record, compile_id: str) -> None:
+        kind = kind_of(record.metadata)
+        details = record.metadata[kind]
+        key, attempt = self._key_and_attempt(record, compile_id)
+        stack = self._stack(details.get("user_stack") or [])
+        self._shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
+
+    def _key_and_attempt(self, record: Record, compile_id: str) -> tuple[CompileKey, int]:
+        return CompileKey(compile_id=compile_id, epoch=self._epoch), int(record.metadata.get("attempt") or 0)
 
     def _on_torch_version(self, record: Record, compile_id: str) -> None:
         if record.payload:
-            self.facts.setdefault("torch_version", record.payload.strip().strip('"'))
+            self._facts.learn("torch_version", record.payload.strip().strip('"'))
 
     def _on_graph_break(self, record: Record, compile_id: str) -> None:
         text = record.payload or ""
@@ -339,13 +350,15 @@ class CompileLog:
     def summary(self) -> CompileSummary:
         """All that is known so far. `environment` holds what the records tell; the rest is the caller's."""
         summary = CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
-        self._put_environment(summary)
+        self._facts.put(summary.environment)
         for frame in self._frames.values():
             frame.put(summary, first=self._first_of(frame))
         summary.compilations.sort(key=lambda row: row.start_ns or 0)
         summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
         summary.spans.extend(self._open_spans())
+        summary.shape_events.extend(self._shape_events)
+        summary.runtime_metrics.extend(self._runtime_metrics)
         summary.compile_times.extend(
             FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
         )
@@ -353,14 +366,6 @@ class CompileLog:
         if self._payloads is not None:
             self._payloads.put(summary)
         return summary
-
-    def _put_environment(self, summary: CompileSummary) -> None:
-        environment, facts = summary.environment, self.facts
-        for name in ("torch_version", "python_version", "cuda_version", "triton_version", "rank"):
-            if name in facts:
-                setattr(environment, name, facts[name])
-        if "first_ns" in facts:
-            environment.recording_start_ns, environment.written_ns = facts["first_ns"], facts["last_ns"]
 
     def _first_of(self, frame: CompiledFrame) -> Compilation | None:
         """The first compilation of the same code. One that hits the recompile limit says neither name nor place."""
@@ -373,7 +378,7 @@ class CompileLog:
         for span in self._lanes.still_open():
             row = compile_rows.span_row(span)
             row.unfinished = True
-            row.duration_ns = max(0, self.facts["last_ns"] - span.start_ns)
+            row.duration_ns = max(0, (self._facts.last_ns or 0) - span.start_ns)
             rows.append(row)
         return rows
 

@@ -6,6 +6,7 @@ Each takes `source`: without it, nothing that quotes the user's code gets into t
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from tb_torchcompile_plugin.summary_pb2 import (
     CompileKey,
     Direction,
     Failure,
+    Frame,
     GeneratedKernel,
     Graph,
     GraphBreak,
@@ -28,6 +30,7 @@ from tb_torchcompile_plugin.summary_pb2 import (
     Recompile,
 )
 
+TEMPLATE_END = re.compile(r"_template_(?:pre)?(?:compiling|autotuning)$")
 CONFIG_FIELDS = ("dynamo_config", "inductor_config", "compiler_config", "functorch_config")
 # Metrics whose text may quote the user's code; numbers are always kept.
 _SAFE_TEXT_METRICS = frozenset(
@@ -58,6 +61,19 @@ class Recovered:
     graphs: list[Graph] = field(default_factory=list)
     codes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+
+def stack_rows(entries: list[dict[str, Any]], files: dict[int, str], *, source: bool) -> list[Frame]:
+    """A stack as records have it. files: torch's table of file names by number."""
+    frames = []
+    for entry in entries:
+        name = entry.get("filename")
+        file = files.get(name, f"file {name}") if isinstance(name, int) else str(name or "")
+        frame = Frame(file=file, line=entry.get("line") or 0, function=entry.get("name") or "")
+        if source and entry.get("loc"):
+            frame.source = entry["loc"]
+        frames.append(frame)
+    return frames
 
 
 def break_row(text: str, *, source: bool, count: int = 1) -> GraphBreak:
@@ -94,9 +110,16 @@ def fill_from_metrics(row: Compilation, metrics: dict[str, Any], *, source: bool
     if not row.HasField("duration_ns") and (duration := _duration_ns(row.direction, metrics)) is not None:
         row.duration_ns = duration
     _fill_failure(row, metrics, source)
-    for name, value in metrics.items():
-        if value is not None and name not in CONFIG_FIELDS and (source or _is_safe(name, value)):
-            row.metrics[name] = json.dumps(value, default=repr)
+    row.metrics.update(metrics_json(metrics, source=source))
+
+
+def metrics_json(metrics: dict[str, Any], *, source: bool) -> dict[str, str]:
+    """Every field that is not null, as JSON by name, but for the settings, which are stored as texts."""
+    return {
+        name: json.dumps(value, default=repr)
+        for name, value in metrics.items()
+        if value is not None and name not in CONFIG_FIELDS and (source or _is_safe(name, value))
+    }
 
 
 def _is_safe(name: str, value: object) -> bool:
@@ -162,7 +185,18 @@ def span_row(span: Span) -> PhaseSpan:
         function=span.function if span.function != span.name else "",
         worker_process=span.worker_process,
         unfinished=span.unfinished,
+        kernel=span.kernel,
+        choices=span.choices,
     )
+
+
+def add_autotuned(span: Span, arguments: dict[str, Any]) -> None:
+    """Which kernel a span autotuned, or which operator and shapes, and what came of it, from its end mark."""
+    if arguments.get("kernel_name"):
+        span.kernel = str(arguments["kernel_name"])
+    elif arguments.get("autotune_shape"):
+        span.kernel = f"{TEMPLATE_END.sub('', span.name)} ({arguments['autotune_shape']})"
+    span.choices = text_of(arguments.get("autotune_choices_stats"))
 
 
 def place_from_stack(row: Compilation) -> None:
@@ -185,6 +219,8 @@ def cache_row(cache: str, result: str, details: dict[str, Any], *, source: bool)
     row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
     if reason := text_of(details.get("cache_bypass_reason")):
         row.reason = reason if source else compile_text.WITHHELD
+    elif result == "miss" and (status := text_of(details.get("cache_status_detailed"))):
+        row.reason = status
     if details.get("time_saved_ns") is not None:
         row.time_saved_ns = int(details["time_saved_ns"])
     elif details.get("time_saved_ms") is not None:
@@ -208,6 +244,17 @@ def add_kernel_info(graph: Graph, info: dict[str, dict[str, Any]]) -> None:
             kernel.num_configs = 1
         if details.get("compile_time_us") is not None:
             kernel.compile_ns = int(details["compile_time_us"]) * 1000
+        kernel.autotune = text_of(details.get("autotune_cache_state"))
+        kernel.config = _config(details.get("best_config") or details.get("only_config"))
+
+
+def _config(pairs: object) -> str:
+    """[["XBLOCK", 128], ["num_warps", 4]] → "XBLOCK=128, num_warps=4"."""
+    if not isinstance(pairs, list | tuple):
+        return ""
+    return ", ".join(
+        f"{pair[0]}={pair[1]}" for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2
+    )
 
 
 def text_of(value: object) -> str:

@@ -117,6 +117,8 @@ class Span:
     worker_process: bool = False
     duration_ns: int | None = None
     unfinished: bool = False
+    kernel: str = ""  # that is autotuned
+    choices: str = ""  # what torch says of the templates tried
     inside_ns: int = 0  # the sum of its direct children
     exclusive: dict[str, int] = field(default_factory=dict)  # phase → ns of itself and all inside it
 

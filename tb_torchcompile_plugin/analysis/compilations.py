@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from typing import Literal
 
@@ -21,8 +22,10 @@ from tb_torchcompile_plugin.summary_pb2 import CompileKey, CompileSummary
 Status = Literal["ok", "failed", "limit", "empty", "break", "recovered"]
 Key = tuple[int, str]
 
-# Raised when a frame was compiled too often: torch 2.6 renamed it.
-LIMIT_FAILURES = frozenset({"RecompileLimitExceeded", "CacheLimitExceeded"})
+# Said when a frame was compiled too often, in the words of torch 2.4 to 2.13.
+_LIMIT = re.compile(
+    "RecompileLimitExceeded|CacheLimitExceeded|recompile.limit|cache_size_limit|cache size limit"
+)
 
 
 class CompilationRow(msgspec.Struct, frozen=True):
@@ -107,7 +110,7 @@ def _key(key: CompileKey) -> Key:
 
 def status(row: Compilation, breaks: int) -> Status:
     """The first that holds of: limit, failed, recovered (no more is known), break, empty (no graph), ok."""
-    if row.failure is not None and row.failure.type in LIMIT_FAILURES:
+    if row.failure is not None and is_limit(row.failure):
         return "limit"
     if row.failure is not None and not (breaks and row.failure.type == "Unsupported"):
         return "failed"
@@ -193,9 +196,14 @@ def _problems(summary: CompileSummary) -> list[Problem]:
     return problems
 
 
+def is_limit(failure: Failure) -> bool:
+    """Whether the frame was compiled too often, and not wrongly."""
+    return bool(_LIMIT.search(failure.type) or _LIMIT.search(failure.reason))
+
+
 def ran_eager(failure: Failure, suppress_errors: list[bool]) -> bool | None:
     """Whether torch went on without compiling the frame. suppress_errors: that setting, as far as known."""
-    if failure.type in LIMIT_FAILURES:
+    if is_limit(failure):
         return True
     return suppress_errors[0] if suppress_errors else None
 

@@ -8,6 +8,9 @@ from tb_torchcompile_plugin.analysis.compile_time import Frame, frames
 from tb_torchcompile_plugin.summary_pb2 import CompileKey, CompileSummary, ShapeEvent
 
 
+_GUARDS = ("guard_added", "guard_added_fast")
+
+
 class SymbolicShape(msgspec.Struct, frozen=True):
     """A symbol: `value` is that of the call that was compiled. `backed`: an input has it; else data decides."""
 
@@ -64,15 +67,17 @@ def symbolic_shapes(summary: CompileSummary, epoch: int, compile_id: str) -> Sym
             )
             for row in _last(rows, "symbolic_shape_specialization")
         ],
-        guards=[
-            ShapeGuard(row.symbol, frames(row.stack))
-            for row in _last(rows, "guard_added", "guard_added_fast")
-        ],
+        guards=_unique([ShapeGuard(row.symbol, frames(row.stack)) for row in _last(rows, *_GUARDS)]),
         changes=[
             DynamicChange(row.source or None, row.reason, row.range or None, row.value or None)
             for row in _last(rows, "automatic_dynamic")
         ],
     )
+
+
+def _unique(rows: list[ShapeGuard]) -> list[ShapeGuard]:
+    """torch writes a guard each time it needs it."""
+    return list({row.expression: row for row in reversed(rows)}.values())[::-1]
 
 
 def _last(rows: list[ShapeEvent], *kinds: str) -> list[ShapeEvent]:
