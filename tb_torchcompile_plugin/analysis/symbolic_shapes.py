@@ -7,7 +7,6 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compile_time import Frame, frames
 from tb_torchcompile_plugin.summary_pb2 import CompileKey, CompileSummary, ShapeEvent
 
-
 _GUARDS = ("guard_added", "guard_added_fast")
 
 
