@@ -13,13 +13,16 @@ from itertools import compress
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.reader.kineto_events import (
     EXACT_FROM,
+    CommonEvent,
     Event,
     ExactEvent,
+    decode_common_events,
     decode_events,
     decode_exact_events,
     exact_ns,
@@ -158,7 +161,8 @@ class Decoder:
     def __init__(self) -> None:
         self.combos = Combos()
         self.interners = {name: Interner() for name in _INTERNED}
-        self._exact = False
+        self._exact = False  # whether time stamps are too long for a float
+        self._common = True  # whether all phases and categories so far were common ones
         self._start_part()
 
     def _start_part(self) -> None:
@@ -195,7 +199,7 @@ class Decoder:
         Raises msgspec.DecodeError, TypeError or ValueError, with nothing added, where it cannot.
         """
         if not self._exact:
-            events = decode_events(text)
+            events = self._decode(text)
             stamps = _floats(events, "ts")
             if not len(stamps) or np.fmax.reduce(np.abs(stamps)) < EXACT_FROM or np.isnan(stamps).all():
                 self._feed(events, _to_ns(stamps))
@@ -203,11 +207,21 @@ class Decoder:
             self._exact = True
         self._feed(*_with_exact_stamps(decode_exact_events(text)))
 
+    def _decode(self, text: bytes) -> Sequence[Event | CommonEvent]:
+        if self._common:
+            try:
+                return decode_common_events(text)
+            except msgspec.ValidationError:
+                events = decode_events(text)
+                self._common = False
+                return events
+        return decode_events(text)
+
     def feed_exact(self, events: Sequence[ExactEvent]) -> None:
         """Add events whose time stamps are text."""
         self._feed(*_with_exact_stamps(events))
 
-    def _feed(self, events: Sequence[Event | ExactEvent], stamps: tuple[Array, Array]) -> None:
+    def _feed(self, events: Sequence[Event | CommonEvent | ExactEvent], stamps: tuple[Array, Array]) -> None:
         count = len(events)
         codes = np.fromiter(map(self.combos.__getitem__, map(_KEY, events)), np.int32, count)
         kinds = self.combos.kinds[codes]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -76,11 +76,48 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_NAMES):
 NO_ARGS = Args()
 
 
+_Phase = Literal["X", "s", "f", "i", "M"]
+_Cat = Literal[
+    "cpu_op",
+    "user_annotation",
+    "gpu_user_annotation",
+    "python_function",
+    "cpu_instant_event",
+    "overhead",
+    "Trace",
+    "kernel",
+    "gpu_memcpy",
+    "gpu_memset",
+    "cuda_runtime",
+    "cuda_driver",
+    "cuda_sync",
+    "hip_runtime",
+    "hip_driver",
+    "ac2g",
+    "fwdbwd",
+]
+
+
 class Event(msgspec.Struct, gc=False):
     """One event. `ts` and `dur` are in µs; nan or None where they are missing."""
 
     ph: str = ""
     cat: str | None = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: float | None = math.nan
+    dur: float | None = math.nan
+    args: Args = NO_ARGS
+    id: Any = None
+
+
+class CommonEvent(msgspec.Struct, gc=False):
+    """The same for the phases and categories that nearly all files have: msgspec reuses their strings, already
+    hashed, and does not make them anew. Others fail to decode."""
+
+    ph: _Phase | Literal[""] = ""
+    cat: _Cat | None = None
     name: Any = None
     pid: Any = None
     tid: Any = None
@@ -106,6 +143,7 @@ class ExactEvent(msgspec.Struct, gc=False):
 
 EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a nanosecond
 
+decode_common_events = msgspec.json.Decoder(list[CommonEvent]).decode
 decode_events = msgspec.json.Decoder(list[Event]).decode
 decode_exact_events = msgspec.json.Decoder(list[ExactEvent]).decode
 _decode_exact_event = msgspec.json.Decoder(ExactEvent).decode

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,13 @@ def ingest(
         meter = Meter(path, source.size, progress, cancelled)
         head = find_head(source)
         count = _worker_count(workers, source)
-        if count > 1:
-            with PoolReader(source, head, meter, chunk_bytes, SEGMENT_BYTES, count, directory) as pool:
-                outcome = pool.read()
-                contents, columns = _finish(outcome, source.size, directory, meter)
-        else:
-            outcome = read_in_process(source, head, meter, chunk_bytes, SEGMENT_BYTES)
+        with contextlib.ExitStack() as stack:
+            if count > 1:
+                pool = PoolReader(source, head, meter, chunk_bytes, SEGMENT_BYTES, count, directory)
+                outcome = stack.enter_context(pool).read()
+            else:
+                spool = stack.enter_context(_spool(source, directory))
+                outcome = read_in_process(source, head, meter, chunk_bytes, SEGMENT_BYTES, spool)
             contents, columns = _finish(outcome, source.size, directory, meter)
         contents.file = (before.st_size, before.st_mtime_ns)
         around = read_surroundings(head, outcome.tail)
@@ -68,6 +70,20 @@ def ingest(
         return Result(path, columns, contents, around.metadata, notices)
     finally:
         source.close()
+
+
+@contextlib.contextmanager
+def _spool(source: Source, directory: Path | None) -> Iterator[str]:
+    """The name of a file for the parts of a large trace; "" where they are few or there is no room."""
+    folder = ""
+    if source.size >= 2 * SEGMENT_BYTES or isinstance(source, GzipSource):
+        with contextlib.suppress(OSError):
+            folder = tempfile.mkdtemp(prefix="tb_torchcompile_", dir=directory)
+    try:
+        yield os.path.join(folder, "spool") if folder else ""
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _worker_count(workers: int | None, source: Source) -> int:

@@ -54,3 +54,15 @@ class Piece:
         if found is None:
             return np.zeros(0, dtype)
         return found.load() if isinstance(found, StoredArray) else found
+
+
+def spool_part(part: Part, path: str) -> Part:
+    """Move the part's columns to the end of a file. Where that fails with an OSError the part is whole all the same."""
+    columns: dict[str, Any] = part.columns
+    with open(path, "ab") as file:
+        for name, values in columns.items():
+            stored = StoredArray(path, file.tell(), len(values), values.dtype.str)
+            file.write(values.data)
+            file.flush()
+            columns[name] = stored
+    return part

@@ -102,11 +102,8 @@ class SegmentReader:
                 return stop
 
     def _feed(self, events: bytes, offset: int) -> bool:
-        if (
-            events[:-1].rstrip()[-1:] == b'"'
-            and _ENDS_IN_NAME.search(events)
-            and self._torn(offset + len(events))
-        ):
+        tail = events[-64:-1].rstrip()
+        if tail[-1:] in (b'"', b"") and _ENDS_IN_NAME.search(events) and self._torn(offset + len(events)):
             return False
         first = self._decoder.events
         try:

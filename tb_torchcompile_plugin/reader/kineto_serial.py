@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tb_torchcompile_plugin.errors import TorchCompilePluginError
 from tb_torchcompile_plugin.reader.kineto_decode import Decoder
 from tb_torchcompile_plugin.reader.kineto_head import Head
-from tb_torchcompile_plugin.reader.kineto_pieces import Piece, Vocabulary
+from tb_torchcompile_plugin.reader.kineto_pieces import Piece, Vocabulary, spool_part
 from tb_torchcompile_plugin.reader.kineto_segment import MAX_TAIL, SegmentReader, Stop
 from tb_torchcompile_plugin.reader.kineto_source import Source
 
@@ -80,8 +80,10 @@ class Meter:
             self._progress(Progress(self._path, self._total, self._total, events, 0.0))
 
 
-def read_in_process(source: Source, head: Head, meter: Meter, chunk_bytes: int, segment: int) -> Outcome:
-    """The event array, read by this process, one segment after the other."""
+def read_in_process(
+    source: Source, head: Head, meter: Meter, chunk_bytes: int, segment: int, spool: str = ""
+) -> Outcome:
+    """The event array, read by this process, one segment after the other. Parts go to the file `spool`, if named."""
     decoder = Decoder()
     reader = SegmentReader(source, decoder, chunk_bytes)
     vocabulary = Vocabulary()
@@ -97,6 +99,9 @@ def read_in_process(source: Source, head: Head, meter: Meter, chunk_bytes: int, 
             limit = max(limit, stop.offset) + segment
             stop = reader.run(stop.offset, limit, tick)
             pieces.append(Piece(decoder.take(), vocabulary))
+            if spool:
+                with contextlib.suppress(OSError):  # what cannot be moved stays in memory
+                    spool_part(pieces[-1].part, spool)
     vocabulary.learn(decoder)
     return Outcome(pieces, stop, read_tail(source, stop), source.problem)
 
@@ -106,7 +111,7 @@ def read_tail(source: Source, stop: Stop) -> bytes | None:
     return source.read(stop.offset + 1, MAX_TAIL) if stop.state == "end" else None
 
 
-@contextmanager
+@contextlib.contextmanager
 def without_gc() -> Iterator[None]:
     # millions of short-lived objects and no cycles among them: collecting would cost as much as decoding
     enabled = gc.isenabled()

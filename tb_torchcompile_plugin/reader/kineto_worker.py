@@ -12,11 +12,10 @@ import struct
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 from tb_torchcompile_plugin.reader.kineto_decode import Combo, Decoder, Part
-from tb_torchcompile_plugin.reader.kineto_pieces import StoredArray
+from tb_torchcompile_plugin.reader.kineto_pieces import spool_part
 from tb_torchcompile_plugin.reader.kineto_segment import MAX_TAIL, SegmentReader, Stop
 from tb_torchcompile_plugin.reader.kineto_source import open_source
 
@@ -98,7 +97,13 @@ class Worker:
         stop = self._reader.run(start, begin + self._job.segment, self._tick)
         self._consumed += max(0, self._source.consumed(stop.offset) - self._origin)
         self._events += self._decoder.events
-        report = Report(index, start, stop, self._store(self._decoder.take()), problem=self._source.problem)
+        report = Report(
+            index,
+            start,
+            stop,
+            spool_part(self._decoder.take(), self._job.spool),
+            problem=self._source.problem,
+        )
         if stop.state == "end":
             report.tail = self._source.read(stop.offset + 1, MAX_TAIL)
         self._report(report)
@@ -120,14 +125,6 @@ class Worker:
             self._last = now
             done = self._consumed + max(0, self._source.consumed(offset) - self._origin)
             send(self._out, Moved(done, self._events + self._decoder.events))
-
-    def _store(self, part: Part) -> Part:
-        columns: dict[str, Any] = part.columns
-        with Path(self._job.spool).open("ab") as file:
-            for name, values in columns.items():
-                columns[name] = StoredArray(self._job.spool, file.tell(), len(values), values.dtype.str)
-                file.write(values.data)
-        return part
 
     def _report(self, report: Report) -> None:
         combos = list(self._decoder.combos)
