@@ -22,6 +22,7 @@ export default defineConfig({
     target: 'es2022',
     outDir: '../tb_torchcompile_plugin/static',
     emptyOutDir: true,
+    assetsDir: '',
     cssCodeSplit: false,
     modulePreload: false,
     reportCompressedSize: false,
@@ -36,5 +37,7 @@ export default defineConfig({
       },
     },
   },
+  // The server serves one folder without any below it.
+  worker: { format: 'es', rolldownOptions: { output: { entryFileNames: '[name].js' } } },
   test: { include: ['tests/**/*.test.ts'], environment: 'node' },
 });

@@ -1,4 +1,13 @@
-import type { ApiErrorBody, Compile, Progress, Runs, Span } from './types';
+import type {
+  ApiErrorBody,
+  CompilationDetails,
+  Compilations,
+  Compile,
+  CompileTime,
+  Progress,
+  Runs,
+  Span,
+} from './types';
 
 /** An answer that a user can act on: what happened to which file, and what to do. */
 export class ApiError extends Error {
@@ -20,15 +29,18 @@ interface Answer {
 }
 
 /** The routes lie beside this page: the iframe's base is `data/plugin/torch_compile/`. */
-async function get(route: string, ids: Record<string, string>, signal: AbortSignal): Promise<Answer> {
+async function ask(route: string, ids: Record<string, string>, signal: AbortSignal): Promise<Response> {
   const query = new URLSearchParams(ids).toString();
-  let response: Response;
   try {
-    response = await fetch(query ? `${route}?${query}` : route, { signal, cache: 'no-cache' });
+    return await fetch(query ? `${route}?${query}` : route, { signal, cache: 'no-cache' });
   } catch (cause) {
     if (signal.aborted) throw cause;
     throw serverGone();
   }
+}
+
+async function get(route: string, ids: Record<string, string>, signal: AbortSignal): Promise<Answer> {
+  const response = await ask(route, ids, signal);
   const body: unknown = await response.json().catch(() => null);
   if (signal.aborted) throw replaced();
   if (!response.ok || body === null) throw toError(route, response.status, body);
@@ -62,6 +74,33 @@ export async function fetchRuns(signal: AbortSignal): Promise<Runs> {
 
 export async function fetchCompile(run: string, worker: string, signal: AbortSignal): Promise<Compile> {
   return (await get('compile', { run, worker }, signal)).body as Compile;
+}
+
+interface WorkerIds extends Record<string, string> {
+  run: string;
+  worker: string;
+}
+
+export async function fetchCompileTime(ids: WorkerIds, signal: AbortSignal): Promise<CompileTime> {
+  return (await get('compile_time', ids, signal)).body as CompileTime;
+}
+
+export async function fetchCompilations(ids: WorkerIds, signal: AbortSignal): Promise<Compilations> {
+  return (await get('compilations', ids, signal)).body as Compilations;
+}
+
+export async function fetchCompilation(
+  ids: WorkerIds & { epoch: string; compile_id: string },
+  signal: AbortSignal,
+): Promise<CompilationDetails> {
+  return (await get('compilation', ids, signal)).body as CompilationDetails;
+}
+
+/** The text of an artifact: a graph, generated code, guards. */
+export async function fetchArtifact(ids: WorkerIds & { id: string }, signal: AbortSignal): Promise<string> {
+  const response = await ask('artifact', ids, signal);
+  if (response.ok) return response.text();
+  throw toError('artifact', response.status, await response.json().catch(() => null));
 }
 
 /** Asks until the trace has been read; `progress` hears how far the server is. */

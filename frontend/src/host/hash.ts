@@ -32,7 +32,7 @@ export function formatHash(params: Params): string {
 }
 
 // Where first, then what: an address that people can read and shorten.
-const ORDER = ['run', 'worker', 'span', 'panel', 'row'];
+const ORDER = ['run', 'worker', 'span', 'panel', 'code', 'artifact', 'line', 'row'];
 
 function byRank(a: string, b: string): number {
   const rank = (key: string) => (ORDER.indexOf(key) + ORDER.length + 1) % (ORDER.length + 1);

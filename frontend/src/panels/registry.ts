@@ -1,5 +1,7 @@
 import type { Component } from 'svelte';
 import type { Compile, Span } from '../api/types';
+import CodePanel from './code/CodePanel.svelte';
+import Compilations from './compilations/Compilations.svelte';
 import CompileTime from './compile_time/CompileTime.svelte';
 import GraphBreaks from './graph_breaks/GraphBreaks.svelte';
 import { countKernels } from './kernels/rows';
@@ -30,8 +32,22 @@ export const PANELS: Panel[] = [
     id: 'compile_time',
     title: 'Compile time',
     needs: 'compile',
-    count: (compile) => compile && countCompilations(compile),
+    count: () => null,
     component: CompileTime,
+  },
+  {
+    id: 'compilations',
+    title: 'Compilations',
+    needs: 'compile',
+    count: (compile) => compile && countCompilations(compile),
+    component: Compilations,
+  },
+  {
+    id: 'code',
+    title: 'Code',
+    needs: 'compile',
+    count: () => null,
+    component: CodePanel,
   },
   {
     id: 'graph_breaks',

@@ -16,3 +16,17 @@ export function phaseLabel(phase: string): string {
 export function phaseHelp(phase: string): string {
   return LABELS[phase]?.[1] ?? '';
 }
+
+const CACHES: Record<string, string> = { fx_graph: 'FX graph', aotautograd: 'AOTAutograd' };
+
+export function cacheLabel(cache: string): string {
+  return CACHES[cache] ?? cache;
+}
+
+/** The order of the pipeline, the rest last. */
+const ORDER = Object.keys(LABELS);
+
+export function byPipeline(a: string, b: string): number {
+  const rank = (phase: string) => (ORDER.includes(phase) ? ORDER.indexOf(phase) : ORDER.length - 1.5);
+  return rank(a) - rank(b);
+}

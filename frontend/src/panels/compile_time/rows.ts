@@ -2,7 +2,8 @@
 import type { CacheResult, Compilation, Compile, CompiledRegion, Span } from '../../api/types';
 import { location, shortPath } from '../../widgets/format';
 import type { Column } from '../../widgets/table';
-import { compilationKey, idLabel } from '../shared/places';
+import { codeKey, compilationKey, idLabel } from '../shared/places';
+import { byPipeline, phaseHelp, phaseLabel } from './phases';
 
 export interface CompilationRow extends Compilation {
   /** What the profiled span says about this compilation's region; null without a trace. */
@@ -24,6 +25,16 @@ export function compilationRowKey(row: Compilation): string {
   return compilationKey(row, row.direction);
 }
 
+/** The row that was being compiled at a time (Unix seconds); the first one of the compile id where none says so. */
+export function rowAt(rows: CompilationRow[], key: string, at: number): CompilationRow | null {
+  const own = rows.filter((row) => codeKey(row) === key);
+  const during = own.findLast(
+    ({ start_s, duration_s }) =>
+      start_s !== null && duration_s !== null && start_s - 0.001 <= at && at <= start_s + duration_s,
+  );
+  return during ?? own[0] ?? null;
+}
+
 /** One word for all cache lookups of a compilation; the drawer has each. */
 export function cacheWord(results: CacheResult[]): string | null {
   if (results.length === 0) return null;
@@ -31,9 +42,29 @@ export function cacheWord(results: CacheResult[]): string | null {
   return kinds.length === 1 ? kinds[0]! : kinds.sort().join(', ');
 }
 
+/** One column for each phase that took any time; together they are the compile time. */
+export function phaseColumns(compile: Compile): Column<CompilationRow>[] {
+  const phases = [...new Set(compile.compilations.flatMap((c) => Object.keys(c.phases_s ?? {})))];
+  return phases.sort(byPipeline).map((phase) => ({
+    key: `${phase}_s`,
+    label: phaseLabel(phase),
+    kind: 's',
+    help: phaseHelp(phase),
+    value: (r) => (r.phases_s ? (r.phases_s[phase] ?? 0) : null),
+    unknown: 'torch did not report its phases',
+    scaleWith: 'duration_s',
+    total: 'sum',
+  }));
+}
+
+export function compilationColumns(compile: Compile): Column<CompilationRow>[] {
+  const at = COMPILATION_COLUMNS.findIndex((column) => column.key === 'duration_s') + 1;
+  return [...COMPILATION_COLUMNS.slice(0, at), ...phaseColumns(compile), ...COMPILATION_COLUMNS.slice(at)];
+}
+
 const NO_REGION = 'Not seen as a region of the profiled span';
 
-export const COMPILATION_COLUMNS: Column<CompilationRow>[] = [
+const COMPILATION_COLUMNS: Column<CompilationRow>[] = [
   {
     key: 'compile_id',
     label: 'Compile id',
@@ -65,10 +96,24 @@ export const COMPILATION_COLUMNS: Column<CompilationRow>[] = [
     kind: 'count',
     help: 'Dynamo starts a frame over when it finds a graph break or a new assumption',
     value: (r) => r.attempts,
+    hidden: true,
   },
-  { key: 'graph_ops', label: 'Graph ops', kind: 'count', value: (r) => r.graph_ops, total: 'sum' },
-  { key: 'guards', label: 'Guards', kind: 'count', value: (r) => r.guards, total: 'sum' },
-  { key: 'cache', label: 'Cache', value: (r) => cacheWord(r.cache), unknown: 'No cache lookup was reported' },
+  {
+    key: 'graph_ops',
+    label: 'Graph ops',
+    kind: 'count',
+    value: (r) => r.graph_ops,
+    total: 'sum',
+    hidden: true,
+  },
+  { key: 'guards', label: 'Guards', kind: 'count', value: (r) => r.guards, total: 'sum', hidden: true },
+  {
+    key: 'cache',
+    label: 'Cache',
+    value: (r) => cacheWord(r.cache),
+    unknown: 'No cache lookup was reported',
+    hidden: true,
+  },
   {
     key: 'calls',
     label: 'Calls in span',
@@ -76,6 +121,7 @@ export const COMPILATION_COLUMNS: Column<CompilationRow>[] = [
     help: 'How often the profiled span ran this compiled region',
     value: (r) => r.region?.calls ?? null,
     unknown: NO_REGION,
+    hidden: true,
   },
   {
     key: 'region_cpu_us',
@@ -91,6 +137,7 @@ export const COMPILATION_COLUMNS: Column<CompilationRow>[] = [
     kind: 'us',
     value: (r) => r.region?.gpu_us ?? null,
     unknown: NO_REGION,
+    hidden: true,
   },
   {
     key: 'failure',

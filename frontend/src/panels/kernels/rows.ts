@@ -76,6 +76,16 @@ export function shortKernel(name: string): string {
   return name.replace(/^void /, '').replace(/^\(anonymous namespace\)::/, '');
 }
 
+/** Whether inductor wrote it, so that its source stands in an output code. */
+export function isGenerated({ category }: Kernel): boolean {
+  return category === 'cpp' || (category.startsWith('triton_') && category !== 'triton_user');
+}
+
+/** Its name in the output code: C++ kernels are traced as graph_3_<name>. */
+export function codeName({ name }: Kernel): string {
+  return name.replace(/^graph_\d+_/, '');
+}
+
 export const KERNEL_COLUMNS: Column<KernelRow>[] = [
   {
     key: 'name',

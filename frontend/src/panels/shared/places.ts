@@ -18,8 +18,52 @@ export function toPanel(panel: string): Change {
   return { panel: panel === 'overview' ? null : panel, row: null };
 }
 
+/** Everything that is known about one compilation. */
 export function toCompilation(key: CompileKey, direction = 'forward'): Change {
+  return { panel: 'compilations', row: `${COMPILATION_TABLE}:${compilationKey(key, direction)}` };
+}
+
+export const COMPILATION_TABLE = 'compilation';
+
+/** The row of the compile time table. */
+export function toCompileTime(key: CompileKey, direction = 'forward'): Change {
   return { panel: 'compile_time', row: `compilations:${compilationKey(key, direction)}` };
+}
+
+/** What of an artifact is shown: a line, places of a word, or the difference to another one. */
+export interface CodePlace {
+  /** Artifact id; without one the output code is shown, or what comes nearest to it. */
+  artifact?: number | null;
+  line?: number | null;
+  find?: string;
+  direction?: string;
+  /** The other side of a comparison. */
+  other?: { key: CompileKey; artifact: number | null } | null;
+}
+
+export function toCode(key: CompileKey, place: CodePlace = {}): Change {
+  const { artifact = null, line = null, find = '', direction = '', other = null } = place;
+  return {
+    panel: 'code',
+    row: null,
+    code: codeKey(key),
+    artifact: artifact === null ? null : String(artifact),
+    line: line === null ? null : String(line),
+    find,
+    direction: artifact === null ? direction : null,
+    code2: other && codeKey(other.key),
+    artifact2: other && other.artifact !== null ? String(other.artifact) : null,
+  };
+}
+
+/** "0/0", or "0/0,1" after one reset. */
+export function codeKey({ compile_id, epoch = 0 }: CompileKey): string {
+  return epoch ? `${compile_id},${epoch}` : compile_id;
+}
+
+export function parseCodeKey(text: string): Required<CompileKey> | null {
+  const found = /^([^,]+)(?:,(\d+))?$/.exec(text);
+  return found && { compile_id: found[1]!, epoch: Number(found[2] ?? 0) };
 }
 
 /** The kernels table, narrowed to one category. */

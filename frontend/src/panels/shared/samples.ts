@@ -17,3 +17,4 @@ export const COMPILE = 'model = torch.compile(model)';
 export const STEP = 'prof.step()';
 export const CPU_NAMES = 'TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 python train.py';
 export const GPU_ACTIVITY = 'activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]';
+export const CAPTURE_FULL = 'tensorboard_trace_handler("runs/my_run", capture="full")';

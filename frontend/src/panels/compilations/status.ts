@@ -1,0 +1,50 @@
+/** What came of a compilation, in words; the colour only repeats them. */
+import type { CompilationRow } from '../../api/types';
+
+export type Status = CompilationRow['status'];
+export type Tone = 'good' | 'warn' | 'bad' | 'muted';
+
+const STATUS: Record<Status, [word: string, tone: Tone, help: string]> = {
+  ok: ['compiled', 'good', 'One graph, without a graph break'],
+  break: [
+    'graph break',
+    'warn',
+    'Compiled up to a graph break; the rest of the frame is compiled as another one',
+  ],
+  empty: ['no graph', 'muted', 'Nothing in this frame was worth a graph: it runs as plain Python'],
+  recovered: ['recovered', 'muted', 'Compiled before recording began: known only from what torch keeps'],
+  failed: ['failed', 'bad', 'An error while compiling'],
+  limit: ['limit hit', 'bad', 'Compiled too often: from here on this frame runs eager'],
+};
+
+export function statusWord(status: Status): string {
+  return STATUS[status]?.[0] ?? status;
+}
+
+const COUNTED: Partial<Record<Status, string>> = {
+  break: 'with a graph break',
+  empty: 'without a graph',
+  limit: 'hit the recompile limit',
+};
+
+/** "4 with a graph break" */
+export function countedStatus(status: Status, n: number): string {
+  return `${n} ${COUNTED[status] ?? statusWord(status)}`;
+}
+
+export function statusTone(status: Status): Tone {
+  return STATUS[status]?.[1] ?? 'muted';
+}
+
+export function statusHelp(status: Status): string {
+  return STATUS[status]?.[2] ?? '';
+}
+
+/** How many of each, the worst first: "1 failed, 4 with a graph break, 9 compiled". */
+export function countStatuses(rows: CompilationRow[]): [status: Status, n: number][] {
+  const order: Status[] = ['failed', 'limit', 'break', 'ok', 'empty', 'recovered'];
+  const forwards = rows.filter((row) => row.direction === 'forward');
+  return order
+    .map((status): [Status, number] => [status, forwards.filter((row) => row.status === status).length])
+    .filter(([, n]) => n > 0);
+}

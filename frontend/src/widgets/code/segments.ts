@@ -1,0 +1,38 @@
+/** Inductor's output code is Python that holds Triton (Python) and C++ in strings: each is highlighted as what it is. */
+
+export interface Segment {
+  text: string;
+  /** "string" for the quotes around the code inside. */
+  language: string;
+}
+
+const OPENING = /async_compile\.(triton|cpp|cpp_pybinding|cuda|metal)\([^\n]*?(r?'''|r?""")/g;
+const INSIDE: Record<string, string> = {
+  triton: 'python',
+  cpp: 'cpp',
+  cpp_pybinding: 'cpp',
+  cuda: 'cpp',
+  metal: 'cpp',
+};
+
+export function segments(text: string, language: string): Segment[] {
+  if (language !== 'python') return [{ text, language }];
+  const result: Segment[] = [];
+  let from = 0;
+  for (const found of text.matchAll(OPENING)) {
+    const opening = found[2]!;
+    const begins = found.index + found[0].length;
+    if (begins - opening.length < from) continue;
+    const ends = text.indexOf(opening.slice(-3), begins);
+    if (ends < 0) break;
+    result.push(
+      { text: text.slice(from, begins - opening.length), language },
+      { text: opening, language: 'string' },
+      { text: text.slice(begins, ends), language: INSIDE[found[1]!]! },
+      { text: opening.slice(-3), language: 'string' },
+    );
+    from = ends + 3;
+  }
+  result.push({ text: text.slice(from), language });
+  return result.filter((segment) => segment.text !== '');
+}
