@@ -44,15 +44,13 @@ frontend-check: $(NODE_MODULES)
 	@scripts/node.sh "the frontend's checks" sh -c 'npm run --silent check && npm run --silent test'
 
 proto: ## regenerate summary_pb2.py after a change of summary.proto
-	@$(PYTHON) -m venv $(VENV)-proto
-	@$(VENV)-proto/bin/python -m pip install --quiet --disable-pip-version-check "grpcio-tools==1.76.*" setuptools
-	@$(VENV)-proto/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tb_torchcompile_plugin/summary.proto
+	@tools/make_gencode.sh
 
 benchmark: $(ENVIRONMENT) ## measure time and memory on large traces
 	@$(BIN)/python -m benchmarks
 
 clean: ## remove everything that the other targets have made
-	rm -rf $(VENV) $(VENV)-proto frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 prerequisites:
 	@scripts/prerequisites.sh $(PYTHON)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.reader.kineto import Trace
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.summary_pb2 import FORWARD, Compilation, CompileSummary
 
 _RESUME = "torch_dynamo_resume_in_"
 _FRAME = re.compile(rf"^(?P<file>.*)\((?P<line>\d+)\): {_RESUME}")
@@ -44,12 +44,21 @@ def resumes(trace: Trace, ownership: Ownership, summary: CompileSummary | None) 
     if summary is None or not summary.compilations:
         stacks = len(trace.select(cat="python_function")) > 0
         return Resumes(frozenset(frames), {}, frames) if stacks else None
-    ids = {row.key.compile_id for row in summary.compilations if row.function.startswith(_RESUME)}
+    alive = _alive(trace, summary)
+    ids = {compile_id for compile_id, row in alive.items() if row.function.startswith(_RESUME)}
     breaks = {
         row.key.compile_id: Place(row.file, row.line if row.HasField("line") else None)
         for row in summary.graph_breaks
+        if row.key.compile_id in alive and alive[row.key.compile_id].key.epoch == row.key.epoch
     }
     return Resumes(frozenset(ids), breaks, frames)
+
+
+def _alive(trace: Trace, summary: CompileSummary) -> dict[str, Compilation]:
+    """compile id → what it stood for in this trace: torch._dynamo.reset() gives ids out anew."""
+    end = trace.base_ns + trace.window()[1]
+    forward = [row for row in summary.compilations if row.direction == FORWARD and row.start_ns <= end]
+    return {row.key.compile_id: row for row in sorted(forward, key=lambda row: row.key.epoch)}
 
 
 def _from_stacks(trace: Trace, ownership: Ownership) -> dict[str, Place]:
