@@ -9,7 +9,7 @@ import hashlib
 import json
 import zlib
 
-from tb_torchcompile_plugin.compile_records import Record
+from tb_torchcompile_plugin.compile_records import KINDS, Record
 from tb_torchcompile_plugin.compile_rows import CONFIG_FIELDS
 from tb_torchcompile_plugin.summary_pb2 import Artifact, CompileKey, CompileSummary, Direction, Payload
 
@@ -32,9 +32,10 @@ class PayloadStore:
             for name in CONFIG_FIELDS:
                 if isinstance(metrics.get(name), str):
                     self._add(name, "json", metrics[name], record, key, direction)
-        if not record.payload or kind in _NOT_KEPT:
+        text = record.payload or _whole_if_unknown(kind, record)
+        if not text or kind in _NOT_KEPT:
             return
-        encoding, text = "", record.payload
+        encoding = "" if record.payload else "json"
         if kind.startswith("artifact:"):
             encoding = str(record.metadata["artifact"].get("encoding") or "")
         if "_cache_" in kind and encoding == "json" and record.place is None:
@@ -71,6 +72,13 @@ class PayloadStore:
         """Appends all payloads and artifacts to `summary`."""
         summary.payloads.extend(self._payloads)
         summary.artifacts.extend(self._artifacts)
+
+
+def _whole_if_unknown(kind: str, record: Record) -> str:
+    """What a record without a payload says, if nothing here understands its kind; else ""."""
+    if kind in KINDS or kind.startswith("artifact:"):
+        return ""
+    return json.dumps(record.metadata[kind], default=repr)
 
 
 def _pack(data: bytes, digest: bytes) -> Payload:

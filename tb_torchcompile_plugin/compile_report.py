@@ -73,7 +73,10 @@ class CacheLookup(msgspec.Struct, frozen=True):
 
 
 class CompileTime(msgspec.Struct, frozen=True):
-    """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that."""
+    """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that.
+
+    time_saved_s: by cache hits; a hit of AOTAutograd's cache includes those of the FX graphs in it.
+    """
 
     total_s: float | None
     recorded_s: float | None
@@ -82,6 +85,7 @@ class CompileTime(msgspec.Struct, frozen=True):
     top: list[FunctionTime]
     compile_times_complete: bool
     cache: list[CacheLookup]
+    time_saved_s: float | None
     autotune: list[Autotune]
     threads: list[str]
     names: list[str]
@@ -145,6 +149,7 @@ def compile_time(summary: CompileSummary) -> CompileTime:
         top=_top(summary),
         compile_times_complete=summary.compile_times_complete,
         cache=[lookup for row in rows for lookup in _lookups(row)],
+        time_saved_s=_time_saved_s(rows),
         autotune=autotune(summary),
         threads=spans.threads,
         names=spans.names,
@@ -233,6 +238,15 @@ def _lookups(row: ct.Compilation) -> list[CacheLookup]:
     ]
 
 
+def _time_saved_s(rows: list[ct.Compilation]) -> float | None:
+    saved = []
+    for row in rows:
+        told = [(found.cache, found.time_saved_s) for found in row.cache if found.time_saved_s is not None]
+        whole = [time for cache, time in told if cache == "aotautograd"]
+        saved += whole or [time for _, time in told]
+    return sum(saved) if saved else None
+
+
 def _of(rows: Iterable[Row], epoch: int, compile_id: str) -> list[Row]:
     return [row for row in rows if (row.epoch, row.compile_id) == (epoch, compile_id)]
 
@@ -270,8 +284,13 @@ def _failure(
         file=failure.file,
         line=failure.line,
         traceback=traceback,
-        ran_eager=ran_eager(failure, _values(told, "config_suppress_errors")),
+        ran_eager=_broke(texts) or ran_eager(failure, _values(told, "config_suppress_errors")),
     )
+
+
+def _broke(texts: list[Artifact]) -> bool:
+    """A graph break that dynamo could not resume from: it skipped the frame."""
+    return any(text.name == "dynamo_graph_break_reason" for text in texts)
 
 
 def _counts(row: ct.Compilation | None, told: list[Metric]) -> Counts:

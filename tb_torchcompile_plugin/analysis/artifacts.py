@@ -60,13 +60,28 @@ _KNOWN: dict[str, tuple[int, str]] = {
     "functorch_config": (_REST, "Settings: functorch"),
     "compiler_config": (_REST, "Settings: compiler"),
     "torch._functorch.config": (_REST, "Settings: functorch"),
+    "dump_file": (_DYNAMO, "Generated source file"),
+    "backward_prologue": (_AOT, "AOT runtime: backward prologue"),
+    "backward_epilogue": (_AOT, "AOT runtime: backward epilogue"),
+    "compiled_function_forward": (_AOT, "AOT runtime: forward"),
+    "compiled_function_backward": (_AOT, "AOT runtime: backward"),
+    "compiled_fn_wrapper": (_AOT, "AOT runtime: wrapper of the compiled function"),
+    "runtime_wrapper_orchestration": (_AOT, "AOT runtime: wrapper"),
 }
 _ORDER = {name: place for place, name in enumerate(_KNOWN)}
 _BYTECODE = ("_ORIGINAL_BYTECODE", "_MODIFIED_BYTECODE")
 _BACKWARD_ONLY = frozenset({"aot_backward_graph"})
 _FORWARD_ONLY = frozenset({"aot_forward_graph", "aot_joint_graph", "aot_inference_graph"})
-_JSON = frozenset({*CONFIG_FIELDS, "inductor_provenance_tracking_node_mappings"})
-_TEXT = frozenset({"dynamo_cpp_guards_str", "dynamo_guards", "dynamo_graph_break_reason", "dynamo_error"})
+_JSON = frozenset({*CONFIG_FIELDS, "inductor_provenance_tracking_node_mappings", "torch._functorch.config"})
+_TEXT = frozenset(
+    {
+        "dynamo_cpp_guards_str",
+        "dynamo_guards",
+        "dynamo_graph_break_reason",
+        "dynamo_error",
+        "dynamo_side_effects",
+    }
+)
 
 
 class Artifact(msgspec.Struct, frozen=True):
@@ -88,15 +103,26 @@ class Artifact(msgspec.Struct, frozen=True):
 
 def artifacts(summary: CompileSummary, epoch: int, compile_id: str) -> list[Artifact]:
     """The artifacts of one compile id in the order of the pipeline; of "" those that belong to none."""
-    wanted = CompileKey(epoch=epoch, compile_id=compile_id)
-    mine = [(number, row) for number, row in enumerate(summary.artifacts) if row.key == wanted]
-    graphs = [row for row in summary.graphs if row.key == wanted]
+    wanted = owners(epoch, compile_id)
+    mine = [(number, row) for number, row in enumerate(summary.artifacts) if _key(row.key) in wanted]
+    graphs = [row for row in summary.graphs if _key(row.key) == (epoch, compile_id)]
     places = _graph_places([row for _, row in mine])
     rows = []
     for (number, row), place in zip(mine, places, strict=True):
         graph = graphs[place] if place is not None and place < len(graphs) else None
         rows.append(_artifact(number, row, place, graph))
     return sorted(rows, key=_pipeline_place)
+
+
+def owners(epoch: int, compile_id: str) -> list[Key]:
+    """The ids under which torch files the texts of a compilation: compiled autograd files its graph under "!0"."""
+    autograd, _, inner = compile_id.partition("/")
+    is_inside = autograd.startswith("!") and inner
+    return [(epoch, compile_id), *([(epoch, autograd)] if is_inside else [])]
+
+
+def _key(key: CompileKey) -> Key:
+    return key.epoch, key.compile_id
 
 
 def _pipeline_place(row: Artifact) -> tuple[int, int, int, int, int]:

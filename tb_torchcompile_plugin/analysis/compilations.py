@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.artifacts import Artifact, artifacts, owners
 from tb_torchcompile_plugin.analysis.compile_time import (
     CacheResult,
     Compilation,
@@ -19,7 +20,8 @@ from tb_torchcompile_plugin.analysis.compile_time import (
 from tb_torchcompile_plugin.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.summary_pb2 import CompileKey, CompileSummary
 
-Status = Literal["ok", "failed", "limit", "empty", "break", "recovered"]
+Status = Literal["ok", "failed", "limit", "empty", "break", "recovered", "unfinished"]
+ProblemKind = Literal["limit", "failed", "skipped"]
 Key = tuple[int, str]
 
 # Said when a frame was compiled too often, in the words of torch 2.4 to 2.13.
@@ -71,10 +73,11 @@ class TrieNode(msgspec.Struct):
 class Problem(msgspec.Struct, frozen=True):
     """What must not be overlooked. `ran_eager`: torch went on without compiling the frame; None where unknown.
 
-    kind: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling).
+    kind: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling), "skipped"
+    (a graph break that torch cannot resume from: all of the frame runs eager).
     """
 
-    kind: Literal["limit", "failed"]
+    kind: ProblemKind
     compile_id: str
     epoch: int
     function: str
@@ -85,12 +88,22 @@ class Problem(msgspec.Struct, frozen=True):
     ran_eager: bool | None
 
 
+class OtherArtifacts(msgspec.Struct, frozen=True):
+    compile_id: str
+    epoch: int
+    artifacts: list[Artifact]
+
+
 class Compilations(msgspec.Struct, frozen=True):
-    """`trie` holds each compile id once, at the frame that was compiled; `flat` has its backwards too."""
+    """`trie` holds each compile id once, at the frame that was compiled; `flat` has its backwards too.
+
+    others: texts that belong to none of them, by the id under which torch filed them.
+    """
 
     trie: list[TrieNode]
     flat: list[CompilationRow]
     problems: list[Problem]
+    others: list[OtherArtifacts]
 
 
 def compilations_overview(summary: CompileSummary) -> Compilations:
@@ -101,7 +114,17 @@ def compilations_overview(summary: CompileSummary) -> Compilations:
     for recompile in summary.recompiles:
         reasons[_key(recompile.key)] += recompile.reasons
     flat = [_row(row, breaks[row.epoch, row.compile_id], reasons[row.epoch, row.compile_id]) for row in rows]
-    return Compilations(_trie(rows, flat), flat, _problems(summary))
+    return Compilations(_trie(rows, flat), flat, _problems(summary), _others(summary))
+
+
+def _others(summary: CompileSummary) -> list[OtherArtifacts]:
+    have = {key for row in summary.compilations for key in owners(row.key.epoch, row.key.compile_id)}
+    keys = dict.fromkeys(_key(row.key) for row in summary.artifacts)
+    return [
+        OtherArtifacts(compile_id, epoch, artifacts(summary, epoch, compile_id))
+        for epoch, compile_id in keys
+        if (epoch, compile_id) not in have
+    ]
 
 
 def _key(key: CompileKey) -> Key:
@@ -109,7 +132,10 @@ def _key(key: CompileKey) -> Key:
 
 
 def status(row: Compilation, breaks: int) -> Status:
-    """The first that holds of: limit, failed, recovered (no more is known), break, empty (no graph), ok."""
+    """The first that holds of: limit, failed, recovered (no more is known), break, unfinished, empty (no graph), ok.
+
+    What dynamo does not support is a failure only where it did not break the graph there: with `fullgraph=True`.
+    """
     if row.failure is not None and is_limit(row.failure):
         return "limit"
     if row.failure is not None and not (breaks and row.failure.type == "Unsupported"):
@@ -118,7 +144,9 @@ def status(row: Compilation, breaks: int) -> Status:
         return "recovered"
     if breaks:
         return "break"
-    return "empty" if row.graph_ops == 0 and row.direction == "forward" else "ok"
+    if row.duration_s is None:
+        return "unfinished"
+    return "empty" if row.direction == "forward" and not row.graph_ops else "ok"
 
 
 def _row(row: Compilation, breaks: int, reasons: list[str]) -> CompilationRow:
@@ -170,30 +198,28 @@ def _child(node: TrieNode, frame: Frame) -> TrieNode:
 
 
 def _problems(summary: CompileSummary) -> list[Problem]:
-    problems = []
     broken = {_key(row.key) for row in summary.graph_breaks}
-    for row, told in zip(
-        sorted(summary.compilations, key=lambda row: (row.start_ns, row.key.epoch)),
-        compilations(summary),
-        strict=True,
-    ):
-        state = status(told, _key(row.key) in broken)
-        if told.failure is None or (state != "limit" and state != "failed"):
-            continue
-        problems.append(
-            Problem(
-                kind=state,
-                compile_id=told.compile_id,
-                epoch=told.epoch,
-                function=told.function,
-                file=told.failure.file or told.file,
-                line=told.failure.line if told.failure.file else told.line,
-                type=told.failure.type,
-                reason=told.failure.reason,
-                ran_eager=ran_eager(told.failure, _setting(row)),
-            )
-        )
-    return problems
+    messages = sorted(summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
+    return [
+        _problem(row, row.failure, status(row, _key(message.key) in broken), _setting(message))
+        for message, row in zip(messages, compilations(summary), strict=True)
+        if row.failure is not None
+    ]
+
+
+def _problem(row: Compilation, failure: Failure, state: Status, suppress_errors: list[bool]) -> Problem:
+    kind: ProblemKind = "limit" if state == "limit" else "failed" if state == "failed" else "skipped"
+    return Problem(
+        kind=kind,
+        compile_id=row.compile_id,
+        epoch=row.epoch,
+        function=row.function,
+        file=failure.file or row.file,
+        line=failure.line if failure.file else row.line,
+        type=failure.type,
+        reason=failure.reason,
+        ran_eager=True if kind == "skipped" else ran_eager(failure, suppress_errors),
+    )
 
 
 def is_limit(failure: Failure) -> bool:

@@ -110,6 +110,8 @@ def payload_at(path: str, offset: int, size: int, name: str) -> str:
     if name in CONFIG_FIELDS:
         metrics = envelope.get("compilation_metrics")
         return str(metrics.get(name, "")) if isinstance(metrics, dict) else ""
+    if not envelope.get("has_payload"):  # of an unknown kind: it is all in the envelope
+        return json.dumps(envelope.get(name))
     payload, _ = untab(raw[head.end() :].removesuffix(b"\n"))
     unix = with_unix_lines(payload)
     return (unix if has_md5(unix, envelope.get("has_payload")) else payload).decode("utf-8", "replace")

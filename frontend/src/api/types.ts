@@ -116,7 +116,7 @@ export interface CompilationRow {
   function: string;
   file: string;
   line: number | null;
-  status: 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered';
+  status: 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
   attempts: number | null;
   start_s: number | null;
   duration_s: number | null;
@@ -135,6 +135,7 @@ export interface Compilations {
   trie: TrieNode[];
   flat: CompilationRow[];
   problems: Problem[];
+  others: OtherArtifacts[];
 }
 
 export interface Compile {
@@ -168,6 +169,7 @@ export interface CompileTime {
   top: FunctionTime[];
   compile_times_complete: boolean;
   cache: CacheLookup[];
+  time_saved_s: number | null;
   autotune: Autotune[];
   threads: string[];
   names: string[];
@@ -402,6 +404,12 @@ export interface Notice {
   next_step: string;
 }
 
+export interface OtherArtifacts {
+  compile_id: string;
+  epoch: number;
+  artifacts: Artifact[];
+}
+
 export interface PhaseColumns {
   start_us: number[];
   duration_us: number[];
@@ -415,7 +423,7 @@ export interface PhaseColumns {
 }
 
 export interface Problem {
-  kind: 'failed' | 'limit';
+  kind: 'failed' | 'limit' | 'skipped';
   compile_id: string;
   epoch: number;
   function: string;
@@ -527,7 +535,7 @@ export interface TrieCompilation {
   compile_id: string;
   epoch: number;
   function: string;
-  status: 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered';
+  status: 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
   duration_s: number | null;
 }
 
