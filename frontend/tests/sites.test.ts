@@ -18,7 +18,11 @@ const site = (line: number, host_us: number | null, share_percent: number | null
 
 const compile = (...graph_breaks: GraphBreak[]) => ({ graph_breaks }) as Compile;
 const span = (sites: GraphBreakSite[], steps = 2) =>
-  ({ graph_break_sites: sites, graph_break_costs: [], steps: Array.from({ length: steps }) }) as Span;
+  ({
+    graph_break_sites: sites,
+    graph_break_costs: [],
+    steps: Array.from({ length: steps }),
+  }) as unknown as Span;
 
 describe('siteRows', () => {
   it('joins a site with every compilation that broke there', () => {

@@ -1,0 +1,117 @@
+/** Compiled regions: what a call costs beside its graph. */
+import type { Compile, CompiledRegion, FrameTime, Span } from '../../api/types';
+import { duration, percent } from '../../widgets/format';
+import type { Column } from '../../widgets/table';
+
+export interface RegionRow extends CompiledRegion {
+  function: string | null;
+  guards: number | null;
+}
+
+/** The regions of the trace with what the log knows of them: the latest of each compile id. */
+export function regionRows(compile: Compile | null, span: Span): RegionRow[] {
+  const known = new Map(
+    compile?.compilations.filter((c) => c.direction === 'forward').map((c) => [c.compile_id, c]),
+  );
+  return span.compiled_regions.map((region) => ({
+    ...region,
+    function: known.get(region.compile_id)?.function ?? null,
+    guards: known.get(region.compile_id)?.guards ?? null,
+  }));
+}
+
+/** "Guards and wrappers take 275 µs a step, 4.56 % of it." */
+export function verdict(span: Span): { strong: string; rest: string } {
+  const beside = span.compiled_regions.reduce((sum, r) => sum + r.guard_us + r.overhead_us, 0);
+  const graphs = span.compiled_regions.reduce((sum, r) => sum + r.graph_us, 0);
+  const useful = `; their graphs ran for ${duration(graphs)}.`;
+  const steps = span.steps.length;
+  if (steps === 0 || !span.profiled_us) {
+    return { strong: `Guards and wrappers take ${duration(beside)}`, rest: ` in this span${useful}` };
+  }
+  return {
+    strong: `Guards and wrappers take ${duration(beside / steps)} a step`,
+    rest: `, ${percent((100 * beside) / span.profiled_us)} of it${useful.replace('ran for', 'ran in all steps for')}`,
+  };
+}
+
+/** The parts of a frame's time, which sum to it. */
+export function frameParts(frame: FrameTime): { label: string; value: number; help: string }[] {
+  return [
+    { label: 'graphs', value: frame.graphs_us, help: 'Graph execution' },
+    { label: 'guards', value: frame.guards_us, help: 'Cache lookups: evaluating guards' },
+    { label: 'overhead', value: frame.overhead_us, help: 'Pregraph bytecode and runtime wrapper prologue' },
+    { label: 'breaks', value: frame.breaks_us, help: 'Between graphs, without guards and overhead' },
+    { label: 'called frames', value: frame.called_us, help: 'Other compiled frames called from this one' },
+    { label: 'other', value: frame.other_us, help: 'The rest, up to the end of the region' },
+  ];
+}
+
+const NO_LOG = 'There is no compile log';
+const perCall = (us: number, r: RegionRow) => us / r.calls;
+
+export const REGION_COLUMNS: Column<RegionRow>[] = [
+  { key: 'compile_id', label: 'Compile id', value: (r) => r.compile_id },
+  { key: 'function', label: 'Function', value: (r) => r.function, unknown: NO_LOG, grow: 1 },
+  { key: 'calls', label: 'Calls', kind: 'count', value: (r) => r.calls, total: 'sum' },
+  {
+    key: 'guard_us_per_call',
+    label: 'Guards a call',
+    kind: 'us',
+    help: 'TorchDynamo Cache Lookup: evaluating the guards of the cached versions until one holds',
+    value: (r) => perCall(r.guard_us, r),
+    bar: true,
+  },
+  {
+    key: 'overhead_us_per_call',
+    label: 'Wrapper a call',
+    kind: 'us',
+    help: 'Pregraph bytecode and AOTDispatcher runtime wrapper prologue',
+    value: (r) => perCall(r.overhead_us, r),
+    bar: true,
+    scaleWith: 'guard_us_per_call',
+  },
+  {
+    key: 'graph_us_per_call',
+    label: 'Graph a call',
+    kind: 'us',
+    help: 'Host time of graph execution, forward',
+    value: (r) => perCall(r.graph_us, r),
+  },
+  {
+    key: 'beside_percent',
+    label: '% beside the graph',
+    kind: 'percent',
+    help: 'Guards and wrapper, as a share of guards, wrapper and graph',
+    value: (r) => {
+      const beside = r.guard_us + r.overhead_us;
+      return beside + r.graph_us > 0 ? (100 * beside) / (beside + r.graph_us) : null;
+    },
+    unknown: 'No graph ran in this region',
+  },
+  {
+    key: 'guards',
+    label: 'Guards',
+    kind: 'count',
+    help: 'Number of guards of this version',
+    value: (r) => r.guards,
+    unknown: NO_LOG,
+  },
+  { key: 'cpu_us', label: 'Host', kind: 'us', value: (r) => r.cpu_us, total: 'sum' },
+  {
+    key: 'backward_cpu_us',
+    label: 'Backward host',
+    kind: 'us',
+    value: (r) => r.backward_cpu_us,
+    total: 'sum',
+    hidden: true,
+  },
+  {
+    key: 'gpu_us',
+    label: 'GPU',
+    kind: 'us',
+    value: (r) => r.gpu_us,
+    total: 'sum',
+    unknown: 'There are no GPU events',
+  },
+];
