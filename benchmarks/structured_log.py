@@ -77,7 +77,9 @@ def write_log(path: Path, size: int) -> int:
 def _logs() -> Iterator[bytes]:
     """The logs of the recordings that come with the tests, and of the larger ones where they are at hand."""
     folders = [_DATA, *([Path(os.environ["TB_TORCHCOMPILE_RECORDINGS"])] if _has_more() else [])]
-    for archive in sorted({path.name: path for folder in folders for path in folder.rglob("*.tar.xz")}.values()):
+    for archive in sorted(
+        {path.name: path for folder in folders for path in folder.rglob("*.tar.xz")}.values()
+    ):
         with tarfile.open(archive) as opened:
             for member in opened:
                 name = Path(member.name).name
