@@ -2,6 +2,7 @@ import type { Component } from 'svelte';
 import type { Compile, Span } from '../api/types';
 import CodePanel from './code/CodePanel.svelte';
 import Compilations from './compilations/Compilations.svelte';
+import CompiledRegions from './compiled_regions/CompiledRegions.svelte';
 import CompileTime from './compile_time/CompileTime.svelte';
 import GraphBreaks from './graph_breaks/GraphBreaks.svelte';
 import { countKernels } from './kernels/rows';
@@ -62,6 +63,13 @@ export const PANELS: Panel[] = [
     needs: 'compile',
     count: (compile) => compile && compile.recompiles.length,
     component: Recompiles,
+  },
+  {
+    id: 'compiled_regions',
+    title: 'Compiled regions',
+    needs: 'any',
+    count: (_compile, span) => span && span.compiled_regions.length,
+    component: CompiledRegions as Panel['component'],
   },
   {
     id: 'kernels',
