@@ -103,7 +103,10 @@ def test_workers_end_when_their_parent_is_killed(large: Path, tmp_path: Path) ->
         "from tb_torchcompile_plugin.reader.kineto import read_trace\n"
         "while True: read_trace(sys.argv[1], workers=2, progress=lambda p: print('going', flush=True))\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", program, str(large)], stdout=subprocess.PIPE)
+    environment = os.environ | {"TMPDIR": str(tmp_path)}  # it leaves its files
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, str(large)], stdout=subprocess.PIPE, env=environment
+    )
     assert parent.stdout is not None
     parent.stdout.readline()
     workers = [int(pid) for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()]
