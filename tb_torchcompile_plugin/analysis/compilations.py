@@ -73,8 +73,8 @@ class TrieNode(msgspec.Struct):
 class Problem(msgspec.Struct, frozen=True):
     """What must not be overlooked. `ran_eager`: torch went on without compiling the frame; None where unknown.
 
-    kind: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling), "skipped"
-    (a graph break that torch cannot resume from: all of the frame runs eager).
+    kind: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling),
+    "skipped" (a graph break that torch cannot resume from: all of the frame runs eager).
     """
 
     kind: ProblemKind

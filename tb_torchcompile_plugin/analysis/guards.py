@@ -6,7 +6,9 @@ import re
 
 import msgspec
 
-_NODE = re.compile(r"^(?P<bars>(?:\| )*)\+- (?P<label>[A-Z_a-z]\w*)(?:: (?P<rest>.*))?$", re.DOTALL)
+_NODE = re.compile(
+    r"^(?P<bars>(?:\| )*)\+- (?P<label>[A-Z_a-z]\w*)(?: pair at index=\d+)?(?:: (?P<rest>.*))?$", re.DOTALL
+)
 _SOURCE = re.compile(r"\bsource=(?P<source>.*?), (?:accessed_by|type)=", re.DOTALL)
 _AFTER = ("Guard latency = ", "Epilogue")  # lines behind the tree
 _COMMENT = re.compile(r"\s+# ")
@@ -30,11 +32,11 @@ def guards(dump: str) -> list[Guard]:
     found: list[Guard] = []
     sources: dict[int, str | None] = {}
     for depth, label, rest in _nodes(dump):
-        if label.endswith("Manager") or rest is None or label == "KeyValueManager pair":
+        if label.endswith("Manager"):
             sources[depth] = _source(rest or "")
             continue
         around = (sources.get(above) for above in range(depth - 1, -1, -1))
-        found.append(_guard(label, rest, next(around, None)))
+        found.append(_guard(label, rest or "", next(around, None)))
     return found
 
 
@@ -58,7 +60,7 @@ def _source(rest: str) -> str | None:
 def _guard(kind: str, rest: str, source: str | None) -> Guard:
     comment = _COMMENT.split(rest, maxsplit=1)[1:]
     return Guard(
-        text=f"{kind}: {rest}",
+        text=f"{kind}: {rest}" if rest else kind,
         kind=kind,
         source=source,
         user_line=comment[0].strip() if comment else None,

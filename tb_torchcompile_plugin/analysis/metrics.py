@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time import Direction
-from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileKey, CompileSummary
+from tb_torchcompile_plugin.summary_pb2 import BACKWARD, FORWARD, CompileKey, CompileSummary
 
 # Fields of torch 2.4 to 2.13, by what they are about.
 _GROUPS: dict[str, str] = {
@@ -45,7 +45,8 @@ _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.s
 class Metric(msgspec.Struct, frozen=True):
     """One field. `value` is JSON text. `known`: a field of a torch version that this was made for.
 
-    runtime: written when the compiled code first ran, not while compiling.
+    runtime: written when the compiled code first ran, not while compiling. record: which record of its kind, from 0
+    (DDP compiles several backwards for one compile id).
     """
 
     group: str
@@ -54,32 +55,25 @@ class Metric(msgspec.Struct, frozen=True):
     known: bool
     direction: Direction
     runtime: bool
+    record: int
 
 
 def metrics(summary: CompileSummary, epoch: int, compile_id: str) -> list[Metric]:
-    """All fields of all metrics records of one compile id that are not null, by group, then name."""
+    """All fields of all metrics records of one compile id that are not null, record by record, by group, then name."""
     wanted = CompileKey(epoch=epoch, compile_id=compile_id)
     rows: list[Metric] = []
-    for row in summary.compilations:
-        if row.key == wanted:
-            rows += _fields(row.metrics, "backward" if row.direction == BACKWARD else "forward", False)
-    for told in summary.runtime_metrics:
-        if told.key == wanted:
-            rows += _fields(told.metrics, "backward" if told.direction == BACKWARD else "forward", True)
-    order = {group: place for place, group in enumerate(_GROUPS)}
-    return sorted(
-        rows,
-        key=lambda row: (
-            row.direction == "backward",
-            row.runtime,
-            order.get(row.group, len(order)),
-            row.name,
-        ),
-    )
+    for runtime, messages in ((False, summary.compilations), (True, summary.runtime_metrics)):
+        for code in (FORWARD, BACKWARD):
+            mine = [row for row in messages if row.key == wanted and row.direction == code and row.metrics]
+            for record, row in enumerate(mine):
+                rows += _fields(row.metrics, "backward" if code == BACKWARD else "forward", runtime, record)
+    return sorted(rows, key=lambda row: (row.direction == "backward", row.runtime, row.record))
 
 
-def _fields(values: Mapping[str, str], direction: Direction, runtime: bool) -> list[Metric]:
-    return [
-        Metric(_GROUP_OF.get(name, "other"), name, value, name in _GROUP_OF, direction, runtime)
+def _fields(values: Mapping[str, str], direction: Direction, runtime: bool, record: int) -> list[Metric]:
+    rows = [
+        Metric(_GROUP_OF.get(name, "other"), name, value, name in _GROUP_OF, direction, runtime, record)
         for name, value in values.items()
     ]
+    order = {group: place for place, group in enumerate(_GROUPS)}
+    return sorted(rows, key=lambda row: (order.get(row.group, len(order)), row.name))

@@ -76,7 +76,10 @@ def symbolic_shapes(summary: CompileSummary, epoch: int, compile_id: str) -> Sym
 
 def _unique(rows: list[ShapeGuard]) -> list[ShapeGuard]:
     """torch writes a guard each time it needs it."""
-    return list({row.expression: row for row in reversed(rows)}.values())[::-1]
+    unique: dict[str, ShapeGuard] = {}
+    for row in rows:
+        unique.setdefault(row.expression, row)
+    return list(unique.values())
 
 
 def _last(rows: list[ShapeEvent], *kinds: str) -> list[ShapeEvent]:

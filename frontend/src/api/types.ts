@@ -395,6 +395,7 @@ export interface Metric {
   known: boolean;
   direction: 'backward' | 'forward';
   runtime: boolean;
+  record: number;
 }
 
 export interface Notice {
