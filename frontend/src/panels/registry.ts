@@ -66,7 +66,7 @@ export const PANELS: Panel[] = [
   },
   {
     id: 'compiled_regions',
-    title: 'Compiled regions',
+    title: 'Regions',
     needs: 'any',
     count: (_compile, span) => span && span.compiled_regions.length,
     component: CompiledRegions as Panel['component'],

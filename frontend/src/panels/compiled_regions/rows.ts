@@ -80,7 +80,7 @@ export const REGION_COLUMNS: Column<RegionRow>[] = [
   },
   {
     key: 'beside_percent',
-    label: '% beside the graph',
+    label: '% beside it',
     kind: 'percent',
     help: 'Guards and wrapper, as a share of guards, wrapper and graph',
     value: (r) => {
@@ -97,7 +97,7 @@ export const REGION_COLUMNS: Column<RegionRow>[] = [
     value: (r) => r.guards,
     unknown: NO_LOG,
   },
-  { key: 'cpu_us', label: 'Host', kind: 'us', value: (r) => r.cpu_us, total: 'sum' },
+  { key: 'cpu_us', label: 'Host', kind: 'us', value: (r) => r.cpu_us, total: 'sum', hidden: true },
   {
     key: 'backward_cpu_us',
     label: 'Backward host',
