@@ -8,6 +8,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from typing import TypeVar
 
@@ -16,6 +18,7 @@ from tb_torchcompile_plugin.catalog import Catalog
 from tb_torchcompile_plugin.compile_answers import CompileAnswers
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.logdir import File, Span, Worker
+from tb_torchcompile_plugin.reader import copies
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
 from tb_torchcompile_plugin.reader.kineto import Progress as BytesRead
 from tb_torchcompile_plugin.reader.kineto import Trace
@@ -24,6 +27,7 @@ from tb_torchcompile_plugin.readings import Progress, Reading, Readings
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+Advance = Callable[[BytesRead], None]
 _Ids = tuple[str, str, str]  # run, worker, span
 
 _KEPT = 32  # compile data remembered
@@ -126,15 +130,15 @@ class Session(CompileAnswers):
 
     def _read_span(self, worker: Worker, span: Span, reading: Reading[answer.Span]) -> answer.Span:
         data, _ = self._compile_data_of(worker)
-        trace = open_trace(span.file.path, progress=reading.advance, cancelled=reading.stop)
-        return answer.span_report(span, trace, data)
+        trace = _read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
+        return answer.span_report(span, replace(trace, notices=_will_retry(trace.notices)), data)
 
     def _worker_report(self, worker: Worker, progress: Callable[[BytesRead], None] | None) -> answer.Worker:
         data, notices = self._compile_data_of(worker)
         spans: list[answer.Span | answer.UnreadSpan] = []
         for span in worker.spans:
             try:
-                spans.append(answer.span_report(span, _read(span, progress), data))
+                spans.append(answer.span_report(span, _read(span.file, progress, progress), data))
             except UserError as error:
                 spans.append(answer.unread_span(span, error.notice))
         return answer.Worker(
@@ -146,8 +150,32 @@ class Session(CompileAnswers):
         )
 
 
-def _read(span: Span, progress: Callable[[BytesRead], None] | None) -> Trace:
-    return open_trace(span.file.path, progress=progress)
+def _read(
+    file: File,
+    progress: Advance | None,
+    fetching: Advance | None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Trace:
+    """The trace in a file, which its progress and notices name, however far away it is."""
+
+    def advance(moved: BytesRead) -> None:
+        if progress is not None:
+            progress(replace(moved, file=file.path))
+
+    with copies.local(file, fetching, cancelled) as path:
+        trace = open_trace(path, progress=advance, cancelled=cancelled)
+    return replace(trace, notices=copies.named(trace.notices, path, file))
+
+
+def _will_retry(notices: list[Notice]) -> list[Notice]:
+    """In the tab a trace without its end is no loss yet: it may still be written, and is read again then."""
+    step = "It is read again when it changes: reload. If nobody writes it any more, copy or record it again"
+    return [
+        replace(notice, problem=f"incomplete: {notice.problem}", next_step=step)
+        if "is cut off" in notice.problem
+        else notice
+        for notice in notices
+    ]
 
 
 def _compile_files(worker: Worker) -> tuple[File, ...]:

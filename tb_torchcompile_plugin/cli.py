@@ -16,6 +16,7 @@ import msgspec
 from tb_torchcompile_plugin import text
 from tb_torchcompile_plugin.api import Session, plugin_version
 from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.report import Report, Span
 
 
@@ -38,23 +39,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     report = commands.add_parser("report", help="print what a logdir, a trace or a log holds")
-    report.add_argument("logdir", help="a folder, or one trace or TORCH_TRACE log of any name")
+    report.add_argument(
+        "logdir",
+        help="a folder, or one trace or TORCH_TRACE log of any name; a path or a URL such as s3://bucket/runs",
+    )
     report.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     return parser
 
 
 def _report(logdir: str, as_json: bool) -> int:
-    if not os.path.exists(logdir):
+    if not is_remote(logdir) and not os.path.exists(plain_path(logdir)):
         raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
     with text.progress_bar() as advance:
         report = Session([("", logdir)]).report(progress=advance)
     warnings = list(_warnings(report))
-    for notice in warnings:
+    why = "" if _something(report) else _why_nothing(logdir, warnings)
+    for notice in warnings if warnings != [why] else []:
         print(f"warning: {notice}", file=sys.stderr)
     if as_json:
         print(msgspec.json.encode(report).decode())
-    if not _something(report):
-        return _fail(_why_nothing(logdir, warnings))
+    if why:
+        return _fail(str(why))
     if not as_json:
         text.print_report(report)
     return 0
@@ -75,7 +80,9 @@ def _warnings(report: Report) -> Iterator[Notice]:
                 yield from span.warnings
 
 
-def _why_nothing(logdir: str, warnings: list[Notice]) -> str:
+def _why_nothing(logdir: str, warnings: list[Notice]) -> str | Notice:
+    if len(warnings) == 1:
+        return warnings[0]
     if warnings:
         return f"{logdir}: nothing could be read; see the warnings above"
     return (

@@ -1,20 +1,24 @@
 """File names of a logdir, and what lies in it: runs, workers, spans.
 
 The one place that knows how files are called. The writer asks it for names, the readers ask it what is there.
-Discovery looks at names and the first bytes of files only; it never parses one.
+Discovery looks at names and the first bytes of files only; it never parses one. Folders may be local or remote.
 """
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import re
-import stat
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import groupby
 
-from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin import filesystem
+from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.filesystem import File as File
 
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _SUMMARY = re.compile(r"^(?P<worker>.*?)\.(?P<time>\d+)\.pt\.compile\.pb$")
@@ -22,6 +26,7 @@ _LOG = re.compile(r"^dedicated_log_torch_trace_(?:rank_(?P<rank>\d+)_)?.*\.log(?
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024
+_REMEMBERED = 4096  # files whose first bytes were looked at
 
 
 def trace_name(worker: str, time_ns: int, gzipped: bool = False) -> str:
@@ -32,19 +37,6 @@ def trace_name(worker: str, time_ns: int, gzipped: bool = False) -> str:
 def summary_name(worker: str, time_ns: int) -> str:
     """`{worker}.{time_ns}.pt.compile.pb`; sorts beside the trace of the same cycle."""
     return f"{worker}.{time_ns}.pt.compile.pb"
-
-
-@dataclass(frozen=True)
-class File:
-    """A regular file, identified the way caches key it."""
-
-    path: str
-    size: int
-    mtime_ns: int
-
-    @property
-    def name(self) -> str:
-        return os.path.basename(self.path)
 
 
 @dataclass(frozen=True)
@@ -83,18 +75,20 @@ class Run:
 def discover(path: str, prefix: str = "") -> tuple[list[Run], list[Notice]]:
     """The runs below `path`, sorted by name, and what could not be looked at.
 
-    path: a folder, or one file, which then stands alone. prefix: the name given to it by `--logdir_spec`.
-    A folder that cannot be listed becomes a Notice; links are followed, each folder once.
+    path: a folder, or one file, which then stands alone; or the URL of one. prefix: the name given to it by
+    `--logdir_spec`. A folder that cannot be listed becomes a Notice; links are followed, each folder once.
     """
     notices: list[Notice] = []
-    if os.path.isfile(path):
-        return _discover_file(path, prefix), notices
-    runs = []
-    for folder in _folders(path, notices):
-        run = _run_of(folder, _run_name(path, folder, prefix), notices)
-        if run.workers or run.logs:
-            runs.append(run)
-    return sorted(runs, key=lambda run: run.run), notices
+    path = filesystem.plain_path(path)
+    try:
+        file = filesystem.remote_file(path) if filesystem.is_remote(path) else filesystem.local_file(path)
+        if file is not None:
+            return _discover_file(file, prefix), notices
+        folders = _remote_folders(path) if filesystem.is_remote(path) else _local_folders(path, notices)
+        runs = [_run_of(folder, _run_name(path, folder, prefix), files, notices) for folder, files in folders]
+    except UserError as error:
+        return [], [error.notice]
+    return sorted((run for run in runs if run.workers or run.logs), key=lambda run: run.run), notices
 
 
 def log_rank(name: str) -> int | None:
@@ -118,7 +112,20 @@ def _run_name(root: str, folder: str, prefix: str) -> str:
     return prefix if relative == "." else f"{prefix}/{relative}"
 
 
-def _folders(root: str, notices: list[Notice]) -> Iterator[str]:
+def _remote_folders(root: str) -> Iterator[tuple[str, list[File]]]:
+    """Each folder that holds files; stores have no others."""
+    files = filesystem.remote_files(root)
+    for folder, inside in groupby(
+        sorted(files, key=_folder_and_name), lambda file: os.path.dirname(file.path)
+    ):
+        yield folder, list(inside)
+
+
+def _folder_and_name(file: File) -> tuple[str, str]:
+    return os.path.split(file.path)
+
+
+def _local_folders(root: str, notices: list[Notice]) -> Iterator[tuple[str, list[File]]]:
     seen: set[tuple[int, int]] = set()
 
     def unreadable(error: OSError) -> None:
@@ -135,46 +142,42 @@ def _folders(root: str, notices: list[Notice]) -> Iterator[str]:
             continue
         seen.add((status.st_dev, status.st_ino))
         children.sort()
-        yield folder
+        yield folder, _files_in(folder)
+
+
+def _files_in(folder: str) -> list[File]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:  # os.walk has reported it, or it has just gone
+        return []
+    found = (filesystem.local_file(os.path.join(folder, name)) for name in names if _may_count(name))
+    return [file for file in found if file is not None]
+
+
+def _may_count(name: str) -> bool:
+    return bool(_JSON.match(name) or _SUMMARY.match(name) or _LOG.match(name))
 
 
 def _folder_notice(error: OSError) -> Notice:
+    steps = {
+        errno.ENOENT: "Check the path; if nothing has been written there yet, reload later",
+        errno.ENOTDIR: "Give a folder, or a regular file",
+    }
     return Notice(
         str(error.filename or ""),
         f"this folder cannot be listed ({error.strerror or error})",
         "Everything else in the logdir is shown",
-        "Give the user that runs TensorBoard the right to read it, then reload",
+        steps.get(error.errno or 0, "Give the user that runs TensorBoard the right to read it, then reload"),
     )
 
 
-def _run_of(folder: str, name: str, notices: list[Notice]) -> Run:
+def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) -> Run:
     run = Run(name, folder)
-    try:
-        entries = sorted(os.listdir(folder))
-    except OSError:  # os.walk has reported it
-        return run
-    loose = []
-    for entry in entries:
-        file = _regular_file(os.path.join(folder, entry))
-        if file is None:
-            continue
-        if not _place(run, entry, file) and _JSON.match(entry):
-            loose.append(file)
+    loose = [file for file in files if not _place(run, file.name, file) and _JSON.match(file.name)]
     for file in loose:
         _place_loose(run, file, notices)
     _sort(run)
     return run
-
-
-def _regular_file(path: str) -> File | None:
-    """None for what cannot be opened without risk: folders, FIFOs, devices, broken links."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return File(path, status.st_size, status.st_mtime_ns)
 
 
 def _place(run: Run, name: str, file: File) -> bool:
@@ -199,7 +202,10 @@ def _add_span(worker: Worker, span: str, file: File) -> None:
 def _place_loose(run: Run, file: File, notices: list[Notice]) -> None:
     """A JSON file of any name is a trace when its first 64 KiB hold `traceEvents`."""
     try:
-        head = read_head(file.path)
+        counts = _is_trace(file)
+    except UserError as error:
+        notices.append(error.notice)
+        return
     except OSError as error:
         notices.append(
             Notice(
@@ -210,15 +216,22 @@ def _place_loose(run: Run, file: File, notices: list[Notice]) -> None:
             )
         )
         return
-    if b'"traceEvents"' in head:
+    if counts:
         match = _JSON.match(file.name)
         _add_span(run.worker(match["stem"] if match else file.name), "0", file)
 
 
+@lru_cache(_REMEMBERED)  # the file's size and time are part of its name here, and failures are not kept
+def _is_trace(file: File) -> bool:
+    return file.size > 0 and b'"traceEvents"' in read_head(file.path)
+
+
 def read_head(path: str, limit: int = _SNIFF_BYTES) -> bytes:
-    """The first `limit` bytes of a file, inflated when it is gzip (told by its magic, not its name)."""
-    with open(path, "rb") as stream:
-        head = stream.read(limit)
+    """The first `limit` bytes of a file, inflated when it is gzip (told by its magic, not its name).
+
+    path: a path, or the URL of a file that is not empty. Raises OSError; of a remote one UserError.
+    """
+    head = filesystem.read_range(path, 0, limit)
     if not head.startswith(b"\x1f\x8b"):
         return head
     try:
@@ -238,33 +251,35 @@ def _summary_time(file: File) -> int:
     return int(match["time"]) if match else 0
 
 
-def _discover_file(path: str, prefix: str) -> list[Run]:
+def _discover_file(file: File, prefix: str) -> list[Run]:
     """One file as a logdir: a trace of any name with the compile data of its worker, or compile data alone."""
-    folder, name = os.path.split(os.path.abspath(path))
-    run = Run(prefix or ".", folder)
-    file = _regular_file(os.path.join(folder, name))
-    if file is None:
-        return []
-    if not _place(run, name, file):
-        if _LOG_LINE.match(_head_or_nothing(path)):
+    if not filesystem.is_remote(file.path):
+        file = replace(file, path=os.path.abspath(file.path))
+    run = Run(prefix or ".", os.path.dirname(file.path))
+    if not _place(run, file.name, file):
+        if _LOG_LINE.match(_head_or_nothing(file)):
             run.logs.append(file)
         else:
-            match = _JSON.match(name)
-            run.worker(match["stem"] if match else name).spans.append(Span("0", file))
+            match = _JSON.match(file.name)
+            run.worker(match["stem"] if match else file.name).spans.append(Span("0", file))
     if any(worker.spans for worker in run.workers.values()):
         _add_compile_data_beside(run)
     return [run]
 
 
-def _head_or_nothing(path: str) -> bytes:
+def _head_or_nothing(file: File) -> bytes:
     try:
-        return read_head(path, 4096)
-    except OSError:
+        return read_head(file.path, 4096) if file.size else b""
+    except (OSError, UserError):  # reading it will say why
         return b""
 
 
 def _add_compile_data_beside(run: Run) -> None:
-    beside = _run_of(run.folder, run.run, [])
+    remote = filesystem.is_remote(run.folder)
+    files = filesystem.remote_files(run.folder, below=False) if remote else _files_in(run.folder)
+    beside = _run_of(
+        run.folder, run.run, [file for file in files if _LOG.match(file.name) or is_summary(file.name)], []
+    )
     run.alone = True
     run.logs = beside.logs
     for name, worker in run.workers.items():

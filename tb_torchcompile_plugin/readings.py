@@ -56,11 +56,18 @@ class Reading(Generic[Value]):
     def __init__(self, progress: Progress, job: Callable[[Reading[Value]], Value]) -> None:
         self.progress = progress
         self.future: Future[Value] = Future()
-        self.job = job
+        self._job: Callable[[Reading[Value]], Value] | None = job
         self.made_of: object = None
         self.wanted_until = 0.0  # monotonic seconds, if nobody else waits for its place
         self.contested_until = 0.0  # if somebody does
         self.stop: Callable[[], bool] = lambda: False  # what the job asks now and then
+
+    def run(self) -> Value:
+        """Do the work, once. What it held on to is let go of, or a kept answer would keep its session alive."""
+        job, self._job = self._job, None
+        if job is None or self.stop():
+            raise Cancelled("nobody waits for it any more")
+        return job(self)
 
     def advance(self, moved: BytesRead, stage: Stage = "reading") -> None:
         """Take over where the reader is; the file keeps the name that it was asked for by."""
@@ -158,9 +165,7 @@ class Readings(Generic[Key, Value]):
             key, reading = turn
             reading.stop = partial(self._abandoned, key, reading)
             try:
-                if reading.stop():
-                    raise Cancelled("nobody waits for it any more")
-                reading.future.set_result(reading.job(reading))
+                reading.future.set_result(reading.run())
             except BaseException as error:  # whatever it is, it belongs to whoever asks
                 reading.future.set_exception(error)
             del turn, key, reading  # a thread that waits must not keep the last answer alive

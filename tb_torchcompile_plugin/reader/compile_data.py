@@ -11,6 +11,7 @@ from typing import Literal
 
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.logdir import File, Worker
+from tb_torchcompile_plugin.reader import copies
 from tb_torchcompile_plugin.reader.structured_log import read_log
 from tb_torchcompile_plugin.summary import load
 from tb_torchcompile_plugin.summary_pb2 import CompileKey, CompileSummary
@@ -20,14 +21,14 @@ from tb_torchcompile_plugin.summary_pb2 import CompileKey, CompileSummary
 class CompileData:
     """summary: what is known, merged. file: where it comes from first. notices: what could not be read.
 
-    log: the log that holds the texts of artifacts with a `log_offset`; "" without one.
+    log: the log that holds the texts of artifacts with a `log_offset`; None without one.
     """
 
     summary: CompileSummary
     source: Literal["summary", "torch_trace"]
     file: str
     notices: list[Notice] = field(default_factory=list)
-    log: str = ""
+    log: File | None = None
 
 
 def read_compile_data(worker: Worker) -> tuple[CompileData | None, list[Notice]]:
@@ -37,9 +38,9 @@ def read_compile_data(worker: Worker) -> tuple[CompileData | None, list[Notice]]
     log = _log(worker.log, notices)
     if newest is not None:
         merged = merge(newest, log) if log is not None else newest
-        return CompileData(merged, "summary", file, notices, _path(worker.log)), notices
-    if log is not None:
-        return CompileData(log, "torch_trace", _path(worker.log), notices, _path(worker.log)), notices
+        return CompileData(merged, "summary", file, notices, worker.log), notices
+    if log is not None and worker.log is not None:
+        return CompileData(log, "torch_trace", worker.log.path, notices, worker.log), notices
     return None, notices
 
 
@@ -75,10 +76,6 @@ def _merge_texts(merged: CompileSummary, summary: CompileSummary, log: CompileSu
         getattr(merged, name).extend([*kept, *added])
 
 
-def _path(file: File | None) -> str:
-    return file.path if file is not None else ""
-
-
 def _keys(rows: Iterable[object]) -> set[tuple[int, str]]:
     return {_key(row.key) for row in rows}  # type: ignore[attr-defined]  # every repeated message here has a key
 
@@ -90,7 +87,8 @@ def _key(key: CompileKey) -> tuple[int, str]:
 def _newest_summary(files: list[File], notices: list[Notice]) -> tuple[CompileSummary | None, str]:
     for file in files:
         try:
-            return load(file.path), file.path
+            with copies.local(file) as path:
+                return load(path), file.path
         except UserError as error:
             notices.append(error.notice)
     return None, ""
@@ -100,7 +98,8 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
     if file is None:
         return None
     try:
-        log = read_log(file.path)
+        with copies.local(file) as path:
+            log = read_log(path)
     except UserError as error:
         notices.append(error.notice)
         return None

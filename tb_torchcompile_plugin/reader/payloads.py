@@ -6,6 +6,7 @@ import zlib
 
 from tb_torchcompile_plugin.compile_payloads import unpack
 from tb_torchcompile_plugin.errors import NotFound, UserError
+from tb_torchcompile_plugin.reader import copies
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.log_records import payload_at
 
@@ -18,8 +19,9 @@ def read_payload(data: CompileData, number: int) -> str:
     if not 0 <= number < len(artifacts):
         raise _nothing(data, number)
     artifact = artifacts[number]
-    if artifact.HasField("log_offset"):
-        return payload_at(data.log, artifact.log_offset, artifact.log_bytes, artifact.name)
+    if artifact.HasField("log_offset") and data.log is not None:
+        with copies.local(data.log) as path:
+            return payload_at(path, artifact.log_offset, artifact.log_bytes, artifact.name)
     if artifact.payload >= len(data.summary.payloads):
         raise UserError("refers to a text that it does not hold", file=data.file, next_step="Record it again")
     try:

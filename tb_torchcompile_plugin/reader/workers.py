@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.filesystem import read_range
 from tb_torchcompile_plugin.logdir import File, Run, Worker, log_rank, read_head
+from tb_torchcompile_plugin.reader import copies
 from tb_torchcompile_plugin.reader.structured_log import LogIdentity, log_identity
 
 _RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
@@ -52,7 +54,7 @@ def trace_identity(file: File, span: str) -> TraceIdentity:
 
 @lru_cache(_REMEMBERED)  # the file's size and time are part of its name here, and failures are not kept
 def _rank_and_pid(file: File) -> tuple[int | None, int | None]:
-    ends = read_head(file.path) + b"\n" + _tail(file)
+    ends = read_head(file.path) + b"\n" + _tail(file) if file.size else b""
     rank = _RANK.search(ends)
     pids = [match for pattern in _HOST_PID if (match := pattern.search(ends))]
     return int(rank[1]) if rank else None, int(pids[0][1]) if pids else None
@@ -67,7 +69,8 @@ def _identity_of_log(file: File) -> LogIdentity:
 
 @lru_cache(_REMEMBERED)
 def _known_identity_of_log(file: File) -> LogIdentity:
-    return log_identity(file.path)
+    with copies.ends(file) as path:
+        return log_identity(path)
 
 
 def join_logs(run: Run) -> list[Worker]:
@@ -135,8 +138,7 @@ def _own_name(run: Run, rank: int | None, identity: LogIdentity, log: File) -> s
 
 
 def _tail(file: File) -> bytes:
-    with open(file.path, "rb") as stream:
-        if file.size <= _TAIL_BYTES or stream.read(2) == b"\x1f\x8b":
-            return b""
-        stream.seek(-_TAIL_BYTES, os.SEEK_END)
-        return stream.read()
+    """The last 64 KiB of a larger file; nothing of a gzip, which cannot be read from behind."""
+    if file.size <= _TAIL_BYTES or read_range(file.path, 0, 2) == b"\x1f\x8b":
+        return b""
+    return read_range(file.path, file.size - _TAIL_BYTES, file.size)

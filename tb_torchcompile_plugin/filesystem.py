@@ -1,0 +1,194 @@
+"""Files by path or URL: what is there, and some of its bytes.
+
+The one module that knows fsspec. It is imported when a URL is first met, so local folders need none of it. Whatever
+a store raises becomes a UserError that says what to do; local files raise OSError, as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from tb_torchcompile_plugin.errors import UserError
+
+_URL = re.compile(r"(?P<root>[a-zA-Z][0-9a-zA-Z+.-]*://[^/]*)/*")
+_LOCAL = "file://"
+_PACKAGES = {
+    "s3": "'tb-torchcompile-plugin[remote]'",
+    "s3a": "'tb-torchcompile-plugin[remote]'",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+}
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
+_TAGS = ("ETag", "etag", "md5Hash", "content_md5")
+
+
+@dataclass(frozen=True)
+class File:
+    """A regular file, identified the way caches key it.
+
+    path: a path or a URL. size in bytes. mtime_ns: Unix time, 0 where a store does not tell.
+    tag: a store's own word for this very content (an ETag), "" where there is none.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    tag: str = ""
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+
+def is_remote(path: str) -> bool:
+    """Whether it is a URL of anything but a local file."""
+    return _URL.match(path) is not None and not path.startswith(_LOCAL)
+
+
+def plain_path(path: str) -> str:
+    """The path itself, or that of a `file://` URL, or a URL without slashes at its end."""
+    if is_remote(path):
+        return path.rstrip("/") if path.rstrip("/")[-1:] != ":" else path
+    return path.removeprefix(_LOCAL)
+
+
+def local_file(path: str) -> File | None:
+    """None for what cannot be opened without risk: folders, FIFOs, devices, broken links."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return File(path, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+
+
+def remote_file(url: str) -> File | None:
+    """The file as it is now, None where the URL is a folder. Raises UserError."""
+    with _explained(url):
+        store, path = _open(url)
+        store.invalidate_cache()
+        info = store.info(path)
+        return _file(url, info) if info["type"] == "file" else None
+
+
+def remote_files(url: str, *, below: bool = True) -> list[File]:
+    """The files in a remote folder, sorted by URL, with those of the folders below it or without. Raises UserError."""
+    with _explained(url):
+        store, path = _open(url)
+        store.invalidate_cache()
+        if store.info(path)["type"] == "file":
+            raise NotADirectoryError(url)
+        found = (
+            store.find(path, detail=True)
+            if below
+            else {info["name"]: info for info in store.ls(path, detail=True)}
+        )
+        prefix = store._strip_protocol(path).rstrip("/") + "/"
+        files = [
+            _file(f"{url}/{name.removeprefix(prefix)}", info)
+            for name, info in found.items()
+            if info["type"] == "file" and not name.endswith("/")
+        ]
+    return sorted(files, key=lambda file: file.path)
+
+
+def read_range(path: str, start: int, stop: int) -> bytes:
+    """Bytes of a file from `start` to `stop`; fewer at its end. Raises OSError; of a remote one UserError."""
+    if not is_remote(path):
+        with open(path, "rb") as stream:
+            stream.seek(start)
+            return stream.read(stop - start)
+    with _explained(path):
+        store, inner = _open(path)
+        return bytes(store.cat_file(inner, start=start, end=stop))
+
+
+def read_blocks(url: str, size: int, block: int, at_once: int) -> Iterator[bytes]:
+    """A remote file of `size` bytes, block by block, `at_once` requests at a time. Raises UserError."""
+    for begin in range(0, size, block * at_once):
+        starts = list(range(begin, min(size, begin + block * at_once), block))
+        ends = [min(size, start + block) for start in starts]
+        with _explained(url):
+            store, path = _open(url)
+            found = store.cat_ranges([path] * len(starts), starts, ends, on_error="raise")
+        yield from found
+
+
+def _open(url: str) -> tuple[Any, str]:
+    """The store of a URL, and the path in it."""
+    match = _URL.match(url)
+    assert match, url
+    store = _store(match["root"])
+    return store, store._strip_protocol(url)
+
+
+@lru_cache(32)  # fsspec itself would make a new client for each thread
+def _store(root: str) -> Any:
+    scheme = root.partition("://")[0]
+    try:
+        import fsspec
+
+        return fsspec.core.url_to_fs(root)[0]
+    except ImportError as error:
+        package = _PACKAGES.get(scheme, "fsspec, and what it asks for")
+        raise UserError(
+            f"{scheme}:// needs a package that is not installed ({_one_line(error)})",
+            file=root,
+            next_step=f"Run: pip install {package}",
+        ) from error
+
+
+def _file(url: str, info: dict[str, Any]) -> File:
+    tag = next((str(info[key]) for key in _TAGS if info.get(key)), "")
+    return File(url, int(info.get("size") or 0), _modified_ns(info), tag.strip('"'))
+
+
+def _modified_ns(info: dict[str, Any]) -> int:
+    for key in _TIMES:
+        value = info.get(key)
+        with contextlib.suppress(ValueError):
+            if isinstance(value, str):
+                value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+            if isinstance(value, datetime):
+                value = value.timestamp()
+            if isinstance(value, (int, float)):
+                return round(value * 1e6) * 1000
+    return 0
+
+
+@contextlib.contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Turn whatever a store raises, each its own kind, into one clear line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        raise UserError(
+            "there is no such file, folder or bucket",
+            file=url,
+            next_step="Check the address; if nothing has been written there yet, reload later",
+        ) from error
+    except Exception as error:
+        refused = isinstance(error, PermissionError) or "Credential" in type(error).__name__
+        raise UserError(
+            f"{'access was refused' if refused else 'the store cannot be read'} ({_one_line(error)})",
+            file=url,
+            next_step="Give this process credentials that may list and read it, then reload"
+            if refused
+            else "Check the address and the network, then reload",
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
