@@ -43,6 +43,11 @@ from tb_torchcompile_plugin.reader.kineto import Trace
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
 SCHEMA_VERSION = 1
+# What torch.profiler calls its kinds of slices, and what it called them before 1.12.
+_TORCH_CATS = frozenset(
+    "cpu_op user_annotation gpu_user_annotation python_function kernel gpu_memcpy gpu_memset cuda_runtime cuda_driver "
+    "hip_runtime hip_driver xpu_runtime mtia_runtime overhead Operator Runtime Kernel Memcpy Memset".split()
+)
 
 
 class SpanRef(msgspec.Struct, frozen=True):
@@ -210,7 +215,7 @@ def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
         span=span.span,
         trace_file=span.file.name,
         size_bytes=span.file.size,
-        warnings=trace.notices,
+        warnings=[*trace.notices, *_foreign(trace)],
         events=trace.events,
         wall_us=us(last - first),
         profiled_us=us(trace.dur[step_slices(trace)].sum()) if step_rows else None,
@@ -226,6 +231,20 @@ def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
         compile_overlap=ct.compile_overlap(trace, data.summary) if data else None,
         hints=Hints(cpu_kernels_hidden=bool(regions) and not rows and not _may_have_a_gpu(trace)),
     )
+
+
+def _foreign(trace: Trace) -> list[Notice]:
+    """Many tools write this format. What none of torch's kinds of slices is in, is from another one."""
+    if not len(trace) or _TORCH_CATS.intersection(trace.cats):
+        return []
+    return [
+        Notice(
+            trace.path,
+            "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
+            f"{trace.events} events were counted; nothing here can be said about them",
+            "Record it with torch.profiler, or look at it in the tool that it is from",
+        )
+    ]
 
 
 def _may_have_a_gpu(trace: Trace) -> bool:

@@ -98,7 +98,14 @@ def _method_not_allowed(request: Request, methods: Sequence[str]) -> Response:
 
 def nothing() -> Response:
     """Done, and there is nothing to say about it."""
-    return Response(status=204)
+    return _bare(204, "application/json", [])
+
+
+def _bare(status: int, mime_type: str, headers: list[tuple[str, str]]) -> Response:
+    """An answer without a body. TensorBoard warns in the terminal about any that does not say its type."""
+    return Response(
+        status=status, mimetype=mime_type, headers=[*headers, ("X-Content-Type-Options", "nosniff")]
+    )
 
 
 def refuse_other_sites(request: Request) -> None:
@@ -139,7 +146,7 @@ def _respond(
     if status == 200:
         headers += [("ETag", tag := _entity_tag(body)), ("Vary", "Accept-Encoding")]
         if request.if_none_match.contains_raw(tag):
-            return Response(status=304, headers=[*headers, ("Cache-Control", "no-cache, must-revalidate")])
+            return _bare(304, mime_type, [*headers, ("Cache-Control", "no-cache, must-revalidate")])
     encoding = None
     if mime_type in _COMPRESSED and len(body) >= _WORTH_COMPRESSING:
         body, encoding = igzip.compress(body, compresslevel=2, mtime=0), "gzip"

@@ -24,7 +24,7 @@ def load(path: str) -> CompileSummary:
             data = file.read()
     except OSError as error:
         raise UserError(
-            f"cannot be read ({error.strerror or error})",
+            f"the compile summary cannot be read ({error.strerror or error})",
             file=path,
             next_step="Check that it exists and its mode",
         ) from error
@@ -34,19 +34,21 @@ def load(path: str) -> CompileSummary:
 def _parse(data: bytes, path: str) -> CompileSummary:
     if not data:
         raise UserError(
-            "is empty", file=path, next_step="The process was stopped while writing; an older one counts"
+            "the compile summary is empty",
+            file=path,
+            next_step="Its process was stopped while writing: record it again",
         )
     try:
         summary: CompileSummary = CompileSummary.FromString(data)
     except DecodeError as error:
         raise UserError(
-            "is no compile summary, or is cut off", file=path, next_step="Record it again"
+            "the file is no compile summary, or is cut off", file=path, next_step="Record it again"
         ) from error
     if summary.format_version == 0:
-        raise UserError("is no compile summary", file=path, next_step="Record it again")
+        raise UserError("the file is no compile summary", file=path, next_step="Record it again")
     if summary.format_version > FORMAT_VERSION:
         raise UserError(
-            f"has format version {summary.format_version}; this version reads up to {FORMAT_VERSION}",
+            f"the compile summary has format version {summary.format_version}, this plugin reads up to {FORMAT_VERSION}",
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )

@@ -62,6 +62,17 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, capsys, na
     assert name in line and said in line and line.startswith("warning: ")
 
 
+def test_a_trace_of_another_tool_is_told_from_ours(tmp_path, capsys):
+    write_trace(healthy(tmp_path), [slice_("V8.GC", 1, 2, "v8")], "other.2.pt.trace.json")
+    status, document, (line,) = report(capsys, tmp_path)
+    assert status == 0 and len(spans(document)) == 2
+    assert (
+        "other.2.pt.trace.json" in line
+        and "no trace of the PyTorch profiler" in line
+        and "torch.profiler" in line
+    )
+
+
 def test_a_truncated_trace_shows_what_came_before_the_cut(tmp_path, capsys):
     whole = write_trace(healthy(tmp_path), EVENTS, "cut.2.pt.trace.json")
     whole.write_bytes(whole.read_bytes()[:9000])

@@ -153,11 +153,7 @@ def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundin
         found.append(Notice(path, around.problem + extra, kept))
     pairs = contents.phases.get("B", 0) + contents.phases.get("E", 0)
     if pairs:
-        found.append(
-            Notice(
-                path, f"{pairs} events that only begin or end (ph B and E) are counted but not shown", kept
-            )
-        )
+        found.append(Notice(path, f"{pairs} begin and end events (ph B, E) are counted, not shown", kept))
     if not contents.events and not found:
         found.append(Notice(path, "the trace holds no events", "", "Check that the profiler was active"))
     return found

@@ -121,7 +121,9 @@ class _LogReader:
             self._take(raw, offset, is_last)
         if not self._records:
             raise UserError(
-                "holds no record of torch.compile", file=self._path, next_step="Is it a TORCH_TRACE log?"
+                "the log holds no record of torch.compile",
+                file=self._path,
+                next_step="Set TORCH_TRACE to a folder before the run, and record it again",
             )
         summary = self._log.summary()
         if self._pid is not None:
