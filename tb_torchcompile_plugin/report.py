@@ -45,8 +45,27 @@ from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 SCHEMA_VERSION = 1
 # What torch.profiler calls its kinds of slices, and what it called them before 1.12.
 _TORCH_CATS = frozenset(
-    "cpu_op user_annotation gpu_user_annotation python_function kernel gpu_memcpy gpu_memset cuda_runtime cuda_driver "
-    "hip_runtime hip_driver xpu_runtime mtia_runtime overhead Operator Runtime Kernel Memcpy Memset".split()
+    [
+        "cpu_op",
+        "user_annotation",
+        "gpu_user_annotation",
+        "python_function",
+        "kernel",
+        "gpu_memcpy",
+        "gpu_memset",
+        "cuda_runtime",
+        "cuda_driver",
+        "hip_runtime",
+        "hip_driver",
+        "xpu_runtime",
+        "mtia_runtime",
+        "overhead",
+        "Operator",
+        "Runtime",
+        "Kernel",
+        "Memcpy",
+        "Memset",
+    ]
 )
 
 

@@ -48,7 +48,7 @@ def _parse(data: bytes, path: str) -> CompileSummary:
         raise UserError("the file is no compile summary", file=path, next_step="Record it again")
     if summary.format_version > FORMAT_VERSION:
         raise UserError(
-            f"the compile summary has format version {summary.format_version}, this plugin reads up to {FORMAT_VERSION}",
+            f"the compile summary has format version {summary.format_version}, this reads up to {FORMAT_VERSION}",
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
