@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.report import Compile, Report, Run, Span, UnreadSpan
 _KERNELS_SHOWN = 20
 _FUNCTIONS_SHOWN = 15
 _CELL_WIDTH = 72
+_SOURCES = {"summary": "compile summary", "torch_trace": "TORCH_TRACE log"}
 Cell = str | int | float | None
 
 
@@ -58,8 +59,8 @@ def _print_compile(console: Console, found: Compile) -> None:
     total = "unknown" if found.total_s is None else f"{found.total_s:.3f} s"
     console.print(
         Text(
-            f"compile time {total}, {len(found.compilations)} compilations, {len(found.graph_breaks)} graph breaks, "
-            f"{len(found.recompiles)} recompiles ({versions}, from a {found.source})"
+            f"compile time {total}, {_compilations(found)}, {len(found.graph_breaks)} graph breaks, "
+            f"{len(found.recompiles)} recompiles ({versions}, from a {_SOURCES[found.source]})"
         )
     )
     _print_compilations(console, found)
@@ -71,6 +72,13 @@ def _print_compile(console: Console, found: Compile) -> None:
         ((row.compile_id, row.direction, row.category, len(row.kernels)) for row in found.generated_kernels),
     )
     _print_compile_times(console, found)
+
+
+def _compilations(found: Compile) -> str:
+    """A backward that was compiled lazily belongs to its forward: it is a row, not a compilation more."""
+    backwards = sum(row.direction == "backward" for row in found.compilations)
+    apart = f" (and {backwards} backwards of theirs)" if backwards else ""
+    return f"{len(found.compilations) - backwards} compilations{apart}"
 
 
 def _print_compilations(console: Console, found: Compile) -> None:
@@ -98,7 +106,7 @@ def _print_compilations(console: Console, found: Compile) -> None:
                 row.duration_s,
                 row.graph_ops,
                 row.guards,
-                ", ".join(f"{cache.cache} {cache.result}" for cache in row.cache) or None,
+                ", ".join(dict.fromkeys(f"{cache.cache} {cache.result}" for cache in row.cache)) or None,
             )
             for row in found.compilations
         ),
@@ -110,7 +118,10 @@ def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
         console,
         "graph breaks",
         ("compile id", "~where", "~source", "~reason"),
-        ((row.compile_id, _place(row.file, row.line), row.source, row.reason) for row in found.graph_breaks),
+        (
+            (row.compile_id or None, _place(row.file, row.line), row.source, row.reason)
+            for row in found.graph_breaks
+        ),
     )
     _table(
         console,
