@@ -13,7 +13,7 @@ import pytest
 from tensorboard.plugins.base_plugin import TBContext
 
 import tb_torchcompile_plugin
-from tb_torchcompile_plugin import api, cli, errors, report
+from tb_torchcompile_plugin import api, cli, compile_report, errors, report
 from tb_torchcompile_plugin.plugin import TorchCompilePlugin
 
 ROOT = Path(__file__).parent.parent
@@ -105,7 +105,15 @@ def test_every_error_code_is_documented_with_its_status() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("runs", report.Runs), ("compile", report.Compile), ("span", report.Span)]
+    ("name", "kind"),
+    [
+        ("runs", report.Runs),
+        ("compile", report.Compile),
+        ("compile_time", compile_report.CompileTime),
+        ("compilations", compile_report.Compilations),
+        ("compilation", compile_report.CompilationDetails),
+        ("span", report.Span),
+    ],
 )
 def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str, kind: type[Any]) -> None:
     """Decoding fills in what the example lacks and drops what the type lacks; then they differ."""
@@ -116,6 +124,8 @@ def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str, ki
 
 def test_all_examples_are_json() -> None:
     examples = dict(EXAMPLE.findall(TEXTS["http.md"]))
-    assert set(examples) == {"runs", "compile", "progress", "span", "error"}
+    assert set(examples) == {
+        *("runs", "compile", "compile_time", "compilations", "compilation", "progress", "span", "error")
+    }
     for text in examples.values():
         json.loads(text)
