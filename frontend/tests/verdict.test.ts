@@ -10,7 +10,7 @@ const steps = [
   step('ProfilerStep#4', 5379.6),
 ];
 const makeSpan = (over: Partial<Span>) =>
-  ({ gpu: [gpu], steps, wall_us: 21e6, compile_overlap: null, ...over }) as Span;
+  ({ gpu: [gpu], warnings: [], steps, wall_us: 21e6, compile_overlap: null, ...over }) as unknown as Span;
 const row = (compile_id: string, direction = 'forward', epoch = 0) =>
   ({ compile_id, direction, epoch, cache: [], phases_s: null }) as unknown as Compilation;
 const makeCompile = (compilations: Compilation[]) => ({ total_s: 4.5565, compilations }) as Compile;
@@ -41,6 +41,8 @@ describe('the sentence', () => {
     expect(text(makeSpan({}), compile)).toMatch(/\(2 compilations\)\.$/);
     expect(text(makeSpan({}), null)).toMatch(/No compile data\.$/);
     expect(text(makeSpan({ gpu: [] }), null)).toContain('no GPU events');
+    const cut = [{ file: 't.json', problem: 'the trace is cut off', kept: '', next_step: '' }];
+    expect(text(makeSpan({ gpu: [], warnings: cut }), null)).toContain('GPU time not known');
     expect(text(null, makeCompile([]))).toBe('Nothing was compiled.');
   });
 

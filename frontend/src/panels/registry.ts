@@ -75,7 +75,8 @@ export const PANELS: Panel[] = [
     id: 'kernels',
     title: 'Kernels',
     needs: 'any',
-    count: (_compile, span) => span && countKernels(span),
+    // An incomplete trace without kernels may have lost them.
+    count: (_compile, span) => span && (countKernels(span) || (span.warnings.length > 0 ? null : 0)),
     component: Kernels as Panel['component'],
   },
 ];

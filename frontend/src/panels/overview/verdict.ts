@@ -1,5 +1,5 @@
 /** The first sentence of the tab: the result in numbers. */
-import type { Compile, Gpu, Span } from '../../api/types';
+import type { Compile, Span } from '../../api/types';
 import { duration, percent, plural, seconds, significant, THIN } from '../../widgets/format';
 import { median } from '../../widgets/columns';
 
@@ -22,7 +22,7 @@ function spanParts(span: Span): Part[] {
     step === null
       ? [plain('Span '), strong(duration(span.wall_us))]
       : [plain('Step '), strong(duration(step)), plain(medianOf(span.steps.length))];
-  return [...first, plain(' · '), ...gpuParts(span.gpu), plain('. ')];
+  return [...first, plain(' · '), ...gpuParts(span), plain('. ')];
 }
 
 /** A single step is what it is. */
@@ -30,8 +30,10 @@ function medianOf(steps: number): string {
   return steps > 1 ? ` (median of ${steps})` : '';
 }
 
-function gpuParts(gpu: Gpu[]): Part[] {
-  if (gpu.length === 0) return [plain('no GPU events')];
+function gpuParts({ gpu, warnings }: Span): Part[] {
+  // What a cut-off file does not hold may have happened all the same.
+  if (gpu.length === 0)
+    return [plain(warnings.length > 0 ? 'GPU time not known: see the warning' : 'no GPU events')];
   if (gpu.length === 1) return [plain('GPU busy '), strong(percent(gpu[0]!.busy_percent))];
   const busy = gpu.flatMap((g) => g.busy_percent ?? []);
   if (busy.length === 0) return [plain(`${gpu.length} devices did nothing that lasted`)];
