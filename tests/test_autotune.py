@@ -58,7 +58,7 @@ def test_a_kernel_that_was_tuned_when_it_first_ran() -> None:
 
 
 def test_templates_that_were_tried_while_compiling() -> None:
-    shapes = {"autotune_shape": "64x128, 128x32"}
+    shapes: dict[str, Any] = {"autotune_shape": "64x128, 128x32"}
     (row,) = rows(
         compiling(
             mark("B", "mm_template_precompiling", 10, **shapes),
