@@ -11,6 +11,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis import compile_time as ct
 from tb_torchcompile_plugin.analysis.break_chain import BreakChain, break_chain
+from tb_torchcompile_plugin.analysis.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compiled_regions import CompiledRegion, compiled_regions
 from tb_torchcompile_plugin.analysis.frame_times import FrameTime, frame_times
 from tb_torchcompile_plugin.analysis.generated_kernels import (
@@ -133,6 +134,7 @@ class Compile(msgspec.Struct, frozen=True):
     unreadable_records: int
     environment: Environment
     compilations: list[ct.Compilation]
+    problems: list[Problem]
     graph_breaks: list[GraphBreak]
     recompiles: list[Recompile]
     generated_kernels: list[GeneratedKernels]
@@ -285,6 +287,7 @@ def compile_report(data: CompileData) -> Compile:
         unreadable_records=sum(summary.records.unreadable.values()),
         environment=_environment(summary),
         compilations=ct.compilations(summary),
+        problems=problems(summary),
         graph_breaks=graph_breaks(summary),
         recompiles=recompiles(summary),
         generated_kernels=generated_kernels(summary),

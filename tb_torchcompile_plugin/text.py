@@ -63,6 +63,7 @@ def _print_compile(console: Console, found: Compile) -> None:
             f"{len(found.recompiles)} recompiles ({versions}, from a {_SOURCES[found.source]})"
         )
     )
+    _print_problems(console, found)
     _print_compilations(console, found)
     _print_breaks_and_recompiles(console, found)
     _table(
@@ -79,6 +80,31 @@ def _compilations(found: Compile) -> str:
     backwards = sum(row.direction == "backward" for row in found.compilations)
     apart = f" (and {backwards} backwards of theirs)" if backwards else ""
     return f"{len(found.compilations) - backwards} compilations{apart}"
+
+
+_PROBLEMS = {
+    "limit": "compiled too often: from here on it runs eager",
+    "skipped": "cannot be resumed after a graph break: all of it runs eager",
+}
+
+
+def _print_problems(console: Console, found: Compile) -> None:
+    """What must not be overlooked, in front of everything else."""
+    _table(
+        console,
+        "problems",
+        ("compile id", "~function", "~where", "~what happened", "~reason"),
+        (
+            (
+                row.compile_id,
+                row.function,
+                _place(row.file, row.line),
+                _PROBLEMS.get(row.kind) or f"failed{', then ran eager' if row.ran_eager else ''}: {row.type}",
+                _first_lines([row.reason]),
+            )
+            for row in found.problems
+        ),
+    )
 
 
 def _print_compilations(console: Console, found: Compile) -> None:

@@ -114,7 +114,7 @@ def compilations_overview(summary: CompileSummary) -> Compilations:
     for recompile in summary.recompiles:
         reasons[_key(recompile.key)] += recompile.reasons
     flat = [_row(row, breaks[row.epoch, row.compile_id], reasons[row.epoch, row.compile_id]) for row in rows]
-    return Compilations(_trie(rows, flat), flat, _problems(summary), _others(summary))
+    return Compilations(_trie(rows, flat), flat, problems(summary), _others(summary))
 
 
 def _others(summary: CompileSummary) -> list[OtherArtifacts]:
@@ -197,7 +197,8 @@ def _child(node: TrieNode, frame: Frame) -> TrieNode:
     return node.children[-1]
 
 
-def _problems(summary: CompileSummary) -> list[Problem]:
+def problems(summary: CompileSummary) -> list[Problem]:
+    """What went wrong, in order of time."""
     broken = {_key(row.key) for row in summary.graph_breaks}
     messages = sorted(summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
     return [

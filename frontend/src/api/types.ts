@@ -145,6 +145,7 @@ export interface Compile {
   unreadable_records: number;
   environment: Environment;
   compilations: Compilation[];
+  problems: Problem[];
   graph_breaks: GraphBreak[];
   recompiles: Recompile[];
   generated_kernels: GeneratedKernels[];
