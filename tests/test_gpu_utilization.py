@@ -45,6 +45,12 @@ def test_each_device_is_a_row_and_none_without_a_gpu(tmp_path):
     assert [(row.device, row.busy_us) for row in found] == [(0, 4), (1, 2)]
 
 
+def test_device_properties_may_be_anything(tmp_path):
+    for properties in ({"id": 0}, [1, {"id": [1], "name": "x"}], "x", None):
+        (row,) = rows(tmp_path, [kernel("a", 0, 2)], deviceProperties=properties)
+        assert row.name is None
+
+
 def test_a_device_that_args_do_not_tell_is_the_process_of_the_event(tmp_path):
     event = kernel("a", 0, 2, device=3)
     del event["args"]["device"]

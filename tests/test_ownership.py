@@ -6,7 +6,7 @@ from tb_torchcompile_plugin.analysis.kernels import kernels, launches
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.analysis.regions import region_calls
 from tb_torchcompile_plugin.reader.kineto import read_trace
-from traces import AUTOGRAD, launch, slice_, write_trace
+from traces import AUTOGRAD, MAIN, PID, launch, slice_, write_trace
 
 POINTWISE = "triton_poi_fused_add_0"
 
@@ -54,6 +54,36 @@ def test_backward_belongs_to_the_forward_with_its_sequence_number(tmp_path):
     events += [sequenced(7, slice_("CompiledFunctionBackward", 100, 30, tid=AUTOGRAD))]
     events += [graph("fk", 105, 20, tid=AUTOGRAD), *launch("b", 110, 200, 5, tid=AUTOGRAD)]
     assert owners(tmp_path, events, {"fk": "9/9"}) == {("b", "2/1", "fk")}
+
+
+def test_two_forward_threads_may_count_to_the_same_number(tmp_path):
+    """Sequence numbers count per thread: only the profiler's arrow tells whose backward it is."""
+    events = [region("0/0", 0, 50), sequenced(5, slice_("CompiledFunction", 5, 30))]
+    events += [region("1/0", 0, 60, tid=77), sequenced(5, slice_("CompiledFunction", 10, 30, tid=77))]
+    events += [sequenced(5, slice_("CompiledFunctionBackward", 100, 50, tid=AUTOGRAD))]
+    events += launch("k", 110, 120, 10, tid=AUTOGRAD)
+    assert owners(tmp_path, events) == {("k", None, None)}
+    tail = {"ph": "s", "id": 9, "pid": PID, "tid": MAIN, "ts": 5, "cat": "fwdbwd", "name": "fwdbwd"}
+    head = {
+        "ph": "f",
+        "id": 9,
+        "pid": PID,
+        "tid": AUTOGRAD,
+        "ts": 100,
+        "cat": "fwdbwd",
+        "name": "fwdbwd",
+        "bp": "e",
+    }
+    assert owners(tmp_path, [*events, tail, head]) == {("k", "0/0", None)}
+
+
+def test_a_backward_without_a_number_is_not_guessed(tmp_path):
+    events = [region("0/0", 0, 50), slice_("CompiledFunction", 5, 30)]
+    events += [
+        slice_("CompiledFunctionBackward", 100, 50, tid=AUTOGRAD),
+        *launch("k", 110, 120, 10, tid=AUTOGRAD),
+    ]
+    assert owners(tmp_path, events) == {("k", None, None)}
 
 
 def test_a_forward_outside_the_trace_leaves_the_graph_key(tmp_path):
@@ -117,6 +147,17 @@ def test_a_users_own_triton_kernel_is_known_by_its_launch(tmp_path):
         "eager_kernel": "triton_user",
         "void (anonymous namespace)::softmax<int>": "other",
     }
+
+
+def test_a_users_kernel_may_be_called_like_a_librarys(tmp_path):
+    events = [slice_("flash_attn_kernel_0", 5, 20), *launch("flash_attn_kernel", 10, 50, 5)]
+    assert [row.category for row in analysed(tmp_path, events)[0]] == ["triton_user"]
+
+
+def test_a_kernel_has_one_category_with_and_without_its_launch(tmp_path):
+    (_, alone) = launch("mine", 0, 80, 5)
+    rows, _ = analysed(tmp_path, [slice_("mine_0", 5, 20), *launch("mine", 10, 50, 5), alone])
+    assert [(row.category, row.launches) for row in rows] == [("triton_user", 2)]
 
 
 def test_cpu_kernels_are_rows_of_the_cpu(tmp_path):

@@ -98,6 +98,31 @@ def test_a_resume_without_a_graph_does_not_charge_the_next_break_twice(tmp_path)
     assert frame.breaks_us + frame.overhead_us == 100
 
 
+def test_a_lookup_that_led_nowhere_is_nobodys(tmp_path):
+    stray = [lookup(10, 5), lookup(1000, 5)]
+    frame = [lookup(10_000, 5), region("0/0", 10_006, 100), *graph(10_010, 50)]
+    _, (row,) = priced(tmp_path, stray + frame)
+    assert (row.frame_us, row.guards_us) == (106, 5)
+
+
+def test_a_lookup_inside_a_region_is_not_the_next_ones(tmp_path):
+    first = [lookup(0, 5), region("0/0", 6, 100), *graph(10, 10), lookup(50, 5)]
+    _, (_, row) = priced(tmp_path, [*first, lookup(5000, 5), region("1/0", 5006, 100), *graph(5010, 50)])
+    assert (row.compile_id, row.frame_us, row.guards_us) == ("1/0", 106, 5)
+
+
+def test_a_lookup_that_led_to_a_compilation_is_part_of_that(tmp_path):
+    compiling = slice_("_compile.compile_inner (dynamo_timed)", 20, 900)
+    _, (row,) = priced(tmp_path, [lookup(0, 5), compiling, region("0/0", 1000, 50), *graph(1010, 5)])
+    assert (row.frame_us, row.guards_us) == (50, 0)
+
+
+def test_a_thousand_nested_regions_are_no_trouble(tmp_path):
+    events = [region(f"{n}/0", n, 5000 - 2 * n) for n in range(1500)]
+    _, frames = priced(tmp_path, events, {f"{n}/0" for n in range(1, 1500)})
+    assert [frame.compile_id for frame in frames] == ["0/0"]
+
+
 def test_without_a_gpu_idle_is_unknown(tmp_path):
     (row,), _ = priced(tmp_path, ONE_BREAK, ["1/0"])
     assert row.gpu_idle_us is None and row.steps[0].gpu_idle_us is None
@@ -129,6 +154,14 @@ def test_the_parts_sum_to_the_frame_whatever_crosses(tmp_path_factory, parts, re
 def span_of(folder):
     (worker,) = Session([("", str(folder))]).report().runs[0].workers
     return json.loads(msgspec.json.encode(worker.spans[0]))
+
+
+def test_compiling_is_no_part_of_a_frame(recording):
+    """`recompiles` compiles for 46 s between a lookup and the region that the compilation made."""
+    span = span_of(recording("recompiles"))
+    host = {row["compile_id"]: row["cpu_us"] for row in span["compiled_regions"]}
+    for row in span["frame_times"]:
+        assert host[row["compile_id"]] <= row["frame_us"] <= host[row["compile_id"]] + 2000
 
 
 def test_the_four_breaks_of_the_recording_cost_what_a_hand_calculation_says(recording):

@@ -91,9 +91,10 @@ def gpu_utilization(trace: Trace, work: GpuWork) -> list[Gpu]:
 def _device_names(trace: Trace) -> dict[int, str]:
     properties = trace.metadata.get("deviceProperties")
     rows = properties if isinstance(properties, list) else []
-    return {
-        row["id"]: str(row["name"]) for row in rows if isinstance(row, dict) and "id" in row and "name" in row
-    }
+    known = (
+        row for row in rows if isinstance(row, dict) and isinstance(row.get("id"), int) and "name" in row
+    )
+    return {row["id"]: str(row["name"]) for row in known}
 
 
 def _row(trace: Trace, work: GpuWork, device: int, name: str | None) -> Gpu:

@@ -22,6 +22,14 @@ from tb_torchcompile_plugin.reader.kineto import Trace
 
 Device = int | Literal["cpu"]
 
+# Categories that the kind of event or inductor's own prefix makes certain.
+_CERTAIN = [
+    CATEGORIES.index(name)
+    for name in CATEGORIES
+    if name in ("memcpy", "memset")
+    or (name.startswith("triton_") and name not in ("triton_other", "triton_user"))
+]
+
 
 class KernelCategory(msgspec.Struct, frozen=True):
     """`gpu_time_percent` is of the device's summed GPU event time, None on the CPU; wall is the whole span."""
@@ -116,30 +124,30 @@ def _cpu(trace: Trace, ownership: Ownership) -> Launches:
 
 
 def _user_kernels(trace: Trace, index: Int64s, launch: Int64s, category: Int64s) -> Int64s:
-    """A user's own Triton kernel has no name of its own kind: its launch tells. See `_is_users`."""
-    open_question = np.isin(category, [CATEGORIES.index("triton_other"), CATEGORIES.index("other")])
-    asked = np.flatnonzero(open_question & (launch >= 0))
-    answer: Int64s = category.copy()
-    verdicts: dict[tuple[str, str, str], bool] = {}
-    for position in asked.tolist():
-        kernel = trace.names[trace.name[index[position]]]
-        call = int(launch[position])
-        caller = int(trace.parent[call])
-        key = (kernel, trace.names[trace.name[call]], trace.names[trace.name[caller]] if caller >= 0 else "")
-        if key not in verdicts:
-            verdicts[key] = _is_users(*key, inductors=CATEGORIES[category[position]] == "triton_other")
-        if verdicts[key]:
-            answer[position] = CATEGORIES.index("triton_user")
-    return answer
+    """A user's own Triton kernel has no name of its own kind: one of its launches tells. See `_is_users`."""
+    asked = np.flatnonzero(~np.isin(category, _CERTAIN) & (launch >= 0))
+    calls = launch[asked]
+    callers = trace.parent[calls]
+    caller_names = np.where(callers >= 0, trace.name[callers], -1)
+    told = np.stack([trace.name[index[asked]], trace.name[calls], caller_names, category[asked]])
+    users = set()
+    for kernel, call, caller, code in np.unique(told, axis=1).T.tolist():
+        caller_name = trace.names[caller] if caller >= 0 else ""
+        if _is_users(trace.names[kernel], trace.names[call], caller_name, CATEGORIES[code]):
+            users.add(kernel)
+    mine = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)
+    return np.where(mine, CATEGORIES.index("triton_user"), category)
 
 
-def _is_users(kernel: str, call: str, caller: str, *, inductors: bool) -> bool:
+def _is_users(kernel: str, call: str, caller: str, category: str) -> bool:
     """Compiled: inductor calls it `NAME_0` where the GPU calls it `NAME`. Eager: Triton launches it through the driver,
     under a plain name that no library's naming rule knows."""
     if re.fullmatch(re.escape(kernel) + r"_\d+", caller):
         return True
+    if category not in ("other", "triton_other") or not call.startswith("cuLaunchKernel"):
+        return False
     plain = re.fullmatch(r"[A-Za-z]\w*", kernel) is not None
-    return plain and call.startswith("cuLaunchKernel") and not (inductors and caller == kernel)
+    return plain and not (category == "triton_other" and caller == kernel)
 
 
 def _categories(rows: Launches, wall_ns: int) -> Iterator[KernelCategory]:

@@ -81,24 +81,50 @@ class Ownership:
         return [(int(frame), code) for frame, (_, code) in zip(around, data) if frame >= 0]
 
     def _backwards(self, frames: _Timelines) -> Owned:
-        """`CompiledFunctionBackward` slices with the compile id of the forward that has their sequence number."""
+        """`CompiledFunctionBackward` slices with the compile id of their forward.
+
+        The profiler's arrow from forward to backward tells; else the sequence number, which counts per thread.
+        """
         trace = self._trace
-        forwards = np.array([index for index, _ in self._slices(_FORWARD)], np.int64)
-        by_sequence: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for index, code in zip(forwards, frames.at(forwards)):
-            if code >= 0 and trace.sequence[index] >= 0:
-                by_sequence[int(trace.sequence[index])].append((int(trace.ts[index]), int(code)))
+        index = np.array([index for index, _ in self._slices(_FORWARD)], np.int64)
+        codes = frames.at(index)
+        forwards = [(int(row), int(code)) for row, code in zip(index, codes) if code >= 0]
+        starts = {(int(trace.track[row]), int(trace.ts[row])): code for row, code in forwards}
+        by_sequence: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for row, code in forwards:
+            by_sequence[int(trace.sequence[row])].append((int(trace.ts[row]), int(trace.track[row]), code))
+        arrows = _arrows(trace)
         owned = []
-        for index, _ in self._slices(_BACKWARD):
-            earlier = [pair for pair in by_sequence[int(trace.sequence[index])] if pair[0] <= trace.ts[index]]
-            if earlier:
-                owned.append((index, max(earlier)[1]))
+        for row, _ in self._slices(_BACKWARD):
+            owner = starts.get(arrows.get((int(trace.track[row]), int(trace.ts[row])), (-1, -1)))
+            if owner is None and trace.sequence[row] >= 0:
+                owner = _latest(by_sequence[int(trace.sequence[row])], int(trace.ts[row]))
+            if owner is not None:
+                owned.append((row, owner))
         return owned
 
     def _unique(self, key_to_id: Mapping[str, str]) -> Int64s:
         """For each code that is a graph key: the code of the one compile id it belongs to, else -1."""
         owners = {self._code(key): self._code(compile_id) for key, compile_id in key_to_id.items()}
         return np.array([owners.get(code, -1) for code in range(len(self.names))] or [-1], np.int64)
+
+
+def _arrows(trace: Trace) -> dict[tuple[int, int], tuple[int, int]]:
+    """(track, ts) of the head of each forward → backward arrow → (track, ts) of its tail."""
+    flows = trace.flows()
+    rows = list(
+        zip(flows["id"].tolist(), flows["track"].tolist(), flows["ts"].tolist(), flows["start"].tolist())
+    )
+    tails = {flow: (track, ts) for flow, track, ts, start in rows if start}
+    return {(track, ts): tails[flow] for flow, track, ts, start in rows if not start and flow in tails}
+
+
+def _latest(forwards: list[tuple[int, int, int]], before: int) -> int | None:
+    """Owner of the latest forward of one sequence number; None where two threads have one of that number."""
+    earlier = [row for row in forwards if row[0] <= before]
+    if not earlier or len({track for _, track, _ in earlier}) > 1:
+        return None
+    return max(earlier)[2]
 
 
 class _Timelines:

@@ -20,6 +20,9 @@ from tb_torchcompile_plugin.reader.kineto import Trace
 _GRAPH = re.compile(r"^(?:CompiledFunction$|## Call CompiledFxGraph )")
 _OVERHEAD = ("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue")
 _LOOKUP = "TorchDynamo Cache Lookup"
+_PART = re.compile(
+    rf"{_GRAPH.pattern}|^(?:{'|'.join((_LOOKUP, *_OVERHEAD))})$|^(?:_compile\.compile_inner|entire_frame_compile)\b"
+)
 
 Moment = tuple[int, int]  # start and end, ns
 
@@ -34,7 +37,7 @@ class Call:
     end: int
     outer: Call | None
     resume: bool
-    lookups: list[Moment] = field(default_factory=list)  # guard evaluation that led to this call
+    lookups: list[Moment] = field(default_factory=list)  # guard evaluation that led to this call, if recorded
     overhead: list[Moment] = field(default_factory=list)
     graphs: list[Moment] = field(default_factory=list)
     nested: list[Call] = field(default_factory=list)
@@ -66,10 +69,12 @@ class Call:
         return [call for call in self.nested if call.resume]
 
     def chain(self) -> Iterator[Call]:
-        """This call and the resumes nested in it: one frame of the user's program."""
-        yield self
-        for call in self.resumes:
-            yield from call.chain()
+        """This call and the resumes nested in it, outer ones first: one frame of the user's program."""
+        waiting = [self]
+        while waiting:
+            call = waiting.pop()
+            yield call
+            waiting += reversed(call.resumes)
 
 
 @dataclass(frozen=True)
@@ -97,10 +102,12 @@ def region_calls(trace: Trace, ownership: Ownership, resumes: Collection[str]) -
 
 
 def every(calls: list[Call]) -> Iterator[Call]:
-    """All calls, nested ones too."""
-    for call in calls:
+    """All calls, nested ones too, outer ones first."""
+    waiting = list(reversed(calls))
+    while waiting:
+        call = waiting.pop()
         yield call
-        yield from every(call.nested)
+        waiting += reversed(call.nested)
 
 
 def frames(calls: list[Call]) -> Iterator[Call]:
@@ -136,12 +143,8 @@ def _total(moments: list[Moment]) -> int:
 
 
 def _parts(trace: Trace) -> list[int]:
-    """Lookups, overhead and graph executions."""
-    codes = [
-        code
-        for code, name in enumerate(trace.names)
-        if name == _LOOKUP or name in _OVERHEAD or _GRAPH.match(name)
-    ]
+    """Lookups, overhead, graph executions and compilations."""
+    codes = [code for code, name in enumerate(trace.names) if _PART.match(name)]
     host = trace.select(cat=("cpu_op", "user_annotation"))
     return [int(index) for index in host[np.isin(trace.name[host], codes)]]
 
@@ -150,24 +153,28 @@ def _build(trace: Trace, rows: list[int], regions: dict[int, str], resumes: Coll
     """The outermost calls of one thread. Slices are in order of time; a region may outlive the one around it."""
     outermost: list[Call] = []
     open_calls: list[Call] = []
-    lookups: list[Moment] = []
+    lookups: dict[
+        Call | None, Moment
+    ] = {}  # by the call around it: the lookup that may lead to its next region
     graph_until = -1
     for index in rows:
         start = int(trace.ts[index])
         end = start + int(trace.dur[index])
         open_calls = [call for call in open_calls if call.end > start]
+        around = open_calls[-1] if open_calls else None
         name = trace.names[trace.name[index]]
         if index in regions:
-            outer = open_calls[-1] if open_calls else None
-            call = Call(index, regions[index], start, end, outer, regions[index] in resumes, lookups)
-            (outer.nested if outer else outermost).append(call)
+            lookup = [lookups.pop(around)] if around in lookups else []
+            call = Call(index, regions[index], start, end, around, regions[index] in resumes, lookup)
+            (around.nested if around else outermost).append(call)
             open_calls.append(call)
-            lookups = []
         elif name == _LOOKUP:
-            lookups.append((start, end))
-        elif open_calls and name in _OVERHEAD:
-            open_calls[-1].overhead.append((start, end))
-        elif open_calls and start >= graph_until:
-            open_calls[-1].graphs.append((start, end))
+            lookups[around] = (start, end)  # an earlier one led to eager code
+        elif not _GRAPH.match(name) and name not in _OVERHEAD:
+            lookups.pop(around, None)  # no entry held: it led to a compilation
+        elif around and name in _OVERHEAD:
+            around.overhead.append((start, end))
+        elif around and start >= graph_until:
+            around.graphs.append((start, end))
             graph_until = end
     return outermost
