@@ -11,6 +11,7 @@ from compile_records import artifact, envelope, mark
 from tb_torchcompile_plugin.analysis.autotune import Autotune, autotune
 from tb_torchcompile_plugin.compile_log import CompileLog, Record
 from tb_torchcompile_plugin.reader.structured_log import read_log
+from tb_torchcompile_plugin.summary import load
 
 CODE = """# AOT ID: ['0_forward']
 triton_poi_fused_gelu_0 = async_compile.triton('triton_poi_fused_gelu_0', '''
@@ -143,3 +144,25 @@ def test_the_times_of_a_recording_are_those_of_its_spans(recording: Callable[[st
             total, open_at = total + event["ts"] - begin, False
     assert total > 0
     assert abs(sum(row.time_s or 0 for row in found) * 1e6 - total) < 1
+
+
+def test_max_autotune_on_a_gpu_the_same_from_the_summary_and_from_the_log(
+    recording: Callable[[str], Path],
+) -> None:
+    """Numbers as torch printed them while it recorded ("AUTOTUNE mm(768x1024, 1024x256)", 21 choices)."""
+    folder = recording("max_autotune")
+    (stored,), (log,) = folder.glob("*.pb"), folder.glob("log/*.log")
+    found = autotune(load(str(stored)))
+    assert found == autotune(read_log(str(log)))
+    templates = [row for row in found if row.choice]
+    assert len(templates) == 11
+    slowest = templates[0]
+    assert (slowest.kernel, slowest.configs) == ("mm (768x1024, 1024x256)", 21)
+    assert (slowest.direction, slowest.where) == ("backward", "compile")
+    assert (slowest.choice or "").startswith(
+        "triton_mm_204: ACC_TYPE='tl.float32', ALLOW_TF32=False, BLOCK_K=128"
+    )
+    assert slowest.best_time_us == 0.006591999903321266 * 1000
+    at_run_time = [row for row in found if row.where == "run"]
+    assert len(at_run_time) == 20
+    assert all(row.time_s and row.configs and row.choice is None for row in at_run_time)

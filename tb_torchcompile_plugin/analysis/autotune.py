@@ -10,6 +10,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time import Direction
 from tb_torchcompile_plugin.analysis.units import seconds
+from tb_torchcompile_plugin.compile_rows import TEMPLATE_END
 from tb_torchcompile_plugin.compile_spans import BACKWARD_ROOTS, FRAME_ROOTS, phase_of
 from tb_torchcompile_plugin.summary_pb2 import (
     BACKWARD,
@@ -22,8 +23,7 @@ from tb_torchcompile_plugin.summary_pb2 import (
 
 Key = tuple[int, str]
 
-_BENCHMARKED = "CachingAutotuner."
-_TEMPLATE = ("_template_autotuning", "_template_precompiling")
+_COMPILING_BACKWARD = BACKWARD_ROOTS | {"compile_fx.<locals>.bw_compiler"}
 
 
 class Autotune(msgspec.Struct, frozen=True):
@@ -49,7 +49,8 @@ class Autotune(msgspec.Struct, frozen=True):
 def autotune(summary: CompileSummary) -> list[Autotune]:
     """Longest first, then those without a time. A kernel with a single configuration is not autotuned."""
     generated = _generated(summary)
-    timed = [_timed(spans, generated, _compiling(summary)) for spans in _by_kernel(summary).values()]
+    compiling = _compiling(summary)
+    timed = [_timed(spans, generated, compiling) for spans in _by_kernel(summary).values()]
     seen = {(row.epoch, row.compile_id, row.kernel) for row in timed}
     untimed = [
         _untimed(graph, kernel)
@@ -93,41 +94,48 @@ def _by_kernel(summary: CompileSummary) -> dict[tuple[int, str, str], list[Phase
 def _kernel_of(span: PhaseSpan) -> str:
     if span.kernel:
         return span.kernel
-    for end in _TEMPLATE:
-        if span.name.endswith(end):
-            return span.name.removesuffix(end)
-    return span.name
+    operator = TEMPLATE_END.sub("", span.name)
+    if span.name.endswith("_template_precompiling"):  # torch 2.11 does not say for which shapes
+        return f"{operator} (compiling the templates)"
+    return operator
 
 
-def _compiling(summary: CompileSummary) -> dict[Key, list[tuple[int, int]]]:
-    """When each compile id was being compiled."""
-    times: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+def _compiling(summary: CompileSummary) -> dict[Key, list[tuple[int, int, Direction]]]:
+    """When each compile id was being compiled, and when its backward was."""
+    times: dict[Key, list[tuple[int, int, Direction]]] = defaultdict(list)
     for span in summary.spans:
-        if span.name in FRAME_ROOTS or (span.name in BACKWARD_ROOTS and not span.unfinished):
-            times[_key(span.key)].append((span.start_ns, span.start_ns + span.duration_ns))
+        if span.name in _COMPILING_BACKWARD or span.name in FRAME_ROOTS:
+            direction: Direction = "backward" if span.name in _COMPILING_BACKWARD else "forward"
+            times[_key(span.key)].append((span.start_ns, span.start_ns + span.duration_ns, direction))
     return times
+
+
+def _while_compiling(span: PhaseSpan, times: list[tuple[int, int, Direction]]) -> Direction | None:
+    """What was being compiled then; a backward may be compiled inside its frame."""
+    around: set[Direction] = {what for start, end, what in times if start <= span.start_ns < end}
+    return "backward" if "backward" in around else "forward" if around else None
 
 
 def _timed(
     spans: list[PhaseSpan],
     generated: dict[tuple[int, str, str], tuple[Graph, GeneratedKernel]],
-    compiling: dict[Key, list[tuple[int, int]]],
+    compiling: dict[Key, list[tuple[int, int, Direction]]],
 ) -> Autotune:
     first, name = spans[0], _kernel_of(spans[0])
     graph, kernel = generated.get((*_key(first.key), name), (None, None))
     choices = _choices(spans)
-    while_compiling = any(start <= first.start_ns < end for start, end in compiling.get(_key(first.key), ()))
+    compiled = _while_compiling(first, compiling.get(_key(first.key), []))
     return Autotune(
         compile_id=first.key.compile_id,
         epoch=first.key.epoch,
-        direction=_direction(graph) if graph else None,
+        direction=_direction(graph) if graph else compiled,
         kernel=name,
         time_s=seconds(sum(span.duration_ns for span in spans)),
         configs=_configs(kernel, choices),
         choice=_choice(choices) or (kernel.config if kernel else None) or None,
         cache=(kernel.autotune if kernel else None) or None,
         best_time_us=_best_time_us(choices),
-        where="compile" if while_compiling else "run",
+        where="compile" if compiled else "run",
     )
 
 
