@@ -24,6 +24,7 @@ _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.
 _SUMMARY = re.compile(r"^(?P<worker>.*?)\.(?P<time>\d+)\.pt\.compile\.pb$")
 _LOG = re.compile(r"^dedicated_log_torch_trace_(?:rank_(?P<rank>\d+)_)?.*\.log(?:\.gz)?$")
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
+_COPY = re.compile(r"^copy-[0-9a-f]{40}$")
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024
 _REMEMBERED = 4096  # files whose first bytes were looked at
@@ -37,6 +38,11 @@ def trace_name(worker: str, time_ns: int, gzipped: bool = False) -> str:
 def summary_name(worker: str, time_ns: int) -> str:
     """`{worker}.{time_ns}.pt.compile.pb`; sorts beside the trace of the same cycle."""
     return f"{worker}.{time_ns}.pt.compile.pb"
+
+
+def copy_name(key: str) -> str:
+    """The folder of the cache that holds the copy of a remote file, by 40 hexadecimal digits."""
+    return f"copy-{key}"
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,9 @@ def _local_folders(root: str, notices: list[Notice]) -> Iterator[tuple[str, list
             children.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        children.sort()
+        children[:] = sorted(
+            name for name in children if not _COPY.match(name)
+        )  # the cache may lie in a logdir
         yield folder, _files_in(folder)
 
 

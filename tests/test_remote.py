@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,22 @@ class TestSameAnswers:
         assert there["runs"][0]["workers"][0]["compile"].pop("file") == f"{BUCKET}/runs/breaks/{log}"
         del here["runs"][0]["workers"][0]["compile"]["file"]
         assert there == here
+
+    def test_listing_fetches_no_file(self, s3: Any, cache: Path, recording: Callable[[str], Path]) -> None:
+        """The first and last bytes come by range, and tell what they would tell of the file here."""
+        upload(s3, recording("breaks"), "bucket/runs")
+        here, there = (Session([("", url)]).runs() for url in (str(recording("breaks")), f"{BUCKET}/runs"))
+        assert [worker.worker for run in there.runs for worker in run.workers] == ["vm_1027"]
+        assert [worker.worker for run in here.runs for worker in run.workers] == ["vm_1027"]
+        assert not cache.exists()
+
+    def test_copies_are_no_runs_where_the_cache_lies_in_a_logdir(
+        self, memory: Any, cache: Path, trace: bytes
+    ) -> None:
+        memory.pipe_file("/logs/w.1.pt.trace.json", trace)
+        span_of(Session([("", "memory://logs")]))
+        assert copied(cache)
+        assert list(names(str(cache.parent))) == ["."]
 
     def test_of_one_trace_with_the_compile_data_of_its_worker(
         self, s3: Any, recording: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
@@ -338,6 +355,16 @@ class TestCopies:
         with pytest.raises(UserError, match="keeps changing"), copies.local(self.file(memory), change):
             pass
 
+    def test_a_store_that_tells_less_when_it_lists(
+        self, memory: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        listed = replace(self.file(memory), mtime_ns=0)
+        with copies.local(listed):
+            pass
+        monkeypatch.setattr(copies, "_write", lambda *_: 1 / 0)
+        with copies.local(listed) as path:
+            assert Path(path).read_bytes() == b"x" * 5000
+
     def test_two_at_a_time_fetch_it_once(self, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         file, writes, write = self.file(memory), [], copies._write
 
@@ -381,6 +408,21 @@ class TestCopies:
 
 
 class TestLive:
+    def test_what_somebody_else_writes_is_seen(self, s3: Any, trace: bytes) -> None:
+        """Stores remember their listings; theirs must not be ours."""
+        other = type(s3)(skip_instance_cache=True, use_listings_cache=False)
+        session = Session([("", f"{BUCKET}/live")])
+        for number in range(1, 4):
+            other.pipe_file(f"bucket/live/w.{number}.pt.trace.json", trace)
+            (run,) = session.runs().runs
+            assert len(run.workers[0].spans) == number
+        other.rm_file("bucket/live/w.3.pt.trace.json")
+        (run,) = session.runs().runs
+        assert len(run.workers[0].spans) == 2
+        url = f"{BUCKET}/live/w.1.pt.trace.json"
+        other.pipe_file(url, b"shorter")
+        assert existing(url).size == 7
+
     def test_new_grown_and_deleted_spans(self, s3: Any, trace: bytes) -> None:
         client = make_client(make_plugin(f"{BUCKET}/live"))
         (warning,) = client.get(f"{ROOT}/runs").get_json()["warnings"]

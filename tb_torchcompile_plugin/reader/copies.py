@@ -20,6 +20,7 @@ from pathlib import Path
 from tb_torchcompile_plugin import filesystem
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.filesystem import File
+from tb_torchcompile_plugin.logdir import copy_name
 from tb_torchcompile_plugin.reader import cache
 from tb_torchcompile_plugin.reader.kineto import Cancelled, Progress
 
@@ -119,7 +120,7 @@ def _entry(file: File, progress: Advance | None, cancelled: Callable[[], bool] |
 
 def _key(file: File) -> str:
     identity = [file.path, file.size, file.tag or file.mtime_ns]
-    return "copy-" + hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40]
+    return copy_name(hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40])
 
 
 def _whole(root: Path, file: File) -> Path | None:
