@@ -239,6 +239,7 @@ describe('metrics', () => {
     known: true,
     direction: 'forward',
     runtime: false,
+    record: 0,
     ...over,
   });
   it('are shown in their units', () => {

@@ -15,6 +15,7 @@ export function metricGroups(metrics: Metric[]): MetricGroup[] {
       metric.group[0]?.toUpperCase() + metric.group.slice(1),
       ...(metric.direction === 'backward' ? ['backward'] : []),
       ...(metric.runtime ? ['when it first ran'] : []),
+      ...(metric.record > 0 ? [`record ${metric.record + 1}`] : []),
     ].join(', ');
     groups.set(title, [...(groups.get(title) ?? []), metric]);
   }

@@ -13,6 +13,11 @@ const STATUS: Record<Status, [word: string, tone: Tone, help: string]> = {
   ],
   empty: ['no graph', 'muted', 'Nothing in this frame was worth a graph: it runs as plain Python'],
   recovered: ['recovered', 'muted', 'Compiled before recording began: known only from what torch keeps'],
+  unfinished: [
+    'unfinished',
+    'warn',
+    'Its end was not recorded: the process may have ended while it compiled',
+  ],
   failed: ['failed', 'bad', 'An error while compiling'],
   limit: ['limit hit', 'bad', 'Compiled too often: from here on this frame runs eager'],
 };
@@ -42,7 +47,7 @@ export function statusHelp(status: Status): string {
 
 /** How many of each, the worst first: "1 failed, 4 with a graph break, 9 compiled". */
 export function countStatuses(rows: CompilationRow[]): [status: Status, n: number][] {
-  const order: Status[] = ['failed', 'limit', 'break', 'ok', 'empty', 'recovered'];
+  const order: Status[] = ['failed', 'limit', 'unfinished', 'break', 'ok', 'empty', 'recovered'];
   const forwards = rows.filter((row) => row.direction === 'forward');
   return order
     .map((status): [Status, number] => [status, forwards.filter((row) => row.status === status).length])

@@ -50,6 +50,8 @@ export function toCode(key: CompileKey, place: CodePlace = {}): Change {
     artifact: artifact === null ? null : String(artifact),
     line: line === null ? null : String(line),
     find,
+    // Typed words are searched for in one text; a kernel that a link names, in all output codes.
+    seek: find && artifact === null ? '1' : null,
     direction: artifact === null ? direction : null,
     code2: other && codeKey(other.key),
     artifact2: other && other.artifact !== null ? String(other.artifact) : null,
@@ -69,4 +71,9 @@ export function parseCodeKey(text: string): Required<CompileKey> | null {
 /** The kernels table, narrowed to one category. */
 export function toCategory(category: string | null): Change {
   return { panel: 'kernels', category, row: null };
+}
+
+/** A generated kernel in the kernels table: names are unique within a compilation only. */
+export function toKernel(name: string, compile_id: string): Change {
+  return { panel: 'kernels', row: null, category: null, 'search.kernels': `${name} ${compile_id}` };
 }

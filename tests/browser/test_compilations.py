@@ -1,0 +1,215 @@
+"""What was compiled, over time and in full: compile time, compilations, code, comparisons."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from browser.tab import Tab
+
+pytestmark = pytest.mark.browser
+
+DRAWER = "aside"
+SENTENCE = "h1"
+PICTURE = "canvas"
+CODE = "[role='region'].lines"
+EVIL = "<img src=x onerror=\"document.title='owned'\"></script><script>alert('1')</script> \u001b[31m&amp;"
+
+
+def test_compile_time_is_answered_by_phase(tab: Tab) -> None:
+    tab.open(run="breaks", panel="compile_time")
+    tab.wait_text(SENTENCE, "5 compilations took 4.56 s, 91.2 % of the 5.00 s that were recorded")
+    rows = {(row[0], row[1]): row for row in tab.rows("Compilations")}
+    assert len(rows) == 9
+    heads = [head.text.split(",")[0] for head in tab.all("table[aria-label='Compilations'] th")]
+    first = heads.index("Compile time")
+    phases = [
+        float(cell.split()[-1]) for cell in rows["0/0", "forward"][first + 1 : heads.index("Other") + 1]
+    ]
+    assert sum(phases) == pytest.approx(float(rows["0/0", "forward"][first].split()[-1]), abs=0.003)
+    assert {row[3] for row in tab.rows("Cache lookups")} >= {"miss"}
+    assert tab.rows("Autotuning")
+
+
+def test_a_slice_leads_to_its_row_and_back(tab: Tab) -> None:
+    tab.open(run="breaks", panel="compile_time")
+    canvas = tab.one(PICTURE)
+    tab.script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    width, height = canvas.size["width"], canvas.size["height"]
+    # The first lane's first row begins below the axis and the lane's name.
+    ActionChains(tab.driver).move_to_element_with_offset(
+        canvas, 40 - width // 2, 45 - height // 2
+    ).click().perform()
+    tab.wait_text(f"{DRAWER} h2", "Compilation 0/0")
+    assert "row=compilations:0/0,0,forward" in tab.address()
+    tab.click(f"{DRAWER} button", "Show in the picture")
+    tab.wait(lambda: not tab.one("button[title^='Show everything']").get_property("disabled"), "the zoom")
+
+
+def test_the_picture_is_worked_by_keys(tab: Tab) -> None:
+    tab.open(run="breaks", panel="compile_time")
+    tab.tab_to(PICTURE)
+    tab.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    tab.wait(
+        lambda: "entire_frame_compile" in str(tab.one(PICTURE).get_attribute("aria-label")), "the inner slice"
+    )
+    tab.press("z", "+", "a", "d", "-", "0", Keys.ENTER)
+    tab.wait_text(f"{DRAWER} h2", "Compilation 0/0")
+
+
+def test_the_stack_trie_opens_a_compilation(tab: Tab) -> None:
+    tab.open(run="breaks", panel="compilations")
+    tab.wait_text(SENTENCE, "5 compilations of 5 frames: 4 with a graph break, 1 compiled.")
+    assert "graph break" in tab.text("[role='tree']")
+    before = len(tab.all("[role='treeitem']"))
+    tab.click("[role='treeitem']", "frames between")
+    tab.wait(lambda: len(tab.all("[role='treeitem']")) > before, "the frames of the chain")
+    tab.click("[role='treeitem']", "2/0")
+    tab.wait_text(f"{DRAWER} h2", "Compilation 2/0")
+    tab.wait_text(DRAWER, "Data-dependent branching")
+    assert tab.one("[role='treeitem'][aria-selected='true']").text.startswith("2/0")
+    tab.tab_to("[role='tree']")
+    tab.press(Keys.HOME, Keys.ARROW_LEFT)
+    tab.wait(lambda: len(tab.all("[role='treeitem']")) == 1, "the tree to fold")
+
+
+def test_details_have_guards_shapes_and_metrics(tab: Tab) -> None:
+    place = {"run": "breaks", "panel": "compilations", "row": "compilation:0/0,0,forward"}
+    tab.open(**place)
+    for part in ("Graph ops", "Why Dynamo started over", "Called from", "In the compile time panel"):
+        tab.wait_text(DRAWER, part)
+    tab.click("[role='tab']", "Guards")
+    tab.wait_text(DRAWER, "TENSOR_MATCH")
+    tab.one("input[aria-label='Search in guards']").send_keys("requires_grad=True")
+    tab.wait(lambda: " of " in tab.text(f"{DRAWER} .tools"), "fewer guards")
+    tab.press(Keys.ESCAPE)
+    tab.open(**place, tab="metrics")
+    tab.wait_text(DRAWER, "graph_op_count")
+    tab.one("input[aria-label='Search in metrics']").send_keys("graph_op_count")
+    tab.wait(lambda: "inductor" not in tab.text(f"{DRAWER} .content").lower(), "other fields to go")
+
+
+def test_output_code_is_coloured_searched_and_joined_to_the_run(tab: Tab) -> None:
+    tab.open(run="breaks", panel="code", code="0/0")
+    tab.wait_text(SENTENCE, "Inductor output code (forward) of compilation 0/0, forward: 266 lines.")
+    tab.wait(lambda: tab.all(f"{CODE} .keyword"), "colours")
+    search = tab.one("input[aria-label='Search in Inductor output code']")
+    search.send_keys("def call")
+    tab.wait(lambda: tab.all(f"{CODE} mark"), "the place that was found")
+    assert "def call" in tab.text(CODE)
+    search.send_keys(Keys.CONTROL, "a")
+    search.send_keys(":120", Keys.ENTER)
+    tab.wait(lambda: "line=120" in tab.address(), "the line in the address")
+    assert tab.one(f"{CODE} .marked").text.startswith("120")
+    tab.wait_text("[aria-label='Kernels in this code']", "capture.py:26")
+    assert "comments in the code" in tab.text("[aria-label='Kernels in this code']")
+    tab.click("[aria-label='Kernels in this code'] a", "launches")
+    tab.wait(lambda: len(tab.rows("Kernels")) == 1, "the kernel")
+    tab.click("tbody td", "triton_poi_fused_addmm_relu_0")
+    tab.click(f"{DRAWER} a", "Its generated code")
+    tab.wait_text(CODE, "triton_poi_fused_addmm_relu_0 = async_compile.triton(")
+
+
+def test_an_address_restores_artifact_and_line(tab: Tab) -> None:
+    tab.open(run="breaks", panel="code", code="0/0", direction="backward", line="40")
+    tab.wait_text(SENTENCE, "Inductor output code (backward)")
+    tab.wait(lambda: tab.one(f"{CODE} .marked").text.startswith("40"), "the line")
+    tab.click("nav[aria-label^='Texts'] a", "AOT joint graph")
+    tab.wait_text(SENTENCE, "AOT joint graph")
+    address = tab.address()
+    tab.driver.get("about:blank")
+    tab.driver.get(address)
+    tab.enter()
+    tab.wait_text(SENTENCE, "AOT joint graph")
+    tab.open(run="breaks", panel="code", code="0/0", artifact="99999")
+    tab.wait_text("main", "a text that this compilation does not have")
+
+
+def test_two_texts_side_by_side(tab: Tab) -> None:
+    tab.open(run="breaks", panel="code", code="0/0")
+    tab.click("nav[aria-label^='Texts'] a", "AOT forward graph")
+    tab.wait_text(SENTENCE, "AOT forward graph")
+    tab.click("summary", "Compare with")
+    tab.click("details a", "Backward: AOT backward graph")
+    tab.wait_text("main", "4 changes")
+    heads = [head.text for head in tab.all(".heads span")]
+    assert heads == ["0/0 forward: AOT forward graph", "0/0 backward: AOT backward graph"]
+    assert tab.all(".row.changed .differs") and tab.all(".row.added")
+    tab.click("a", "Swap sides")
+    tab.wait(lambda: tab.all(".heads span")[0].text.startswith("0/0 backward"), "the other order")
+    tab.click("a", "Stop comparing")
+    tab.wait_text(SENTENCE, "AOT backward graph")
+    tab.open(run="breaks", panel="code", code="0/0", code2="1/0")
+    tab.wait_text("main", "1/0 forward: Inductor output code")
+    tab.wait_text("main", "equal lines: show")
+
+
+@pytest.fixture
+def evil(logdir: Path) -> Iterator[str]:
+    """A run whose names, reasons and graphs try to be more than text, with a graph of megabytes."""
+    run = logdir / "evil_log"
+    run.mkdir()
+    (run / "dedicated_log_torch_trace_evil.log").write_text("".join(_evil_lines()), encoding="utf-8")
+    yield run.name
+    shutil.rmtree(run)
+
+
+def _evil_lines() -> Iterator[str]:
+    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    stack = [{"line": 3, "name": EVIL, "filename": 0, "loc": EVIL}]
+    yield _line({"str": [f"/tmp/{EVIL}/a.py", 0]})
+    yield _line({"dynamo_start": {"stack": stack}, **ids})
+    graph = "\n".join(f'    x{i} = "{EVIL}"  # {EVIL}' for i in range(30_000))
+    yield _line({"dynamo_output_graph": {"sizes": {}}, **ids}, graph)
+    yield _line({"artifact": {"name": EVIL, "encoding": "string"}, **ids}, EVIL)
+    metrics = {"compile_id": "0/0", "co_name": EVIL, "co_filename": f"/tmp/{EVIL}/a.py", "co_firstlineno": 3,
+               "fail_type": EVIL, "fail_reason": EVIL, EVIL: EVIL, "entire_frame_compile_time_s": 1.0,
+               "start_time": 1795230217.5, "restart_reasons": [EVIL]}  # fmt: skip
+    yield _line({"compilation_metrics": metrics, **ids})
+
+
+def _line(envelope: dict[str, object], payload: str | None = None) -> str:
+    if payload is not None:
+        envelope["has_payload"] = "0" * 32
+    body = "" if payload is None else "".join(f"\t{line}\n" for line in payload.split("\n"))
+    return f"V1121 03:04:09.431000 9 torch/_x.py:1] {json.dumps(envelope)}\n{body}"
+
+
+def test_text_of_a_log_stays_text(tab: Tab, evil: str) -> None:
+    tab.open(run=evil, panel="compilations", row="compilation:0/0,0,forward")
+    tab.wait_text("[role='tree']", "<script>alert('1')</script>")
+    tab.wait_text(DRAWER, "<img src=x onerror")
+    for view in ("code", "metrics"):
+        tab.click("[role='tab']", view.title())
+        tab.wait_text(DRAWER, "<img src=x onerror")
+    tab.open(run=evil, panel="compile_time")
+    tab.wait(lambda: any("<script>" in cell for row in tab.rows("Compilations") for cell in row), "the name")
+    tab.open(run=evil, panel="code", code="0/0")
+    tab.wait_text(SENTENCE, "30,000 lines")
+    tab.wait(lambda: tab.all(f"{CODE} .string, {CODE} .comment"), "colours")
+    tab.driver.find_element(By.CSS_SELECTOR, CODE).send_keys(Keys.END)
+    tab.wait_text(CODE, "x29999 = ")
+    assert "<script>alert('1')</script>" in tab.text(CODE)
+    assert len(tab.all(f"{CODE} .line")) < 200
+    tab.open(run=evil, panel="code", code="0/0", code2="0/0")
+    tab.wait_text("main", "No line differs.")
+    assert tab.script("return parent.document.title + document.title").find("owned") < 0
+    assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
+
+
+def test_narrow_panels_have_no_sideways_scroll(tab: Tab) -> None:
+    tab.driver.set_window_size(500, 900)
+    try:
+        for panel in ("compilations", "code"):
+            tab.open(run="breaks", panel=panel)
+            tab.wait(lambda: tab.all("[role='tree'], .lines"), "the panel")
+            assert tab.script("return document.documentElement.scrollWidth <= innerWidth"), panel
+    finally:
+        tab.driver.set_window_size(1400, 1000)
