@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.compile_records import KINDS, Record
 from tb_torchcompile_plugin.compile_rows import CONFIG_FIELDS
 from tb_torchcompile_plugin.summary_pb2 import Artifact, CompileKey, CompileSummary, Direction, Payload
 
+NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump")
 # Marks of spans: their content is in the spans.
 _NOT_KEPT = frozenset({"chromium_event"})
 
@@ -40,7 +41,7 @@ class PayloadStore:
             encoding = str(record.metadata["artifact"].get("encoding") or "")
         if "_cache_" in kind and encoding == "json" and record.place is None:
             text = _without_components(text)
-        self._add(kind.removeprefix("artifact:"), encoding, text, record, key, direction)
+        self._add(_name(kind, record), encoding, text, record, key, direction)
 
     def _add(
         self, name: str, encoding: str, text: str, record: Record, key: CompileKey, direction: Direction
@@ -72,6 +73,13 @@ class PayloadStore:
         """Appends all payloads and artifacts to `summary`."""
         summary.payloads.extend(self._payloads)
         summary.artifacts.extend(self._artifacts)
+
+
+def _name(kind: str, record: Record) -> str:
+    """The kind or the artifact's name; with the name of the part where a record is one of several of its kind."""
+    if kind in NAMED_PARTS and (part := record.metadata[kind].get("name")):
+        return f"{kind}_{part}"
+    return kind.removeprefix("artifact:")
 
 
 def _whole_if_unknown(kind: str, record: Record) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time import Direction
+from tb_torchcompile_plugin.compile_payloads import NAMED_PARTS
 from tb_torchcompile_plugin.compile_rows import CONFIG_FIELDS
 from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileKey, CompileSummary, Graph
 from tb_torchcompile_plugin.summary_pb2 import Artifact as ArtifactMessage
@@ -131,7 +132,7 @@ def _pipeline_place(row: Artifact) -> tuple[int, int, int, int, int]:
         stage,
         row.attempt,
         row.graph or 0,
-        0 if row.name.endswith(_BYTECODE[0]) else 1 + _ORDER.get(row.name, len(_ORDER)),
+        0 if row.name.endswith(_BYTECODE[0]) else 1 + _ORDER.get(_kind_and_part(row.name)[0], len(_ORDER)),
         row.id,
     )
 
@@ -139,7 +140,7 @@ def _pipeline_place(row: Artifact) -> tuple[int, int, int, int, int]:
 def _stage(name: str) -> int:
     if name.endswith(_BYTECODE):
         return _DYNAMO
-    return _KNOWN.get(name, (_REST, ""))[0]
+    return _KNOWN.get(_kind_and_part(name)[0], (_REST, ""))[0]
 
 
 def _graph_places(rows: list[ArtifactMessage]) -> list[int | None]:
@@ -178,7 +179,18 @@ def _title(name: str) -> str:
     for end, title in zip(_BYTECODE, ("Original bytecode", "Modified bytecode"), strict=True):
         if name.endswith(end):
             return f"{title} of {name.removesuffix(end)}"
-    return _KNOWN[name][1] if name in _KNOWN else name
+    kind, part = _kind_and_part(name)
+    if kind not in _KNOWN:
+        return name
+    return f"{_KNOWN[kind][1]}: {part}" if part else _KNOWN[kind][1]
+
+
+def _kind_and_part(name: str) -> tuple[str, str]:
+    """`optimize_ddp_split_child_submod_0` is submod_0 of its kind."""
+    for kind in NAMED_PARTS:
+        if name.startswith(f"{kind}_"):
+            return kind, name[len(kind) + 1 :]
+    return name, ""
 
 
 def _direction(row: ArtifactMessage, graph: Graph | None) -> Direction:
@@ -194,6 +206,6 @@ def _language(row: ArtifactMessage, graph: Graph | None) -> Language:
         return "cpp" if graph.output_code_file.endswith((".cpp", ".cu", ".h")) else "python"
     if row.encoding == "json" or row.name in _JSON:
         return "json"
-    if row.name in _TEXT or row.name.endswith(_BYTECODE) or row.name not in _KNOWN:
+    if row.name in _TEXT or row.name.endswith(_BYTECODE) or _kind_and_part(row.name)[0] not in _KNOWN:
         return "text"
     return "python"
