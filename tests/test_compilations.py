@@ -78,7 +78,7 @@ def test_suppress_errors_tells_whether_the_frame_ran_eager(setting: str, ran_eag
 def test_stacks_share_their_beginning() -> None:
     main, step = Frame(file="t.py", line=9, function="main"), Frame(file="t.py", line=5, function="step")
     rows = [
-        compilation(stack=[main, Frame(file="m.py", line=1, function="a")], start_ns=1),
+        compilation(stack=[main, Frame(file="t.py", line=7, function="a")], start_ns=1),
         compilation(key=CompileKey(compile_id="1/0"), stack=[main, step], start_ns=2),
         compilation(key=CompileKey(compile_id="1/1"), stack=[main, step], start_ns=3),
         compilation(direction=BACKWARD, start_ns=4),
