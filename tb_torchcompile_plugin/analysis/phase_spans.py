@@ -99,16 +99,16 @@ def _threads(rows: Iterable[PhaseSpan]) -> dict[int, str]:
 
 def _depths(rows: list[PhaseSpan], lanes: list[str]) -> list[int]:
     """The first row at or below all spans around it. Crossing spans (threads of a log) get rows of their own."""
-    rows_of: dict[str, list[int]] = defaultdict(
-        list
-    )  # the end, in ns, of the last span in each row of a lane
+    rows_of: dict[str, list[int]] = defaultdict(list)  # of each lane: when its rows are free again, in ns
     depths = []
     for row, lane in zip(rows, lanes, strict=True):
         ends = rows_of[lane]
         if lane == WORKERS:  # side by side, not inside one another
             depth = next((depth for depth, end in enumerate(ends) if end <= row.start_ns), len(ends))
         else:
-            depth = max((depth + 1 for depth, end in enumerate(ends) if end > row.start_ns), default=0)
+            while ends and ends[-1] <= row.start_ns:
+                ends.pop()
+            depth = len(ends)
         ends[depth : depth + 1] = [row.start_ns + row.duration_ns]
         depths.append(depth)
     return depths
