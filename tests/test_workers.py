@@ -89,3 +89,69 @@ def test_a_log_of_another_rank_is_not_taken_by_process_id(tmp_path):
     trace(tmp_path, "a", pid=1, rank=0)
     log(tmp_path, "rank_1_x", pid=1)
     assert joined(tmp_path) == {"a": (0, None), "rank_1": (1, "rank_1_x")}
+
+
+def test_two_jobs_in_one_folder_have_the_same_ranks(tmp_path):
+    trace(tmp_path, "a", pid=100, rank=0)
+    trace(tmp_path, "b", pid=200, rank=0, end_s=START_S + 1000)
+    log(tmp_path, "rank_0_x", pid=100)
+    log(tmp_path, "rank_0_y", pid=200, start_s=START_S + 900)
+    assert joined(tmp_path) == {"a": (0, "rank_0_x"), "b": (0, "rank_0_y")}
+
+
+def test_the_log_of_a_later_job_leaves_that_of_the_earlier_one_in_its_place(tmp_path):
+    trace(tmp_path, "a", pid=100, rank=0)
+    log(tmp_path, "rank_0_x", pid=100)
+    log(tmp_path, "rank_0_y", pid=200, start_s=START_S + 5)
+    assert joined(tmp_path) == {"a": (0, "rank_0_x"), "rank_0": (0, "rank_0_y")}
+
+
+def test_the_rank_alone_gives_each_job_a_log(tmp_path):
+    for worker, end_s in (("a", START_S + 10), ("b", START_S + 1010)):
+        gpu_only(tmp_path, worker, rank=0, end_s=end_s)
+    log(tmp_path, "rank_0_x", pid=100)
+    log(tmp_path, "rank_0_y", pid=200, start_s=START_S + 1000)
+    assert joined(tmp_path) == {"a": (0, "rank_0_x"), "b": (0, "rank_0_y")}
+
+
+def gpu_only(folder, worker, *, rank, end_s):
+    """A trace that does not tell its process."""
+    document = {"distributedInfo": {"rank": rank}, "traceEvents": []}
+    (folder / f"{worker}.{end_s * 10**9}.pt.trace.json").write_text(json.dumps(document))
+
+
+def test_every_container_has_a_process_1(tmp_path):
+    """Compiled first, profiled hours later: still the log of its process, if there is no later one."""
+    trace(tmp_path, "a", pid=1, end_s=START_S + 4 * 3600)
+    trace(tmp_path, "b", pid=1, end_s=START_S + 90_000)
+    log(tmp_path, "x", pid=1)
+    assert joined(tmp_path) == {"a": (None, "x"), "b": (None, None)}
+    log(tmp_path, "y", pid=1, start_s=START_S + 80_000)
+    assert joined(tmp_path) == {"a": (None, "x"), "b": (None, "y")}
+
+
+def test_a_trace_that_does_not_tell_yet_takes_no_log_away(tmp_path):
+    trace(tmp_path, "a", pid=7)
+    log(tmp_path, "x", pid=7)
+    for number, text in enumerate(("", '{"schemaVersion": 1, "traceEv'), 20):
+        (tmp_path / f"a.{(START_S + number) * 10**9}.pt.trace.json").write_text(text)
+        assert joined(tmp_path) == {"a": (None, "x")}
+
+
+def test_a_first_trace_that_is_half_written_has_the_name_of_its_process(tmp_path):
+    (tmp_path / f"vm_7.{(START_S + 10) * 10**9}.pt.trace.json").write_text("{")
+    log(tmp_path, "x", pid=7)
+    assert joined(tmp_path) == {"vm_7": (None, "x")}
+
+
+def test_a_name_that_means_another_process_is_taken(tmp_path):
+    trace(tmp_path, "pid_7", pid=99)
+    log(tmp_path, "x", pid=7)
+    found = joined(tmp_path)
+    assert found.pop("pid_7") == (None, None) and list(found.values()) == [(None, "x")]
+
+
+def test_a_summary_named_by_its_rank_has_the_log_of_that_rank(tmp_path):
+    (tmp_path / f"rank_3.{(START_S + 10) * 10**9}.pt.compile.pb").write_bytes(b"")
+    log(tmp_path, "rank_3_x", pid=7)
+    assert joined(tmp_path) == {"rank_3": (3, "rank_3_x")}

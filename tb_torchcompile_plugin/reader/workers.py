@@ -1,14 +1,16 @@
 """Which TORCH_TRACE log belongs to which worker.
 
 A log joins the worker of its folder with the same rank; else the one with the same process id that was alive at
-the time; else it is a worker of its own. Only the first and last bytes of each file are looked at.
+the time; else it is a worker of its own. Ranks and process ids come back with every job, so where several would do,
+the process id decides, then the time. Only the first and last bytes of each file are looked at.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tb_torchcompile_plugin.errors import UserError
@@ -28,6 +30,8 @@ _HOST_PID = (
 )
 _TAIL_BYTES = 64 * 1024
 _REMEMBERED = 4096  # files
+_TRIED = 16  # traces of a worker, newest first, until one tells whose it is
+_NS_DIGITS = 19  # of the time that torch's handler puts into a name
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,11 @@ def trace_identity(file: File, span: str) -> TraceIdentity:
         rank, pid = _rank_and_pid(file)
     except (OSError, UserError):  # reading it will say why
         rank, pid = None, None
-    end_ns = int(span) if len(span) == 19 and span.isdigit() else file.mtime_ns
-    return TraceIdentity(rank, pid, end_ns)
+    return TraceIdentity(rank, pid, int(span) if _is_time(span) else file.mtime_ns)
+
+
+def _is_time(span: str) -> bool:
+    return len(span) == _NS_DIGITS and span.isdigit()
 
 
 @lru_cache(_REMEMBERED)  # the file's size and time are part of its name here, and failures are not kept
@@ -75,66 +82,82 @@ def _known_identity_of_log(file: File) -> LogIdentity:
 
 def join_logs(run: Run) -> list[Worker]:
     """The workers of a run, sorted by name, each with its rank and its log where one joins."""
-    identities = {worker.worker: _identity(worker) for worker in run.workers.values()}
-    for worker in run.workers.values():
-        worker.rank = identities[worker.worker].rank
-    logs = [(log, _identity_of_log(log)) for log in run.logs]
-    for log, identity in sorted(
-        logs, key=lambda pair: pair[1].start_ns or 0, reverse=True
-    ):  # the newest claims first
-        _join(run, log, identity, identities)
+    traces = {name: _identity(worker) for name, worker in run.workers.items()}
+    for name, worker in run.workers.items():
+        worker.rank = traces[name].rank
+    logs = [(log, _with_rank_of_name(log, _identity_of_log(log))) for log in run.logs]
+    homes = _homes([identity for _, identity in logs], traces)
+    for number, (log, identity) in sorted(enumerate(logs), key=lambda item: -(item[1][1].start_ns or 0)):
+        home = homes.get(number)
+        if home is None and run.alone and traces:
+            continue
+        worker = run.worker(_own_name(run, identity, log) if home is None else home)
+        if worker.rank is None:
+            worker.rank = identity.rank
+        worker.log = log
     return [run.workers[name] for name in sorted(run.workers)]
 
 
-def _identity(worker: Worker) -> TraceIdentity:
-    if worker.spans:
-        last = worker.spans[-1]
-        return trace_identity(last.file, last.span)
-    pid = re.search(r"_(\d+)$", worker.worker)  # the default worker name ends with the process id
-    newest = worker.summaries[0].mtime_ns if worker.summaries else 0
-    return TraceIdentity(None, int(pid[1]) if pid else None, newest)
-
-
-def _join(run: Run, log: File, identity: LogIdentity, traces: dict[str, TraceIdentity]) -> None:
+def _with_rank_of_name(log: File, identity: LogIdentity) -> LogIdentity:
     rank = log_rank(log.name)
-    rank = identity.rank if rank is None else rank
-    name = _claimant(rank, identity, traces)
-    if name is None or run.workers[name].log is not None:
-        if run.alone and traces:
-            return
-        name = _own_name(run, rank, identity, log)
-    worker = run.worker(name)
-    if worker.rank is None:
-        worker.rank = rank
-    worker.log = log
+    return identity if rank is None else replace(identity, rank=rank)
 
 
-def _claimant(rank: int | None, log: LogIdentity, traces: dict[str, TraceIdentity]) -> str | None:
-    """The worker that a log belongs to: same rank, else same process and alive when the log began."""
-    if rank is not None:
-        for name, trace in traces.items():
-            if trace.rank == rank:
-                return name
-    for name, trace in traces.items():
-        alive = log.start_ns is None or log.start_ns <= trace.end_ns
-        if log.pid is not None and trace.pid == log.pid and alive and not _disagree(rank, trace.rank):
-            return name
-    return None
+def _identity(worker: Worker) -> TraceIdentity:
+    """Of the newest trace that tells: one that is empty or half-written does not. Else by the worker's name."""
+    spans = worker.spans[: -_TRIED - 1 : -1]
+    newest = spans[0] if spans else None
+    for span in spans:
+        found = trace_identity(span.file, span.span)
+        if found.rank is not None or found.pid is not None:
+            return found
+    if newest is not None and not _is_time(newest.span):  # a file of another tool may be called anything
+        return trace_identity(newest.file, newest.span)
+    rank = re.fullmatch(r"rank_?(\d+)", worker.worker)
+    pid = None if rank else re.search(r"_(\d+)$", worker.worker)  # torch's own worker names end with it
+    end_ns = int(newest.span) if newest else max((file.mtime_ns for file in worker.summaries), default=0)
+    return TraceIdentity(int(rank[1]) if rank else None, int(pid[1]) if pid else None, end_ns)
 
 
-def _disagree(log_rank: int | None, trace_rank: int | None) -> bool:
-    return log_rank is not None and trace_rank is not None and log_rank != trace_rank
+def _homes(logs: list[LogIdentity], traces: dict[str, TraceIdentity]) -> dict[int, str]:
+    """The number of a log → its worker. Each has one at most; what fits best is paired first."""
+    pairs = sorted(
+        (fit, number, name)
+        for number, log in enumerate(logs)
+        for name, trace in traces.items()
+        if (fit := _fit(log, trace)) is not None
+    )
+    homes: dict[int, str] = {}
+    for _, number, name in pairs:
+        if number not in homes and name not in homes.values():
+            homes[number] = name
+    return homes
 
 
-def _own_name(run: Run, rank: int | None, identity: LogIdentity, log: File) -> str:
-    if rank is not None:
-        wanted = f"rank_{rank}"
+def _fit(log: LogIdentity, trace: TraceIdentity) -> tuple[int, float] | None:
+    """How well they fit, the smaller the better; None where they cannot be of one process.
+
+    The log of a process begins before its trace ends, maybe long before: of several the last one counts.
+    """
+    same_rank = log.rank is not None and log.rank == trace.rank
+    known_pids = log.pid is not None and trace.pid is not None
+    alive = log.start_ns is None or not trace.end_ns or log.start_ns <= trace.end_ns
+    same_process = known_pids and log.pid == trace.pid and alive
+    apart = math.inf if log.start_ns is None else abs(trace.end_ns - log.start_ns)
+    if same_rank:
+        return (0 if same_process else 3 if known_pids or not alive else 1), apart
+    disagree = log.rank is not None and trace.rank is not None
+    return (2, apart) if same_process and not disagree else None
+
+
+def _own_name(run: Run, identity: LogIdentity, log: File) -> str:
+    if identity.rank is not None:
+        wanted = f"rank_{identity.rank}"
     elif identity.pid is not None:
         wanted = f"pid_{identity.pid}"
     else:
         wanted = log.name
-    taken = run.workers.get(wanted)
-    return wanted if taken is None or taken.log is None else f"{wanted}.{os.path.splitext(log.name)[0]}"
+    return wanted if wanted not in run.workers else f"{wanted}.{os.path.splitext(log.name)[0]}"
 
 
 def _tail(file: File) -> bytes:
