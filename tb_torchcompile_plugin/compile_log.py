@@ -56,6 +56,7 @@ class CompileLog:
         self._frames: dict[tuple[int, str], CompiledFrame] = {}
         self._epoch = 0
         self._recovered_breaks: list[GraphBreak] = []
+        self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
         self._breaks: dict[tuple[int, str, str], GraphBreak] = {}
         self._spans: list[PhaseSpan] = []
         self._shape_events: list[ShapeEvent] = []
@@ -86,9 +87,17 @@ class CompileLog:
                 self._handlers[f"artifact:{kind}_{result}"] = self._cache_handler(cache, result)
 
     def start_from(self, recovered: Recovered) -> None:
-        """Takes rows from before recording began. Ids that are compiled again later then begin a new epoch."""
+        """Takes rows from before recording began, or from a pause of it, in the order of their compilation.
+
+        An id that was compiled before begins a new epoch, also for the rows: they count epochs from their own start.
+        """
+        epochs: dict[tuple[int, str], int] = {}  # of the rows → of this log
         for row in recovered.compilations:
-            self._epoch = max(self._epoch, row.key.epoch)
+            told = (row.key.epoch, row.key.compile_id)
+            if row.direction == FORWARD:
+                self._epoch += self._frame(row.key.compile_id).is_compilation
+                epochs[told] = self._epoch
+            row.key.epoch = epochs.get(told, self._epoch)
             frame = self._frame_at(row.key.epoch, row.key.compile_id)
             frame.finished = True
             if row.direction == FORWARD:
@@ -97,13 +106,19 @@ class CompileLog:
                 frame.backwards.append(row)
                 frame.backwards_measured += 1
         for recompile in recovered.recompiles:
-            self._frame_at(recompile.key.epoch, recompile.key.compile_id).recompile = recompile
+            self._frame_of(recompile.key, epochs).recompile = recompile
         for graph, code in zip(recovered.graphs, recovered.codes, strict=True):
-            self._frame_at(graph.key.epoch, graph.key.compile_id).graphs.append(graph)
+            self._frame_of(graph.key, epochs).graphs.append(graph)
+            self.codes[hash(code)] += 1
             if self._payloads is not None:
                 record = Record({"inductor_output_code": {}}, code)
                 self._payloads.keep("inductor_output_code", record, graph.key, graph.direction)
-        self._recovered_breaks = list(recovered.graph_breaks)
+        self._recovered_breaks.extend(recovered.graph_breaks)
+
+    def _frame_of(self, key: CompileKey, epochs: dict[tuple[int, str], int]) -> CompiledFrame:
+        """The frame of a recovered row; its key is put right."""
+        key.epoch = epochs.get((key.epoch, key.compile_id), key.epoch)
+        return self._frame_at(key.epoch, key.compile_id)
 
     # -- records in ---------------------------------------------------------------------------------------------
 
@@ -325,6 +340,7 @@ class CompileLog:
 
     def _on_output_code(self, record: Record, compile_id: str) -> None:
         code = record.payload or ""
+        self.codes[hash(code)] += 1
         frame = self._frame(compile_id)
         backward = compile_text.is_backward_code(code)
         if backward is None:

@@ -315,6 +315,90 @@ def test_the_environment(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert stored.environment.worker == "me"
 
 
+def _add(number: int) -> Any:
+    scope: dict[str, Any] = {}
+    exec(f"def f{number}(x): return x + {number}", scope)
+    return scope[f"f{number}"]
+
+
+def test_what_was_compiled_while_nothing_listened_is_recovered(torch: Any, tmp_path: Path) -> None:
+    def breaks(x: Any) -> Any:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y * 2
+
+    def compile_one(function: Any) -> None:
+        torch.compile(function, backend="eager")(torch.ones(2))
+
+    with CompileRecorder(tmp_path):
+        compile_one(_add(1))
+    compile_one(breaks)
+    with CompileRecorder(tmp_path) as recorder:
+        compile_one(_add(3))
+        summary = recorder.summary()
+    resume = f"torch_dynamo_resume_in_breaks_at_{breaks.__code__.co_firstlineno + 2}"
+    assert [(row.key.compile_id, row.function, row.recovered) for row in summary.compilations] == [
+        ("0/0", "f1", False),
+        ("1/0", "breaks", True),
+        ("2/0", resume, True),
+        ("3/0", "f3", False),
+    ]
+    assert {row.key.epoch for row in summary.compilations} == {0}
+    assert [(row.recovered, row.count, row.file) for row in summary.graph_breaks] == [(True, 1, __file__)]
+    with CompileRecorder(tmp_path) as recorder:  # nothing new: nothing is added again
+        assert len(recorder.summary().compilations) == 4
+        assert len(recorder.summary().graph_breaks) == 1
+
+
+def test_a_reset_while_nothing_listened_begins_an_epoch(torch: Any, tmp_path: Path) -> None:
+    compiled = torch.compile(_add(1), backend="eager")
+    with CompileRecorder(tmp_path):
+        compiled(torch.ones(2))
+    torch._dynamo.reset()
+    compiled(torch.ones(2))
+    with CompileRecorder(tmp_path) as recorder:
+        torch._dynamo.reset()
+        compiled(torch.ones(2))
+        summary = recorder.summary()
+    assert [(row.key.compile_id, row.key.epoch, row.recovered) for row in summary.compilations] == [
+        ("0/0", 0, False),
+        ("0/0", 1, True),
+        ("0/0", 2, False),
+    ]
+
+
+def test_times_from_before_recording_survive_a_reset(torch: Any, tmp_path: Path) -> None:
+    torch.compile(_add(1), backend="eager")(torch.ones(2))
+    with CompileRecorder(tmp_path) as recorder:
+        torch._dynamo.reset()
+        torch.compile(_add(2), backend="eager")(torch.ones(2))
+        summary = recorder.summary()
+    times = {row.function: len(row.seconds) for row in summary.compile_times}
+    assert times["_compile.compile_inner"] == 2
+    assert summary.compile_times_complete
+
+
+@pytest.mark.slow
+def test_graphs_of_a_pause_are_recovered_once(tmp_path: Path) -> None:
+    program = """
+        import torch
+        from tb_torchcompile_plugin import CompileRecorder
+        compile_one = lambda f: torch.compile(f)(torch.ones(64))
+        with CompileRecorder("out"):
+            compile_one(lambda x: x.sin() * 2)
+        compile_one(lambda x: x.cos() * 3)
+        with CompileRecorder("out"):
+            compile_one(lambda x: x.tan() * 4)
+    """
+    run(program, tmp_path, 300)
+    summary = summaries(tmp_path / "out")[-1]
+    assert [(g.key.compile_id, g.recovered) for g in summary.graphs] == [
+        ("0/0", False),
+        ("1/0", True),
+        ("2/0", False),
+    ]
+
+
 # -- what goes wrong ----------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin import summary as summary_file
 from tb_torchcompile_plugin.compile_log import CompileLog, Record
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.writer.environment import fill_environment
-from tb_torchcompile_plugin.writer.recover import recover
+from tb_torchcompile_plugin.writer.recover import Known, known_now, recover
 from tb_torchcompile_plugin.writer.torch_state import Counters, Times, file_names
 
 logger = logging.getLogger("tb_torchcompile_plugin")
@@ -80,6 +80,7 @@ class Recorder:
         self._taken = 0
         self._started_ns = time.time_ns()
         self._warnings: list[str] = []
+        self._known: Known | None = None  # while nothing listens: what was known when that began
         self._outputs: dict[Output, int] = {}  # → records taken when it was last written
 
     def _check_process(self) -> None:
@@ -91,6 +92,7 @@ class Recorder:
         self._logs = {capture: _empty_log(capture) for capture in captures}
         self._times.forget_the_past()
         self._counters.forget_the_past()
+        self._known = known_now()
 
     def _after_fork(self) -> None:
         try:
@@ -106,9 +108,12 @@ class Recorder:
             self._check_process()
             self._forever = self._forever or forever
             self._holders += not forever
+            self._times.look()
             with self._lock:
+                if not self._listens():
+                    self._catch_up()
                 if capture not in self._logs:
-                    self._logs[capture] = self._new_log(capture)
+                    self._logs[capture] = self._recovered_into(_empty_log(capture), capture)
             self._install()
         except Exception as error:
             self.report("compilations cannot be recorded", error)
@@ -118,22 +123,37 @@ class Recorder:
         self._holders -= 1
         if self._holders <= 0 and not self._forever:
             logging.getLogger(_TRACE_LOGGER).removeHandler(self._tap)
+            try:
+                self._check_process()
+                self._known = known_now()
+            except Exception as error:
+                self.report("compilations cannot be recovered later", error)
+
+    def _listens(self) -> bool:
+        return self._tap in logging.getLogger(_TRACE_LOGGER).handlers
+
+    def _catch_up(self) -> None:
+        """Adds what was compiled while nothing listened, as if it had been compiled before recording began."""
+        known, self._known = self._known, None
+        if known is None:
+            return
+        self._drain(wait=True)
+        for capture, log in self._logs.items():
+            self._recovered_into(log, capture, known)
 
     def _install(self) -> None:
         import torch  # its own set-up of the logger must come first
 
         assert torch is not None
-        handlers = logging.getLogger(_TRACE_LOGGER).handlers
-        if self._tap not in handlers:
+        if not self._listens():
             # In front: torch's own handler removes itself while the list is walked, and a later one would be skipped.
-            handlers.insert(0, self._tap)
+            logging.getLogger(_TRACE_LOGGER).handlers.insert(0, self._tap)
 
-    def _new_log(self, capture: str) -> CompileLog:
-        log = _empty_log(capture)
+    def _recovered_into(self, log: CompileLog, capture: str, known: Known | None = None) -> CompileLog:
         try:
-            found = recover(source=capture == "full")
+            found = recover(source=capture == "full", known=known, known_codes=log.codes)
             log.start_from(found)
-            self._warnings = found.warnings
+            self._warnings.extend(text for text in found.warnings if text not in self._warnings)
         except Exception as error:
             self.report("compilations from before recording began cannot be recovered", error)
         return log

@@ -13,6 +13,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tb_torchcompile_plugin import compile_rows, compile_text
@@ -32,22 +33,64 @@ from tb_torchcompile_plugin.summary_pb2 import (
 METRICS_KEPT = 64
 
 
-def recover(*, source: bool) -> Recovered:
-    """All that torch still knows. About 0.2 s for each million Python objects; nothing without torch._dynamo."""
+@dataclass
+class Known:
+    """What torch kept when listening paused: its own objects, told apart by identity. All of it is known already."""
+
+    metrics: list[object] = field(default_factory=list)
+    breaks: list[object] = field(default_factory=list)
+    counted: dict[str, int] = field(default_factory=dict)  # text of a graph break → how often
+
+
+def known_now() -> Known:
+    """To be given to `recover` when listening goes on. Some µs."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None:
+        return Known()
+    return Known(_metrics(utils), list(getattr(utils, "graph_break_reasons", [])), dict(_break_counts(utils)))
+
+
+def recover(
+    *, source: bool, known: Known | None = None, known_codes: Counter[int] | None = None
+) -> Recovered:
+    """All that torch still knows, without what is `known`; `known_codes` counts hashes of known output code.
+
+    About 0.2 s for each million Python objects; nothing without torch._dynamo, or if nothing new was compiled.
+    """
     found = Recovered()
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None:
         return found
-    metrics = list(getattr(utils, "get_compilation_metrics", list)())
+    kept = _metrics(utils)
+    metrics = kept if known is None else _others(kept, known.metrics)
+    if known is not None and not metrics:
+        return found
     _add_compilations(found, [_fields(entry) for entry in metrics], source)
-    _add_breaks(found, getattr(utils, "graph_break_reasons", []), getattr(utils, "counters", {}), source)
-    _add_graphs(found)
+    _add_breaks(found, utils, known or Known(), source)
+    _add_graphs(found, Counter(known_codes or {}))
     if len(metrics) >= METRICS_KEPT:
+        when, remedy = "before recording began", "Create the handler before the first call of the model"
+        if known is not None:
+            when, remedy = "while nothing was recording", "Keep one recorder open"
         found.warnings.append(
-            f"{METRICS_KEPT} or more compilations ran before recording began; torch keeps the last {METRICS_KEPT}. "
-            "Create the handler before the first call of the model to record them all."
+            f"{METRICS_KEPT} or more compilations ran {when}; torch keeps the last {METRICS_KEPT}. "
+            f"{remedy} to record them all."
         )
     return found
+
+
+def _metrics(utils: Any) -> list[object]:
+    return list(getattr(utils, "get_compilation_metrics", list)())
+
+
+def _break_counts(utils: Any) -> Mapping[str, int]:
+    counts: Mapping[str, int] = getattr(utils, "counters", {}).get("graph_break", {})
+    return counts
+
+
+def _others(things: Iterable[Any], known: Iterable[object]) -> list[Any]:
+    ids = {id(thing) for thing in known}
+    return [thing for thing in things if id(thing) not in ids]
 
 
 def _fields(entry: object) -> dict[str, Any]:
@@ -90,19 +133,18 @@ def _frames_from_text(lines: Iterable[str]) -> list[Frame]:
     return [Frame(file=m["file"], line=int(m["line"]), function=m["name"]) for m in matches if m]
 
 
-def _add_breaks(
-    found: Recovered, reasons: Iterable[Any], counters: Mapping[str, Mapping[str, int]], source: bool
-) -> None:
+def _add_breaks(found: Recovered, utils: Any, known: Known, source: bool) -> None:
     """Reasons with their user stack first; then texts that were only counted, without a place.
 
     None gets a compile id: torch does not keep it, and the frames' names do not tell a resume function apart.
     """
     placed: Counter[str] = Counter()
+    unimplemented = getattr(utils, "counters", {}).get("unimplemented", {})
     branch = next(
-        (text for text in counters.get("unimplemented", {}) if text.startswith("Data-dependent branching")),
+        (text for text in unimplemented if text.startswith("Data-dependent branching")),
         "",
     )
-    for reason in reasons:
+    for reason in _others(getattr(utils, "graph_break_reasons", []), known.breaks):
         text = str(reason.reason)
         placed[text] += 1
         if text.startswith("generic_jump") and branch:  # torch's inner word for it
@@ -110,9 +152,9 @@ def _add_breaks(
         row = compile_rows.break_row(text, source=source)
         _place(row, getattr(reason, "user_stack", None) or [], source)
         _add_break(found, row)
-    for text, count in counters.get("graph_break", {}).items():
-        if count > placed[text]:
-            _add_break(found, compile_rows.break_row(text, source=source, count=count - placed[text]))
+    for text, count in _break_counts(utils).items():
+        if (rest := count - known.counted.get(text, 0) - placed[text]) > 0:
+            _add_break(found, compile_rows.break_row(text, source=source, count=rest))
 
 
 def _add_break(found: Recovered, row: GraphBreak) -> None:
@@ -129,7 +171,7 @@ def _place(row: GraphBreak, stack: Iterable[Any], source: bool) -> None:
         row.file, row.line = row.stack[-1].file, row.stack[-1].line
 
 
-def _add_graphs(found: Recovered) -> None:
+def _add_graphs(found: Recovered, known_codes: Counter[int]) -> None:
     if "torch._inductor.output_code" not in sys.modules and "torch._inductor.codecache" not in sys.modules:
         return
     # type() and not isinstance(): that would wake up proxies among a million strangers.
@@ -137,9 +179,14 @@ def _add_graphs(found: Recovered) -> None:
     numbered = sorted(
         ((_graph_number(thing), index, thing) for index, thing in enumerate(alive)), key=lambda t: t[:2]
     )
-    keys = _keys_by_number(found, [number for number, _, _ in numbered])
+    unknown = []
     for number, _, thing in numbered:
         code = getattr(thing, "source_code", None) or ""
+        known_codes[hash(code)] -= 1
+        if known_codes[hash(code)] < 0:
+            unknown.append((number, code, thing))
+    keys = _keys_by_number(found, [number for number, _, _ in unknown])
+    for number, code, thing in unknown:
         graph = Graph(
             key=keys.get(number),
             direction=BACKWARD if _is_backward(thing, code) else FORWARD,
