@@ -10,6 +10,7 @@ import os
 
 from google.protobuf.message import DecodeError, EncodeError
 
+from tb_torchcompile_plugin.compile_payloads import packed
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
@@ -65,7 +66,7 @@ def save(summary: CompileSummary, path: str) -> None:
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         with open(temporary, "wb") as file:
-            file.write(summary.SerializeToString())
+            file.write(packed(summary).SerializeToString())
         os.replace(temporary, path)
     except (OSError, EncodeError):
         with contextlib.suppress(OSError):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import lzma
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tb_torchcompile_plugin import compile_payloads, summary_pb2
 from tb_torchcompile_plugin import summary as summary_file
-from tb_torchcompile_plugin import summary_pb2
+from tb_torchcompile_plugin.compile_payloads import DAMAGED, text_of
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.summary import load, save
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary, Payload
 
 PROTO = Path(summary_file.__file__).with_name("summary.proto")
 
@@ -117,3 +122,37 @@ def _fields(body: str) -> dict[str, int]:
 def test_the_gencode_loads_on_tensorboards_whole_range_of_protobuf() -> None:
     header = Path(str(summary_pb2.__file__)).read_text()[:600]
     assert "Protobuf Python Version: 6.31.1" in header
+
+
+def test_payloads_lie_together_on_disk_and_read_back(tmp_path):
+    """A graph and its next pass are nearly the same text: one stream takes a fraction of one for each."""
+    call = "call_function[target=torch.ops.aten.relu.default]"
+    lines = [f"%relu_{n} = {call}(args = (%x_{n * 7919 % 1000},))" for n in range(3000)]
+    texts = ["\n".join([f"pass {number}", *lines, "é"]) for number in range(5)]
+    summary = CompileSummary()
+    for text in texts:
+        data = zlib.compress(text.encode())
+        summary.payloads.add(sha256=hashlib.sha256(text.encode()).digest(), codec=Payload.ZLIB, data=data)
+    summary.payloads.add(sha256=b"x", codec=Payload.RAW, data=b"short")
+    save(summary, str(tmp_path / "w.1.pt.compile.pb"))
+    read = load(str(tmp_path / "w.1.pt.compile.pb"))
+    assert [text_of(read, index) for index in range(6)] == [*texts, "short"]
+    assert read.ByteSize() < summary.ByteSize() / 3 and not summary.payload_block
+    save(read, str(tmp_path / "w.2.pt.compile.pb"))
+    assert text_of(load(str(tmp_path / "w.2.pt.compile.pb")), 5) == "short"
+
+
+@pytest.mark.parametrize("block", [b"", b"no xz", lzma.compress(b"short")])
+def test_a_damaged_block_is_an_error_of_its_texts(block):
+    summary = CompileSummary(payload_block=block)
+    summary.payloads.add(codec=Payload.BLOCK, size=100)
+    with pytest.raises(DAMAGED):
+        text_of(summary, 0)
+
+
+def test_without_lzma_each_payload_stays_on_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(compile_payloads, "lzma", None)
+    summary = CompileSummary()
+    summary.payloads.add(sha256=b"x", codec=Payload.RAW, data=b"short")
+    save(summary, str(tmp_path / "w.1.pt.compile.pb"))
+    assert text_of(load(str(tmp_path / "w.1.pt.compile.pb")), 0) == "short"

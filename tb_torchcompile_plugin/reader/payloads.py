@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-
-from tb_torchcompile_plugin.compile_payloads import unpack
+from tb_torchcompile_plugin.compile_payloads import DAMAGED, text_of
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.reader import copies
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -25,8 +23,8 @@ def read_payload(data: CompileData, number: int) -> str:
     if artifact.payload >= len(data.summary.payloads):
         raise UserError("refers to a text that it does not hold", file=data.file, next_step="Record it again")
     try:
-        return unpack(data.summary.payloads[artifact.payload])
-    except zlib.error as error:
+        return text_of(data.summary, artifact.payload)
+    except DAMAGED as error:
         raise UserError(
             "holds a text that is damaged", file=data.file, next_step="Record it again"
         ) from error
