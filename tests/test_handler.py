@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from live import TRACE_LOGGER, fresh_recorder, names, needs_torch, run, summaries
-from tb_torchcompile_plugin import tensorboard_trace_handler
+from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.writer import handler as handler_module
 from tb_torchcompile_plugin.writer import recorder as recorder_module
 
@@ -139,6 +139,31 @@ def test_the_summary_follows_what_is_compiled_later(torch: Any, tmp_path: Path) 
     assert [len(summary.compilations) for summary in summaries(tmp_path)] == [1, 2]
 
 
+def test_a_worker_name_with_a_folder_in_it(tmp_path: Path) -> None:
+    """torch takes it as part of the path; the summary lies beside the trace, whoever writes it."""
+    (tmp_path / "a").mkdir()
+    tensorboard_trace_handler(str(tmp_path), "a/b")(Exporter(whole))
+    assert names(tmp_path / "a", TRACE) == names(tmp_path / "a", SUMMARY) != []
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    with CompileRecorder(tmp_path, "a/b"):
+        pass
+    assert [summary.environment.worker for summary in summaries(tmp_path / "a")] == ["b", "b"]
+
+
+def test_handlers_without_end_are_not_all_remembered(tmp_path: Path) -> None:
+    for number in range(50):
+        tensorboard_trace_handler(str(tmp_path / str(number)), "w")
+        tensorboard_trace_handler(str(tmp_path), f"w{number}")
+    assert len(recorder_module.recorder()._outputs) <= 16
+
+
+def test_a_recorder_beside_a_handler_leaves_it_its_place(tmp_path: Path) -> None:
+    for folder in ("other", "runs"):
+        with CompileRecorder(tmp_path / folder, "w"):
+            tensorboard_trace_handler(str(tmp_path / "runs"), "w")
+        assert list(recorder_module.recorder()._outputs) == [(str(tmp_path / "runs"), "w", "full")]
+
+
 # -- failures -----------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +206,23 @@ def test_a_trace_that_the_disk_had_no_room_for(tmp_path: Path, caplog: pytest.Lo
     tensorboard_trace_handler(str(tmp_path), "w")(Exporter(lambda path: _write(path, '{"traceEvents": [{')))
     assert len(names(tmp_path, TRACE)) == 1
     assert "is cut off" in caplog.text
+
+
+def test_what_goes_wrong_in_each_cycle_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Names and folders with a time in them make no new problem."""
+
+    def no_space(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tb_torchcompile_plugin.summary.save", no_space)
+    for cycle in range(3):
+        folder = str(tmp_path / f"c{cycle}")
+        tensorboard_trace_handler(folder, "w")(Exporter(lambda path: _write(path, '{"traceEvents": [{')))
+        tensorboard_trace_handler(folder, "w")(Exporter(no_space))
+    assert len(caplog.records) == len(recorder_module.recorder()._reported) == 3
+    assert str(tmp_path / "c0") in caplog.text
 
 
 def _write(path: str, text: str) -> None:
@@ -300,6 +342,19 @@ def test_what_comes_after_the_last_cycle_is_written_at_exit(tmp_path: Path) -> N
     run(program, tmp_path)
     assert len(names(tmp_path / "runs", TRACE)) == 1
     assert [len(summary.compilations) for summary in summaries(tmp_path / "runs")] == [1, 2]
+
+
+def test_with_a_folder_for_each_cycle_the_newest_one_gets_what_came_last(tmp_path: Path) -> None:
+    program = """
+        import torch
+        from tb_torchcompile_plugin import tensorboard_trace_handler
+        for cycle in range(3):
+            with torch.profiler.profile(on_trace_ready=tensorboard_trace_handler(f"c{cycle}")):
+                torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        torch.compile(lambda x: x + 2, backend="eager")(torch.ones(2))
+    """
+    run(program, tmp_path)
+    assert [len(summaries(tmp_path / f"c{cycle}")) for cycle in range(3)] == [1, 1, 2]
 
 
 def test_a_handler_that_was_never_called_writes_at_exit_what_was_compiled(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
 
-_TRACE_FILE = re.compile(r"^(?P<worker>.*)\.(?P<time_ns>\d+)\.pt\.trace\.json(?:\.gz)?$", re.DOTALL)
+# As torch names it; the stem is folder and worker.
+_TRACE_FILE = re.compile(r"(?P<stem>.*)\.(?P<time_ns>\d+)\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
 
 
 def tensorboard_trace_handler(
@@ -57,12 +58,13 @@ def tensorboard_trace_handler(
     export = _Exporter(folder, worker_name, use_gzip, kw)
     output = Output(folder, worker_name, capture)
     recorder().listen(capture, forever=True)
-    recorder().add_output(output)
+    recorder().add_output(output, lasting=True)
 
     def handler(prof: Any) -> None:
         try:
-            worker, time_ns = export(prof)
-            recorder().write(output, time_ns, worker)
+            stem, time_ns = export(prof)
+            recorder().add_output(output, lasting=True)
+            recorder().write(output, time_ns, stem)
         except Exception as error:
             recorder().report("the profiler's trace handler failed", error)
 
@@ -87,7 +89,7 @@ class _Exporter:
         return handler
 
     def __call__(self, prof: Any) -> tuple[str | None, int]:
-        """Exports; returns (worker, time_ns) of the trace file's name. Never raises an Exception."""
+        """Exports; returns (folder/worker, time_ns) of the trace file's path. Never raises an Exception."""
         redirected = _Redirected(prof)
         try:
             if self._pid != os.getpid():
@@ -95,11 +97,9 @@ class _Exporter:
                 self._handler = self._stock()
             self._handler(redirected)
         except Exception as error:
-            recorder().report(f"the trace cannot be written to {self._arguments[0]}", error)
-        name = _TRACE_FILE.match(os.path.basename(redirected.path))
-        if name is None:
-            return self._arguments[1], time.time_ns()
-        return name["worker"], int(name["time_ns"])
+            recorder().report("the trace cannot be written", error, self._arguments[0])
+        name = _TRACE_FILE.fullmatch(redirected.path)
+        return (name["stem"], int(name["time_ns"])) if name else (None, time.time_ns())
 
 
 class _Redirected:
@@ -123,7 +123,7 @@ class _Redirected:
         else:
             self._prof.export_chrome_trace(path, *arguments, **kw)
         if _is_cut_off(path):
-            recorder().report(f"the trace {path} is cut off", OSError("is the disk full?"))
+            recorder().report("the trace is cut off", OSError("is the disk full?"), path)
 
     def _export_aside(self, path: str, *arguments: Any, **kw: Any) -> None:
         # The name must not look like a trace, and must still say whether torch is to compress.

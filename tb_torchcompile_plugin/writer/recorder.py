@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin import summary as summary_file
 from tb_torchcompile_plugin.compile_log import CompileLog, Record
+from tb_torchcompile_plugin.logdir import summary_name
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.writer.environment import fill_environment
 from tb_torchcompile_plugin.writer.recover import Known, known_now, recover
@@ -31,6 +32,8 @@ CAPTURES = ("full", "summary")
 _TRACE_LOGGER = "torch.__trace"
 # Payload text that may wait to be read. Beyond it records are read, and their text compressed, as they come.
 _PENDING_LIMIT = 64 << 20
+# Handlers may be created without end, each with a worker name of its own.
+_HANDLERS_REMEMBERED = 16
 
 
 class Output(NamedTuple):
@@ -82,6 +85,9 @@ class Recorder:
         self._warnings: list[str] = []
         self._known: Known | None = None  # while nothing listens: what was known when that began
         self._outputs: dict[Output, int] = {}  # → records taken when it was last written
+        self._lasting: dict[
+            tuple[str | None, str], Output
+        ] = {}  # (worker, capture) → where handlers write now
 
     def _check_process(self) -> None:
         """In the child of a fork: forgets what the parent recorded, and goes on listening for itself."""
@@ -189,23 +195,37 @@ class Recorder:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def add_output(self, output: Output) -> bool:
+    def add_output(self, output: Output, *, lasting: bool) -> bool:
         """Remembers where a summary belongs, so that interpreter exit can write what came after the last one.
 
-        False if it was known already. Never raises.
+        lasting: nothing drops it, but one like it replaces it: with a folder for each cycle, what is compiled after
+        the last one belongs into the newest folder only. False if it was known already. Never raises.
         """
         try:
             self._check_process()
             is_new = output not in self._outputs
             self._outputs.setdefault(output, 0)
+            if lasting:
+                self._keep_lasting(output)
             return is_new
         except Exception as error:
             self.report("nothing will be written at interpreter exit", error)
             return False
 
+    def _keep_lasting(self, output: Output) -> None:
+        kind = (output.worker, output.capture)
+        older = [self._lasting.pop(kind)] if kind in self._lasting else []
+        self._lasting[kind] = output
+        if len(self._lasting) > _HANDLERS_REMEMBERED:
+            older.append(self._lasting.pop(next(iter(self._lasting))))
+        for other in older:
+            if other != output:
+                self._outputs.pop(other, None)
+
     def drop_output(self, output: Output) -> None:
-        """Ends what `add_output` began."""
-        self._outputs.pop(output, None)
+        """Ends what `add_output` began, unless a handler writes there too."""
+        if output not in self._lasting.values():
+            self._outputs.pop(output, None)
 
     def summary(self, capture: str) -> CompileSummary:
         """All that is known now. `write` is the way that never raises."""
@@ -222,20 +242,25 @@ class Recorder:
         summary.warnings.extend(self._warnings)
         return summary
 
-    def write(self, output: Output, time_ns: int, worker: str | None = None) -> str | None:
-        """Writes `{worker}.{time_ns}.pt.compile.pb`; returns its path, or None if that failed. Never raises."""
+    def write(self, output: Output, time_ns: int, stem: str | None = None) -> str | None:
+        """Writes `{worker}.{time_ns}.pt.compile.pb`; returns its path, or None if that failed. Never raises.
+
+        stem: `{folder}/{worker}` of the trace that it belongs to. A worker name may hold folders, as with torch.
+        """
         try:
             self._check_process()
             taken = self._taken
             summary = self.summary(output.capture)
-            summary.environment.worker = worker or output.worker or default_worker()
-            os.makedirs(output.folder, exist_ok=True)
-            path = os.path.join(output.folder, f"{summary.environment.worker}.{time_ns}.pt.compile.pb")
+            stem = stem or os.path.join(output.folder, output.worker or default_worker())
+            folder, summary.environment.worker = os.path.split(stem)
+            os.makedirs(folder or ".", exist_ok=True)
+            path = os.path.join(folder, summary_name(summary.environment.worker, time_ns))
             summary_file.save(summary, path)
-            self._outputs[output] = taken
+            if output in self._outputs:
+                self._outputs[output] = taken
             return path
         except Exception as error:
-            self.report(f"the compile summary cannot be written to {output.folder}", error)
+            self.report("the compile summary cannot be written", error, output.folder)
             return None
 
     def _at_exit(self) -> None:
@@ -248,13 +273,14 @@ class Recorder:
         except Exception as error:
             self.report("the last compile summary cannot be written", error)
 
-    def report(self, problem: str, error: BaseException) -> None:
-        """Says once for each kind of problem what went wrong. Never raises."""
+    def report(self, problem: str, error: BaseException, place: str = "") -> None:
+        """Says once for each kind of problem what went wrong, and where it did so first. Never raises."""
         try:
             what = f"{problem}: {type(error).__name__}"
             if what not in self._reported:
                 self._reported.add(what)
-                logger.warning("%s: %s. Training goes on; this is said only once.", problem, error)
+                where = f"{problem} ({place})" if place else problem
+                logger.warning("%s: %s. Training goes on; this is said only once.", where, error)
                 logger.debug("%s", problem, exc_info=error)
         except Exception:  # a broken logging set-up is the user's, and none of our business
             pass
@@ -308,7 +334,7 @@ class CompileRecorder:
 
     def __enter__(self) -> CompileRecorder:
         recorder().listen(self._output.capture, forever=False)
-        self._is_mine = recorder().add_output(self._output)
+        self._is_mine = recorder().add_output(self._output, lasting=False)
         return self
 
     def __exit__(
