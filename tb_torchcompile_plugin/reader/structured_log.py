@@ -136,17 +136,23 @@ class _LogReader:
 
     def _raw_records(self) -> Iterator[tuple[bytes, int, bool]]:
         """(record, its offset, whether it is the last): pieces that begin with a "V" at the start of a line."""
-        pending, offset = b"", 0
+        pieces: list[bytes] = []  # of the record that is being read, joined when it ends
+        offset, ends_line = 0, False
         for chunk in self._chunks():
-            scanned = max(0, len(pending) - 1)
-            pending += chunk
             start = 0
-            while (end := pending.find(b"\nV", max(start, scanned))) >= 0:
-                yield pending[start:end], offset + start, False
+            if ends_line and chunk[:1] == b"V":
+                record = b"".join(pieces)
+                yield record[:-1], offset, False
+                pieces, offset = [], offset + len(record)
+            while (end := chunk.find(b"\nV", start)) >= 0:
+                record = b"".join([*pieces, chunk[start:end]])
+                yield record, offset, False
+                pieces, offset = [], offset + len(record) + 1
                 start = end + 1
-            pending, offset = pending[start:], offset + start
-        if pending:
-            yield pending.removesuffix(b"\n"), offset, True
+            pieces.append(chunk[start:])
+            ends_line = chunk[-1:] == b"\n"
+        if pieces:
+            yield b"".join(pieces).removesuffix(b"\n"), offset, True
 
     def _chunks(self) -> Iterator[bytes]:
         try:
