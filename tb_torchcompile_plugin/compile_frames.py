@@ -30,6 +30,7 @@ class CompiledFrame:
     cache_keys: list[str] = field(default_factory=list)  # of cache records that came before their code
     recompile: Recompile | None = None
     attempt: int | None = None
+    for_inference: bool = False  # AOTAutograd said so: it has no backward
 
     def forward_row(self) -> Compilation:
         """The row of the frame, or a place for what a stray record says."""
@@ -50,8 +51,18 @@ class CompiledFrame:
         """
         return attempt == 0 and (self.finished or mark in self.marks)
 
-    def put(self, summary: CompileSummary, first: Compilation | None = None) -> None:
-        """Adds the rows of this frame. first: the row of the first compilation of the same code."""
+    def awaits_backward(self) -> bool:
+        """Whether a backward of it may still be compiled, as far as is known."""
+        return self.is_compilation and not self.backwards and not self.for_inference
+
+    def put(
+        self, summary: CompileSummary, first: Compilation | None = None, *, may_be_older: bool = False
+    ) -> None:
+        """Adds the rows of this frame. first: the row of the first compilation of the same code.
+
+        may_be_older: its backwards may be of another frame, that had this id before torch was reset; so they get no
+        name from this one.
+        """
         forward = self.forward if self.is_compilation else None
         if forward is not None:
             if self.attempt is not None:
@@ -61,7 +72,7 @@ class CompiledFrame:
                 compile_rows.copy_place(forward, first)
             summary.compilations.append(forward)
         for row in self.backwards:
-            if forward is not None and not row.function:
+            if forward is not None and not row.function and not may_be_older:
                 compile_rows.copy_place(row, forward)
             summary.compilations.append(row)
         if self.recompile is not None:

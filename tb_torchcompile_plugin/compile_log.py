@@ -76,6 +76,7 @@ class CompileLog:
             "compilation_metrics_runtime": self._on_runtime_metrics,
             "bwd_compilation_metrics_runtime": self._on_runtime_metrics,
             "inductor_output_code": self._on_output_code,
+            "aot_inference_graph": self._on_inference_graph,
             "artifact:dynamo_graph_break_reason": self._on_graph_break,
             "artifact:recompile_reasons": self._on_recompile,
             "artifact:triton_kernel_info": self._on_kernel_info,
@@ -171,7 +172,7 @@ class CompileLog:
     def _begin_frame(self, compile_id: str, mark: str, attempt: int = 0) -> CompiledFrame:
         """The frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch."""
         frame = self._frame(compile_id)
-        if frame.begins_again(mark, attempt):
+        if compile_id and frame.begins_again(mark, attempt):
             self._epoch += 1
             frame = self._frame(compile_id)
         frame.marks.add(mark)
@@ -356,6 +357,9 @@ class CompileLog:
             )
         )
 
+    def _on_inference_graph(self, record: Record, compile_id: str) -> None:
+        self._frame(compile_id).for_inference = True
+
     def _on_kernel_info(self, record: Record, compile_id: str) -> None:
         graphs = self._frame(compile_id).graphs
         if graphs:
@@ -368,7 +372,7 @@ class CompileLog:
         summary = CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
         self._facts.put(summary.environment)
         for frame in self._frames.values():
-            frame.put(summary, first=self._first_of(frame))
+            frame.put(summary, first=self._first_of(frame), may_be_older=self._may_be_older(frame))
         summary.compilations.sort(key=lambda row: row.start_ns or 0)
         summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
@@ -388,6 +392,12 @@ class CompileLog:
         first_id = f"{frame.key.compile_id.rpartition('/')[0]}/0"
         first = self._frames.get((frame.key.epoch, first_id))
         return first.forward if first is not None else None
+
+    def _may_be_older(self, frame: CompiledFrame) -> bool:
+        """Whether a backward under this id may be of a frame from before torch was reset, which still lacks its own."""
+        compile_id = frame.key.compile_id
+        older = (self._frames.get((epoch, compile_id)) for epoch in range(frame.key.epoch))
+        return bool(frame.backwards) and any(other and other.awaits_backward() for other in older)
 
     def _open_spans(self) -> list[PhaseSpan]:
         rows = []

@@ -203,6 +203,40 @@ def test_the_order_of_torch_2_6_makes_no_epochs() -> None:
     ]
 
 
+def test_marks_without_a_compile_id_begin_no_epoch() -> None:
+    stray = [
+        mark(phase, name, at, "")
+        for at in (0, 50)
+        for name in ("dynamo", "entire_frame_compile")
+        for phase in "BE"
+    ]
+    start = Record(envelope("dynamo_start", {"stack": []}, ""))
+    summary = summary_of([*a_compilation(), *stray, start, start, *a_compilation("1/0", 2000)])
+    assert [(row.key.compile_id, row.key.epoch) for row in summary.compilations] == [("0/0", 0), ("1/0", 0)]
+
+
+def a_backward(at_us: float) -> list[Record]:
+    return [
+        mark("B", "entire_backward_compile", at_us),
+        mark("E", "entire_backward_compile", at_us + 10),
+        Record(envelope("bwd_compilation_metrics", {"compile_id": "0/0", "is_forward": False})),
+    ]
+
+
+def test_a_backward_after_a_reset_may_be_of_the_frame_before_it() -> None:
+    """It is compiled when it first runs, under the id that its frame had; that id may be another frame's now."""
+    inference = Record(envelope("aot_inference_graph", {}), "graph")
+    for before, function in (
+        (a_compilation(), ""),
+        ([*a_compilation(), *a_backward(1500)], "forward"),
+        ([*a_compilation(), inference], "forward"),
+    ):
+        summary = summary_of([*before, *a_compilation("0/0", 5000), *a_backward(9000)])
+        last = summary.compilations[-1]
+        assert (last.direction, last.function) == (BACKWARD, function)
+    assert [row.function for row in summary.compilations] == ["forward"] * 3
+
+
 def test_a_restarted_attempt_is_no_new_epoch() -> None:
     records = a_compilation()
     again = Record(envelope("dynamo_output_graph", {}, attempt=2), "graph")
@@ -413,10 +447,12 @@ _KINDS = st.sampled_from(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(_KINDS, _VALUES, st.none() | st.text(max_size=20)), max_size=8))
 def test_nothing_that_a_record_holds_makes_it_raise(pieces: list[tuple[str, Any, str | None]]) -> None:
-    summary = summary_of(
-        [Record({kind: value, "frame_id": 0, "frame_compile_id": 0}, text) for kind, value, text in pieces]
-    )
-    summary.SerializeToString()
+    log = CompileLog()
+    for kind, value, text in pieces:
+        counted = log.by_kind.total() + log.unreadable.total()
+        log.add(Record({kind: value, "frame_id": 0, "frame_compile_id": 0}, text))
+        assert log.by_kind.total() + log.unreadable.total() > counted
+    log.summary().SerializeToString()
 
 
 @settings(max_examples=200, deadline=None)
