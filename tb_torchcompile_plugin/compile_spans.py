@@ -122,10 +122,6 @@ class Span:
     inside_ns: int = 0  # the sum of its direct children
     exclusive: dict[str, int] = field(default_factory=dict)  # phase → ns of itself and all inside it
 
-    def is_root(self) -> bool:
-        """Whether its duration is that of a compilation."""
-        return self.name in FRAME_ROOTS or self.name in BACKWARD_ROOTS or self.function in FRAME_ROOTS
-
     def phases(self) -> dict[str, int]:
         """Phase → exclusive ns, in the order of PHASES; they sum to `duration_ns` exactly."""
         assert self.duration_ns is not None
