@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from tb_torchcompile_plugin import compile_report, report
 from tb_torchcompile_plugin.errors import ApiErrorBody
-from tb_torchcompile_plugin.reader.kineto import Progress
+from tb_torchcompile_plugin.readings import Progress
 
 TARGET = Path(__file__).parent.parent / "frontend" / "src" / "api" / "types.ts"
 ROOTS = (

@@ -53,12 +53,14 @@ def test_counts_open_their_list_and_rows_their_details(tab: Tab) -> None:
     tab.open(run="breaks")
     tab.click("[aria-label='Counts'] a", "graph breaks")
     tab.wait_text(SENTENCE, "4 graph breaks")
-    lines = [row[2] for row in tab.rows("Graph breaks")]
-    assert lines == [f"…/capture.py:{line}" for line in (26, 27, 28, 29)]
+    lines = [row[0] for row in tab.rows("Graph breaks")]
+    assert lines == [f"…/capture.py:{line}" for line in (28, 26, 29, 27)]  # the most expensive first
+    assert "cost 555" in tab.text(SENTENCE)
+    assert [link.text.split()[0] for link in tab.all("figure ol li.break")] == ["line"] * 4
 
     tab.click("tbody td", "capture.py:28")
     tab.wait_text(DRAWER, "if b.sum() > 0")
-    for part in ("Data-dependent branching", "torch.cond", "capture.py:28", "Compilation 2/0", "3 of 4"):
+    for part in ("Data-dependent branching", "torch.cond", "capture.py:28", "Compilation 2/0", "1 of 4"):
         assert part in tab.text(DRAWER)
     assert tab.one(f"{DRAWER} a[target='_blank']").get_attribute("href") == (
         "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0170.html"
@@ -145,9 +147,9 @@ def test_csv_holds_every_row(tab: Tab, downloads: Path) -> None:
     file = downloads / "torch_compile_graph_breaks.csv"
     tab.wait(lambda: file.exists(), "the download")
     lines = file.read_text().splitlines()
-    assert lines[0] == "compile_id,reason,file,source,count"
+    assert lines[0].startswith("file,source,reason,step_median_us,step_p95_us,share_percent,host_us")
     assert len(lines) == 5
-    assert "capture.py:26" in lines[1]
+    assert "capture.py:28" in lines[1] and ",514.162," in lines[1]
 
 
 def test_follows_the_theme_live(tab: Tab) -> None:

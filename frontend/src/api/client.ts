@@ -109,13 +109,22 @@ export async function fetchSpan(
   signal: AbortSignal,
   progress: (progress: Progress) => void,
 ): Promise<Span> {
+  const stop = () => void stopReading(ids);
   for (;;) {
     const { status, body } = await get('span', ids, signal);
     if (status !== 202) return body as Span;
     progress((body as { progress: Progress }).progress);
+    signal.addEventListener('abort', stop, { once: true });
     await sleep(POLL_MS, signal);
     if (signal.aborted) throw replaced();
+    signal.removeEventListener('abort', stop);
   }
+}
+
+/** Says that nobody waits for this span any more; the server stops by itself later if it does not hear of it. */
+async function stopReading(ids: Record<string, string>): Promise<void> {
+  const query = new URLSearchParams(ids).toString();
+  await fetch(`reading?${query}`, { method: 'DELETE', keepalive: true }).catch(() => undefined);
 }
 
 function replaced(): DOMException {

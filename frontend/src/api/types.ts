@@ -442,6 +442,8 @@ export interface Progress {
   bytes_total: number;
   events: number;
   seconds_left: number | null;
+  stage: 'fetching' | 'queued' | 'reading';
+  queue_position: number;
 }
 
 export interface Recompile {
