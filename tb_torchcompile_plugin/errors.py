@@ -7,7 +7,20 @@ Imported by both ends of the logdir, so it imports nothing but the standard libr
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_NO_TEXT = re.compile("[\ud800-\udfff]")
+
+
+def displayable(name: str) -> str:
+    """A file name as text: what is no UTF-8 in it (Python keeps such bytes as lone surrogates) as `\\xff`."""
+    return _NO_TEXT.sub(_escaped, name)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
 @dataclass(frozen=True)
@@ -22,6 +35,10 @@ class Notice:
     problem: str
     kept: str = ""
     next_step: str = ""
+
+    def __post_init__(self) -> None:
+        for part in ("file", "problem", "kept", "next_step"):
+            object.__setattr__(self, part, displayable(getattr(self, part)))
 
     def __str__(self) -> str:
         parts = [f"{self.file}: {self.problem}" if self.file else self.problem, self.kept, self.next_step]

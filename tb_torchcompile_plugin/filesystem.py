@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.errors import UserError, displayable
 
 _URL = re.compile(r"(?P<root>[a-zA-Z][0-9a-zA-Z+.-]*://[^/]*)/*")
 _LOCAL = "file://"
@@ -48,7 +48,8 @@ class File:
 
     @property
     def name(self) -> str:
-        return os.path.basename(self.path)
+        """For people and for ids; it need not open anything."""
+        return displayable(os.path.basename(self.path))
 
 
 def is_remote(path: str) -> bool:

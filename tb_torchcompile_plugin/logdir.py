@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from tb_torchcompile_plugin import filesystem
-from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.errors import Notice, UserError, displayable
 from tb_torchcompile_plugin.filesystem import File as File
 
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
@@ -112,7 +112,7 @@ def is_summary(name: str) -> bool:
 
 
 def _run_name(root: str, folder: str, prefix: str) -> str:
-    relative = os.path.relpath(folder, root).replace(os.sep, "/")
+    relative = displayable(os.path.relpath(folder, root).replace(os.sep, "/"))
     if not prefix:
         return relative
     return prefix if relative == "." else f"{prefix}/{relative}"
