@@ -5,19 +5,20 @@ A `Session` knows a logdir, reads what it is asked for, and remembers it until t
 
 from __future__ import annotations
 
-import threading
+import logging
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
-from typing import TypeVar
 
 from tb_torchcompile_plugin import report as answer
 from tb_torchcompile_plugin.catalog import Catalog
 from tb_torchcompile_plugin.compile_answers import CompileAnswers
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.logdir import File, Span, Worker
+from tb_torchcompile_plugin.newest import Newest
 from tb_torchcompile_plugin.reader import copies
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
 from tb_torchcompile_plugin.reader.kineto import Progress as BytesRead
@@ -25,12 +26,12 @@ from tb_torchcompile_plugin.reader.kineto import Trace
 from tb_torchcompile_plugin.reader.store import open_trace
 from tb_torchcompile_plugin.readings import Progress, Reading, Readings
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 Advance = Callable[[BytesRead], None]
 _Ids = tuple[str, str, str]  # run, worker, span
+_Found = tuple[CompileData | None, list[Notice]]
 
-_KEPT = 32  # compile data remembered
+_KEPT = 32  # workers whose compile data is remembered
+_log = logging.getLogger(__name__)
 
 
 class NoCompileData(NotFound):
@@ -45,10 +46,9 @@ class Session(CompileAnswers):
     def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:
         """logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`."""
         self._catalog = Catalog(logdirs)
-        self._lock = threading.Lock()
         self._readings: Readings[_Ids, answer.Span] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
-        self._compile_data: dict[tuple[File, ...], tuple[CompileData | None, list[Notice]]] = {}
+        self._compile_data: Newest[tuple[str, str], _Found] = Newest(_KEPT)
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
@@ -101,15 +101,12 @@ class Session(CompileAnswers):
         ]
         return answer.Report(runs=runs, warnings=found.notices)
 
-    def _compile_data_of(self, worker: Worker) -> tuple[CompileData | None, list[Notice]]:
+    def _compile_data_of(self, worker: Worker) -> _Found:
         files = _compile_files(worker)
-        found = self._compile_data.get(files)
-        if found is None:
-            found = read_compile_data(worker)
-            if all(notice.kept for notice in found[1]):  # else a file was not read: the next time it may be
-                with self._lock:
-                    _remember(self._compile_data, files, found)
-        return found
+        folder = os.path.dirname(files[0].path) if files else ""
+        return self._compile_data.get(
+            (folder, worker.worker), files, partial(read_compile_data, worker), _all_was_read
+        )
 
     def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[answer.Span]:
         worker, span = self._catalog.span(*ids)
@@ -134,20 +131,49 @@ class Session(CompileAnswers):
         return answer.span_report(span, replace(trace, notices=_will_retry(trace.notices)), data)
 
     def _worker_report(self, worker: Worker, progress: Callable[[BytesRead], None] | None) -> answer.Worker:
-        data, notices = self._compile_data_of(worker)
-        spans: list[answer.Span | answer.UnreadSpan] = []
-        for span in worker.spans:
-            try:
-                spans.append(answer.span_report(span, _read(span.file, progress, progress), data))
-            except UserError as error:
-                spans.append(answer.unread_span(span, error.notice))
+        data, compiled, notices = self._compile_side(worker)
         return answer.Worker(
             worker=worker.worker,
             rank=worker.rank,
-            spans=spans,
-            compile=answer.compile_report(data) if data else None,
-            warnings=[] if data else notices,
+            spans=[_span_or_why_not(span, data, progress) for span in worker.spans],
+            compile=compiled,
+            warnings=notices,
         )
+
+    def _compile_side(self, worker: Worker) -> tuple[CompileData | None, answer.Compile | None, list[Notice]]:
+        """The compile data of a worker, what there is to say of it, and where there is nothing, why not."""
+        try:
+            data, notices = self._compile_data_of(worker)
+            return (data, answer.compile_report(data), []) if data else (None, None, notices)
+        except Exception as error:
+            return None, None, [_unexpected(_compile_files(worker)[0], error)]
+
+
+def _span_or_why_not(
+    span: Span, data: CompileData | None, progress: Advance | None
+) -> answer.Span | answer.UnreadSpan:
+    try:
+        return answer.span_report(span, _read(span.file, progress, progress), data)
+    except UserError as error:
+        return answer.unread_span(span, error.notice)
+    except Exception as error:
+        return answer.unread_span(span, _unexpected(span.file, error))
+
+
+def _unexpected(file: File, error: Exception) -> Notice:
+    """A mistake of ours, which costs one file and not all of them."""
+    _log.debug("%s could not be read", file.name, exc_info=error)
+    return Notice(
+        file.path,
+        f"cannot be read ({type(error).__name__})",
+        "Everything else in the logdir is shown",
+        "This is a defect of tb-torchcompile-plugin: please report it, with the file if you can",
+    )
+
+
+def _all_was_read(found: _Found) -> bool:
+    """Else a file was not read: the next time it may be."""
+    return all(notice.kept for notice in found[1])
 
 
 def _read(
@@ -196,10 +222,3 @@ def _no_compile_data(worker: str, notices: list[Notice]) -> NoCompileData:
         f"worker {worker!r} has no compile data",
         next_step="Use tb_torchcompile_plugin.tensorboard_trace_handler, or set TORCH_TRACE to the logdir",
     )
-
-
-def _remember(cache: dict[Key, Value], key: Key, value: Value) -> None:
-    """Keep the newest answers only."""
-    cache[key] = value
-    while len(cache) > _KEPT:
-        del cache[next(iter(cache))]

@@ -12,13 +12,14 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from werkzeug.test import Client
 
-from tb_torchcompile_plugin import api, readings
+from tb_torchcompile_plugin import api, logdir, readings
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.errors import NotFound, UserError
@@ -125,6 +126,46 @@ class TestLive:
             session.compile(".", "pid_5")
         (tmp_path / "away").rename(path)
         assert session.compile(".", "pid_5").source == "torch_trace"
+
+    def test_compile_data_is_read_once_for_all_who_ask_at_a_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log(tmp_path, "x", pid=5)
+        session = Session([("", str(tmp_path))])
+        session.runs()
+        read, sound = [], api.read_compile_data
+
+        def slow(worker: Any) -> Any:
+            read.append(worker)
+            time.sleep(0.2)
+            return sound(worker)
+
+        monkeypatch.setattr(api, "read_compile_data", slow)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: session.compile_data(".", "pid_5"), range(4)))
+        assert len(read) == 1 and all(data is found[0] for data in found)
+
+    def test_of_a_growing_log_only_the_newest_state_is_remembered(self, tmp_path: Path) -> None:
+        log(tmp_path, "x", pid=5)
+        session, seen = Session([("", str(tmp_path))]), []
+        for _ in range(3):
+            session.runs()
+            seen.append(weakref.ref(session.compile_data(".", "pid_5")))
+            with (tmp_path / "dedicated_log_torch_trace_x.log").open("a") as file:
+                file.write('V0921 14:13:20.000000 5 torch/x.py:1] {"artifact": {"name": "x"}}\n')
+        gc.collect()
+        assert [state() is not None for state in seen] == [False, False, True]
+
+    def test_a_file_that_has_not_changed_is_looked_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "settings.json").write_text('{"a": 1}')
+        looked, sound = [], logdir.read_head
+        monkeypatch.setattr(logdir, "read_head", lambda path: looked.append(path) or sound(path))
+        session = Session([("", str(tmp_path))])
+        for _ in range(3):
+            session.runs()
+        assert len(looked) == 1
 
     def test_a_span_that_is_gone_before_it_is_read_is_one_clear_error(self, tmp_path: Path) -> None:
         client = make_client(make_plugin(tmp_path))

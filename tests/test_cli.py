@@ -7,8 +7,10 @@ import shutil
 
 import pytest
 
+from tb_torchcompile_plugin import api
 from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from test_workers import log
 from traces import kernel, slice_, write_trace
 
 EVENTS = [slice_(f"op{number}", number, 1) for number in range(200)] + [
@@ -177,3 +179,46 @@ def test_the_text_names_every_break(capsys, recording):
     for line in (26, 27, 28, 29):
         assert f"capture.py:{line}" in out
     assert "triton_pointwise" in out and "ProfilerStep#2" in out
+
+
+def test_a_name_that_is_no_utf8_is_shown_and_read_all_the_same(tmp_path, capsys):
+    folder = os.fsencode(tmp_path) + b"/r\xffn"
+    os.mkdir(folder)
+    write_trace(tmp_path, EVENTS, "good.1.pt.trace.json").rename(
+        os.fsdecode(folder + b"/\xfe.1.pt.trace.json")
+    )
+    (tmp_path / os.fsdecode(b"r\xffn/\xfd.json")).write_bytes(b'{"traceEvents": [')
+    status, document, err = report(capsys, tmp_path)
+    (run,) = document["runs"]
+    assert status == 0 and run["run"] == r"r\xffn"
+    assert [worker["worker"] for worker in run["workers"]] == [r"\xfd", r"\xfe"]
+    assert [span["trace_file"] for span in spans(document)] == [r"\xfd.json", r"\xfe.1.pt.trace.json"]
+    assert spans(document)[1]["events"] == 201 and any(r"r\xffn/\xfd.json" in line for line in err)
+    assert main(["report", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("error", [RecursionError("too deep"), TypeError("not a number")])
+def test_a_defect_in_one_span_costs_that_span_only(tmp_path, capsys, monkeypatch, error):
+    write_trace(healthy(tmp_path), EVENTS, "odd.1.pt.trace.json")
+    sound = api.answer.span_report
+
+    def span_report(span, trace, data):
+        if span.file.name.startswith("odd"):
+            raise error
+        return sound(span, trace, data)
+
+    monkeypatch.setattr(api.answer, "span_report", span_report)
+    status, document, (line,) = report(capsys, tmp_path)
+    assert status == 0 and good_span(document)["events"] == 201
+    assert "odd.1" in line and type(error).__name__ in line and "report it" in line
+
+
+def test_a_defect_in_the_compile_side_leaves_the_spans(tmp_path, capsys, monkeypatch):
+    log(healthy(tmp_path), "x", pid=5)
+
+    def compile_report(data):
+        raise KeyError("x")
+
+    monkeypatch.setattr(api.answer, "compile_report", compile_report)
+    status, document, (line,) = report(capsys, tmp_path)
+    assert status == 0 and good_span(document)["events"] == 201 and "KeyError" in line
