@@ -73,7 +73,8 @@ class CacheLookup(msgspec.Struct, frozen=True):
 
 
 class CompileTime(msgspec.Struct, frozen=True):
-    """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that.
+    """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that,
+    None where something was compiled outside it.
 
     time_saved_s: by cache hits; a hit of AOTAutograd's cache includes those of the FX graphs in it.
     """
@@ -144,7 +145,9 @@ def compile_time(summary: CompileSummary) -> CompileTime:
     return CompileTime(
         total_s=total,
         recorded_s=recorded,
-        share_percent=None if total is None or not recorded else 100 * total / recorded,
+        share_percent=None
+        if total is None or not recorded or _some_outside(summary)
+        else 100 * total / recorded,
         phases_s=_phases_s(rows),
         top=_top(summary),
         compile_times_complete=summary.compile_times_complete,
@@ -202,6 +205,18 @@ def _recorded_s(summary: CompileSummary) -> float | None:
     if not (told.HasField("recording_start_ns") and told.HasField("written_ns")):
         return None
     return seconds(told.written_ns - told.recording_start_ns)
+
+
+def _some_outside(summary: CompileSummary) -> bool:
+    """Whether some of the compile time was spent before the recording began, or after it ended."""
+    told = summary.environment
+    return any(
+        row.start_ns < told.recording_start_ns or row.start_ns + row.duration_ns > told.written_ns
+        if row.HasField("start_ns")
+        else row.recovered
+        for row in summary.compilations
+        if row.HasField("duration_ns")
+    )
 
 
 def _phases_s(rows: list[ct.Compilation]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tb_torchcompile_plugin.analysis.compilations import Status, TrieNode, compilations_overview
+from tb_torchcompile_plugin.compile_report import compile_time
 from tb_torchcompile_plugin.summary_pb2 import (
     BACKWARD,
     Artifact,
@@ -147,3 +148,19 @@ def test_text_from_programs_stays_what_it_is() -> None:
     found = compilations_overview(CompileSummary(compilations=[row]))
     assert found.flat[0].function == found.problems[0].reason == HOSTILE
     assert found.trie[0].frame.source == HOSTILE
+
+
+@pytest.mark.parametrize(
+    ("start_s", "recovered", "share"),
+    [(31, False, 20.0), (10, True, None), (29, False, None), (39, False, None), (None, True, None)],
+)
+def test_the_share_of_compile_time_is_of_what_was_recorded_alone(
+    start_s: int | None, recovered: bool, share: float | None
+) -> None:
+    summary = CompileSummary()
+    row = summary.compilations.add(duration_ns=2 * 10**9, recovered=recovered)
+    row.key.compile_id = "0/0"
+    if start_s is not None:
+        row.start_ns = start_s * 10**9
+    summary.environment.recording_start_ns, summary.environment.written_ns = 30 * 10**9, 40 * 10**9
+    assert compile_time(summary).share_percent == share
