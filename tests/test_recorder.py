@@ -15,7 +15,7 @@ import pytest
 
 from live import TRACE_LOGGER, fresh_recorder, needs_torch, run, summaries
 from tb_torchcompile_plugin import summary as summary_file
-from tb_torchcompile_plugin.compile_payloads import unpack
+from tb_torchcompile_plugin.compile_payloads import text_of, unpack
 from tb_torchcompile_plugin.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 from tb_torchcompile_plugin.writer import recorder as recorder_module
 from tb_torchcompile_plugin.writer.recorder import CompileRecorder
@@ -542,4 +542,4 @@ def test_inductor_cold_warm_and_recovered(tmp_path: Path) -> None:
     assert all(graph.recovered for graph in before.graphs)
     assert all(graph.key.compile_id == "0/0" for graph in before.graphs)
     code = next(item for item in before.artifacts if item.name == "inductor_output_code")
-    assert "cpp_fused" in unpack(before.payloads[code.payload])
+    assert "cpp_fused" in text_of(before, code.payload)
