@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tb_torchcompile_plugin.writer import background
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
 
 # As torch names it; the stem is folder and worker.
@@ -21,6 +22,7 @@ def tensorboard_trace_handler(
     use_gzip: bool = False,
     *,
     capture: str = "full",
+    index: bool = False,
     **kw: Any,
 ) -> Callable[[Any], None]:
     """An `on_trace_ready` that writes the trace as torch's own handler does, and a compile summary beside it.
@@ -41,6 +43,10 @@ def tensorboard_trace_handler(
 
     capture: "full" stores source lines, graphs and generated code. "summary" stores none of these, and no text
     that quotes the model's code: use it where logs leave the house.
+
+    index: read each trace into the reader's cache of this user right after it is written, in a background process of
+    lowest priority, so that the tab opens at once. Costs about 5 CPU seconds and 200 MB for a gigabyte of trace;
+    only of use where TensorBoard runs as the same user on the same machine.
 
     CPU: inductor's C++ kernels show up by name only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` was in the
     environment **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that
@@ -65,6 +71,8 @@ def tensorboard_trace_handler(
             stem, time_ns = export(prof)
             recorder().add_output(output, lasting=True)
             recorder().write(output, time_ns, stem)
+            if index:
+                background.index(export.path)
         except Exception as error:
             recorder().report("the profiler's trace handler failed", error)
 
@@ -77,6 +85,7 @@ class _Exporter:
     def __init__(self, folder: str, worker: str | None, use_gzip: bool, kw: dict[str, Any]) -> None:
         self._arguments = (folder, worker, use_gzip, kw)
         self._handler = self._stock()
+        self.path = ""  # of the last trace
 
     def _stock(self) -> Callable[[Any], None]:
         import torch
@@ -98,6 +107,7 @@ class _Exporter:
             self._handler(redirected)
         except Exception as error:
             recorder().report("the trace cannot be written", error, self._arguments[0])
+        self.path = redirected.path
         name = _TRACE_FILE.fullmatch(redirected.path)
         return (name["stem"], int(name["time_ns"])) if name else (None, time.time_ns())
 
