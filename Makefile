@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 # What tests do is checked as strictly as the rest, but they need not annotate their signatures.
 MYPY_FOR_TESTS := --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-warn-unused-ignores
 ENVIRONMENT := $(VENV)/.installed
+# torch goes first: pip keeps what is there.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
@@ -58,10 +60,11 @@ prerequisites:
 browser:
 	@scripts/install_browser.sh
 
-$(ENVIRONMENT): pyproject.toml setup.py | prerequisites
+$(ENVIRONMENT): pyproject.toml setup.py constraints.txt | prerequisites
 	@echo "==> Installing the package and its tools into $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -e '.[dev]'
+	@$(PIP_INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==2.13.0
+	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@
 
 $(NODE_MODULES): frontend/package-lock.json
