@@ -23,7 +23,7 @@ from tb_torchcompile_plugin import api, logdir, readings
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.errors import NotFound, UserError
-from tb_torchcompile_plugin.reader import store, workers
+from tb_torchcompile_plugin.reader import compile_data, store, workers
 from tb_torchcompile_plugin.reader.kineto import Cancelled
 from tb_torchcompile_plugin.reader.kineto import Progress as BytesRead
 from tb_torchcompile_plugin.readings import Progress
@@ -133,7 +133,8 @@ class TestLive:
         log(tmp_path, "x", pid=5)
         session = Session([("", str(tmp_path))])
         session.runs()
-        read, sound = [], api.read_compile_data
+        read: list[Any] = []
+        sound = compile_data.read_compile_data
 
         def slow(worker: Any) -> Any:
             read.append(worker)
@@ -160,8 +161,14 @@ class TestLive:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "settings.json").write_text('{"a": 1}')
-        looked, sound = [], logdir.read_head
-        monkeypatch.setattr(logdir, "read_head", lambda path: looked.append(path) or sound(path))
+        looked: list[str] = []
+        sound = logdir.read_head
+
+        def read_head(path: str) -> bytes:
+            looked.append(path)
+            return sound(path)
+
+        monkeypatch.setattr(logdir, "read_head", read_head)
         session = Session([("", str(tmp_path))])
         for _ in range(3):
             session.runs()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tb_torchcompile_plugin import api
+from tb_torchcompile_plugin import report as answer
 from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from test_workers import log
@@ -202,14 +202,14 @@ def test_a_name_that_is_no_utf8_is_shown_and_read_all_the_same(tmp_path, capsys)
 @pytest.mark.parametrize("error", [RecursionError("too deep"), TypeError("not a number")])
 def test_a_defect_in_one_span_costs_that_span_only(tmp_path, capsys, monkeypatch, error):
     write_trace(healthy(tmp_path), EVENTS, "odd.1.pt.trace.json")
-    sound = api.answer.span_report
+    sound = answer.span_report
 
     def span_report(span, trace, data):
         if span.file.name.startswith("odd"):
             raise error
         return sound(span, trace, data)
 
-    monkeypatch.setattr(api.answer, "span_report", span_report)
+    monkeypatch.setattr(answer, "span_report", span_report)
     status, document, (line,) = report(capsys, tmp_path)
     assert status == 0 and good_span(document)["events"] == 201
     assert "odd.1" in line and type(error).__name__ in line and "report it" in line
@@ -221,6 +221,6 @@ def test_a_defect_in_the_compile_side_leaves_the_spans(tmp_path, capsys, monkeyp
     def compile_report(data):
         raise KeyError("x")
 
-    monkeypatch.setattr(api.answer, "compile_report", compile_report)
+    monkeypatch.setattr(answer, "compile_report", compile_report)
     status, document, (line,) = report(capsys, tmp_path)
     assert status == 0 and good_span(document)["events"] == 201 and "KeyError" in line

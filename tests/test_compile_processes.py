@@ -1,0 +1,114 @@
+"""Compilation in more than one process, or in one that dies: what each leaves behind, under a real torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from live import ROOT, needs_torch, run, summaries
+from tb_torchcompile_plugin.api import Session
+
+pytestmark = needs_torch
+
+KILLED = """
+    import os, signal, torch
+    from torch.profiler import ProfilerActivity, profile, schedule
+    from tb_torchcompile_plugin import tensorboard_trace_handler
+
+    operations = [torch.sin, torch.cos, torch.tan, torch.exp, torch.relu]
+
+    def compiled(n):
+        operation = operations[n]
+        return torch.compile(lambda x: operation(x), backend="aot_eager")
+
+    handler = tensorboard_trace_handler("logs", worker_name="w")
+    cycle = schedule(wait=0, warmup=1, active=1)
+    with profile(activities=[ProfilerActivity.CPU], schedule=cycle, on_trace_ready=handler) as p:
+        for step in range(4):
+            compiled(step)(torch.ones(4))
+            p.step()
+    compiled(4)(torch.ones(4))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_loses_what_was_compiled_after_the_last_cycle(tmp_path: Path) -> None:
+    """The summary of each cycle is on disk when the handler returns; nothing can be written after SIGKILL."""
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(KILLED)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=180, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    written = summaries(tmp_path / "logs")
+    assert len(written) == 2 and len(written[-1].compilations) == 4
+    assert not list((tmp_path / "logs").glob("*.tmp"))
+
+
+RANK = """
+    import sys, torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.profiler import ProfilerActivity, profile
+    from tb_torchcompile_plugin import tensorboard_trace_handler
+
+    rank = int(sys.argv[1])
+    dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+    handler = tensorboard_trace_handler("logs")
+    layers = [torch.nn.Linear(600, 600) for _ in range(2)]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=1)
+    compiled = torch.compile(model, backend="aot_eager")
+    sizes = (8, 6) if rank == 0 else (8, 8)
+    with profile(activities=[ProfilerActivity.CPU], on_trace_ready=handler):
+        for size in sizes:
+            compiled(torch.ones(size, 600)).sum().backward()
+    dist.destroy_process_group()
+"""
+
+
+def test_two_ranks_are_two_workers_with_their_own_recompiles(tmp_path: Path) -> None:
+    """Rank 0 meets a second size and compiles again; rank 1 does not. DDPOptimizer splits the graph at its buckets."""
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(RANK)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], cwd=tmp_path, env=environment)
+        for rank in (0, 1)
+    ]
+    assert [process.wait(timeout=180) for process in ranks] == [0, 0]
+    (found,) = Session([("", str(tmp_path / "logs"))]).report().runs
+    by_rank = {worker.rank: worker.compile for worker in found.workers}
+    assert set(by_rank) == {0, 1}
+    first, second = by_rank[0], by_rank[1]
+    assert first and second
+    assert (first.environment.rank, first.environment.world_size) == (0, 2)
+    assert len(first.recompiles) > 0 and len(second.recompiles) == 0
+    assert any(guard.old == "8" and guard.new == "6" for row in first.recompiles for guard in row.guards)
+
+
+REGIONAL = """
+    import torch
+    from tb_torchcompile_plugin import CompileRecorder
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.linear(x).relu()
+
+    model = torch.nn.Sequential(*(Block() for _ in range(5)))
+    for block in model:
+        block.compile(backend="aot_eager")
+    with CompileRecorder("logs"):
+        model(torch.ones(2, 8, requires_grad=True))
+"""
+
+
+def test_a_region_compiled_once_serves_all_its_instances(tmp_path: Path) -> None:
+    run(REGIONAL, tmp_path)
+    (summary,) = summaries(tmp_path / "logs")
+    assert [(row.key.compile_id, row.function) for row in summary.compilations] == [("0/0", "forward")]
