@@ -33,9 +33,9 @@ for breaks in (0, 1, 2, 4, 8):
     torch._dynamo.reset()
     handler = tensorboard_trace_handler(f"{sys.argv[1]}/logs", worker_name=f"breaks_{breaks}")
     f = program(breaks)
-    steps = schedule(wait=1, warmup=1, active=3)
+    steps = schedule(wait=1, warmup=1, active=8)
     with profile(activities=[ProfilerActivity.CPU], schedule=steps, on_trace_ready=handler) as p:
-        for _ in range(5):
+        for _ in range(10):
             f(torch.ones(64, requires_grad=True))
             p.step()
 """
@@ -85,10 +85,14 @@ def test_the_total_price_equals_the_gaps_between_graphs_in_the_trace(spans):
 
 
 def test_more_breaks_cost_more(spans):
-    totals = [
-        sum(row["host_us"] for row in spans[breaks][0]["graph_break_costs"]) for breaks in (0, 1, 2, 4, 8)
-    ]
-    assert totals[0] == 0 and totals == sorted(totals) and totals[-1] > 2 * totals[1]
+    """The cheapest of the steps: the others also hold whatever else the machine did."""
+
+    def cheapest_step(span):
+        steps = zip(*([step["host_us"] for step in row["steps"]] for row in span["graph_break_costs"]))
+        return min((sum(step) for step in steps), default=0)
+
+    costs = [cheapest_step(spans[breaks][0]) for breaks in (0, 1, 2, 4, 8)]
+    assert costs[0] == 0 and costs == sorted(costs) and costs[-1] > 2 * costs[1]
 
 
 def _inside(one, other):
