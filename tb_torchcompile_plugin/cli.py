@@ -47,9 +47,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _check(logdir: str) -> None:
+    """Raise UserError for a local path that is neither a file nor a folder."""
+    path = plain_path(logdir)
+    if is_remote(logdir) or os.path.isdir(path) or os.path.isfile(path):
+        return
+    if os.path.exists(path):
+        raise UserError(
+            "this is a pipe or a device, not a file", file=logdir, next_step="Write it to a file first"
+        )
+    raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
+
+
 def _report(logdir: str, as_json: bool) -> int:
-    if not is_remote(logdir) and not os.path.exists(plain_path(logdir)):
-        raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
+    _check(logdir)
     with text.progress_bar() as advance:
         report = Session([("", logdir)]).report(progress=advance)
     warnings = list(_warnings(report))

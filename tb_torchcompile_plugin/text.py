@@ -59,8 +59,8 @@ def _print_compile(console: Console, found: Compile) -> None:
     total = "unknown" if found.total_s is None else f"{found.total_s:.3f} s"
     console.print(
         Text(
-            f"compile time {total}, {_compilations(found)}, {len(found.graph_breaks)} graph breaks, "
-            f"{len(found.recompiles)} recompiles ({versions}, from a {_SOURCES[found.source]})"
+            f"compile time {total}, {_compilations(found)}, {_plural(len(found.graph_breaks), 'graph break')}, "
+            f"{_plural(len(found.recompiles), 'recompile')} ({versions}, from a {_SOURCES[found.source]})"
         )
     )
     _print_problems(console, found)
@@ -78,8 +78,12 @@ def _print_compile(console: Console, found: Compile) -> None:
 def _compilations(found: Compile) -> str:
     """A backward that was compiled lazily belongs to its forward: it is a row, not a compilation more."""
     backwards = sum(row.direction == "backward" for row in found.compilations)
-    apart = f" (and {backwards} backwards of theirs)" if backwards else ""
-    return f"{len(found.compilations) - backwards} compilations{apart}"
+    apart = f" (and {_plural(backwards, 'lazy backward')})" if backwards else ""
+    return _plural(len(found.compilations) - backwards, "compilation") + apart
+
+
+def _plural(number: int, one: str) -> str:
+    return f"{number} {one}{'' if number == 1 else 's'}"
 
 
 _PROBLEMS = {

@@ -158,6 +158,13 @@ def test_nothing_readable_is_exit_one_with_one_clear_line(tmp_path, capsys):
     assert "gone" in capsys.readouterr().err
 
 
+def test_a_pipe_is_refused_before_anybody_waits_on_it(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.json")
+    assert main(["report", str(tmp_path / "pipe.json")]) == 1
+    assert "pipe" in capsys.readouterr().err
+    assert main(["report", os.devnull]) == 1
+
+
 @pytest.mark.parametrize("name", ["trace.json", "compiled_module_profile.json", "anything"])
 def test_one_trace_of_any_name(tmp_path, capsys, name):
     status, document, err = report(capsys, write_trace(tmp_path, EVENTS, name))
