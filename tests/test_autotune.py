@@ -73,6 +73,18 @@ def test_templates_that_were_tried_while_compiling() -> None:
     assert (row.best_time_us, row.where) == (250.0, "compile")
 
 
+def test_the_same_shapes_tuned_again_are_another_choice() -> None:
+    shapes: dict[str, Any] = {"autotune_shape": "64x128, 128x32"}
+    marks = []
+    for at, winner in ((10, "triton_mm_4"), (300, "mm")):
+        stats = json.dumps({**STATS, "best_kernel": winner})
+        marks.append(mark("B", "mm_template_autotuning", at, **shapes))
+        marks.append(mark("E", "mm_template_autotuning", at + 100, **shapes, autotune_choices_stats=stats))
+    found = rows(compiling(*marks))
+    assert [row.time_s for row in found] == [0.0001, 0.0001]
+    assert [str(row.choice).split(":")[0] for row in found] == ["triton_mm_4", "mm"]
+
+
 def test_the_same_operator_with_other_shapes_is_another_choice() -> None:
     marks = []
     for at, shape in ((10, "64x64, 64x64"), (30, "8x8, 8x8")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any, Literal
 
 import msgspec
@@ -77,9 +77,11 @@ def _generated(summary: CompileSummary) -> dict[tuple[int, str, str], tuple[Grap
     }
 
 
-def _by_kernel(summary: CompileSummary) -> dict[tuple[int, str, str], list[PhaseSpan]]:
-    """The outermost autotune spans by compilation and kernel; of templates by operator and shapes."""
-    rows: dict[tuple[int, str, str], list[PhaseSpan]] = defaultdict(list)
+def _by_kernel(summary: CompileSummary) -> dict[tuple[int, str, str, int], list[PhaseSpan]]:
+    """The outermost autotune spans by compilation and kernel. One that names a winner ends its choice: the same operator
+    and shapes may be tuned again, with another winner."""
+    rows: dict[tuple[int, str, str, int], list[PhaseSpan]] = defaultdict(list)
+    chosen = Counter[tuple[int, str, str]]()
     ends: dict[tuple[int, str, int], int] = {}
     for span in sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns)):
         lane = (*_key(span.key), span.thread)
@@ -87,7 +89,9 @@ def _by_kernel(summary: CompileSummary) -> dict[tuple[int, str, str], list[Phase
             continue
         ends[lane] = span.start_ns + span.duration_ns
         epoch, compile_id = _key(span.key)
-        rows[epoch, compile_id, _kernel_of(span)].append(span)
+        kernel = (epoch, compile_id, _kernel_of(span))
+        rows[(*kernel, chosen[kernel])].append(span)
+        chosen[kernel] += bool(span.choices)
     return rows
 
 
