@@ -78,8 +78,8 @@ def _generated(summary: CompileSummary) -> dict[tuple[int, str, str], tuple[Grap
 
 
 def _by_kernel(summary: CompileSummary) -> dict[tuple[int, str, str, int], list[PhaseSpan]]:
-    """The outermost autotune spans by compilation and kernel. One that names a winner ends its choice: the same operator
-    and shapes may be tuned again, with another winner."""
+    """The outermost autotune spans by compilation and kernel. One that names a winner ends its choice: the same
+    operator and shapes may be tuned again, with another winner."""
     rows: dict[tuple[int, str, str, int], list[PhaseSpan]] = defaultdict(list)
     chosen = Counter[tuple[int, str, str]]()
     ends: dict[tuple[int, str, int], int] = {}
@@ -90,7 +90,8 @@ def _by_kernel(summary: CompileSummary) -> dict[tuple[int, str, str, int], list[
         ends[lane] = span.start_ns + span.duration_ns
         epoch, compile_id = _key(span.key)
         kernel = (epoch, compile_id, _kernel_of(span))
-        rows[(*kernel, chosen[kernel])].append(span)
+        choice = (*kernel, chosen[kernel])
+        rows[choice].append(span)
         chosen[kernel] += bool(span.choices)
     return rows
 
