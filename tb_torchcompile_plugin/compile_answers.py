@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from tb_torchcompile_plugin import compile_report as answer
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.payloads import read_payload
 
 
-class CompileAnswers:
+class CompileAnswers(ABC):
     """Answers from the compile data that `compile_data` finds. All raise NotFound for ids that there are not."""
 
+    @abstractmethod
     def compile_data(self, run: str, worker: str) -> CompileData:
         """Raises NotFound, and NoCompileData where none could be read."""
-        raise NotImplementedError
 
     def compile_time(self, run: str, worker: str) -> answer.CompileTime:
         """Where compile time went: phases, functions, caches, autotuning, and the spans of it all."""
