@@ -240,7 +240,7 @@ class TestLive:
         os.mkfifo(tmp_path / "pipe")
         assert main(["report", str(tmp_path / "pipe")]) == 1
         (line,) = capsys.readouterr().err.splitlines()
-        assert "Not a directory" in line
+        assert "a pipe or a device" in line
         assert "regular file" in line
 
 
