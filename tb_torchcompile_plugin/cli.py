@@ -54,7 +54,9 @@ def _check(logdir: str) -> None:
         return
     if os.path.exists(path):
         raise UserError(
-            "this is a pipe or a device, not a file", file=logdir, next_step="Write it to a file first"
+            "this is a pipe or a device, not a regular file",
+            file=logdir,
+            next_step="Write it to a file first",
         )
     raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
 
