@@ -286,7 +286,7 @@ def _add_compile_data_beside(run: Run) -> None:
     remote = filesystem.is_remote(run.folder)
     files = filesystem.remote_files(run.folder, below=False) if remote else _files_in(run.folder)
     beside = _run_of(
-        run.folder, run.run, [file for file in files if _LOG.match(file.name) or is_summary(file.name)], []
+        run.folder, run.run, [file for file in files if is_log(file.name) or is_summary(file.name)], []
     )
     run.alone = True
     run.logs = beside.logs

@@ -58,7 +58,7 @@ def load_column(directory: Path, name: str) -> Array:
     """A column that a `FileSink` wrote, as a read-only memory map (an empty one as an array)."""
     path = directory / f"{name}.npy"
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]  # numpy types it Any
     except ValueError:
         # an empty array cannot be mapped; any other damage fails here once more
-        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]  # numpy types it Any
