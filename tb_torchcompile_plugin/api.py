@@ -13,7 +13,10 @@ from dataclasses import replace
 from functools import partial
 from importlib import metadata
 
+import msgspec
+
 from tb_torchcompile_plugin import report as answer
+from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.catalog import Catalog
 from tb_torchcompile_plugin.compile_answers import CompileAnswers
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
@@ -25,6 +28,7 @@ from tb_torchcompile_plugin.reader.kineto import Progress as BytesRead
 from tb_torchcompile_plugin.reader.kineto import Trace
 from tb_torchcompile_plugin.reader.store import open_trace
 from tb_torchcompile_plugin.readings import Progress, Reading, Readings
+from tb_torchcompile_plugin.span_answers import Opened
 
 Advance = Callable[[BytesRead], None]
 _Ids = tuple[str, str, str]  # run, worker, span
@@ -46,7 +50,7 @@ class Session(CompileAnswers):
     def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:
         """logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`."""
         self._catalog = Catalog(logdirs)
-        self._readings: Readings[_Ids, answer.Span] = Readings()
+        self._readings: Readings[_Ids, Opened] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
         self._compile_data: Newest[tuple[str, str], _Found] = Newest(_KEPT)
 
@@ -73,16 +77,27 @@ class Session(CompileAnswers):
             raise _no_compile_data(worker, notices)
         return data
 
-    def span(self, run: str, worker: str, span: str) -> answer.Span:
-        """The run side of a span, joined to the compile side. Reads the trace if need be; raises UserError."""
+    def opened(self, run: str, worker: str, span: str) -> Opened:
+        """A span with its trace and compile data. Reads the trace if need be; raises UserError."""
         ids = run, worker, span
         return self._answer(ids, self._reading(ids, to_the_end=True))
 
-    def poll_span(self, run: str, worker: str, span: str) -> answer.Span | Progress:
-        """Like `span`, but does not wait: while the trace is being read, answers how far that is.
+    def span(self, run: str, worker: str, span: str) -> answer.Span:
+        """The run side of a span, joined to the compile side. Waits; raises UserError."""
+        told = self.opened(run, worker, span).answer("span")
+        assert isinstance(told, answer.Span)
+        return told
+
+    def poll(self, question: str, run: str, worker: str, span: str) -> msgspec.Struct | Progress:
+        """The answer to one of `span_answers.QUESTIONS`; while the trace is being read, how far that is.
 
         A reading that is not polled any more stops after a while (see `readings`).
         """
+        opened = self.poll_opened(run, worker, span)
+        return opened if isinstance(opened, Progress) else opened.answer(question)
+
+    def poll_opened(self, run: str, worker: str, span: str) -> Opened | Progress:
+        """Like `opened`, but does not wait."""
         ids = run, worker, span
         reading = self._reading(ids)
         return self._answer(ids, reading) if reading.future.done() else self._readings.progress(reading)
@@ -108,27 +123,29 @@ class Session(CompileAnswers):
             (folder, worker.worker), files, partial(read_compile_data, worker), _all_was_read
         )
 
-    def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[answer.Span]:
+    def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[Opened]:
         worker, span = self._catalog.span(*ids)
         made_of = (span.file, _compile_files(worker))
 
-        def start() -> Reading[answer.Span]:
+        def start() -> Reading[Opened]:
             progress = Progress(span.file.name, 0, span.file.size, 0, None)
             return Reading(progress, lambda reading: self._read_span(worker, span, reading))
 
         return self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
 
-    def _answer(self, ids: _Ids, reading: Reading[answer.Span]) -> answer.Span:
+    def _answer(self, ids: _Ids, reading: Reading[Opened]) -> Opened:
         try:
             return reading.future.result()
         except Exception:  # told once: the cause may be gone when somebody asks again
             self._readings.forget(ids, reading)
             raise
 
-    def _read_span(self, worker: Worker, span: Span, reading: Reading[answer.Span]) -> answer.Span:
+    def _read_span(self, worker: Worker, span: Span, reading: Reading[Opened]) -> Opened:
         data, _ = self._compile_data_of(worker)
         trace = _read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
-        return answer.span_report(span, replace(trace, notices=_will_retry(trace.notices)), data)
+        opened = Opened(span, Profile(replace(trace, notices=_will_retry(trace.notices)), data))
+        opened.answer("span")  # here, for nobody should wait for it in a request
+        return opened
 
     def _worker_report(self, worker: Worker, progress: Callable[[BytesRead], None] | None) -> answer.Worker:
         data, compiled, notices = self._compile_side(worker)
@@ -153,7 +170,7 @@ def _span_or_why_not(
     span: Span, data: CompileData | None, progress: Advance | None
 ) -> answer.Span | answer.UnreadSpan:
     try:
-        return answer.span_report(span, _read(span.file, progress, progress), data)
+        return answer.span_report(span, Profile(_read(span.file, progress, progress), data))
     except UserError as error:
         return answer.unread_span(span, error.notice)
     except Exception as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tensorboard.plugins import base_plugin
@@ -20,6 +21,7 @@ from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.logdir_flags import logdirs
 from tb_torchcompile_plugin.readings import Progress
+from tb_torchcompile_plugin.span_answers import QUESTIONS
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -53,7 +55,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/compilations": self._compilations,
             "/compilation": self._compilation,
             "/artifact": self._artifact,
-            "/span": self._span,
+            **{f"/{question}": partial(self._question, question) for question in QUESTIONS},
             "/static/index.js": self._static,  # TensorBoard asks that the entry module be a route of its own
             "/static/*": self._static,
         }
@@ -81,9 +83,9 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         run, worker = _ids(request, "run", "worker")
         return responses.text(request, self._session.artifact(run, worker, _number(request, "id")))
 
-    def _span(self, request: Request) -> Response:
+    def _question(self, question: str, request: Request) -> Response:
         """202 with the progress while the trace is being read: nobody waits in a request thread."""
-        answer = self._session.poll_span(*_ids(request, "run", "worker", "span"))
+        answer = self._session.poll(question, *_ids(request, "run", "worker", "span"))
         if isinstance(answer, Progress):
             return responses.json(request, {"progress": answer}, 202)
         return responses.json(request, answer)

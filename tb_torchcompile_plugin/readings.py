@@ -29,7 +29,7 @@ PLACES = 2  # traces read at the same time; more would only fight for the same c
 PATIENCE_S = 90.0  # a browser lets a hidden page run once a minute only
 PATIENCE_IN_QUEUE_S = 10.0  # while others wait for the place
 GRACE_S = 1.5  # after a cancel, for another page that shows the same span and polls every 0.3 s
-KEPT = 32  # answers remembered
+KEPT = 8  # answers remembered: each holds its trace open
 _GOODBYE_S = 5.0
 
 

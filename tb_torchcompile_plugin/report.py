@@ -14,12 +14,8 @@ from tb_torchcompile_plugin.analysis.break_chain import BreakChain, break_chain
 from tb_torchcompile_plugin.analysis.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compiled_regions import CompiledRegion, compiled_regions
 from tb_torchcompile_plugin.analysis.frame_times import FrameTime, frame_times
-from tb_torchcompile_plugin.analysis.generated_kernels import (
-    GeneratedKernels,
-    generated_kernels,
-    unique_graph_keys,
-)
-from tb_torchcompile_plugin.analysis.gpu_utilization import Gpu, gpu_utilization, gpu_work
+from tb_torchcompile_plugin.analysis.generated_kernels import GeneratedKernels, generated_kernels
+from tb_torchcompile_plugin.analysis.gpu_utilization import Gpu, gpu_utilization
 from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_break_sites import GraphBreakSite, graph_break_sites
 from tb_torchcompile_plugin.analysis.graph_breaks import GraphBreak, graph_breaks
@@ -28,13 +24,10 @@ from tb_torchcompile_plugin.analysis.kernels import (
     KernelCategory,
     kernel_categories,
     kernels,
-    launches,
 )
-from tb_torchcompile_plugin.analysis.ownership import Ownership
+from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.recompiles import Recompile, recompiles
-from tb_torchcompile_plugin.analysis.regions import region_calls
-from tb_torchcompile_plugin.analysis.resumes import resumes
-from tb_torchcompile_plugin.analysis.steps import Step, step_slices, steps
+from tb_torchcompile_plugin.analysis.steps import Step
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.logdir import Span as SpanFile
@@ -221,16 +214,12 @@ def _worker_ref(worker: WorkerFiles) -> WorkerRef:
     )
 
 
-def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
-    """All analyses of one trace, joined to the compile data of its worker where there is any."""
-    work = gpu_work(trace)
-    ownership = Ownership(trace, unique_graph_keys(data.summary) if data else None)
-    rows = launches(trace, work, ownership)
-    step_rows = steps(trace, work)
-    known = resumes(trace, ownership, data.summary if data else None)
-    calls = region_calls(trace, ownership, known.ids if known else ())
-    regions = compiled_regions(trace, calls, rows, ownership)
-    costs = graph_break_costs(trace, calls, work, known) if known else None
+def span_report(span: SpanFile, profile: Profile) -> Span:
+    """The analyses of one trace that most panels look at, joined to the compile data of its worker."""
+    trace, calls, known, summary = profile.trace, profile.calls, profile.resumes, profile.summary
+    rows = profile.launches
+    regions = compiled_regions(trace, calls, rows, profile.ownership)
+    costs = graph_break_costs(trace, calls, profile.work, known) if known else None
     first, last = trace.window()
     return Span(
         span=span.span,
@@ -239,17 +228,17 @@ def span_report(span: SpanFile, trace: Trace, data: CompileData | None) -> Span:
         warnings=[*trace.notices, *_foreign(trace)],
         events=trace.events,
         wall_us=us(last - first),
-        profiled_us=us(trace.dur[step_slices(trace)].sum()) if step_rows else None,
-        gpu=gpu_utilization(trace, work),
-        steps=step_rows,
+        profiled_us=us(trace.dur[profile.step_slices].sum()) if profile.steps else None,
+        gpu=gpu_utilization(trace, profile.work),
+        steps=profile.steps,
         kernel_categories=kernel_categories(trace, rows),
-        kernels=kernels(trace, rows, ownership),
+        kernels=kernels(trace, rows, profile.ownership),
         compiled_regions=regions,
         graph_break_costs=costs,
-        graph_break_sites=graph_break_sites(costs or [], step_rows, data.summary if data else None),
+        graph_break_sites=graph_break_sites(costs or [], profile.steps, summary),
         break_chain=break_chain(trace, calls, known) if known else None,
         frame_times=frame_times(calls) if known else None,
-        compile_overlap=ct.compile_overlap(trace, data.summary) if data else None,
+        compile_overlap=ct.compile_overlap(trace, summary) if summary else None,
         hints=Hints(cpu_kernels_hidden=bool(regions) and not rows and not _may_have_a_gpu(trace)),
     )
 

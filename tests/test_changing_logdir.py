@@ -394,7 +394,7 @@ import signal, sys, time
 from tb_torchcompile_plugin.api import Session
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 session = Session([("", {str(tmp_path)!r})])
-while not session.poll_span(".", "w", "1").bytes_read:
+while not session.poll("span", ".", "w", "1").bytes_read:
     time.sleep(0.01)
 print("reading", flush=True)
 if {ending!r} == "exit":

@@ -211,10 +211,10 @@ def test_a_defect_in_one_span_costs_that_span_only(tmp_path, capsys, monkeypatch
     write_trace(healthy(tmp_path), EVENTS, "odd.1.pt.trace.json")
     sound = answer.span_report
 
-    def span_report(span, trace, data):
+    def span_report(span, profile):
         if span.file.name.startswith("odd"):
             raise error
-        return sound(span, trace, data)
+        return sound(span, profile)
 
     monkeypatch.setattr(answer, "span_report", span_report)
     status, document, (line,) = report(capsys, tmp_path)

@@ -37,6 +37,7 @@ ROOM_OF = {
     "api": "api",
     "catalog": "api",
     "readings": "api",
+    "span_answers": "api",
     "loader": "plugin",
     "logdir_flags": "plugin",
     "plugin": "plugin",

@@ -106,7 +106,7 @@ class TestAnswers:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         progress = Progress("x.pt.trace.json", 10, 100, 7, None)
-        monkeypatch.setattr(Session, "poll_span", lambda *_: progress)
+        monkeypatch.setattr(Session, "poll", lambda *_: progress)
         response = make_client(make_plugin()).get(f"{ROOT}/span", query_string=SPAN)
         assert response.status_code == 202
         assert response.get_json() == {
@@ -123,7 +123,7 @@ class TestAnswers:
 
     def test_nan_never_leaves(self, monkeypatch: pytest.MonkeyPatch) -> None:
         progress = Progress("x", 10, 100, 7, float("nan"))
-        monkeypatch.setattr(Session, "poll_span", lambda *_: progress)
+        monkeypatch.setattr(Session, "poll", lambda *_: progress)
         response = make_client(make_plugin()).get(f"{ROOT}/span", query_string=SPAN)
         assert response.get_json()["progress"]["seconds_left"] is None
 

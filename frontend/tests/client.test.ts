@@ -1,5 +1,5 @@
 import { afterEach, expect, it, vi } from 'vitest';
-import { ApiError, fetchRuns, fetchSpan } from '../src/api/client';
+import { ApiError, fetchAboutSpan, fetchRuns } from '../src/api/client';
 
 const answer = (status: number, body: unknown) => new Response(JSON.stringify(body), { status });
 const signal = () => new AbortController().signal;
@@ -20,7 +20,9 @@ it('polls while the server reads, and tells how far it is', async () => {
   const progress = { file: 'x', bytes_read: 1, bytes_total: 2, events: 3, seconds_left: null };
   const fetched = serve(answer(202, { progress }), answer(200, { span: '7' }));
   const heard: unknown[] = [];
-  const span = await fetchSpan({ run: 'a b', worker: 'w', span: '7' }, signal(), (p) => heard.push(p));
+  const span = await fetchAboutSpan<unknown>('span', { run: 'a b', worker: 'w', span: '7' }, signal(), (p) =>
+    heard.push(p),
+  );
   expect(span).toEqual({ span: '7' });
   expect(heard).toEqual([progress]);
   expect(fetched.mock.calls[0]![0]).toBe('span?run=a+b&worker=w&span=7');
@@ -51,7 +53,9 @@ it('says when the server is gone, and when it answers nonsense', async () => {
 it('stops asking when something else was chosen', async () => {
   const controller = new AbortController();
   const fetched = serve(answer(202, { progress: {} }), answer(200, {}));
-  const asked = fetchSpan({ run: 'r', worker: 'w', span: 's' }, controller.signal, () => controller.abort());
+  const asked = fetchAboutSpan('span', { run: 'r', worker: 'w', span: 's' }, controller.signal, () =>
+    controller.abort(),
+  );
   await expect(asked).rejects.toMatchObject({ name: 'AbortError' });
   expect(fetched).toHaveBeenCalledTimes(1);
 });

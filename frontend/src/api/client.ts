@@ -6,7 +6,6 @@ import type {
   CompileTime,
   Progress,
   Runs,
-  Span,
 } from './types';
 
 /** An answer that a user can act on: what happened to which file, and what to do. */
@@ -103,16 +102,23 @@ export async function fetchArtifact(ids: WorkerIds & { id: string }, signal: Abo
   throw toError('artifact', response.status, await response.json().catch(() => null));
 }
 
-/** Asks until the trace has been read; `progress` hears how far the server is. */
-export async function fetchSpan(
-  ids: { run: string; worker: string; span: string },
+export interface SpanIds extends Record<string, string> {
+  run: string;
+  worker: string;
+  span: string;
+}
+
+/** Asks a question about a span until its trace has been read; `progress` hears how far the server is. */
+export async function fetchAboutSpan<T>(
+  question: string,
+  ids: SpanIds,
   signal: AbortSignal,
   progress: (progress: Progress) => void,
-): Promise<Span> {
+): Promise<T> {
   const stop = () => void stopReading(ids);
   for (;;) {
-    const { status, body } = await get('span', ids, signal);
-    if (status !== 202) return body as Span;
+    const { status, body } = await get(question, ids, signal);
+    if (status !== 202) return body as T;
     progress((body as { progress: Progress }).progress);
     signal.addEventListener('abort', stop, { once: true });
     await sleep(POLL_MS, signal);

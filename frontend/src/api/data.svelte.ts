@@ -1,5 +1,5 @@
 import { nav } from '../host/nav.svelte';
-import { fetchCompile, fetchRuns, fetchSpan } from './client';
+import { fetchAboutSpan, fetchCompile, fetchRuns } from './client';
 import { Resource } from './resource.svelte';
 import { select, type Selection } from './selection';
 import type { Compile, Runs, Span } from './types';
@@ -35,7 +35,7 @@ class Data {
     if (!run || !worker || !span) return this.span.clear();
     const ids = { run: run.run, worker: worker.worker, span: span.span };
     void this.span.load(Object.values(ids).join('\n'), (signal, progress) =>
-      fetchSpan(ids, signal, progress),
+      fetchAboutSpan<Span>('span', ids, signal, progress),
     );
   }
 }

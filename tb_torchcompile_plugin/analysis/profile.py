@@ -1,0 +1,68 @@
+"""One profiled span joined to the compile data of its worker: what the analyses of a trace start from.
+
+Several questions need the same tables first: which events are GPU work, whose launch each is, which calls of compiled
+regions there were. They are made when first asked for, and kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tb_torchcompile_plugin.analysis.generated_kernels import unique_graph_keys
+from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, gpu_work
+from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.analysis.kernels import Launches, launches
+from tb_torchcompile_plugin.analysis.ownership import Ownership
+from tb_torchcompile_plugin.analysis.regions import Call, region_calls
+from tb_torchcompile_plugin.analysis.resumes import Resumes, resumes
+from tb_torchcompile_plugin.analysis.steps import Step, step_slices, steps
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.kineto import Trace
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+
+
+@dataclass(eq=False)
+class Profile:
+    """A trace, and the compile data of its worker or None. Many threads may use it: at worst work is done twice."""
+
+    trace: Trace
+    data: CompileData | None
+
+    @property
+    def summary(self) -> CompileSummary | None:
+        return self.data.summary if self.data else None
+
+    @cached_property
+    def work(self) -> GpuWork:
+        """The GPU events."""
+        return gpu_work(self.trace)
+
+    @cached_property
+    def ownership(self) -> Ownership:
+        """To which compilation a moment of a host thread belongs."""
+        return Ownership(self.trace, unique_graph_keys(self.summary) if self.summary else None)
+
+    @cached_property
+    def launches(self) -> list[Launches]:
+        """The kernels of each device with the compilation that launched them."""
+        return launches(self.trace, self.work, self.ownership)
+
+    @cached_property
+    def step_slices(self) -> Int64s:
+        """Rows of the profiled steps' slices in order of time."""
+        return step_slices(self.trace)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        return steps(self.trace, self.work)
+
+    @cached_property
+    def resumes(self) -> Resumes | None:
+        """Which regions are resume functions; None where nothing tells."""
+        return resumes(self.trace, self.ownership, self.summary)
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        """Every call of a compiled region, as trees: the outermost ones, in order of time."""
+        return region_calls(self.trace, self.ownership, self.resumes.ids if self.resumes else ())
