@@ -77,3 +77,26 @@ export function toCategory(category: string | null): Change {
 export function toKernel(name: string, compile_id: string): Change {
   return { panel: 'kernels', row: null, category: null, 'search.kernels': `${name} ${compile_id}` };
 }
+
+/** A stretch of the timeline and a slice that is chosen on it. Times: integer ns from the trace's first event. */
+export interface TimelinePlace {
+  /** Without both ends: around the slice, or where the timeline opens by itself. */
+  from?: number;
+  to?: number;
+  /** Row of the trace's table, as the server's answers name it. */
+  row?: number;
+  /** Where the row is drawn; lanes draw some rows more than once. */
+  lane?: number;
+}
+
+/** In the address: `from`, `to`, and `slice` = "row" or "row,lane". */
+export function toTimeline({ from, to, row, lane }: TimelinePlace = {}): Change {
+  const text = (value: number | undefined) => (value === undefined ? null : String(Math.round(value)));
+  return {
+    panel: 'timeline',
+    row: null,
+    from: text(from),
+    to: text(to),
+    slice: row === undefined ? null : [row, lane].filter((n) => n !== undefined).join(),
+  };
+}
