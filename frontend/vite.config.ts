@@ -27,6 +27,8 @@ export default defineConfig({
     modulePreload: false,
     reportCompressedSize: false,
     rolldownOptions: {
+      // A busy machine is no fault of the bundle.
+      checks: { pluginTimings: false },
       input: 'src/main.ts',
       preserveEntrySignatures: 'strict',
       output: {
