@@ -29,6 +29,7 @@ from tb_torchcompile_plugin.reader.kineto import Trace
 from tb_torchcompile_plugin.reader.store import open_trace
 from tb_torchcompile_plugin.readings import Progress, Reading, Readings
 from tb_torchcompile_plugin.span_answers import Opened
+from tb_torchcompile_plugin.timeline_answers import TimelineAnswers
 
 Advance = Callable[[BytesRead], None]
 _Ids = tuple[str, str, str]  # run, worker, span
@@ -44,7 +45,7 @@ class NoCompileData(NotFound):
     code = "no_compile_data"
 
 
-class Session(CompileAnswers):
+class Session(CompileAnswers, TimelineAnswers):
     """The answers for one logdir (or several, each under a name of its own). Safe to call from many threads."""
 
     def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:

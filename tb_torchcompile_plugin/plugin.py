@@ -7,6 +7,7 @@ carries them.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -56,6 +57,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/compilation": self._compilation,
             "/artifact": self._artifact,
             **{f"/{question}": partial(self._question, question) for question in QUESTIONS},
+            "/timeline_window": self._timeline_window,
             "/static/index.js": self._static,  # TensorBoard asks that the entry module be a route of its own
             "/static/*": self._static,
         }
@@ -89,6 +91,14 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         if isinstance(answer, Progress):
             return responses.json(request, {"progress": answer}, 202)
         return responses.json(request, answer)
+
+    def _timeline_window(self, request: Request) -> Response:
+        start, end, width = _time(request, "from"), _time(request, "to"), _number(request, "width")
+        lanes = _numbers(request, "lanes")
+        answer = self._session.timeline_window(_span_ids(request), start, end, width, lanes)
+        if isinstance(answer, Progress):
+            return responses.json(request, {"progress": answer}, 202)
+        return responses.binary(request, answer)
 
     def _stop_reading(self, request: Request) -> Response:
         """DELETE: whoever polled this span has left. Browsers ask before they let another site send one."""
@@ -133,3 +143,24 @@ def _number(request: Request, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise BadRequest(f"{name} is not a number", next_step="See docs/http.md")
     return int(text)
+
+
+def _span_ids(request: Request) -> tuple[str, str, str]:
+    run, worker, span = _ids(request, "run", "worker", "span")
+    return run, worker, span
+
+
+def _time(request: Request, name: str) -> int:
+    """Nanoseconds, also before the trace's first event."""
+    (text,) = _ids(request, name)
+    if not re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
+        raise BadRequest(f"{name} is not a number of nanoseconds", next_step="See docs/http.md")
+    return int(text)
+
+
+def _numbers(request: Request, name: str) -> list[int]:
+    """Numbers with commas between them; without the parameter none."""
+    text = request.args.get(name, "")
+    if not re.fullmatch(r"(\d{1,9}(,\d{1,9})*)?", text, re.ASCII):
+        raise BadRequest(f"{name} is not a list of numbers", next_step="See docs/http.md")
+    return [int(part) for part in text.split(",")] if text else []

@@ -33,7 +33,9 @@ MAY_IMPORT: dict[str, set[str]] = {
 ROOM_OF = {
     "report": "report",
     "compile_report": "report",
+    "timeline_wire": "report",
     "compile_answers": "api",
+    "timeline_answers": "api",
     "api": "api",
     "catalog": "api",
     "readings": "api",

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from msgspec import inspect
 
-from tb_torchcompile_plugin import compile_report, report
+from tb_torchcompile_plugin import compile_report, report, timeline_wire
+from tb_torchcompile_plugin.analysis import timeline
 from tb_torchcompile_plugin.errors import ApiErrorBody
 from tb_torchcompile_plugin.readings import Progress
 
@@ -23,6 +24,8 @@ ROOTS = (
     compile_report.CompileTime,
     compile_report.Compilations,
     compile_report.CompilationDetails,
+    timeline.TimelineLanes,
+    timeline_wire.WindowHeader,
     Progress,
     ApiErrorBody,
 )

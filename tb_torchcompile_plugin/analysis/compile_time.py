@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.summary_pb2 import Frame as FrameMessage
 
 Direction = Literal["forward", "backward"]
 
-_EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970
+EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ def compile_overlap(trace: Trace, summary: CompileSummary) -> CompileOverlap | N
     """None when the two have no clock in common: the trace's is not the epoch, or a compilation has no start."""
     timed = [row for row in summary.compilations if row.HasField("start_ns") and row.HasField("duration_ns")]
     first, last = trace.window()
-    if trace.base_ns + first < _EPOCH_FROM_NS or len(timed) < len(summary.compilations):
+    if trace.base_ns + first < EPOCH_FROM_NS or len(timed) < len(summary.compilations):
         return None
     threads = [_shifted(spans, trace.base_ns) for spans in _by_thread(timed)]
     steps = step_slices(trace)

@@ -50,7 +50,7 @@ def phase_spans(summary: CompileSummary) -> PhaseSpans:
     """All spans. Work of compile worker processes is a thread of its own, the last one."""
     rows = sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns))
     origin = rows[0].start_ns if rows else 0
-    threads = _threads(rows)
+    threads = thread_labels(rows)
     names, ids = _Codes(), _Codes()
     name_codes = [names.code(row.name) for row in rows]
     lanes = [WORKERS if row.worker_process else threads[row.thread] for row in rows]
@@ -89,7 +89,7 @@ class _Codes:
         return self._codes[text]
 
 
-def _threads(rows: Iterable[PhaseSpan]) -> dict[int, str]:
+def thread_labels(rows: Iterable[PhaseSpan]) -> dict[int, str]:
     """A label for each thread. A log does not tell threads apart: all its spans are of thread 0."""
     known = dict.fromkeys(row.thread for row in rows if not row.worker_process)
     if set(known) <= {0}:

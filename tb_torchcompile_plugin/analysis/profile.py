@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.analysis.regions import Call, region_calls
 from tb_torchcompile_plugin.analysis.resumes import Resumes, resumes
 from tb_torchcompile_plugin.analysis.steps import Step, step_slices, steps
+from tb_torchcompile_plugin.analysis.timeline import Timeline
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.kineto import Trace
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
@@ -66,3 +67,8 @@ class Profile:
     def calls(self) -> list[Call]:
         """Every call of a compiled region, as trees: the outermost ones, in order of time."""
         return region_calls(self.trace, self.ownership, self.resumes.ids if self.resumes else ())
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Its lanes, at every level of detail."""
+        return Timeline(self)

@@ -66,6 +66,12 @@ export interface CacheResult {
   time_saved_s: number | null;
 }
 
+export interface Column {
+  dtype: string;
+  offset: number;
+  length: number;
+}
+
 export interface Compilation {
   compile_id: string;
   epoch: number;
@@ -380,6 +386,19 @@ export interface KernelCategory {
   wall_time_percent: number | null;
 }
 
+export interface Lane {
+  id: number;
+  kind: 'breaks' | 'counter' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
+  group: string;
+  title: string;
+  depths: number;
+  slices: number;
+  crossing: number;
+  crossing_from: number;
+  unit: string | null;
+  note: string;
+}
+
 export interface Link {
   kind: 'break' | 'graph';
   compile_id: string;
@@ -526,6 +545,12 @@ export interface Step {
   gpu_busy_us: number | null;
 }
 
+export interface StepSpan {
+  name: string;
+  start_ns: number;
+  end_ns: number;
+}
+
 export interface SymbolicShape {
   symbol: string;
   value: string | null;
@@ -533,6 +558,16 @@ export interface SymbolicShape {
   source: string | null;
   backed: boolean;
   stack: Frame[];
+}
+
+export interface TimelineLanes {
+  duration_ns: number;
+  extent: number[];
+  home: number[];
+  steps: StepSpan[];
+  lanes: Lane[];
+  categories: string[];
+  notes: string[];
 }
 
 export interface TrieCompilation {
@@ -547,6 +582,17 @@ export interface TrieNode {
   frame: Frame;
   children: TrieNode[];
   compilations: TrieCompilation[];
+}
+
+export interface WindowHeader {
+  from: number;
+  to: number;
+  width: number;
+  aligned: number[];
+  bucket_ns: number;
+  names: string[];
+  columns: Record<string, Column>;
+  notes: string[];
 }
 
 export interface WorkerRef {

@@ -1,0 +1,173 @@
+"""The lanes of a timeline: what each is called, and where its rectangles come from.
+
+A lane is a few lines of slices. Threads and streams come from the trace as it is. All others hold *items* that an
+analysis made: steps, compiled regions, graph breaks, phases of compilation, recompiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.analysis.detail import Runs, merged, singles, touching
+from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.analysis.trace_rows import TraceRows, packed
+from tb_torchcompile_plugin.compile_spans import PHASES
+from tb_torchcompile_plugin.kernel_names import CATEGORIES, category_of
+from tb_torchcompile_plugin.reader.kineto import GPU_CATS, RUNTIME_CATS, Trace
+
+Kind = Literal["steps", "regions", "breaks", "recompiles", "phases", "thread", "stream", "counter"]
+Colors = npt.NDArray[np.uint8]
+
+KINDS = (
+    "cpu_op",
+    "user_annotation",
+    "python_function",
+    "runtime",
+    "gpu_user_annotation",
+    "overhead",
+    "host_other",
+    "step",
+    "region",
+    "backward_region",
+    "break",
+    "recompile",
+    *(f"phase_{phase}" for phase in PHASES),
+)
+COLORS: tuple[str, ...] = (*CATEGORIES, *KINDS)
+COLOR_OF = {name: code for code, name in enumerate(COLORS)}
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """A lane: `depths` lines, of which those from `crossing_from` on hold its `crossing` slices that outlast their
+    parent. `slices` is how many there are in all; `unit` is of a counter, `note` a sentence about the lane."""
+
+    id: int
+    kind: Kind
+    group: str
+    title: str
+    depths: int
+    slices: int
+    crossing: int
+    crossing_from: int
+    unit: str | None
+    note: str
+
+
+class Slices(Protocol):
+    """What the rectangles of a lane are made of. Times count from the timeline's zero; the group is the line."""
+
+    @property
+    def texts(self) -> Sequence[str]: ...
+    def runs(self, start: int, end: int, shift: int) -> Runs: ...
+    def name_codes(self, rows: Int64s) -> Int64s: ...
+    def colors(self, rows: Int64s) -> Colors: ...
+
+
+class TrackSlices:
+    """A thread or a stream of the trace."""
+
+    def __init__(self, rows: TraceRows, track: int, palette: Palette) -> None:
+        self.track = track
+        self.texts = rows.trace.names
+        self._rows, self._palette = rows, palette
+
+    def runs(self, start: int, end: int, shift: int) -> Runs:
+        found = self._rows.runs(self.track, start, end, shift)
+        return found._replace(group=found.group - int(self._rows.first_group[self.track]))
+
+    def name_codes(self, rows: Int64s) -> Int64s:
+        return np.asarray(self._rows.trace.name[rows], np.int64)
+
+    def colors(self, rows: Int64s) -> Colors:
+        return self._palette.colors(rows)
+
+
+class Palette:
+    """The colour of each slice of a trace: kernels by category, everything else by its kind."""
+
+    def __init__(self, trace: Trace, users: Callable[[], frozenset[int]]) -> None:
+        """users: codes of the names of the user's own Triton kernels."""
+        self._trace, self._users = trace, users
+        self._by_cat = np.array([COLOR_OF[_kind(cat)] for cat in self._trace.cats] or [0], np.uint8)
+        kernels = [code for code, cat in enumerate(self._trace.cats) if cat in (*GPU_CATS, "cpu_op")]
+        self._named = np.isin(np.arange(len(self._by_cat)), kernels)
+        self._known: dict[tuple[int, int], int] = {}
+
+    def colors(self, rows: Int64s) -> Colors:
+        cats = np.asarray(self._trace.cat[rows], np.int64)
+        colors = self._by_cat[cats]
+        named = np.flatnonzero(self._named[cats])
+        if len(named):
+            keys = np.asarray(self._trace.name[rows[named]], np.int64) * len(self._by_cat) + cats[named]
+            distinct, inverse = np.unique(keys, return_inverse=True)
+            codes = [self._color(*divmod(key, len(self._by_cat))) for key in distinct.tolist()]
+            colors[named] = np.array(codes, np.uint8)[inverse]
+        return colors
+
+    def _color(self, name: int, cat: int) -> int:
+        known = self._known.get((name, cat))
+        if known is None:
+            known = self._known[name, cat] = self._find(name, cat)
+        return known
+
+    def _find(self, name: int, cat: int) -> int:
+        category = category_of(self._trace.names[name], self._trace.cats[cat])
+        if self._trace.cats[cat] == "cpu_op":
+            return COLOR_OF["cpp" if category == "cpp" else "cpu_op"]
+        return COLOR_OF["triton_user" if name in self._users() else category]
+
+
+def _kind(cat: str) -> str:
+    if cat in GPU_CATS:
+        return "other"
+    if cat in RUNTIME_CATS:
+        return "runtime"
+    return cat if cat in KINDS else "host_other"
+
+
+@dataclass
+class Item:
+    """Something that an analysis found. Times in ns from the timeline's zero; `row`: its slice in the trace.
+
+    facts: what else there is to say of it, in words or numbers that carry their unit in their name.
+    """
+
+    name: str
+    start: int
+    dur: int
+    color: str
+    row: int | None = None
+    compile_id: str | None = None
+    epoch: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class ItemSlices:
+    """Items as slices, nested ones below those around them. The row of an item is its place in `items`."""
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = sorted(items, key=lambda item: (item.start, -item.dur))
+        self.start = np.array([item.start for item in self.items], np.int64)
+        self.dur = np.array([item.dur for item in self.items], np.int64)
+        self.line = packed(self.start, self.start + self.dur)
+        names = {name: code for code, name in enumerate(dict.fromkeys(item.name for item in self.items))}
+        self.texts = list(names)
+        self._names = np.array([names[item.name] for item in self.items], np.int64)
+        self._colors = np.array([COLOR_OF[item.color] for item in self.items], np.uint8)
+        order = np.argsort(self.line, kind="stable")
+        self._singles = singles(self.line[order], self.start[order], self.dur[order], order)
+
+    def runs(self, start: int, end: int, shift: int) -> Runs:
+        return touching(merged(self._singles, shift), start, end)
+
+    def name_codes(self, rows: Int64s) -> Int64s:
+        return self._names[rows]
+
+    def colors(self, rows: Int64s) -> Colors:
+        return self._colors[rows]
