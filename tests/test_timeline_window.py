@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from werkzeug.test import Client
 
-from tests.test_plugin import ROOT, SPAN, ask_span, error_of, make_client, make_plugin
+from test_plugin import ROOT, SPAN, ask_span, error_of, make_client, make_plugin
 
 
 @pytest.fixture

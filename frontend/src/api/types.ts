@@ -66,12 +66,6 @@ export interface CacheResult {
   time_saved_s: number | null;
 }
 
-export interface Column {
-  dtype: string;
-  offset: number;
-  length: number;
-}
-
 export interface Compilation {
   compile_id: string;
   epoch: number;
@@ -584,6 +578,12 @@ export interface TrieNode {
   compilations: TrieCompilation[];
 }
 
+export interface WindowColumn {
+  dtype: string;
+  offset: number;
+  length: number;
+}
+
 export interface WindowHeader {
   from: number;
   to: number;
@@ -591,7 +591,7 @@ export interface WindowHeader {
   aligned: number[];
   bucket_ns: number;
   names: string[];
-  columns: Record<string, Column>;
+  columns: Record<string, WindowColumn>;
   notes: string[];
 }
 
