@@ -1,0 +1,303 @@
+"""Which kernels of one span do the work of which kernels of another?
+
+Names do not tell: inductor numbers its kernels anew in every run, eager code has none of them, and libraries choose
+another kernel for another layout. The order of the work does. Convolutions, matrix products, attention and collectives
+are made in eager and in compiled code alike and in the same order: they are landmarks, and so is an optimizer's step.
+Landmarks of one side are put beside their likes on the other, and what runs between two of them belongs together:
+first what is the same but for a number, then the rest as a whole. Where both sides launch mostly the same kernels, each
+of those is a landmark. Every launch of a step is in exactly one row, so the rows add up to the GPU time of the launches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from math import isqrt
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.analysis.kernels import Launches
+from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.units import us
+from tb_torchcompile_plugin.kernel_names import CATEGORIES
+from tb_torchcompile_plugin.reader.kineto import Trace
+
+# Max-autotune replaces library calls by templates.
+_FAMILY = {
+    **{name: name for name in ("gemm", "convolution", "attention", "communication")},
+    "triton_template": "gemm",
+}
+_FAMILY_OF_OPERATOR = (  # what an operator is, whatever kernels a library does it with
+    ("convolution", re.compile(r"conv")),
+    ("attention", re.compile(r"attention")),
+    ("gemm", re.compile(r"^_?(addmm|mm|bmm|baddbmm|addbmm|linear|matmul|scaled_mm|grouped_mm|addmv|mv|dot)")),
+)
+_NUMBER = re.compile(r"(?<=\D)_\d+$")
+_FUSED = re.compile(r"^(?:graph_\d+_)?(?:triton_[a-z]+|cpp)_fused_+(.+)$")
+_LIBRARY_OPERATOR = re.compile(r"^(?:aten|c10d|nccl|record_param_comms)\b")
+Change = Literal["same", "changed", "appeared", "vanished"]
+
+
+class SideWork(msgspec.Struct, frozen=True):
+    """What one side launches for a row; launches and time are of an average step."""
+
+    kernels: list[str]
+    operators: list[str]
+    launches: float
+    time_us: float
+
+
+class KernelDifference(msgspec.Struct, frozen=True):
+    """One kind of work on both sides. `places`: at how many places of a step it is done. `delta_us`: b less a."""
+
+    category: str
+    change: Change
+    places: int
+    a: SideWork
+    b: SideWork
+    delta_us: float
+
+
+class Launch(NamedTuple):
+    """One launch. `kind`: the kernel's name without inductor's running number. `family`: the landmark that it is part of,
+    "" for none. `unit`: one number for all that an operator or an optimizer's step launches, -1 where that is unknown."""
+
+    kind: str
+    name: str
+    operator: str
+    family: str
+    unit: int
+    category: str
+    ns: int
+
+
+_MOST_PAIRS = 4_000_000  # landmarks of both sides multiplied: more would take long to align
+_WEIGHT = 1 << 12  # of a landmark that occurs once: their sum stays far below 2**31
+
+Step = list[Launch]
+_Pair = tuple[Step, Step]
+_Unit = tuple[str, Step]
+
+
+def step_launches(profile: Profile) -> list[Step]:
+    """The GPU launches of each profiled step in the order in which they were made; without steps one list of all."""
+    starts = profile.trace.ts[profile.step_slices]
+    ends = starts + profile.trace.dur[profile.step_slices]
+    if not len(starts):
+        starts, ends = np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max])
+    steps: list[list[tuple[int, int, Launch]]] = [[] for _ in starts]
+    for rows in profile.launches:
+        for called, ran, launch in _gpu_launches(profile, rows) if rows.device != "cpu" else ():
+            step = int(np.searchsorted(starts, called, side="right")) - 1
+            if step >= 0 and called < ends[step]:
+                steps[step].append((called, ran, launch))
+    return [[launch for *_, launch in sorted(step, key=lambda row: row[:2])] for step in steps]
+
+
+def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
+    """One row for each kind of work, the largest change first. a, b: the launches of each step (`step_launches`)."""
+    typical = _typical(a), _typical(b)
+    landmark = _landmarks_of(*typical)
+    ours, theirs = (_names(_units(step, landmark)) for step in typical)
+    common = [name for name, other in zip(ours, _aligned(ours, theirs)) if other >= 0]
+    places: dict[int, _Pair] = defaultdict(lambda: ([], []))
+    for side, steps in enumerate((a, b)):
+        for step in steps:
+            for place, launches in _placed(_units(step, landmark), common):
+                places[place][side].extend(launches)
+    kinds: dict[tuple[frozenset[str], frozenset[str]], list[_Pair]] = defaultdict(list)
+    for place, pair in sorted(places.items()):
+        for part in _parts(pair, is_landmark=place % 2 == 1):
+            kinds[_kinds(part[0]), _kinds(part[1])].append(part)
+    rows = [_difference(pairs, len(a), len(b)) for pairs in kinds.values()]
+    assert sum(len(pair[0]) + len(pair[1]) for pairs in kinds.values() for pair in pairs) == sum(
+        map(len, a + b)
+    )
+    return sorted(rows, key=lambda row: (-abs(row.delta_us), row.category, row.a.kernels))
+
+
+def _gpu_launches(profile: Profile, rows: Launches) -> Iterator[tuple[int, int, Launch]]:
+    """(time of the launch, time of the kernel, launch). The kernel's time stands in where no launch is known."""
+    trace = profile.trace
+    calls = trace.launch_of()[rows.index]
+    operators = np.where(calls >= 0, trace.op_of()[rows.index], -1)
+    called = np.where(calls >= 0, trace.ts[calls], trace.ts[rows.index])
+    columns = (
+        rows.index,
+        called,
+        operators,
+        _optimizer_steps(trace, called),
+        rows.name,
+        rows.category,
+        rows.dur,
+    )
+    for index, time, operator, optimizer, name, category, ns in zip(*(column.tolist() for column in columns)):
+        launch = _launch(
+            trace.names[name],
+            trace.names[trace.name[operator]] if operator >= 0 else "",
+            CATEGORIES[category],
+        )
+        unit = optimizer if optimizer >= 0 else operator if launch.unit >= 0 else -1
+        family = "optimizer" if optimizer >= 0 else launch.family
+        yield time, int(trace.ts[index]), launch._replace(unit=unit, family=family, ns=ns)
+
+
+@lru_cache(maxsize=65536)
+def _launch(kernel: str, operator: str, category: str) -> Launch:
+    """What names tell of a launch; `unit` is 0 where the operator groups its launches, else -1."""
+    of_library = _LIBRARY_OPERATOR.match(operator) is not None
+    short = operator.partition("::")[2] if of_library else _fused(kernel)
+    named = (family for family, pattern in _FAMILY_OF_OPERATOR if of_library and pattern.search(short))
+    kind = _NUMBER.sub("", kernel) if kernel.startswith("triton_") else kernel
+    family = next(named, _FAMILY.get(category, ""))
+    return Launch(kind, kernel, short, family, 0 if of_library else -1, category, 0)
+
+
+def _optimizer_steps(trace: Trace, times: Int64s) -> Int64s:
+    """The row of the `Optimizer.step` around each moment, -1 where there is none."""
+    codes = [code for code, name in enumerate(trace.names) if name.startswith("Optimizer.step#")]
+    rows = trace.select(cat=("user_annotation",))
+    rows = rows[np.isin(trace.name[rows], codes)]
+    rows = rows[np.argsort(trace.ts[rows], kind="stable")]
+    if not len(rows):
+        return np.full(len(times), -1, np.int64)
+    around = rows[np.maximum(np.searchsorted(trace.ts[rows], times, side="right") - 1, 0)]
+    inside = (times >= trace.ts[around]) & (times < trace.ts[around] + trace.dur[around])
+    return np.where(inside, around, -1)
+
+
+def _fused(kernel: str) -> str:
+    """The operators in a generated kernel's name; "" for other kernels."""
+    found = _FUSED.match(_NUMBER.sub("", kernel))
+    return found[1] if found else ""
+
+
+def _typical(steps: list[Step]) -> Step:
+    """A step with the most usual number of launches."""
+    usual = Counter(map(len, steps)).most_common(1)
+    return next((step for step in steps if len(step) == usual[0][0]), [])
+
+
+def _landmarks_of(a: Step, b: Step) -> Callable[[Launch], str]:
+    """What makes a launch a landmark, "" where nothing does: its kind where both sides launch mostly the same kernels,
+    else the family of its operator, or of the kernel where no operator is known."""
+    common = _kinds(a) & _kinds(b)
+    alike = sum(launch.kind in common for launch in a + b)
+    if 2 * alike > len(a) + len(b):
+        return lambda launch: launch.kind if launch.kind in common else ""
+    return _family
+
+
+def _family(launch: Launch) -> str:
+    return launch.family
+
+
+def _units(step: Step, landmark: Callable[[Launch], str]) -> list[_Unit]:
+    """(landmark, all that its operator launches), or ("", what runs until the next one)."""
+    units: list[_Unit] = []
+    last: tuple[str, int] | None = None
+    for number, launch in enumerate(step):
+        name = landmark(launch)
+        unit = launch.unit if name and landmark is _family else -1
+        this = name, unit if unit >= 0 else number if name else -1
+        if this != last:
+            units.append((name, []))
+        units[-1][1].append(launch)
+        last = this
+    return units
+
+
+def _placed(units: list[_Unit], landmarks: list[str]) -> Iterator[tuple[int, Step]]:
+    """(place, launches): landmark n is place 2n + 1, what runs before it is in place 2n."""
+    found = iter(_aligned(_names(units), landmarks))
+    place = 0
+    for name, launches in units:
+        landmark = next(found) if name else -1
+        yield (2 * landmark + 1 if landmark >= 0 else place), launches
+        place = max(place, 2 * landmark + 2)
+
+
+def _names(units: list[_Unit]) -> list[str]:
+    return [name for name, _ in units if name]
+
+
+def _aligned(ours: list[str], theirs: list[str]) -> list[int]:
+    """For each of ours the index of its like among theirs, in the same order; -1 where there is none."""
+    shorter = min(len(ours), len(theirs))
+    head = next((n for n in range(shorter) if ours[n] != theirs[n]), shorter)
+    tail = next((n for n in range(shorter - head) if ours[-1 - n] != theirs[-1 - n]), shorter - head)
+    answer = [*range(head), *[-1] * (len(ours) - head - tail), *range(len(theirs) - tail, len(theirs))]
+    middle = ours[head : len(ours) - tail], theirs[head : len(theirs) - tail]
+    if len(middle[0]) * len(middle[1]) <= _MOST_PAIRS:
+        for ours_at, theirs_at in _common_subsequence(*middle):
+            answer[head + ours_at] = head + theirs_at
+    return answer
+
+
+def _common_subsequence(ours: list[str], theirs: list[str]) -> list[tuple[int, int]]:
+    """The pairs of a heaviest common subsequence. The rarer a landmark, the heavier: an attention tells more of where
+    we are than one of a hundred matrix products."""
+    occurs, codes = Counter(ours), {name: code for code, name in enumerate(dict.fromkeys([*ours, *theirs]))}
+    other = np.array([codes[name] for name in theirs], np.int64)
+    best = np.zeros((len(ours) + 1, len(theirs) + 1), np.int32)
+    for row, name in enumerate(ours):
+        gain = best[row, :-1] + (other == codes[name]) * (_WEIGHT // isqrt(occurs[name]))
+        np.maximum.accumulate(np.maximum(best[row, 1:], gain), out=best[row + 1, 1:])
+    pairs, row, column = [], len(ours), len(theirs)
+    while row and column:
+        if best[row, column] == best[row - 1, column]:
+            row -= 1
+        elif best[row, column] == best[row, column - 1]:
+            column -= 1
+        else:
+            row, column = row - 1, column - 1
+            pairs.append((row, column))
+    return pairs
+
+
+def _parts(pair: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
+    """A landmark is compared as a whole. Elsewhere what is of one kind on both sides is, and then all the rest."""
+    common = set() if is_landmark else _kinds(pair[0]) & _kinds(pair[1])
+    for kind in sorted(common):
+        yield tuple([row for row in side if row.kind == kind] for side in pair)  # type: ignore[misc]
+    rest = (
+        [row for row in pair[0] if row.kind not in common],
+        [row for row in pair[1] if row.kind not in common],
+    )
+    if rest[0] or rest[1]:
+        yield rest
+
+
+def _kinds(launches: Step) -> frozenset[str]:
+    return frozenset(launch.kind for launch in launches)
+
+
+def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDifference:
+    a, b = ([launch for pair in pairs for launch in pair[side]] for side in (0, 1))
+    work = _side(a, steps_a), _side(b, steps_b)
+    change: Change = (
+        "appeared" if not a else "vanished" if not b else "same" if _kinds(a) == _kinds(b) else "changed"
+    )
+    return KernelDifference(_category(b or a), change, len(pairs), *work, work[1].time_us - work[0].time_us)
+
+
+def _side(launches: Step, steps: int) -> SideWork:
+    names = Counter(launch.name for launch in launches)
+    operators = dict.fromkeys(launch.operator for launch in launches if launch.operator)
+    time = us(sum(launch.ns for launch in launches)) / steps if launches else 0.0
+    return SideWork(
+        [name for name, _ in names.most_common()], list(operators), len(launches) / max(steps, 1), time
+    )
+
+
+def _category(launches: Step) -> str:
+    """The one that takes most of the time."""
+    times: Counter[str] = Counter()
+    for launch in launches:
+        times[launch.category] += launch.ns
+    return times.most_common(1)[0][0]
