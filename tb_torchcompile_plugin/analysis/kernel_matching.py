@@ -4,8 +4,8 @@ Names do not tell: inductor numbers its kernels anew in every run, eager code ha
 another kernel for another layout. The order of the work does. Convolutions, matrix products, attention and collectives
 are made in eager and in compiled code alike and in the same order: they are landmarks, and so is an optimizer's step.
 Landmarks of one side are put beside their likes on the other, and what runs between two of them belongs together:
-first what is the same but for a number, then the rest as a whole. Where both sides launch mostly the same kernels, each
-of those is a landmark. Every launch of a step is in exactly one row, so the rows add up to the GPU time of the launches.
+first what is the same but for a number, then the rest as a whole. Where both sides launch mostly the same kernels,
+each of those is a landmark. Every launch of a step is in exactly one row: the rows add up to the GPU time.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class KernelDifference(msgspec.Struct, frozen=True):
 
 
 class Launch(NamedTuple):
-    """One launch. `kind`: the kernel's name without inductor's running number. `family`: the landmark that it is part of,
-    "" for none. `unit`: one number for all that an operator or an optimizer's step launches, -1 where that is unknown."""
+    """One launch. `kind`: the kernel's name without inductor's running number. `family`: the landmark that it is part
+    of, "" for none. `unit`: one number for all that an operator or an optimizer's step launches, -1 if unknown."""
 
     kind: str
     name: str

@@ -1,0 +1,172 @@
+"""kernel_matching.py: which kernels of one run do the work of which of another."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tb_torchcompile_plugin.analysis.kernel_matching import (
+    Launch,
+    _aligned,
+    match_kernels,
+    step_launches,
+)
+from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.reader.kineto import read_trace
+from traces import launch, slice_, write_trace
+
+
+def profile(folder):
+    (path,) = folder.glob("*.pt.trace.json*")
+    return Profile(read_trace(str(path)), None)
+
+
+@pytest.fixture(scope="module")
+def resnets(recording):
+    return [step_launches(profile(recording(name))) for name in ("resnet18_eager", "resnet18")]
+
+
+def made(*kernels):
+    """Launches from (name, operator, ns): a landmark where the operator is a convolution."""
+    return [
+        Launch(
+            name.rstrip("0123456789").rstrip("_"),
+            name,
+            operator,
+            "c" if "conv" in operator else "",
+            -1,
+            "aten",
+            ns,
+        )
+        for name, operator, ns in kernels
+    ]
+
+
+def test_every_launch_of_a_step_is_in_one_row(resnets):
+    eager, compiled = resnets
+    rows = match_kernels(eager, compiled)
+    for side, steps in (("a", eager), ("b", compiled)):
+        work = [getattr(row, side) for row in rows]
+        assert round(3 * sum(one.launches for one in work)) == sum(map(len, steps))
+        total = sum(launch.ns for step in steps for launch in step)
+        assert round(3000 * sum(one.time_us for one in work)) == total
+        assert Counter(name for one in work for name in one.kernels).keys() == {
+            launch.name for step in steps for launch in step
+        }
+
+
+def test_what_compilation_fused_stands_beside_what_it_was_fused_from(resnets):
+    """Three of resnet18's blocks: bias, batch norm and relu between two convolutions."""
+    rows = match_kernels(*resnets)
+    fused = [
+        row
+        for row in rows
+        if row.a.operators == ["add_", "cudnn_batch_norm", "clamp_min_"] and row.places == 5
+    ]
+    (row,) = fused
+    assert row.change == "changed" and row.a.launches == 20 and row.b.launches == 15
+    assert all("batch_norm_legit" in operator for operator in row.b.operators[:1])
+    convolutions = [row for row in rows if row.a.operators == ["cudnn_convolution"]]
+    assert all(row.b.operators == ["cudnn_convolution"] for row in convolutions)
+    assert sum(row.places for row in convolutions) == 20  # all of resnet18's
+
+
+def test_most_of_the_difference_is_between_rows_that_both_sides_have(resnets):
+    rows = match_kernels(*resnets)
+    alone = sum(row.a.time_us + row.b.time_us for row in rows if row.change in ("appeared", "vanished"))
+    assert alone < 0.1 * sum(row.a.time_us + row.b.time_us for row in rows)
+
+
+def test_a_run_is_no_different_from_itself(resnets):
+    for steps in resnets:
+        rows = match_kernels(steps, steps)
+        assert {row.change for row in rows} == {"same"} and {row.delta_us for row in rows} == {0}
+
+
+def test_numbers_of_inductor_do_not_matter():
+    a = [
+        made(
+            ("triton_poi_fused_add_0", "add", 5), ("conv", "conv2d", 9), ("triton_poi_fused_mul_1", "mul", 2)
+        )
+    ]
+    b = [
+        made(
+            ("triton_poi_fused_add_7", "add", 4), ("conv", "conv2d", 9), ("triton_poi_fused_mul_3", "mul", 4)
+        )
+    ]
+    rows = match_kernels(a, b)
+    assert [(row.change, row.a.operators, round(row.delta_us * 1000)) for row in rows] == [
+        ("same", ["mul"], 2),
+        ("same", ["add"], -1),
+        ("same", ["conv2d"], 0),
+    ]
+
+
+def test_landmarks_keep_alike_work_apart():
+    """The same operators before and after the convolution: a place each, and only one of them changed."""
+    eager = [
+        made(("ka", "relu", 5), ("kb", "add", 5), ("c", "conv2d", 9), ("ka", "relu", 5), ("kb", "add", 5))
+    ]
+    fused = [made(("f", "add_relu", 3), ("c", "conv2d", 9), ("ka", "relu", 5), ("kb", "add", 5))]
+    rows = {(tuple(row.a.operators), row.change): row for row in match_kernels(eager, fused)}
+    # most kernels are the same, so each is a landmark: the first relu and add belong to the fused kernel
+    assert rows[("relu", "add"), "changed"].b.kernels == ["f"]
+    assert rows[("relu",), "same"].a.launches == 1
+
+
+def test_work_that_only_one_side_has():
+    both, more = made(("c", "conv2d", 9)), made(("c", "conv2d", 9), ("copy", "copy_", 1))
+    (row,) = (row for row in match_kernels([both], [more]) if row.change != "same")
+    assert (row.change, row.delta_us, row.a.kernels) == ("appeared", 0.001, [])
+    assert match_kernels([], []) == [] and match_kernels([[]], [[]]) == []
+    assert [row.change for row in match_kernels([more], [])] == ["vanished"]
+
+
+def test_launches_belong_to_the_step_of_their_call(tmp_path):
+    """The kernel of step 1 runs in step 2; what nobody calls in a step is left out."""
+    steps = [slice_(f"ProfilerStep#{n}", 100 * n, 90, "user_annotation") for n in (1, 2)]
+    events = [
+        *steps,
+        *launch("first", 150, 205, 3),
+        *launch("second", 250, 260, 4),
+        *launch("between", 195, 196, 5),
+    ]
+    write_trace(tmp_path, events)
+    found = step_launches(profile(tmp_path))
+    assert [[(one.name, one.ns) for one in step] for step in found] == [[("first", 3000)], [("second", 4000)]]
+    write_trace(tmp_path, events[2:])
+    assert [[one.name for one in step] for step in step_launches(profile(tmp_path))] == [
+        ["first", "between", "second"]
+    ]
+
+
+WORDS = st.lists(st.sampled_from("abc"), max_size=12)
+
+
+@given(WORDS, WORDS)
+def test_alignment_is_a_common_subsequence(ours, theirs):
+    pairs = [(mine, other) for mine, other in enumerate(_aligned(ours, theirs)) if other >= 0]
+    assert all(ours[mine] == theirs[other] for mine, other in pairs)
+    assert all(one[1] < next_[1] for one, next_ in pairwise(pairs))
+    if set(ours) & set(theirs):
+        assert pairs
+
+
+KERNELS = st.lists(
+    st.tuples(
+        st.sampled_from(["k_0", "k_1", "m", "c"]), st.sampled_from(["relu", "conv"]), st.integers(1, 9)
+    ),
+    max_size=9,
+)
+
+
+@given(st.lists(KERNELS, max_size=3), st.lists(KERNELS, max_size=3))
+def test_nothing_is_lost(a, b):
+    sides = [made(*step) for step in a], [made(*step) for step in b]
+    rows = match_kernels(*sides)
+    for name, steps in zip("ab", sides):
+        total = sum(one.ns for step in steps for one in step)
+        found = sum(getattr(row, name).time_us for row in rows)
+        assert round(found * max(len(steps), 1) * 1000) == total
