@@ -169,9 +169,9 @@ class Session(CompileAnswers, TimelineAnswers):
 
 def _span_or_why_not(
     span: Span, data: CompileData | None, progress: Advance | None
-) -> answer.Span | answer.UnreadSpan:
+) -> answer.SpanReport | answer.UnreadSpan:
     try:
-        return answer.span_report(span, Profile(_read(span.file, progress, progress), data))
+        return answer.full_span_report(span, Profile(_read(span.file, progress, progress), data))
     except UserError as error:
         return answer.unread_span(span, error.notice)
     except Exception as error:

@@ -32,6 +32,7 @@ from tb_torchcompile_plugin.summary_pb2 import (
 
 TEMPLATE_END = re.compile(r"_template_(?:pre)?(?:compiling|autotuning)$")
 CONFIG_FIELDS = ("dynamo_config", "inductor_config", "compiler_config", "functorch_config")
+_RECOMPILE_LIMIT = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')  # its name until torch 2.6
 # Metrics whose text may quote the user's code; numbers are always kept.
 _SAFE_TEXT_METRICS = frozenset(
     {
@@ -111,6 +112,8 @@ def fill_from_metrics(row: Compilation, metrics: dict[str, Any], *, source: bool
         row.duration_ns = duration
     _fill_failure(row, metrics, source)
     row.metrics.update(metrics_json(metrics, source=source))
+    if limit := _RECOMPILE_LIMIT.search(text_of(metrics.get("dynamo_config"))):
+        row.metrics["config_recompile_limit"] = limit[1]
 
 
 def metrics_json(metrics: dict[str, Any], *, source: bool) -> dict[str, str]:

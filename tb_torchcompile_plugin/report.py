@@ -11,8 +11,10 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis import compile_time as ct
 from tb_torchcompile_plugin.analysis.break_chain import BreakChain, break_chain
+from tb_torchcompile_plugin.analysis.call_overhead import CallOverhead, call_overhead
 from tb_torchcompile_plugin.analysis.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compiled_regions import CompiledRegion, compiled_regions
+from tb_torchcompile_plugin.analysis.eager import EagerTime, eager_time
 from tb_torchcompile_plugin.analysis.frame_times import FrameTime, frame_times
 from tb_torchcompile_plugin.analysis.generated_kernels import GeneratedKernels, generated_kernels
 from tb_torchcompile_plugin.analysis.gpu_utilization import Gpu, gpu_utilization
@@ -26,7 +28,18 @@ from tb_torchcompile_plugin.analysis.kernels import (
     kernels,
 )
 from tb_torchcompile_plugin.analysis.profile import Profile
-from tb_torchcompile_plugin.analysis.recompiles import Recompile, recompiles
+from tb_torchcompile_plugin.analysis.recompile_moments import (
+    GuardScan,
+    RecompileMoment,
+    guard_scans,
+    recompile_moments,
+)
+from tb_torchcompile_plugin.analysis.recompiles import (
+    Recompile,
+    RecompiledFrame,
+    recompiled_frames,
+    recompiles,
+)
 from tb_torchcompile_plugin.analysis.steps import Step
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.errors import Notice
@@ -130,6 +143,7 @@ class Compile(msgspec.Struct, frozen=True):
     problems: list[Problem]
     graph_breaks: list[GraphBreak]
     recompiles: list[Recompile]
+    recompiled_frames: list[RecompiledFrame]
     generated_kernels: list[GeneratedKernels]
     compile_times: dict[str, list[float]]
     compile_times_complete: bool
@@ -146,7 +160,7 @@ class Hints(msgspec.Struct, frozen=True):
 
 class Span(msgspec.Struct, frozen=True):
     """The run side of one span. `graph_break_costs` and `frame_times` are null where neither a compile log nor Python
-    stacks tell which regions are resume functions."""
+    stacks tell which regions are resume functions; `recompile_moments` and `guard_scans` without a compile log."""
 
     span: str
     trace_file: str
@@ -164,8 +178,17 @@ class Span(msgspec.Struct, frozen=True):
     graph_break_sites: list[GraphBreakSite]
     break_chain: BreakChain | None
     frame_times: list[FrameTime] | None
+    call_overhead: CallOverhead | None
+    recompile_moments: list[RecompileMoment] | None
+    guard_scans: list[GuardScan] | None
     compile_overlap: ct.CompileOverlap | None
     hints: Hints
+
+
+class SpanReport(Span, frozen=True):
+    """A span as the command line reports it: also what only one panel asks for."""
+
+    eager: EagerTime
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
@@ -180,7 +203,7 @@ class UnreadSpan(msgspec.Struct, frozen=True):
 class Worker(msgspec.Struct, frozen=True):
     worker: str
     rank: int | None
-    spans: list[Span | UnreadSpan]
+    spans: list[SpanReport | UnreadSpan]
     compile: Compile | None
     warnings: list[Notice]
 
@@ -238,9 +261,23 @@ def span_report(span: SpanFile, profile: Profile) -> Span:
         graph_break_sites=graph_break_sites(costs or [], profile.steps, summary),
         break_chain=break_chain(trace, calls, known) if known else None,
         frame_times=frame_times(calls) if known else None,
+        call_overhead=call_overhead(trace, calls, profile.ownership),
+        recompile_moments=recompile_moments(trace, profile.ownership, summary) if summary else None,
+        guard_scans=guard_scans(trace, calls, summary) if summary else None,
         compile_overlap=ct.compile_overlap(trace, summary) if summary else None,
         hints=Hints(cpu_kernels_hidden=bool(regions) and not rows and not _may_have_a_gpu(trace)),
     )
+
+
+def eager(_: SpanFile, profile: Profile) -> EagerTime:
+    """What ran eager in one span."""
+    return eager_time(profile.trace, profile.work, profile.eager)
+
+
+def full_span_report(span: SpanFile, profile: Profile) -> SpanReport:
+    """Everything that is known of one span."""
+    told = msgspec.structs.asdict(span_report(span, profile))
+    return SpanReport(**told, eager=eager(span, profile))
 
 
 def _foreign(trace: Trace) -> list[Notice]:
@@ -279,6 +316,7 @@ def compile_report(data: CompileData) -> Compile:
         problems=problems(summary),
         graph_breaks=graph_breaks(summary),
         recompiles=recompiles(summary),
+        recompiled_frames=recompiled_frames(summary),
         generated_kernels=generated_kernels(summary),
         compile_times=ct.compile_times(summary),
         compile_times_complete=summary.compile_times_complete,

@@ -20,6 +20,7 @@ Question = Callable[[Span, Profile], msgspec.Struct]
 QUESTIONS: dict[str, Question] = {
     "span": answer.span_report,
     "timeline": lambda _, profile: profile.timeline.describe(),
+    "eager": answer.eager,
 }
 
 

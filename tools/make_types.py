@@ -13,6 +13,7 @@ from msgspec import inspect
 
 from tb_torchcompile_plugin import compile_report, report, timeline_wire
 from tb_torchcompile_plugin.analysis import timeline
+from tb_torchcompile_plugin.analysis.eager import EagerTime
 from tb_torchcompile_plugin.errors import ApiErrorBody
 from tb_torchcompile_plugin.readings import Progress
 
@@ -21,6 +22,7 @@ ROOTS = (
     report.Runs,
     report.Compile,
     report.Span,
+    EagerTime,
     compile_report.CompileTime,
     compile_report.Compilations,
     compile_report.CompilationDetails,

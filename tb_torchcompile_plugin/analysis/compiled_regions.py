@@ -5,6 +5,7 @@ A region nested in another (a resume function, a called frame) is not counted in
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 
 import msgspec
@@ -13,13 +14,17 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.kernels import Launches
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.analysis.regions import Call, every
+from tb_torchcompile_plugin.analysis.slices import Cover, host_slices
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.reader.kineto import Trace
+
+_BACKWARD = re.compile(r"^CompiledFunctionBackward$")
 
 
 class CompiledRegion(msgspec.Struct, frozen=True):
     """One compile id that ran. `guard_us` is the cache lookups before its calls, `overhead_us` pregraph and prologue,
-    `graph_us` its graph executions. `gpu_us` sums the GPU events that it launched, backward too; None without GPU."""
+    `graph_us` its graph executions. `gpu_us` sums the GPU events that it launched, `backward_gpu_us` those of its
+    backward, which are part of it; None without GPU. `backward_calls` and `backward_cpu_us`: its backward graphs."""
 
     compile_id: str
     calls: int
@@ -27,8 +32,10 @@ class CompiledRegion(msgspec.Struct, frozen=True):
     guard_us: float
     overhead_us: float
     graph_us: float
+    backward_calls: int
     backward_cpu_us: float
     gpu_us: float | None
+    backward_gpu_us: float | None
 
 
 def compiled_regions(
@@ -38,10 +45,12 @@ def compiled_regions(
     by_id: dict[str, list[Call]] = defaultdict(list)
     for call in sorted(every(calls), key=lambda call: call.start):
         by_id[call.compile_id].append(call)
-    backward = Counter[str]()
+    backward_ns, backward_calls = Counter[str](), Counter[str]()
     for index, code in ownership.backwards:
-        backward[ownership.names[code]] += int(trace.dur[index])
-    gpu = _gpu_time(rows, ownership)
+        backward_ns[ownership.names[code]] += int(trace.dur[index])
+        backward_calls[ownership.names[code]] += 1
+    gpus = [row for row in rows if row.device != "cpu"]
+    gpu, backward_gpu = _gpu_time(trace, gpus, ownership)
     return [
         CompiledRegion(
             compile_id=compile_id,
@@ -50,19 +59,24 @@ def compiled_regions(
             guard_us=us(sum(call.guard_ns for call in found)),
             overhead_us=us(sum(call.overhead_ns for call in found)),
             graph_us=us(sum(call.graph_ns for call in found)),
-            backward_cpu_us=us(backward[compile_id]),
-            gpu_us=None if gpu is None else us(gpu[compile_id]),
+            backward_calls=backward_calls[compile_id],
+            backward_cpu_us=us(backward_ns[compile_id]),
+            gpu_us=us(gpu[compile_id]) if gpus else None,
+            backward_gpu_us=us(backward_gpu[compile_id]) if gpus else None,
         )
         for compile_id, found in by_id.items()
     ]
 
 
-def _gpu_time(rows: list[Launches], ownership: Ownership) -> Counter[str] | None:
-    gpus = [row for row in rows if row.device != "cpu"]
-    if not gpus:
-        return None
-    total = Counter[str]()
-    for row in gpus:
+def _gpu_time(trace: Trace, rows: list[Launches], ownership: Ownership) -> tuple[Counter[str], Counter[str]]:
+    """compile id → ns of the GPU events that it launched, and of those launched in a backward graph."""
+    backwards = Cover(trace, host_slices(trace, _BACKWARD))
+    whole, backward = Counter[str](), Counter[str]()
+    for row in rows:
+        launch = trace.launch_of()[row.index]
+        inside = backwards.holds(np.where(launch >= 0, launch, trace.op_of()[row.index]))
         for code in np.unique(row.compile_id[row.compile_id >= 0]):
-            total[ownership.names[code]] += int(row.dur[row.compile_id == code].sum())
-    return total
+            mine = row.compile_id == code
+            whole[ownership.names[code]] += int(row.dur[mine].sum())
+            backward[ownership.names[code]] += int(row.dur[mine & inside].sum())
+    return whole, backward

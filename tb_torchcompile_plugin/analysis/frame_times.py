@@ -8,7 +8,7 @@ time whatever crosses or nests; where nothing crosses they are the plain sums.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -46,7 +46,11 @@ def frame_times(calls: list[Call]) -> list[FrameTime]:
     return [_row(name, count[name], whole[name], found) for name, found in parts.items()]
 
 
-def _parts(frame: Call) -> dict[str, int]:
+def frame_parts(frame: Call) -> Iterator[tuple[str, int, int]]:
+    """(part, start, end) in ns: the time of one frame cut into the parts of `FrameTime`, in order of time.
+
+    They neither overlap nor leave a gap.
+    """
     chain = list(frame.chain())
     layers: list[tuple[str, list[Moment]]] = [
         ("graphs", [moment for call in chain for moment in call.graphs]),
@@ -58,8 +62,17 @@ def _parts(frame: Call) -> dict[str, int]:
     return _split(frame.begin, frame.end, layers)
 
 
-def _split(begin: int, end: int, layers: Sequence[tuple[str, list[Moment]]]) -> dict[str, int]:
-    """How much of [begin, end) belongs to each layer, the first that covers a moment having it."""
+def _parts(frame: Call) -> Counter[str]:
+    parts = Counter[str]()
+    for part, start, end in frame_parts(frame):
+        parts[part] += end - start
+    return parts
+
+
+def _split(
+    begin: int, end: int, layers: Sequence[tuple[str, list[Moment]]]
+) -> Iterator[tuple[str, int, int]]:
+    """[begin, end) in pieces, each of the first layer that covers it."""
     changes = [(begin, len(layers), 1), (end, len(layers), -1)]
     for rank, (_, moments) in enumerate(layers):
         for start, stop in moments:
@@ -68,14 +81,12 @@ def _split(begin: int, end: int, layers: Sequence[tuple[str, list[Moment]]]) -> 
                 changes += [(start, rank, 1), (stop, rank, -1)]
     names = [*(name for name, _ in layers), _OTHER]
     depth = [0] * len(names)
-    split = dict.fromkeys(names, 0)
     last = begin
     for time, rank, change in sorted(changes):
         if time > last:
-            split[names[next(index for index, running in enumerate(depth) if running)]] += time - last
+            yield names[next(index for index, running in enumerate(depth) if running)], last, time
             last = time
         depth[rank] += change
-    return split
 
 
 def _row(compile_id: str, calls: int, whole: int, parts: Counter[str]) -> FrameTime:

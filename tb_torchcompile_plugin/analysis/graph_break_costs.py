@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, busy
 from tb_torchcompile_plugin.analysis.intervals import Int64s, Intervals, covered_ns
 from tb_torchcompile_plugin.analysis.regions import Break, Call, breaks, frames
 from tb_torchcompile_plugin.analysis.resumes import Place, Resumes
-from tb_torchcompile_plugin.analysis.steps import step_slices
+from tb_torchcompile_plugin.analysis.steps import StepWindows
 from tb_torchcompile_plugin.analysis.units import percent, us
 from tb_torchcompile_plugin.reader.kineto import Trace
 
@@ -55,26 +55,9 @@ def graph_break_costs(trace: Trace, calls: list[Call], work: GpuWork, known: Res
     for frame in frames(calls):
         for found in breaks(frame):
             executed[found.call.compile_id, found.resumed.compile_id].append(found)
-    steps = _Steps(trace)
+    steps = StepWindows(trace)
     rows = [_row(trace, ids, found, gpu, steps, known.place(*ids)) for ids, found in executed.items()]
     return sorted(rows, key=lambda row: -row.host_us)
-
-
-class _Steps:
-    """The profiled steps as windows."""
-
-    def __init__(self, trace: Trace) -> None:
-        index = step_slices(trace)
-        self.names = [trace.names[name] for name in trace.name[index]]
-        self.starts: Int64s = trace.ts[index]
-        self.ends: Int64s = self.starts + trace.dur[index]
-
-    def of(self, moments: Int64s) -> Int64s:
-        """The step around each moment, -1 outside of all."""
-        if not self.names:
-            return np.full(len(moments), -1, np.int64)
-        place = np.searchsorted(self.starts, moments, side="right") - 1
-        return np.where((place >= 0) & (moments < self.ends[place]), place, -1)
 
 
 def _row(
@@ -82,7 +65,7 @@ def _row(
     ids: tuple[str, str],
     found: list[Break],
     gpu: Intervals | None,
-    steps: _Steps,
+    steps: StepWindows,
     place: Place,
 ) -> GraphBreakCost:
     starts = np.array([one.start for one in found], np.int64)
@@ -105,7 +88,7 @@ def _row(
     )
 
 
-def _in_steps(steps: _Steps, starts: Int64s, ends: Int64s, idle: Int64s | None) -> list[BreakInStep]:
+def _in_steps(steps: StepWindows, starts: Int64s, ends: Int64s, idle: Int64s | None) -> list[BreakInStep]:
     of = steps.of(starts)
     rows = []
     for step, name in enumerate(steps.names):

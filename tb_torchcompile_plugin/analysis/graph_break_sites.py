@@ -12,19 +12,22 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost
+from tb_torchcompile_plugin.analysis.graph_break_kinds import BreakKind, break_kind
 from tb_torchcompile_plugin.analysis.steps import Step
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary, GraphBreak
 
 _Site = tuple[str, int | None, str]
 
 
 class GraphBreakSite(msgspec.Struct, frozen=True):
-    """`step_median_us`, `step_p95_us` and `share_percent` are over all profiled steps, null without any; the share is
-    of the steps' wall time. Prices are null where the site was not executed inside the span."""
+    """`kind` is None where only the trace knows of it. `step_median_us`, `step_p95_us` and `share_percent` are over all
+    profiled steps, null without any; the share is of the steps' wall time. Prices are null where the site was not
+    executed inside the span. `first_us` … `last_us`: one execution, from the span's first event."""
 
     file: str
     line: int | None
     reason: str
+    kind: BreakKind | None
     compile_ids: list[str]
     calls: int | None
     calls_per_step: float | None
@@ -49,20 +52,34 @@ def graph_break_sites(
     ids: dict[_Site, set[str]] = defaultdict(set)
     for compile_id, site in reasons.items():
         ids[site].add(compile_id)
-    rows = [_row(site, paid, steps, ids[site]) for site, paid in found.items()]
+    kinds = _kinds(summary)
+    rows = [_row(site, kinds.get(site), paid, steps, ids[site]) for site, paid in found.items()]
     return sorted(rows, key=lambda row: -(row.host_us or 0))
 
 
 def _reasons(summary: CompileSummary | None) -> dict[str, _Site]:
     """compile id → the site that ended its graph: the last break that torch reported for it."""
     return {
-        row.key.compile_id: (row.file, row.line if row.HasField("line") else None, row.reason)
+        row.key.compile_id: _site(row)
         for row in (summary.graph_breaks if summary else ())
         if row.key.compile_id
     }
 
 
-def _row(site: _Site, paid: list[GraphBreakCost], steps: list[Step], ids: set[str]) -> GraphBreakSite:
+def _kinds(summary: CompileSummary | None) -> dict[_Site, BreakKind]:
+    return {
+        _site(row): break_kind(row.reason, row.explanation)
+        for row in (summary.graph_breaks if summary else ())
+    }
+
+
+def _site(row: GraphBreak) -> _Site:
+    return row.file, row.line if row.HasField("line") else None, row.reason
+
+
+def _row(
+    site: _Site, kind: BreakKind | None, paid: list[GraphBreakCost], steps: list[Step], ids: set[str]
+) -> GraphBreakSite:
     file, line, reason = site
     in_steps = _in_steps(paid, len(steps))
     wall = sum(step.wall_us for step in steps)
@@ -73,6 +90,7 @@ def _row(site: _Site, paid: list[GraphBreakCost], steps: list[Step], ids: set[st
         file=file,
         line=line,
         reason=reason,
+        kind=kind,
         compile_ids=sorted(ids | {cost.compile_id for cost in paid}),
         calls=calls if paid else None,
         calls_per_step=sum(step.calls for cost in paid for step in cost.steps) / len(steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time import Frame, frames
+from tb_torchcompile_plugin.analysis.graph_break_kinds import BreakKind, break_kind
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.summary_pb2 import GraphBreak as GraphBreakMessage
 
@@ -15,6 +16,7 @@ class GraphBreak(msgspec.Struct, frozen=True):
     compile_id: str
     epoch: int
     reason: str
+    kind: BreakKind
     explanation: str
     hints: list[str]
     docs_url: str
@@ -39,6 +41,7 @@ def _graph_break(row: GraphBreakMessage) -> GraphBreak:
         compile_id=row.key.compile_id,
         epoch=row.key.epoch,
         reason=row.reason,
+        kind=break_kind(row.reason, row.explanation),
         explanation=row.explanation,
         hints=list(row.hints),
         docs_url=row.docs_url,

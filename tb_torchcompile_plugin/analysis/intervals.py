@@ -49,3 +49,23 @@ def _covered_before(intervals: Intervals, times: Int64s) -> Int64s:
         index > 0, np.minimum(times, intervals.ends[index - 1]) - intervals.starts[index - 1], 0
     )
     return np.asarray(before[np.maximum(index - 1, 0)] + inside, np.int64)
+
+
+def within(intervals: Intervals, times: Int64s) -> Int64s:
+    """For each of `times` the number of the interval that holds it, -1 for none."""
+    place = np.searchsorted(intervals.starts, times, side="right") - 1
+    ends = np.append(intervals.ends, 0)  # place -1 reads the last, which no time is before
+    return np.asarray(np.where((place >= 0) & (times < ends[place]), place, -1), np.int64)
+
+
+def subtract(intervals: Intervals, others: Intervals) -> Intervals:
+    """What `intervals` cover and `others` do not."""
+    times = np.concatenate((intervals.starts, intervals.ends, others.starts, others.ends))
+    counts = (len(intervals.starts),) * 2 + (len(others.starts),) * 2
+    order = np.argsort(times, kind="stable")
+    inside, hidden = (
+        np.cumsum(np.repeat(signs, counts)[order]) > 0 for signs in ((1, -1, 0, 0), (0, 0, 1, -1))
+    )
+    times = times[order]
+    kept = np.flatnonzero(inside[:-1] & ~hidden[:-1] & (times[1:] > times[:-1]))
+    return union(times[kept], times[kept + 1])

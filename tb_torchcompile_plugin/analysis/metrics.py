@@ -35,8 +35,9 @@ _GROUPS: dict[str, str] = {
         remote_fx_graph_cache_get_time_us remote_fx_graph_cache_put_time_us num_triton_bundles
         pgo_put_remote_code_state_time_us pgo_get_remote_code_state_time_us""",
     "cudagraphs": """cudagraph_skip_reason runtime_cudagraphify_time_us""",
-    "settings": """config_suppress_errors config_inline_inbuilt_nn_modules dynamo_config inductor_config compiler_config
-        functorch_config feature_usage inline_inbuilt_nn_modules_candidate inductor_provenance""",
+    "settings": """config_suppress_errors config_recompile_limit config_inline_inbuilt_nn_modules dynamo_config
+        inductor_config compiler_config functorch_config feature_usage
+        inline_inbuilt_nn_modules_candidate inductor_provenance""",
     "versions": """pytorch_version python_version cuda_version triton_version log_format_version""",
 }
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.split()}

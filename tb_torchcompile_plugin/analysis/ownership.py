@@ -27,7 +27,11 @@ Owned = list[tuple[int, int]]  # (index of a slice, code of the owner of the tim
 
 
 class Ownership:
-    """Who owns a moment of a host thread. Owners are codes into `names`; -1 is nobody."""
+    """Who owns a moment of a host thread. Owners are codes into `names`; -1 is nobody.
+
+    regions, compilations, backwards: slices of compiled regions, of compiling, and of backward graphs whose forward is
+    known, with their owners.
+    """
 
     def __init__(self, trace: Trace, key_to_id: Mapping[str, str] | None = None) -> None:
         """key_to_id: graph keys that belong to exactly one compile id, from the compile summary."""
@@ -37,11 +41,12 @@ class Ownership:
         self._codes: dict[str, int] = {}
         self.regions = self._named(_REGION)
         graph_calls = self._named(_GRAPH_CALL)
-        frames = [*self.regions, *self._compilations()]
-        self.backwards = self._backwards(_Timelines(trace, frames))
-        self._owners = _Timelines(trace, [*frames, *self.backwards])
+        self.compilations = self._compilations()
+        frames = [*self.regions, *self.compilations]
         self._graphs = _Timelines(trace, graph_calls)
         self._unique_keys = self._unique(key_to_id or {})
+        self.backwards = self._backwards(_Timelines(trace, frames), graph_calls)
+        self._owners = _Timelines(trace, [*frames, *self.backwards])
 
     def compile_ids(self, index: Int64s) -> Int64s:
         """The compile id that owns the start of each host slice; where nothing around it tells, its graph key's."""
@@ -80,10 +85,11 @@ class Ownership:
         around = _Timelines(self._trace, frames).at(np.array([index for index, _ in data], np.int64))
         return [(int(frame), code) for frame, (_, code) in zip(around, data) if frame >= 0]
 
-    def _backwards(self, frames: _Timelines) -> Owned:
+    def _backwards(self, frames: _Timelines, graph_calls: Owned) -> Owned:
         """`CompiledFunctionBackward` slices with the compile id of their forward.
 
-        The profiler's arrow from forward to backward tells; else the sequence number, which counts per thread.
+        The profiler's arrow from forward to backward tells; else the sequence number, which counts per thread; else
+        the key of a graph called inside, where only one compile id has it.
         """
         trace = self._trace
         index = np.array([index for index, _ in self._slices(_FORWARD)], np.int64)
@@ -94,14 +100,26 @@ class Ownership:
         for row, code in forwards:
             by_sequence[int(trace.sequence[row])].append((int(trace.ts[row]), int(trace.track[row]), code))
         arrows = _arrows(trace)
+        by_key = self._by_graph_key(graph_calls)
         owned = []
         for row, _ in self._slices(_BACKWARD):
             owner = starts.get(arrows.get((int(trace.track[row]), int(trace.ts[row])), (-1, -1)))
             if owner is None and trace.sequence[row] >= 0:
                 owner = _latest(by_sequence[int(trace.sequence[row])], int(trace.ts[row]))
+            if owner is None:
+                owner = by_key.get(row)
             if owner is not None:
                 owned.append((row, owner))
         return owned
+
+    def _by_graph_key(self, graph_calls: Owned) -> dict[int, int]:
+        """Backward slice → the compile id that alone has the key of a graph called inside."""
+        backwards = [(row, row) for row, _ in self._slices(_BACKWARD)]
+        around = _Timelines(self._trace, backwards).at(np.array([row for row, _ in graph_calls], np.int64))
+        owners = [
+            (int(row), int(self._unique_keys[key])) for row, (_, key) in zip(around, graph_calls) if row >= 0
+        ]
+        return {row: owner for row, owner in owners if owner >= 0}
 
     def _unique(self, key_to_id: Mapping[str, str]) -> Int64s:
         """For each code that is a graph key: the code of the one compile id it belongs to, else -1."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from tb_torchcompile_plugin.analysis.eager_roots import EagerRoots
 from tb_torchcompile_plugin.analysis.generated_kernels import unique_graph_keys
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, gpu_work
 from tb_torchcompile_plugin.analysis.intervals import Int64s
@@ -72,3 +73,8 @@ class Profile:
     def timeline(self) -> Timeline:
         """Its lanes, at every level of detail."""
         return Timeline(self)
+
+    @cached_property
+    def eager(self) -> EagerRoots:
+        """The host operators that ran eager."""
+        return EagerRoots(self.trace, self.work, self.calls)

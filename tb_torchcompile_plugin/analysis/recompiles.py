@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
+
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compilations import problems
 from tb_torchcompile_plugin.analysis.guard_reasons import FailedGuard, failed_guard
+from tb_torchcompile_plugin.analysis.symbolic_shapes import DynamicChange, symbolic_shapes
 from tb_torchcompile_plugin.analysis.units import seconds
 from tb_torchcompile_plugin.summary_pb2 import FORWARD, Compilation, CompileKey, CompileSummary
 from tb_torchcompile_plugin.summary_pb2 import Recompile as RecompileMessage
 
-_DYNAMIC = "automatic_dynamic"
+_LIMIT = "config_recompile_limit"
 
 
 class Recompile(msgspec.Struct, frozen=True):
     """One recompile. `reasons` has one entry for each cache entry that was tried, most recent first; `guards` is the
-    same, taken apart. `dynamic`: what became symbolic in it, in torch's words. `start_s` is Unix time."""
+    same, taken apart. `dynamic`: which inputs changed, so that torch made them dynamic. `start_s` is Unix time."""
 
     compile_id: str
     epoch: int
     reasons: list[str]
     guards: list[FailedGuard]
-    dynamic: list[str]
+    dynamic: list[DynamicChange]
     function: str
     file: str
     line: int | None
@@ -29,19 +34,77 @@ class Recompile(msgspec.Struct, frozen=True):
     recovered: bool
 
 
+class Version(msgspec.Struct, frozen=True):
+    compile_id: str
+    duration_s: float | None
+
+
+class RecompiledFrame(msgspec.Struct, frozen=True):
+    """A frame with more than one version, in the order in which they were compiled. `limit`: how many torch keeps
+    (`torch._dynamo.config.recompile_limit`), None where it does not tell. `limit_hit`: the compile id that there was no
+    room for; from there on calls that no version fits run eager."""
+
+    frame: str
+    epoch: int
+    function: str
+    file: str
+    line: int | None
+    versions: list[Version]
+    limit: int | None
+    limit_hit: str | None
+
+
 def recompiles(summary: CompileSummary) -> list[Recompile]:
     """In the order in which torch reported them."""
     compiled = {_key(row.key): row for row in summary.compilations if row.direction == FORWARD}
     return [_recompile(summary, row, compiled.get(_key(row.key))) for row in summary.recompiles]
 
 
+def recompiled_frames(summary: CompileSummary) -> list[RecompiledFrame]:
+    """In the order of their first version."""
+    frames: dict[tuple[int, str], list[Compilation]] = defaultdict(list)
+    for row in summary.compilations:
+        if row.direction == FORWARD and row.key.compile_id:
+            frames[row.key.epoch, frame_of(row.key.compile_id)].append(row)
+    refused = [(row.epoch, row.compile_id) for row in problems(summary) if row.kind == "limit"]
+    found = [_frame(frame, epoch, rows, refused) for (epoch, frame), rows in frames.items()]
+    return [row for row in found if len(row.versions) > 1 or row.limit_hit]
+
+
+def frame_of(compile_id: str) -> str:
+    """The frame of a compile id: "0" of "0/1", "!1/2" of "!1/2/0"."""
+    return compile_id.rpartition("/")[0]
+
+
+def _frame(
+    frame: str, epoch: int, rows: list[Compilation], refused: list[tuple[int, str]]
+) -> RecompiledFrame:
+    first, mine = rows[0], {_key(row.key) for row in rows}
+    limits = [json.loads(row.metrics[_LIMIT]) for row in rows if _LIMIT in row.metrics]
+    return RecompiledFrame(
+        frame=frame,
+        epoch=epoch,
+        function=first.function,
+        file=first.file,
+        line=first.line if first.HasField("line") else None,
+        versions=[
+            Version(row.key.compile_id, seconds(row.duration_ns) if row.HasField("duration_ns") else None)
+            for row in rows
+            if not row.HasField("failure")
+        ],
+        limit=limits[-1] if limits else None,
+        limit_hit=next((compile_id for at, compile_id in refused if (at, compile_id) in mine), None),
+    )
+
+
 def _recompile(summary: CompileSummary, row: RecompileMessage, frame: Compilation | None) -> Recompile:
+    changes = symbolic_shapes(summary, row.key.epoch, row.key.compile_id).changes
     return Recompile(
         compile_id=row.key.compile_id,
         epoch=row.key.epoch,
         reasons=list(row.reasons),
-        guards=[failed_guard(reason) for reason in row.reasons],
-        dynamic=_dynamic(summary, row.key),
+        guards=[_with_new_value(failed_guard(reason), changes) for reason in row.reasons],
+        dynamic=changes,
         function=frame.function if frame else "",
         file=row.file,
         line=row.line if row.HasField("line") else None,
@@ -51,9 +114,13 @@ def _recompile(summary: CompileSummary, row: RecompileMessage, frame: Compilatio
     )
 
 
-def _dynamic(summary: CompileSummary, key: CompileKey) -> list[str]:
-    events = (event for event in summary.shape_events if event.kind == _DYNAMIC and event.key == key)
-    return [" ".join(part for part in (event.symbol, event.value, event.reason) if part) for event in events]
+def _with_new_value(guard: FailedGuard, changes: list[DynamicChange]) -> FailedGuard:
+    """A guard on a value names only the old one; what torch made dynamic because of it names both."""
+    if guard.new is not None or guard.old is None:
+        return guard
+    sources = (guard.source, f"L['{guard.source}']")
+    came = [change.now for change in changes if change.source in sources and change.before == guard.old]
+    return msgspec.structs.replace(guard, new=came[0]) if came else guard
 
 
 def _key(key: CompileKey) -> tuple[int, str]:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, busy
-from tb_torchcompile_plugin.analysis.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.analysis.intervals import Int64s, Intervals, covered_ns, within
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.reader.kineto import Trace
 
@@ -45,3 +45,24 @@ def steps(trace: Trace, work: GpuWork) -> list[Step]:
         Step(trace.names[name], us(begin - first), us(length), us(inside) if len(work.index) else None)
         for name, begin, length, inside in zip(trace.name[index], start, wall, gpu)
     ]
+
+
+class StepWindows:
+    """The profiled steps as windows; none without a schedule."""
+
+    def __init__(self, trace: Trace) -> None:
+        index = step_slices(trace)
+        self.names = [trace.names[name] for name in trace.name[index]]
+        self.starts: Int64s = trace.ts[index]
+        self.ends: Int64s = self.starts + trace.dur[index]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def total_ns(self) -> int:
+        return int((self.ends - self.starts).sum())
+
+    def of(self, moments: Int64s) -> Int64s:
+        """The step around each moment, -1 outside of all."""
+        return within(Intervals(self.starts, self.ends), moments)

@@ -66,6 +66,21 @@ export interface CacheResult {
   time_saved_s: number | null;
 }
 
+export interface CallOverhead {
+  window: 'span' | 'steps';
+  steps: number;
+  window_us: number;
+  calls: number;
+  guard_us: number;
+  overhead_us: number;
+  graph_us: number;
+  backward_us: number;
+  guard_percent: number | null;
+  overhead_percent: number | null;
+  beside_percent: number | null;
+  regions: RegionOverhead[];
+}
+
 export interface Compilation {
   compile_id: string;
   epoch: number;
@@ -148,6 +163,7 @@ export interface Compile {
   problems: Problem[];
   graph_breaks: GraphBreak[];
   recompiles: Recompile[];
+  recompiled_frames: RecompiledFrame[];
   generated_kernels: GeneratedKernels[];
   compile_times: Record<string, number[]>;
   compile_times_complete: boolean;
@@ -187,8 +203,10 @@ export interface CompiledRegion {
   guard_us: number;
   overhead_us: number;
   graph_us: number;
+  backward_calls: number;
   backward_cpu_us: number;
   gpu_us: number | null;
+  backward_gpu_us: number | null;
 }
 
 export interface Counts {
@@ -212,6 +230,38 @@ export interface DynamicChange {
   change: string;
   before: string | null;
   now: string | null;
+}
+
+export interface EagerInStep {
+  step: string;
+  host_us: number;
+  device_us: number | null;
+  share_percent: number | null;
+}
+
+export interface EagerOp {
+  name: string;
+  kind: 'backward' | 'dataloader' | 'in_region' | 'op' | 'optimizer';
+  file: string | null;
+  line: number | null;
+  function: string | null;
+  calls: number;
+  host_us: number;
+  device_us: number | null;
+}
+
+export interface EagerTime {
+  window: 'span' | 'steps';
+  window_us: number;
+  calls: number;
+  host_us: number;
+  share_percent: number | null;
+  device_us: number | null;
+  device_share_percent: number | null;
+  in_region_us: number;
+  stacks: boolean;
+  steps: EagerInStep[];
+  ops: EagerOp[];
 }
 
 export interface Environment {
@@ -304,6 +354,7 @@ export interface GraphBreak {
   compile_id: string;
   epoch: number;
   reason: string;
+  kind: 'builtin' | 'call' | 'context_manager' | 'data_dependent' | 'disabled' | 'exception' | 'explicit' | 'generator' | 'item' | 'operator' | 'other' | 'print';
   explanation: string;
   hints: string[];
   docs_url: string;
@@ -334,6 +385,7 @@ export interface GraphBreakSite {
   file: string;
   line: number | null;
   reason: string;
+  kind: 'builtin' | 'call' | 'context_manager' | 'data_dependent' | 'disabled' | 'exception' | 'explicit' | 'generator' | 'item' | 'operator' | 'other' | 'print' | null;
   compile_ids: string[];
   calls: number | null;
   calls_per_step: number | null;
@@ -351,6 +403,14 @@ export interface Guard {
   kind: string;
   source: string | null;
   user_line: string | null;
+}
+
+export interface GuardScan {
+  compile_id: string;
+  entries: number;
+  calls: number;
+  median_us: number;
+  max_us: number;
 }
 
 export interface Hints {
@@ -464,7 +524,7 @@ export interface Recompile {
   epoch: number;
   reasons: string[];
   guards: FailedGuard[];
-  dynamic: string[];
+  dynamic: DynamicChange[];
   function: string;
   file: string;
   line: number | null;
@@ -473,10 +533,37 @@ export interface Recompile {
   recovered: boolean;
 }
 
+export interface RecompileMoment {
+  compile_id: string;
+  epoch: number;
+  start_us: number;
+  where: 'after' | 'before' | 'inside';
+  step: string | null;
+}
+
+export interface RecompiledFrame {
+  frame: string;
+  epoch: number;
+  function: string;
+  file: string;
+  line: number | null;
+  versions: Version[];
+  limit: number | null;
+  limit_hit: string | null;
+}
+
 export interface Records {
   by_kind: Record<string, number>;
   unknown: Record<string, number>;
   unreadable: Record<string, number>;
+}
+
+export interface RegionOverhead {
+  compile_id: string;
+  calls: number;
+  guard_us: number;
+  overhead_us: number;
+  graph_us: number;
 }
 
 export interface RunRef {
@@ -513,6 +600,9 @@ export interface Span {
   graph_break_sites: GraphBreakSite[];
   break_chain: BreakChain | null;
   frame_times: FrameTime[] | null;
+  call_overhead: CallOverhead | null;
+  recompile_moments: RecompileMoment[] | null;
+  guard_scans: GuardScan[] | null;
   compile_overlap: CompileOverlap | null;
   hints: Hints;
 }
@@ -576,6 +666,11 @@ export interface TrieNode {
   frame: Frame;
   children: TrieNode[];
   compilations: TrieCompilation[];
+}
+
+export interface Version {
+  compile_id: string;
+  duration_s: number | null;
 }
 
 export interface WindowColumn {

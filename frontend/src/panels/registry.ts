@@ -5,6 +5,7 @@ import Compilations from './compilations/Compilations.svelte';
 import CompiledRegions from './compiled_regions/CompiledRegions.svelte';
 import CompileTime from './compile_time/CompileTime.svelte';
 import GraphBreaks from './graph_breaks/GraphBreaks.svelte';
+import { countSites } from './graph_breaks/sites';
 import { countKernels } from './kernels/rows';
 import Kernels from './kernels/Kernels.svelte';
 import Overview from './overview/Overview.svelte';
@@ -53,16 +54,16 @@ export const PANELS: Panel[] = [
   {
     id: 'graph_breaks',
     title: 'Graph breaks',
-    needs: 'compile',
-    count: (compile) => compile && compile.graph_breaks.length,
-    component: GraphBreaks,
+    needs: 'any',
+    count: countSites,
+    component: GraphBreaks as Panel['component'],
   },
   {
     id: 'recompiles',
     title: 'Recompiles',
-    needs: 'compile',
+    needs: 'any',
     count: (compile) => compile && compile.recompiles.length,
-    component: Recompiles,
+    component: Recompiles as Panel['component'],
   },
   {
     id: 'compiled_regions',

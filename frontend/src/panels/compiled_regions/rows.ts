@@ -1,9 +1,10 @@
 /** Compiled regions: what a call costs beside its graph. */
-import type { Compile, CompiledRegion, FrameTime, Span } from '../../api/types';
-import { duration, percent } from '../../widgets/format';
+import type { CallOverhead, Compile, CompiledRegion, FrameTime, Span } from '../../api/types';
+import { duration, percent, plural } from '../../widgets/format';
 import type { Column } from '../../widgets/table';
 
 export interface RegionRow extends CompiledRegion {
+  epoch: number;
   function: string | null;
   guards: number | null;
 }
@@ -15,23 +16,25 @@ export function regionRows(compile: Compile | null, span: Span): RegionRow[] {
   );
   return span.compiled_regions.map((region) => ({
     ...region,
+    epoch: known.get(region.compile_id)?.epoch ?? 0,
     function: known.get(region.compile_id)?.function ?? null,
     guards: known.get(region.compile_id)?.guards ?? null,
   }));
 }
 
-/** "Guards and wrappers take 275 µs a step, 4.56 % of it." */
-export function verdict(span: Span): { strong: string; rest: string } {
-  const beside = span.compiled_regions.reduce((sum, r) => sum + r.guard_us + r.overhead_us, 0);
-  const graphs = span.compiled_regions.reduce((sum, r) => sum + r.graph_us, 0);
-  const useful = `; their graphs ran for ${duration(graphs)}.`;
-  const steps = span.steps.length;
-  if (steps === 0 || !span.profiled_us) {
-    return { strong: `Guards and wrappers take ${duration(beside)}`, rest: ` in this span${useful}` };
-  }
+/** "Guards and wrappers take 275 µs a step, 4.56 % of it; …" */
+export function verdict(found: CallOverhead | null): { strong: string; rest: string } {
+  if (!found) return { strong: '', rest: '' };
+  const { steps, guard_us, overhead_us, graph_us, backward_us } = found;
+  const per = (us: number) => duration(us / (steps || 1));
+  const where = steps > 0 ? ' a step' : ' in this span';
+  const share = percent((100 * (guard_us + overhead_us)) / found.window_us);
   return {
-    strong: `Guards and wrappers take ${duration(beside / steps)} a step`,
-    rest: `, ${percent((100 * beside) / span.profiled_us)} of it${useful.replace('ran for', 'ran in all steps for')}`,
+    strong: `Guards and wrappers take ${per(guard_us + overhead_us)}${where}`,
+    rest:
+      `, ${share} of it: guards ${per(guard_us)}, wrappers ${per(overhead_us)} of ${plural(found.calls, 'call')}. ` +
+      `Their graphs run for ${per(graph_us)}${backward_us > 0 ? ` and backward for ${per(backward_us)}` : ''}, ` +
+      `so ${percent(found.beside_percent)} of the host time of compiled code is beside its graphs.`,
   };
 }
 
@@ -47,10 +50,27 @@ export function frameParts(frame: FrameTime): { label: string; value: number; he
   ];
 }
 
+const NO_GPU = 'There are no GPU events';
 const NO_LOG = 'There is no compile log';
 const perCall = (us: number, r: RegionRow) => us / r.calls;
 
-export const REGION_COLUMNS: Column<RegionRow>[] = [
+export function regionColumns(span: Span): Column<RegionRow>[] {
+  const steps = span.steps.length;
+  const inSteps = new Map(span.call_overhead?.regions.map((region) => [region.compile_id, region]));
+  const guards = (r: RegionRow) => (steps > 0 ? (inSteps.get(r.compile_id)?.guard_us ?? 0) / steps : null);
+  const at = COLUMNS.findIndex(({ key }) => key === 'guard_us_per_call') + 1;
+  return COLUMNS.toSpliced(at, 0, {
+    key: 'guard_us_per_step',
+    label: 'Guards a step',
+    kind: 'us',
+    value: guards,
+    total: 'sum',
+    unknown: 'No steps were marked',
+    scaleWith: 'guard_us_per_call',
+  });
+}
+
+const COLUMNS: Column<RegionRow>[] = [
   { key: 'compile_id', label: 'Compile id', value: (r) => r.compile_id },
   { key: 'function', label: 'Function', value: (r) => r.function, unknown: NO_LOG, grow: 1 },
   { key: 'calls', label: 'Calls', kind: 'count', value: (r) => r.calls, total: 'sum' },
@@ -102,16 +122,26 @@ export const REGION_COLUMNS: Column<RegionRow>[] = [
     key: 'backward_cpu_us',
     label: 'Backward host',
     kind: 'us',
-    value: (r) => r.backward_cpu_us,
+    help: 'Host time of the backward graphs of this forward',
+    value: (r) => (r.backward_calls > 0 ? r.backward_cpu_us : null),
     total: 'sum',
-    hidden: true,
+    unknown: 'No backward graph of it ran',
   },
   {
     key: 'gpu_us',
     label: 'GPU',
     kind: 'us',
+    help: 'GPU events that it launched, backward too',
     value: (r) => r.gpu_us,
     total: 'sum',
-    unknown: 'There are no GPU events',
+    unknown: NO_GPU,
+  },
+  {
+    key: 'backward_gpu_us',
+    label: 'of it backward',
+    kind: 'us',
+    value: (r) => r.backward_gpu_us,
+    total: 'sum',
+    unknown: NO_GPU,
   },
 ];

@@ -1,6 +1,6 @@
 /** Break sites: what the log says of a break, joined to what it costs when the program runs. */
 import type { Compile, GraphBreak, GraphBreakSite, Span } from '../../api/types';
-import { duration, location, percent, plural, shortPath } from '../../widgets/format';
+import { duration, location, percent, plural, shortPath, significant } from '../../widgets/format';
 import type { Column } from '../../widgets/table';
 
 /** One row per site; `breaks` are the compilations that hit it. */
@@ -38,6 +38,7 @@ function logSites(reported: GraphBreak[]): GraphBreakSite[] {
       file: b.file,
       line: b.line,
       reason: b.reason,
+      kind: b.kind,
       compile_ids: [],
     };
     if (!site.compile_ids.includes(b.compile_id)) site.compile_ids = [...site.compile_ids, b.compile_id];
@@ -58,7 +59,12 @@ const NO_PRICE = {
   last_us: null,
 };
 
-/** "4 graph breaks cost 524 µs a step, 9.22 % of it." */
+/** How many places broke a graph; null where neither a log nor stacks in the trace can tell. */
+export function countSites(compile: Compile | null, span: Span | null): number | null {
+  return compile || span?.graph_break_costs ? siteRows(compile, span).length : null;
+}
+
+/** "4 graph break sites cost 555 µs a step, 9.22 % of it." */
 export function verdict(rows: SiteRow[], span: Span | null): { strong: string; rest: string } {
   const what = plural(rows.length, 'graph break site');
   const priced = rows.filter((row) => row.host_us !== null);
@@ -82,7 +88,23 @@ export function verdict(rows: SiteRow[], span: Span | null): { strong: string; r
   };
 }
 
+export const KINDS: Record<GraphBreak['kind'], string> = {
+  explicit: 'graph_break()',
+  disabled: 'compiler.disable',
+  print: 'print or logging',
+  item: '.item()',
+  data_dependent: 'data-dependent',
+  builtin: 'unsupported builtin',
+  call: 'call not followed',
+  operator: 'unsupported operator',
+  context_manager: 'context manager',
+  exception: 'exception',
+  generator: 'generator',
+  other: 'other',
+};
+
 const NOT_RUN = 'It was not executed inside this span';
+const NO_STEP = `${NOT_RUN}, or no steps were marked`;
 
 export const SITE_COLUMNS: Column<SiteRow>[] = [
   {
@@ -99,6 +121,12 @@ export const SITE_COLUMNS: Column<SiteRow>[] = [
     unknown: 'The text of this line was not recorded',
     grow: 1,
   },
+  {
+    key: 'kind',
+    label: 'Kind',
+    value: (r) => r.kind && KINDS[r.kind],
+    unknown: 'There is no compile log',
+  },
   { key: 'reason', label: 'Reason', value: (r) => r.reason, grow: 1, title: (r) => r.reason },
   {
     key: 'step_median_us',
@@ -107,15 +135,16 @@ export const SITE_COLUMNS: Column<SiteRow>[] = [
     help: 'Host time from the end of the graph before the break to the start of the one after it; median over the steps',
     value: (r) => r.step_median_us,
     bar: true,
-    unknown: `${NOT_RUN}, or no steps were marked`,
+    unknown: NO_STEP,
   },
   {
     key: 'step_p95_us',
     label: 'p95',
     kind: 'us',
+    help: '95th percentile over the steps',
     value: (r) => r.step_p95_us,
-    unknown: NOT_RUN,
-    hidden: true,
+    scaleWith: 'step_median_us',
+    unknown: NO_STEP,
   },
   {
     key: 'share_percent',
@@ -123,7 +152,7 @@ export const SITE_COLUMNS: Column<SiteRow>[] = [
     kind: 'percent',
     value: (r) => r.share_percent,
     total: 'sum',
-    unknown: `${NOT_RUN}, or no steps were marked`,
+    unknown: NO_STEP,
   },
   { key: 'host_us', label: 'Total', kind: 'us', value: (r) => r.host_us, total: 'sum', unknown: NOT_RUN },
   {
@@ -140,10 +169,17 @@ export const SITE_COLUMNS: Column<SiteRow>[] = [
     label: 'Calls a step',
     kind: 'count',
     value: (r) => r.calls_per_step,
-    unknown: `${NOT_RUN}, or no steps were marked`,
+    show: (r) => significant(r.calls_per_step!),
+    unknown: NO_STEP,
+  },
+  {
+    key: 'calls',
+    label: 'Calls',
+    kind: 'count',
+    value: (r) => r.calls,
+    unknown: NOT_RUN,
     hidden: true,
   },
-  { key: 'calls', label: 'Calls', kind: 'count', value: (r) => r.calls, unknown: NOT_RUN },
   {
     key: 'compile_ids',
     label: 'Compilations',
