@@ -27,6 +27,7 @@ from tb_torchcompile_plugin.analysis.kernels import (
     kernel_categories,
     kernels,
 )
+from tb_torchcompile_plugin.analysis.operators import Operator, operators
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.recompile_moments import (
     GuardScan,
@@ -189,6 +190,7 @@ class SpanReport(Span, frozen=True):
     """A span as the command line reports it: also what only one panel asks for."""
 
     eager: EagerTime
+    operators: list[Operator]
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
@@ -277,7 +279,7 @@ def eager(_: SpanFile, profile: Profile) -> EagerTime:
 def full_span_report(span: SpanFile, profile: Profile) -> SpanReport:
     """Everything that is known of one span."""
     told = msgspec.structs.asdict(span_report(span, profile))
-    return SpanReport(**told, eager=eager(span, profile))
+    return SpanReport(**told, eager=eager(span, profile), operators=operators(profile).rows)
 
 
 def _foreign(trace: Trace) -> list[Notice]:

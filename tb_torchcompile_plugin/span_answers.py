@@ -12,15 +12,23 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tb_torchcompile_plugin import report as answer
+from tb_torchcompile_plugin.analysis.operators import SPLITS, operators
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.logdir import Span
 
 Question = Callable[[Span, Profile], msgspec.Struct]
 
+
+def _split(split: str) -> Question:
+    return lambda _, profile: operators(profile, split)
+
+
 QUESTIONS: dict[str, Question] = {
     "span": answer.span_report,
     "timeline": lambda _, profile: profile.timeline.describe(),
     "eager": answer.eager,
+    "operators": lambda _, profile: operators(profile),
+    **{f"operators_by_{split}": _split(split) for split in SPLITS},
 }
 
 

@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tb_torchcompile_plugin.reader.kineto import Progress as Reading
-from tb_torchcompile_plugin.report import Compile, Report, Run, Span, UnreadSpan, Worker
+from tb_torchcompile_plugin.report import Compile, Report, Run, SpanReport, UnreadSpan, Worker
 
 _KERNELS_SHOWN = 20
+_OPERATORS_SHOWN = 20
 _FUNCTIONS_SHOWN = 15
 _CELL_WIDTH = 72
 _SOURCES = {"summary": "compile summary", "torch_trace": "TORCH_TRACE log"}
@@ -179,7 +180,7 @@ def _print_compile_times(console: Console, found: Compile) -> None:
     )
 
 
-def _print_span(console: Console, span: Span | UnreadSpan) -> None:
+def _print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
     if isinstance(span, UnreadSpan):
         console.print(Text(f"span {span.span}  {span.trace_file}  could not be read"))
         return
@@ -199,7 +200,7 @@ def _print_span(console: Console, span: Span | UnreadSpan) -> None:
     _print_span_tables(console, span)
 
 
-def _print_span_tables(console: Console, span: Span) -> None:
+def _print_span_tables(console: Console, span: SpanReport) -> None:
     _table(
         console,
         "steps",
@@ -258,6 +259,28 @@ def _print_span_tables(console: Console, span: Span) -> None:
         (
             (row.name, row.category, row.compile_id, row.launches, row.time_us, row.mean_us)
             for row in rows[:_KERNELS_SHOWN]
+        ),
+    )
+    _print_operators(console, span)
+
+
+def _print_operators(console: Console, span: SpanReport) -> None:
+    rows = span.operators
+    _table(
+        console,
+        f"operators, {min(len(rows), _OPERATORS_SHOWN)} of {len(rows)}",
+        ("~name", "kind", ">calls", ">self host µs", ">host µs", ">self device µs", ">device µs"),
+        (
+            (
+                row.name,
+                row.kind,
+                row.calls,
+                row.self_host_us,
+                row.host_us,
+                row.self_device_us,
+                row.device_us,
+            )
+            for row in rows[:_OPERATORS_SHOWN]
         ),
     )
 

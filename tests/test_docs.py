@@ -16,6 +16,7 @@ import tb_torchcompile_plugin
 from tb_torchcompile_plugin import api, cli, compile_report, errors, report, timeline_wire
 from tb_torchcompile_plugin.analysis import timeline
 from tb_torchcompile_plugin.analysis.eager import EagerTime
+from tb_torchcompile_plugin.analysis.operators import Operators
 from tb_torchcompile_plugin.plugin import TorchCompilePlugin
 
 ROOT = Path(__file__).parent.parent
@@ -118,6 +119,7 @@ def test_every_error_code_is_documented_with_its_status() -> None:
         ("timeline", timeline.TimelineLanes),
         ("window", timeline_wire.WindowHeader),
         ("eager", EagerTime),
+        ("operators", Operators),
     ],
 )
 def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str, kind: type[Any]) -> None:
@@ -131,7 +133,7 @@ def test_all_examples_are_json() -> None:
     examples = dict(EXAMPLE.findall(TEXTS["http.md"]))
     assert set(examples) == {
         *("runs", "compile", "compile_time", "compilations", "compilation", "progress", "span", "error"),
-        *("timeline", "window", "eager"),
+        *("timeline", "window", "eager", "operators"),
     }
     for text in examples.values():
         json.loads(text)

@@ -14,6 +14,7 @@ from msgspec import inspect
 from tb_torchcompile_plugin import compile_report, report, timeline_wire
 from tb_torchcompile_plugin.analysis import timeline
 from tb_torchcompile_plugin.analysis.eager import EagerTime
+from tb_torchcompile_plugin.analysis.operators import Operators
 from tb_torchcompile_plugin.errors import ApiErrorBody
 from tb_torchcompile_plugin.readings import Progress
 
@@ -28,6 +29,7 @@ ROOTS = (
     compile_report.CompilationDetails,
     timeline.TimelineLanes,
     timeline_wire.WindowHeader,
+    Operators,
     Progress,
     ApiErrorBody,
 )

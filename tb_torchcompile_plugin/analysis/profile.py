@@ -12,8 +12,10 @@ from functools import cached_property
 from tb_torchcompile_plugin.analysis.eager_roots import EagerRoots
 from tb_torchcompile_plugin.analysis.generated_kernels import unique_graph_keys
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, gpu_work
+from tb_torchcompile_plugin.analysis.host_tree import HostTree, host_tree
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernels import Launches, launches
+from tb_torchcompile_plugin.analysis.operator_calls import OperatorCalls, operator_calls
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.analysis.regions import Call, region_calls
 from tb_torchcompile_plugin.analysis.resumes import Resumes, resumes
@@ -78,3 +80,13 @@ class Profile:
     def eager(self) -> EagerRoots:
         """The host operators that ran eager."""
         return EagerRoots(self.trace, self.work, self.calls)
+
+    @cached_property
+    def host_tree(self) -> HostTree:
+        """What ran inside what on the host, as torch's profiler sees it."""
+        return host_tree(self.trace)
+
+    @cached_property
+    def operator_calls(self) -> OperatorCalls:
+        """Every call of an operator, label or CUDA function with its times, device work and memory."""
+        return operator_calls(self.trace, self.host_tree, self.work.index)

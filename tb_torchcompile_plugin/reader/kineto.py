@@ -152,7 +152,8 @@ class Trace:
         """(rows, values) of a column that few slices have; rows ascend.
 
         registers, shared_memory (bytes), occupancy (%), bytes, kernel_num_gb, kernel_flop, python_module: numbers.
-        grid, block, input_types, input_dims: codes into `texts[column]`, JSON text as recorded.
+        grid, block, input_types, input_dims, concrete_inputs (of aten::conv2d only): codes into `texts[column]`,
+        JSON text as recorded.
         """
         if column not in SPARSE:
             raise KeyError(column)

@@ -44,13 +44,26 @@ RUNTIME_CATS = (
     "privateuse1_runtime",
     "privateuse1_driver",
 )
-GPU, RUNTIME, PYTHON, HOST, META, MEMORY, FLOW, UNUSED = range(8)
-LAST_SLICE_KIND = HOST
+GPU, RUNTIME, PYTHON, HOST, CONVOLUTION, META, MEMORY, FLOW, UNUSED = range(9)
+LAST_SLICE_KIND = CONVOLUTION
 
 _KEY = attrgetter("ph", "cat", "name", "pid", "tid")
 _ARGS = attrgetter("args")
-_INTERNED = ("grid", "block", "input_types", "input_dims")
+_INTERNED = ("grid", "block", "input_types", "input_dims", "concrete_inputs")
 FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
+
+_HOST_FIELDS = (
+    "correlation",
+    "external",
+    "sequence",
+    "forward_thread",
+    "device",
+    "stream",
+    "kernel_num_gb",
+    "kernel_flop",
+    "input_types",
+    "input_dims",
+)
 
 # what each kind of slice may carry; the table is also what `Trace` offers as columns
 SLICE_FIELDS: dict[int, tuple[str, ...]] = {
@@ -68,18 +81,9 @@ SLICE_FIELDS: dict[int, tuple[str, ...]] = {
     ),
     RUNTIME: ("correlation", "external"),
     PYTHON: ("python_id", "python_parent", "python_module"),
-    HOST: (
-        "correlation",
-        "external",
-        "sequence",
-        "forward_thread",
-        "device",
-        "stream",
-        "kernel_num_gb",
-        "kernel_flop",
-        "input_types",
-        "input_dims",
-    ),
+    HOST: _HOST_FIELDS,
+    # the one operator whose work does not follow from its shapes alone
+    CONVOLUTION: (*_HOST_FIELDS, "concrete_inputs"),
 }
 MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
 
@@ -94,6 +98,8 @@ def kind_of(ph: Any, cat: Any, name: Any) -> int:
             if cat in RUNTIME_CATS
             else PYTHON
             if cat == "python_function"
+            else CONVOLUTION
+            if name == "aten::conv2d"
             else HOST
         )
     if ph == "M":
@@ -152,7 +158,7 @@ class Part:
     losses: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-KIND_NAMES = {GPU: "gpu", RUNTIME: "runtime", PYTHON: "python", HOST: "host"}
+KIND_NAMES = {GPU: "gpu", RUNTIME: "runtime", PYTHON: "python", HOST: "host", CONVOLUTION: "convolution"}
 
 
 class Decoder:

@@ -29,6 +29,7 @@ _ARG_NAMES = {
     "input_types": "Input type",
     "input_dims": "Input Dims",
     "input_dims_old": "Input dims",
+    "concrete_inputs": "Concrete Inputs",
     "memory_bytes": "Bytes",
     "total_allocated": "Total Allocated",
     "total_reserved": "Total Reserved",
@@ -60,6 +61,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_NAMES):
     kernel_flop: Any = -1
     input_types: Raw = _NO_TEXT
     input_dims: Raw = _NO_TEXT
+    concrete_inputs: Raw = _NO_TEXT
     total_allocated: Any = -1
     total_reserved: Any = -1
     memory_bytes: Any = 0

@@ -23,17 +23,26 @@ def nest(ts: Array, dur: Array) -> tuple[Array, Array, Array, int]:
 
     ts, dur: int64 ns of the slices of one track, ordered by (ts, -dur).
     """
-    count = len(ts)
-    end = ts + dur
-    parent = np.full(count, -1, np.int64)
-    rounds, rest = _set_aside(ts, end)
-    clamped = end.copy()
-    _stack(ts, clamped, parent, rest)
-    for rows, before in reversed(rounds):
-        _put_back(ts, clamped, parent, rows, before)
+    parent, clamped, rounds, rest = _parents(ts, dur)
     depth = _depths(parent, rounds, rest)
     own = clamped - ts
-    return parent, depth, own - _sum_children(parent, own), int((clamped < end).sum())
+    return parent, depth, own - _sum_children(parent, own), int((clamped < ts + dur).sum())
+
+
+def parents(ts: Array, dur: Array) -> Array:
+    """The first of what `nest` gives, alone."""
+    return _parents(ts, dur)[0]
+
+
+def _parents(ts: Array, dur: Array) -> tuple[Array, Array, list[tuple[Array, Array]], Array]:
+    """parent, the ends that its ends leave to each slice, and in which rounds it was found."""
+    parent = np.full(len(ts), -1, np.int64)
+    end = ts + dur
+    rounds, rest = _set_aside(ts, end)
+    _stack(ts, end, parent, rest)
+    for rows, before in reversed(rounds):
+        _put_back(ts, end, parent, rows, before)
+    return parent, end, rounds, rest
 
 
 def _sum_children(parent: Array, own: Array) -> Array:

@@ -47,6 +47,7 @@ SPARSE = (
     "kernel_flop",
     "input_types",
     "input_dims",
+    "concrete_inputs",
     "python_module",
 )
 
@@ -211,25 +212,25 @@ class _Builder:
             self._sparse(column, rows)
 
     def _sparse(self, column: str, rows: dict[int, Array]) -> None:
-        values, at = [], []
-        for kind in (kind for kind, fields in SLICE_FIELDS.items() if column in fields):
-            if column in _TEXTS:
-                found = self._texts(column, KIND_NAMES[kind])
-            else:
-                found = self._gather(f"{KIND_NAMES[kind]}.{column}", FLOATS.get(column, np.int64))
-            known = found >= 0
-            values.append(found[known])
-            at.append(rows[kind][known])
-        row, value = np.concatenate(at), np.concatenate(values)
+        kinds = [kind for kind, fields in SLICE_FIELDS.items() if column in fields]
+        if column in _TEXTS:
+            found = self._texts(column, [KIND_NAMES[kind] for kind in kinds])
+        else:
+            dtype = FLOATS.get(column, np.int64)
+            found = [self._gather(f"{KIND_NAMES[kind]}.{column}", dtype) for kind in kinds]
+        values = np.concatenate(found)
+        known = values >= 0
+        row = np.concatenate([rows[kind] for kind in kinds])[known]
         order = np.argsort(row, kind="stable")
         self._whole(f"{column}.row", row[order], np.int64)
-        self._whole(column, value[order], value.dtype)
+        self._whole(column, values[known][order], values.dtype)
 
-    def _texts(self, column: str, kind: str) -> Array:
-        """Codes of interned texts, numbered over all vocabularies in the order of the normalised text."""
+    def _texts(self, column: str, kinds: list[str]) -> list[Array]:
+        """Codes of interned texts, by kind, numbered over all vocabularies in the order of the normalised text."""
         used = {id(v): np.zeros(len(v.texts.get(column, [])) + 1, bool) for v in self._vocabularies}
         for piece in self._pieces:
-            used[id(piece.vocabulary)][piece.load(f"{kind}.{column}", np.int32)] = True  # -1 marks the last
+            for kind in kinds:
+                used[id(piece.vocabulary)][piece.load(f"{kind}.{column}", np.int32)] = True  # -1: the last
         normal: dict[int, list[str | None]] = {}
         for v in self._vocabularies:
             texts = zip(v.texts.get(column, []), used[id(v)])
@@ -240,7 +241,7 @@ class _Builder:
             for key, texts in normal.items()
         }
         self._contents.texts[column] = list(numbers)
-        return self._codes(luts, f"{kind}.{column}")
+        return [self._codes(luts, f"{kind}.{column}") for kind in kinds]
 
     def _instants(self, luts: dict[str, dict[int, Array]]) -> None:
         for kind, fields in (("memory", MEMORY_FIELDS), ("flow", ("id",))):
@@ -271,7 +272,7 @@ class _Builder:
             self._whole(name, np.ascontiguousarray(table[:, index]), np.int64)
 
 
-_TEXTS = ("grid", "block", "input_types", "input_dims")
+_TEXTS = ("grid", "block", "input_types", "input_dims", "concrete_inputs")
 
 
 def _bases(counts: Iterable[int]) -> Array:

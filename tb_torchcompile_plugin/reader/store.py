@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.reader.kineto_ingest import Result, ingest
 from tb_torchcompile_plugin.reader.kineto_segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.kineto_table import Contents
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _WORTH_STORING = 4 << 20  # smaller traces are read as fast as their entry
 _BLOCK = 1 << 20
 

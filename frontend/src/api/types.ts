@@ -479,6 +479,30 @@ export interface Notice {
   next_step: string;
 }
 
+export interface Operator {
+  name: string;
+  kind: 'label' | 'operator' | 'overhead' | 'runtime';
+  part: string | null;
+  calls: number;
+  self_host_us: number;
+  host_us: number;
+  self_device_us: number | null;
+  device_us: number | null;
+  matrix_us: number | null;
+  tensor_core_us: number | null;
+  self_cpu_memory_bytes: number | null;
+  cpu_memory_bytes: number | null;
+  self_device_memory_bytes: number | null;
+  device_memory_bytes: number | null;
+  flops: number | null;
+}
+
+export interface Operators {
+  split: string | null;
+  rows: Operator[];
+  recorded: Recorded;
+}
+
 export interface OtherArtifacts {
   compile_id: string;
   epoch: number;
@@ -550,6 +574,14 @@ export interface RecompiledFrame {
   versions: Version[];
   limit: number | null;
   limit_hit: string | null;
+}
+
+export interface Recorded {
+  shapes: boolean;
+  stacks: boolean;
+  memory: boolean;
+  labels: boolean;
+  gpu: boolean;
 }
 
 export interface Records {

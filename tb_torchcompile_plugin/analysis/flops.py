@@ -1,0 +1,84 @@
+"""How many floating point operations did a call do? By torch's own rules for `with_flops`.
+
+torch counts them for seven operators, but leaves them out of the trace it exports. They follow from what is in it where
+`record_shapes` was on: the inputs' shapes, for a convolution also stride, padding, dilation and groups.
+"""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.reader.kineto import Trace
+
+_FACTORS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::bmm": (0, 1), "aten::baddbmm": (1, 2)}
+_BATCHED = ("aten::bmm", "aten::baddbmm")
+_ELEMENTWISE = ("aten::mul", "aten::add")
+_CONVOLUTION = "aten::conv2d"
+_COUNTED = (*_FACTORS, *_ELEMENTWISE, _CONVOLUTION)
+
+
+def flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
+    """Floating point operations of each of these rows, 0 for what torch has no rule for.
+
+    dims: the code of each row's shapes in `trace.texts["input_dims"]`, -1 unknown.
+    """
+    wanted = np.array([name in _COUNTED for name in trace.names], bool)
+    rows = np.flatnonzero(wanted[trace.name[index]] & (dims >= 0))
+    inputs = codes_of(trace, "concrete_inputs", index[rows])
+    kinds = np.stack([trace.name[index[rows]].astype(np.int64), dims[rows], inputs])
+    distinct, inverse = np.unique(kinds, axis=1, return_inverse=True)
+    shapes, values = trace.texts["input_dims"], [*trace.texts["concrete_inputs"], "[]"]
+    counts = [
+        flops_of(trace.names[name], json.loads(shapes[shape]), json.loads(values[value]))
+        for name, shape, value in distinct.T.tolist()
+    ]
+    answer = np.zeros(len(index), np.int64)
+    answer[rows] = np.array(counts, np.int64)[inverse.reshape(-1)]
+    return answer
+
+
+def codes_of(trace: Trace, column: str, index: Int64s) -> Int64s:
+    """The code of a sparse text column at each of these rows, -1 where there is none."""
+    rows, codes = trace.sparse(column)
+    found = np.full(len(trace), -1, np.int64)
+    found[rows] = codes
+    return np.asarray(found[index])
+
+
+def flops_of(name: str, shapes: list[Any], values: list[Any]) -> int:
+    """FLOPs of one call. shapes: "Input Dims", values: "Concrete Inputs" of the trace."""
+    try:
+        if name == _CONVOLUTION:
+            return _convolution(shapes[0], shapes[1], *(json.loads(value) for value in values[3:7]))
+        if name in _ELEMENTWISE:
+            return prod(list[int](shapes[0]))
+        left, right = (list[int](shapes[place]) for place in _FACTORS[name])
+        batch = left[0] if name in _BATCHED else 1
+        return 2 * prod(left) * prod(right) // (left[-1] * batch)
+    except (IndexError, TypeError, ValueError, ZeroDivisionError):
+        return 0
+
+
+def _convolution(
+    image: list[int],
+    weight: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+) -> int:
+    """A stride of one number, or padding by name, is what torch counts nothing for."""
+    batch, channels, *size = image
+    filters, _, *kernel = weight
+    if len(size) != 2 or len(kernel) != 2:
+        return 0
+    out = [
+        (size[axis] + 2 * padding[axis] - dilation[axis] * (kernel[axis] - 1) - 1) // stride[axis] + 1
+        for axis in (0, 1)
+    ]
+    return 2 * batch * prod(out) * prod(kernel) * channels * filters // groups
