@@ -1,10 +1,12 @@
-"""What a compile log gathers about one compile id, until it is asked for a summary."""
+"""What a compile log gathers about each compile id, until it is asked for a summary."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tb_torchcompile_plugin import compile_rows
+from tb_torchcompile_plugin.compile_rows import Recovered
 from tb_torchcompile_plugin.summary_pb2 import (
     FORWARD,
     Compilation,
@@ -42,6 +44,15 @@ class CompiledFrame:
         """The row of the frame, from a record that proves its compilation."""
         self.is_compilation = bool(self.key.compile_id)
         return self.forward_row()
+
+    def take_recovered(self, row: Compilation) -> None:
+        """A compilation that was over before recording began."""
+        self.finished = True
+        if row.direction == FORWARD:
+            self.forward, self.is_compilation = row, True
+        else:
+            self.backwards.append(row)
+            self.backwards_measured += 1
 
     def begins_again(self, mark: str, attempt: int = 0) -> bool:
         """Whether this mark of a beginning is that of another compilation under the same id.
@@ -81,10 +92,85 @@ class CompiledFrame:
             summary.recompiles.append(self.recompile)
         summary.graphs.extend(self.graphs)
 
-    def name_graph(self, key: str) -> None:
-        """A cache record follows the code of its graph; only in old versions a hit comes before it."""
+    def name_graph(self, key: str) -> Graph | None:
+        """A cache record follows the code of its graph; only in old versions a hit comes before it: then None."""
         for graph in reversed(self.graphs):
             if not graph.graph_key:
                 graph.graph_key = key
-                return
+                return graph
         self.cache_keys.append(key)
+        return None
+
+
+class Frames:
+    """The frames of one process by epoch and compile id. `epoch` is the newest: ids restart with torch's reset."""
+
+    def __init__(self) -> None:
+        self._frames: dict[tuple[int, str], CompiledFrame] = {}
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[CompiledFrame]:
+        return iter(self._frames.values())
+
+    def find(self, epoch: int, compile_id: str) -> CompiledFrame | None:
+        return self._frames.get((epoch, compile_id))
+
+    def at(self, epoch: int, compile_id: str) -> CompiledFrame:
+        """That frame; a new one if it is the first that is heard of it."""
+        frame = self._frames.get((epoch, compile_id))
+        if frame is None:
+            key = CompileKey(compile_id=compile_id, epoch=epoch)
+            frame = self._frames[epoch, compile_id] = CompiledFrame(key)
+        return frame
+
+    def now(self, compile_id: str) -> CompiledFrame:
+        """The frame that has this id in the newest epoch."""
+        return self.at(self.epoch, compile_id)
+
+    def begin(self, compile_id: str, mark: str, attempt: int = 0) -> CompiledFrame:
+        """The frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch."""
+        frame = self.now(compile_id)
+        if compile_id and frame.begins_again(mark, attempt):
+            self.epoch += 1
+            frame = self.now(compile_id)
+        frame.marks.add(mark)
+        return frame
+
+    def start_from(self, recovered: Recovered) -> None:
+        """Takes rows from before recording began, or from a pause of it, in the order of their compilation.
+
+        An id that was compiled before begins a new epoch, also for the rows: they count epochs from their own start.
+        The keys of all rows are put right.
+        """
+        epochs: dict[tuple[int, str], int] = {}  # of the rows → of this log
+        for row in recovered.compilations:
+            told = (row.key.epoch, row.key.compile_id)
+            if row.direction == FORWARD:
+                self.epoch += self.now(row.key.compile_id).is_compilation
+                epochs[told] = self.epoch
+            row.key.epoch = epochs.get(told, self.epoch)
+            self.at(row.key.epoch, row.key.compile_id).take_recovered(row)
+        for recompile in recovered.recompiles:
+            self._of_recovered(recompile.key, epochs).recompile = recompile
+        for graph in recovered.graphs:
+            self._of_recovered(graph.key, epochs).graphs.append(graph)
+
+    def _of_recovered(self, key: CompileKey, epochs: dict[tuple[int, str], int]) -> CompiledFrame:
+        key.epoch = epochs.get((key.epoch, key.compile_id), key.epoch)
+        return self.at(key.epoch, key.compile_id)
+
+    def put(self, summary: CompileSummary) -> None:
+        """Adds the rows of all frames, compilations in order of time."""
+        for frame in self:
+            frame.put(summary, first=self._first_of(frame), may_be_older=self._may_be_older(frame))
+        summary.compilations.sort(key=lambda row: row.start_ns or 0)
+
+    def _first_of(self, frame: CompiledFrame) -> Compilation | None:
+        """The first compilation of the same code. One that hits the recompile limit says neither name nor place."""
+        first = self.find(frame.key.epoch, f"{frame.key.compile_id.rpartition('/')[0]}/0")
+        return first.forward if first is not None else None
+
+    def _may_be_older(self, frame: CompiledFrame) -> bool:
+        """Whether a backward under this id may be of a frame from before torch was reset, which still lacks its own."""
+        older = (self.find(epoch, frame.key.compile_id) for epoch in range(frame.key.epoch))
+        return bool(frame.backwards) and any(other and other.awaits_backward() for other in older)

@@ -14,13 +14,21 @@ from collections.abc import Callable
 from typing import Any
 
 from tb_torchcompile_plugin import compile_rows, compile_text
+from tb_torchcompile_plugin.compile_caches import CACHES, RESULTS, CacheLookups
 from tb_torchcompile_plugin.compile_facts import Facts
-from tb_torchcompile_plugin.compile_frames import CompiledFrame
+from tb_torchcompile_plugin.compile_frames import Frames
 from tb_torchcompile_plugin.compile_payloads import PayloadStore
 from tb_torchcompile_plugin.compile_records import KINDS, Record, compile_id_of, kind_of, nanoseconds
 from tb_torchcompile_plugin.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_shapes import CHANGE, SHAPE_KINDS, change_event, shape_event
-from tb_torchcompile_plugin.compile_spans import BACKWARD_ROOTS, FRAME_ROOTS, PHASES, Lanes, Span
+from tb_torchcompile_plugin.compile_spans import (
+    BACKWARD_ROOTS,
+    COMPILING_BACKWARD,
+    FRAME_ROOTS,
+    PHASES,
+    Lanes,
+    Span,
+)
 from tb_torchcompile_plugin.summary import FORMAT_VERSION
 from tb_torchcompile_plugin.summary_pb2 import (
     BACKWARD,
@@ -28,6 +36,7 @@ from tb_torchcompile_plugin.summary_pb2 import (
     Compilation,
     CompileKey,
     CompileSummary,
+    Direction,
     Frame,
     FunctionTimes,
     Graph,
@@ -53,8 +62,8 @@ class CompileLog:
         self._payloads = PayloadStore() if payloads and source else None
         self._lanes = Lanes()
         self._has_spans = False  # logs of torch 2.4 have none
-        self._frames: dict[tuple[int, str], CompiledFrame] = {}
-        self._epoch = 0
+        self._frames = Frames()
+        self._caches = CacheLookups(source=source)
         self._recovered_breaks: list[GraphBreak] = []
         self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
         self._breaks: dict[tuple[int, str, str], GraphBreak] = {}
@@ -83,43 +92,19 @@ class CompileLog:
             "artifact:torch_version": self._on_torch_version,
         }
         self._handlers.update(dict.fromkeys(SHAPE_KINDS, self._on_shape))
-        for cache, kind in (("fx_graph", "fx_graph_cache"), ("aotautograd", "aotautograd_cache")):
-            for result in ("hit", "miss", "bypass"):
+        for cache, kind in CACHES.items():
+            for result in RESULTS:
                 self._handlers[f"artifact:{kind}_{result}"] = self._cache_handler(cache, result)
 
     def start_from(self, recovered: Recovered) -> None:
-        """Takes rows from before recording began, or from a pause of it, in the order of their compilation.
-
-        An id that was compiled before begins a new epoch, also for the rows: they count epochs from their own start.
-        """
-        epochs: dict[tuple[int, str], int] = {}  # of the rows → of this log
-        for row in recovered.compilations:
-            told = (row.key.epoch, row.key.compile_id)
-            if row.direction == FORWARD:
-                self._epoch += self._frame(row.key.compile_id).is_compilation
-                epochs[told] = self._epoch
-            row.key.epoch = epochs.get(told, self._epoch)
-            frame = self._frame_at(row.key.epoch, row.key.compile_id)
-            frame.finished = True
-            if row.direction == FORWARD:
-                frame.forward, frame.is_compilation = row, True
-            else:
-                frame.backwards.append(row)
-                frame.backwards_measured += 1
-        for recompile in recovered.recompiles:
-            self._frame_of(recompile.key, epochs).recompile = recompile
+        """Takes rows from before recording began, or from a pause of it, in the order of their compilation."""
+        self._frames.start_from(recovered)
         for graph, code in zip(recovered.graphs, recovered.codes, strict=True):
-            self._frame_of(graph.key, epochs).graphs.append(graph)
             self.codes[hash(code)] += 1
             if self._payloads is not None:
                 record = Record({"inductor_output_code": {}}, code)
                 self._payloads.keep("inductor_output_code", record, graph.key, graph.direction)
         self._recovered_breaks.extend(recovered.graph_breaks)
-
-    def _frame_of(self, key: CompileKey, epochs: dict[tuple[int, str], int]) -> CompiledFrame:
-        """The frame of a recovered row; its key is put right."""
-        key.epoch = epochs.get((key.epoch, key.compile_id), key.epoch)
-        return self._frame_at(key.epoch, key.compile_id)
 
     # -- records in ---------------------------------------------------------------------------------------------
 
@@ -151,40 +136,21 @@ class CompileLog:
         if handler := self._handlers.get(kind):
             handler(record, compile_id)
         if compile_id and record.metadata.get("attempt") is not None:
-            frame = self._frame(compile_id)
+            frame = self._frames.now(compile_id)
             frame.attempt = max(frame.attempt or 0, int(record.metadata["attempt"]))
         if self._payloads is not None:
-            key = CompileKey(compile_id=compile_id, epoch=self._epoch)
-            direction = BACKWARD if self._in_backward(record, compile_id) else FORWARD
-            self._payloads.keep(kind, record, key, direction)
+            key = CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
+            self._payloads.keep(kind, record, key, self._direction(record, compile_id))
 
-    def _frame(self, compile_id: str) -> CompiledFrame:
-        return self._frame_at(self._epoch, compile_id)
-
-    def _frame_at(self, epoch: int, compile_id: str) -> CompiledFrame:
-        frame = self._frames.get((epoch, compile_id))
-        if frame is None:
-            frame = self._frames[epoch, compile_id] = CompiledFrame(
-                CompileKey(compile_id=compile_id, epoch=epoch)
-            )
-        return frame
-
-    def _begin_frame(self, compile_id: str, mark: str, attempt: int = 0) -> CompiledFrame:
-        """The frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch."""
-        frame = self._frame(compile_id)
-        if compile_id and frame.begins_again(mark, attempt):
-            self._epoch += 1
-            frame = self._frame(compile_id)
-        frame.marks.add(mark)
-        return frame
-
-    def _in_backward(self, record: Record, compile_id: str) -> bool:
-        return self._lanes.is_inside((record.thread, compile_id), BACKWARD_ROOTS)
+    def _direction(self, record: Record, compile_id: str) -> Direction:
+        """Of what is being compiled: also that of a backward inside its frame."""
+        lane = (record.thread, compile_id)
+        return BACKWARD if self._lanes.is_inside(lane, COMPILING_BACKWARD) else FORWARD
 
     def _row(self, record: Record, compile_id: str) -> Compilation:
         """The row that a record belongs to: the backward that is being compiled, or the frame."""
-        frame = self._frame(compile_id)
-        if frame.backwards and self._in_backward(record, compile_id):
+        frame = self._frames.now(compile_id)
+        if frame.backwards and self._lanes.is_inside((record.thread, compile_id), BACKWARD_ROOTS):
             return frame.backwards[-1]
         return frame.forward_row()
 
@@ -195,7 +161,7 @@ class CompileLog:
         self.files[int(number)] = str(name)
 
     def _on_dynamo_start(self, record: Record, compile_id: str) -> None:
-        frame = self._begin_frame(compile_id, "dynamo_start", int(record.metadata.get("attempt") or 0))
+        frame = self._frames.begin(compile_id, "dynamo_start", int(record.metadata.get("attempt") or 0))
         row = frame.begun()
         row.thread = record.thread
         del row.stack[:]
@@ -233,16 +199,16 @@ class CompileLog:
     def _begin_span(self, span: Span, compile_id: str, record: Record) -> None:
         self._has_spans = self._has_spans or span.name in FRAME_ROOTS
         if span.name in FRAME_ROOTS or span.name == "dynamo":
-            self._begin_frame(compile_id, span.name)
-        span.compile_id, span.epoch, span.thread = compile_id, self._epoch, record.thread
+            self._frames.begin(compile_id, span.name)
+        span.compile_id, span.epoch, span.thread = compile_id, self._frames.epoch, record.thread
         span.worker_process = not compile_id and span.name == "compile_file"
         if span.name in BACKWARD_ROOTS and compile_id:
-            frame = self._frame(compile_id)
+            frame = self._frames.now(compile_id)
             frame.backwards.append(
                 Compilation(key=frame.key, direction=BACKWARD, start_ns=span.start_ns, thread=record.thread)
             )
         elif span.name in FRAME_ROOTS:
-            row = self._frame(compile_id).begun()
+            row = self._frames.now(compile_id).begun()
             row.start_ns, row.thread = span.start_ns, record.thread
         self._lanes.begin(span)
 
@@ -252,7 +218,7 @@ class CompileLog:
         if span.unfinished:
             return
         self._times.setdefault(span.function, []).append(span.duration_ns / 1e9)
-        frame = self._frames.get((span.epoch, span.compile_id))
+        frame = self._frames.find(span.epoch, span.compile_id)
         if frame is None:
             return
         if span.name in FRAME_ROOTS:
@@ -266,7 +232,7 @@ class CompileLog:
 
     def _on_metrics(self, record: Record, compile_id: str) -> None:
         metrics = record.metadata.get("compilation_metrics") or record.metadata["bwd_compilation_metrics"]
-        frame = self._frame(compile_id or str(metrics.get("compile_id") or ""))
+        frame = self._frames.now(compile_id or str(metrics.get("compile_id") or ""))
         frame.finished = True
         row = frame.begun()
         compile_rows.fill_from_metrics(row, metrics, source=self._source)
@@ -274,7 +240,7 @@ class CompileLog:
 
     def _on_backward_metrics(self, record: Record, compile_id: str) -> None:
         metrics = record.metadata["bwd_compilation_metrics"]
-        frame = self._frame(compile_id or str(metrics.get("compile_id") or ""))
+        frame = self._frames.now(compile_id or str(metrics.get("compile_id") or ""))
         if frame.backwards_measured == len(frame.backwards):
             if self._has_spans or metrics.get("is_forward", False) is None:
                 # No backward ran, so these are of the frame: torch 2.6 files them here at the recompile limit,
@@ -291,7 +257,7 @@ class CompileLog:
         kind = kind_of(record.metadata)
         metrics = record.metadata[kind]
         compile_id = compile_id or str(metrics.get("compile_id") or "")
-        row = RuntimeMetrics(key=self._frame(compile_id).key)
+        row = RuntimeMetrics(key=self._frames.now(compile_id).key)
         row.direction = BACKWARD if kind.startswith("bwd_") else FORWARD
         row.metrics.update(compile_rows.metrics_json(metrics, source=self._source))
         self._runtime_metrics.append(row)
@@ -304,7 +270,9 @@ class CompileLog:
         self._shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
 
     def _key_and_attempt(self, record: Record, compile_id: str) -> tuple[CompileKey, int]:
-        return CompileKey(compile_id=compile_id, epoch=self._epoch), int(record.metadata.get("attempt") or 0)
+        return CompileKey(compile_id=compile_id, epoch=self._frames.epoch), int(
+            record.metadata.get("attempt") or 0
+        )
 
     def _on_torch_version(self, record: Record, compile_id: str) -> None:
         if record.payload:
@@ -312,17 +280,17 @@ class CompileLog:
 
     def _on_graph_break(self, record: Record, compile_id: str) -> None:
         text = record.payload or ""
-        known = self._breaks.get((self._epoch, compile_id, text))
+        known = self._breaks.get((self._frames.epoch, compile_id, text))
         if known is not None:  # the same break, met again in the next attempt
             known.count += 1
             return
         row = compile_rows.break_row(text, source=self._source)
-        row.key.CopyFrom(self._frame(compile_id).key)
+        row.key.CopyFrom(self._frames.now(compile_id).key)
         row.attempt = int(record.metadata.get("attempt") or 0)
-        self._breaks[self._epoch, compile_id, text] = row
+        self._breaks[self._frames.epoch, compile_id, text] = row
 
     def _on_recompile(self, record: Record, compile_id: str) -> None:
-        frame = self._frame(compile_id)
+        frame = self._frames.now(compile_id)
         if frame.recompile is None:
             frame.recompile = Recompile(key=frame.key)
         for reason in compile_text.parse_recompile_reasons(record.payload or ""):
@@ -334,18 +302,23 @@ class CompileLog:
         return lambda record, compile_id: self._on_cache(cache, result, record, compile_id)
 
     def _on_cache(self, cache: str, result: str, record: Record, compile_id: str) -> None:
-        row = compile_rows.cache_row(cache, result, json.loads(record.payload or "{}"), source=self._source)
+        details = json.loads(record.payload or "{}")
+        frame, direction = self._frames.now(compile_id), self._direction(record, compile_id)
+        if cache == "fx_graph" and (key := compile_rows.text_of(details.get("key"))):
+            graph = frame.name_graph(key)
+            direction = (
+                direction if graph is None else graph.direction
+            )  # logs without spans: the code says so
+        row = self._caches.row(cache, result, details, frame.key, direction)
         self._row(record, compile_id).cache.append(row)
-        if cache == "fx_graph" and row.key:
-            self._frame(compile_id).name_graph(row.key)
 
     def _on_output_code(self, record: Record, compile_id: str) -> None:
         code = record.payload or ""
         self.codes[hash(code)] += 1
-        frame = self._frame(compile_id)
+        frame = self._frames.now(compile_id)
         backward = compile_text.is_backward_code(code)
         if backward is None:
-            backward = self._in_backward(record, compile_id)
+            backward = self._direction(record, compile_id) == BACKWARD
         frame.graphs.append(
             Graph(
                 key=frame.key,
@@ -358,10 +331,10 @@ class CompileLog:
         )
 
     def _on_inference_graph(self, record: Record, compile_id: str) -> None:
-        self._frame(compile_id).for_inference = True
+        self._frames.now(compile_id).for_inference = True
 
     def _on_kernel_info(self, record: Record, compile_id: str) -> None:
-        graphs = self._frame(compile_id).graphs
+        graphs = self._frames.now(compile_id).graphs
         if graphs:
             compile_rows.add_kernel_info(graphs[-1], json.loads(record.payload or "{}"))
 
@@ -371,9 +344,7 @@ class CompileLog:
         """All that is known so far. `environment` holds what the records tell; the rest is the caller's."""
         summary = CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
         self._facts.put(summary.environment)
-        for frame in self._frames.values():
-            frame.put(summary, first=self._first_of(frame), may_be_older=self._may_be_older(frame))
-        summary.compilations.sort(key=lambda row: row.start_ns or 0)
+        self._frames.put(summary)
         summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
         summary.spans.extend(self._open_spans())
@@ -386,18 +357,6 @@ class CompileLog:
         if self._payloads is not None:
             self._payloads.put(summary)
         return summary
-
-    def _first_of(self, frame: CompiledFrame) -> Compilation | None:
-        """The first compilation of the same code. One that hits the recompile limit says neither name nor place."""
-        first_id = f"{frame.key.compile_id.rpartition('/')[0]}/0"
-        first = self._frames.get((frame.key.epoch, first_id))
-        return first.forward if first is not None else None
-
-    def _may_be_older(self, frame: CompiledFrame) -> bool:
-        """Whether a backward under this id may be of a frame from before torch was reset, which still lacks its own."""
-        compile_id = frame.key.compile_id
-        older = (self._frames.get((epoch, compile_id)) for epoch in range(frame.key.epoch))
-        return bool(frame.backwards) and any(other and other.awaits_backward() for other in older)
 
     def _open_spans(self) -> list[PhaseSpan]:
         rows = []

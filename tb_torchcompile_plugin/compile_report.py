@@ -15,6 +15,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis import compile_time as ct
 from tb_torchcompile_plugin.analysis.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.analysis.autotune import Autotune, autotune
+from tb_torchcompile_plugin.analysis.caches import CacheLookup, cache_lookups, time_saved_s
 from tb_torchcompile_plugin.analysis.compilations import Compilations, compilations_overview, ran_eager
 from tb_torchcompile_plugin.analysis.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.guards import Guard, guards
@@ -57,19 +58,6 @@ class FunctionTime(msgspec.Struct, frozen=True):
     min_s: float
     max_s: float
     mean_s: float
-
-
-class CacheLookup(msgspec.Struct, frozen=True):
-    """One lookup in a compile cache. `reason`: why it was bypassed or missed, in torch's words."""
-
-    compile_id: str
-    epoch: int
-    direction: ct.Direction
-    cache: str
-    result: str
-    key: str
-    reason: str | None
-    time_saved_s: float | None
 
 
 class CompileTime(msgspec.Struct, frozen=True):
@@ -151,8 +139,8 @@ def compile_time(summary: CompileSummary) -> CompileTime:
         phases_s=_phases_s(rows),
         top=_top(summary),
         compile_times_complete=summary.compile_times_complete,
-        cache=[lookup for row in rows for lookup in _lookups(row)],
-        time_saved_s=_time_saved_s(rows),
+        cache=cache_lookups(summary),
+        time_saved_s=time_saved_s(summary),
         autotune=autotune(summary),
         threads=spans.threads,
         names=spans.names,
@@ -170,7 +158,7 @@ def compilations(summary: CompileSummary) -> Compilations:
 def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDetails:
     """Raises NotFound if nothing is known of this compile id."""
     summary = data.summary
-    rows = [row for row in ct.compilations(summary) if (row.epoch, row.compile_id) == (epoch, compile_id)]
+    rows = _of(ct.compilations(summary), epoch, compile_id)
     texts = artifacts(summary, epoch, compile_id)
     if not rows and not texts:
         raise NotFound(f"there is no compilation {compile_id!r} (epoch {epoch})", next_step="Reload")
@@ -235,31 +223,6 @@ def _top(summary: CompileSummary) -> list[FunctionTime]:
         if runs
     ]
     return sorted(rows, key=lambda row: -row.total_s)
-
-
-def _lookups(row: ct.Compilation) -> list[CacheLookup]:
-    return [
-        CacheLookup(
-            compile_id=row.compile_id,
-            epoch=row.epoch,
-            direction=row.direction,
-            cache=found.cache,
-            result=found.result,
-            key=found.key,
-            reason=found.reason,
-            time_saved_s=found.time_saved_s,
-        )
-        for found in row.cache
-    ]
-
-
-def _time_saved_s(rows: list[ct.Compilation]) -> float | None:
-    saved = []
-    for row in rows:
-        told = [(found.cache, found.time_saved_s) for found in row.cache if found.time_saved_s is not None]
-        whole = [time for cache, time in told if cache == "aotautograd"]
-        saved += whole or [time for _, time in told]
-    return sum(saved) if saved else None
 
 
 def _of(rows: Iterable[Row], epoch: int, compile_id: str) -> list[Row]:

@@ -16,7 +16,6 @@ from tb_torchcompile_plugin.compile_spans import Span
 from tb_torchcompile_plugin.kernel_names import category_of
 from tb_torchcompile_plugin.summary_pb2 import (
     FORWARD,
-    CacheResult,
     Compilation,
     CompileKey,
     Direction,
@@ -215,20 +214,6 @@ def copy_place(row: Compilation | Recompile, forward: Compilation) -> None:
         row.line = forward.line
     if isinstance(row, Compilation):
         row.function = forward.function
-
-
-def cache_row(cache: str, result: str, details: dict[str, Any], *, source: bool) -> CacheResult:
-    """One cache lookup from its record. A bypass says why, in words that may quote the graph."""
-    row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
-    if reason := text_of(details.get("cache_bypass_reason")):
-        row.reason = reason if source else compile_text.WITHHELD
-    elif result == "miss" and (status := text_of(details.get("cache_status_detailed"))):
-        row.reason = status
-    if details.get("time_saved_ns") is not None:
-        row.time_saved_ns = int(details["time_saved_ns"])
-    elif details.get("time_saved_ms") is not None:
-        row.time_saved_ns = round(float(details["time_saved_ms"]) * 1_000_000)
-    return row
 
 
 def add_kernel_info(graph: Graph, info: dict[str, dict[str, Any]]) -> None:

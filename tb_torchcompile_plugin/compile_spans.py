@@ -16,6 +16,8 @@ PHASES: tuple[str, ...] = ("dynamo", "aot_autograd", "inductor", "triton", "auto
 # the function names.
 FRAME_ROOTS = frozenset({"entire_frame_compile", "_compile.compile_inner"})
 BACKWARD_ROOTS = frozenset({"entire_backward_compile", "backward._backward_impl"})
+# A backward may also be compiled inside its frame.
+COMPILING_BACKWARD = BACKWARD_ROOTS | {"compile_fx.<locals>.bw_compiler"}
 
 # Name, or its beginning, of a timed function → phase. Longer ones first where they overlap; see `phase_of`.
 _EXACT = {

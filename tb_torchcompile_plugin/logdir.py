@@ -22,7 +22,8 @@ from tb_torchcompile_plugin.filesystem import File as File
 
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _SUMMARY = re.compile(r"^(?P<worker>.*?)\.(?P<time>\d+)\.pt\.compile\.pb$")
-_LOG = re.compile(r"^dedicated_log_torch_trace_(?:rank_(?P<rank>\d+)_)?.*\.log(?:\.gz)?$")
+_LOG = re.compile(r"^dedicated_log_torch_trace_.*\.log(?:\.gz)?$")
+_LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
 _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
@@ -99,8 +100,8 @@ def discover(path: str, prefix: str = "") -> tuple[list[Run], list[Notice]]:
 
 def log_rank(name: str) -> int | None:
     """The rank in the name of a TORCH_TRACE log, None where it has none."""
-    match = _LOG.match(name)
-    return int(match["rank"]) if match and match["rank"] is not None else None
+    match = _LOG_RANK.search(name)
+    return int(match[1]) if match else None
 
 
 def is_log(name: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis import compile_time as ct
+from tb_torchcompile_plugin.analysis.autotune import Autotune, autotune
 from tb_torchcompile_plugin.analysis.break_chain import BreakChain, break_chain
 from tb_torchcompile_plugin.analysis.call_overhead import CallOverhead, call_overhead
 from tb_torchcompile_plugin.analysis.compilations import Problem, problems
@@ -146,6 +147,7 @@ class Compile(msgspec.Struct, frozen=True):
     recompiles: list[Recompile]
     recompiled_frames: list[RecompiledFrame]
     generated_kernels: list[GeneratedKernels]
+    autotune: list[Autotune]
     compile_times: dict[str, list[float]]
     compile_times_complete: bool
     counters: dict[str, dict[str, int]]
@@ -320,6 +322,7 @@ def compile_report(data: CompileData) -> Compile:
         recompiles=recompiles(summary),
         recompiled_frames=recompiled_frames(summary),
         generated_kernels=generated_kernels(summary),
+        autotune=autotune(summary),
         compile_times=ct.compile_times(summary),
         compile_times_complete=summary.compile_times_complete,
         counters=_counters(summary),

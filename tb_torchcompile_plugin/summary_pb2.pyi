@@ -178,18 +178,40 @@ class Compilation(_message.Message):
     def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., function: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., attempts: _Optional[int] = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., graph_ops: _Optional[int] = ..., graph_nodes: _Optional[int] = ..., graph_inputs: _Optional[int] = ..., guards: _Optional[int] = ..., cache: _Optional[_Iterable[_Union[CacheResult, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., restart_reasons: _Optional[_Iterable[str]] = ..., stack: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., recovered: bool = ..., thread: _Optional[int] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class CacheResult(_message.Message):
-    __slots__ = ("cache", "result", "key", "reason", "time_saved_ns")
+    __slots__ = ("cache", "result", "key", "reason", "time_saved_ns", "direction", "graph", "nearest", "differences", "parts_told", "first")
     CACHE_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     TIME_SAVED_NS_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    GRAPH_FIELD_NUMBER: _ClassVar[int]
+    NEAREST_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    PARTS_TOLD_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     cache: str
     result: str
     key: str
     reason: str
     time_saved_ns: int
-    def __init__(self, cache: _Optional[str] = ..., result: _Optional[str] = ..., key: _Optional[str] = ..., reason: _Optional[str] = ..., time_saved_ns: _Optional[int] = ...) -> None: ...
+    direction: Direction
+    graph: int
+    nearest: CompileKey
+    differences: _containers.RepeatedCompositeFieldContainer[KeyDifference]
+    parts_told: bool
+    first: bool
+    def __init__(self, cache: _Optional[str] = ..., result: _Optional[str] = ..., key: _Optional[str] = ..., reason: _Optional[str] = ..., time_saved_ns: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., graph: _Optional[int] = ..., nearest: _Optional[_Union[CompileKey, _Mapping]] = ..., differences: _Optional[_Iterable[_Union[KeyDifference, _Mapping]]] = ..., parts_told: bool = ..., first: bool = ...) -> None: ...
+
+class KeyDifference(_message.Message):
+    __slots__ = ("part", "before", "now")
+    PART_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    part: str
+    before: str
+    now: str
+    def __init__(self, part: _Optional[str] = ..., before: _Optional[str] = ..., now: _Optional[str] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("type", "reason", "file", "line")

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
+from tb_torchcompile_plugin.compile_spans import PHASES
 from tb_torchcompile_plugin.reader.kineto import Progress as Reading
 from tb_torchcompile_plugin.report import Compile, Report, Run, SpanReport, UnreadSpan, Worker
 
@@ -66,6 +67,9 @@ def _print_compile(console: Console, found: Compile) -> None:
     )
     _print_problems(console, found)
     _print_compilations(console, found)
+    _print_phases(console, found)
+    _print_caches(console, found)
+    _print_autotune(console, found)
     _print_breaks_and_recompiles(console, found)
     _table(
         console,
@@ -142,6 +146,54 @@ def _print_compilations(console: Console, found: Compile) -> None:
             for row in found.compilations
         ),
     )
+
+
+def _print_phases(console: Console, found: Compile) -> None:
+    rows = [(row, row.phases_s) for row in found.compilations if row.phases_s]
+    phases = [phase for phase in PHASES if any(phase in told for _, told in rows)]
+    _table(
+        console,
+        "compile time by phase, s",
+        ("compile id", "direction", *(f">{phase}" for phase in phases)),
+        ((row.compile_id, row.direction, *(told.get(phase, 0.0) for phase in phases)) for row, told in rows),
+    )
+
+
+def _print_caches(console: Console, found: Compile) -> None:
+    """One line for each lookup that cost or saved something: hits with the time saved, the others with the reason."""
+    _table(
+        console,
+        "cache lookups",
+        ("compile id", "direction", "cache", "result", ">graph", ">saved s", "~why not"),
+        (
+            (
+                row.compile_id,
+                cache.direction,
+                cache.cache,
+                cache.result,
+                cache.graph,
+                cache.time_saved_s,
+                cache.why,
+            )
+            for row in found.compilations
+            for cache in row.cache
+        ),
+    )
+
+
+def _print_autotune(console: Console, found: Compile) -> None:
+    for where, title in (("compile", "autotuning while compiling"), ("run", "autotuning at the first run")):
+        rows = [row for row in found.autotune if row.where == where]
+        total = sum(row.time_s or 0 for row in rows)
+        _table(
+            console,
+            f"{title}, {total:.3f} s",
+            ("~kernel or operator", "compile id", "direction", ">time s", ">tried", "~winner"),
+            (
+                (row.kernel, row.compile_id, row.direction, row.time_s, row.configs, row.choice)
+                for row in rows
+            ),
+        )
 
 
 def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:

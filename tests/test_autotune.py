@@ -125,7 +125,27 @@ def test_spans_inside_one_another_count_once() -> None:
             mark("E", outer, 60),
         )
     )
-    assert [(row.kernel, row.time_s) for row in found] == [(outer, 0.00005)]
+    assert [(row.kernel, row.time_s) for row in found] == [
+        ("a Triton kernel (torch does not say which)", 0.00005)
+    ]
+
+
+def test_a_users_own_kernel_is_one_row_under_its_name() -> None:
+    """torch 2.11 calls it by the variable of the generated code when it tunes it, and by its name elsewhere."""
+    code = "my_scale_kernel_0 = async_compile.triton('my_scale_kernel', '''\n''', device_str='cuda')\n"
+    info = json.dumps({"my_scale_kernel": {"autotune_cache_state": "miss", "num_configs": 2}})
+    name = "CachingAutotuner.benchmark_all_configs"
+    (row,) = rows(
+        [
+            *compiling(
+                Record(envelope("inductor_output_code", {"filename": "/c.py"}), code),
+                artifact("triton_kernel_info", info),
+            ),
+            mark("B", name, 5000, kernel_name="my_scale_kernel_0"),
+            mark("E", name, 6000, kernel_name="my_scale_kernel_0"),
+        ]
+    )
+    assert (row.kernel, row.configs, row.time_s, row.direction) == ("my_scale_kernel", 2, 0.001, "forward")
 
 
 def test_statistics_that_are_no_json_are_left_out() -> None:

@@ -155,3 +155,23 @@ def test_a_summary_named_by_its_rank_has_the_log_of_that_rank(tmp_path):
     (tmp_path / f"rank_3.{(START_S + 10) * 10**9}.pt.compile.pb").write_bytes(b"")
     log(tmp_path, "rank_3_x", pid=7)
     assert joined(tmp_path) == {"rank_3": (3, "rank_3_x")}
+
+
+def test_yesterdays_process_of_the_same_id_is_another_one(tmp_path):
+    trace(tmp_path, "a", pid=7, end_s=START_S + 86_400)
+    log(tmp_path, "yesterday", pid=7, start_s=START_S)
+    assert joined(tmp_path) == {"a": (None, None), "pid_7": (None, "yesterday")}
+
+
+def test_what_was_compiled_first_and_profiled_later_is_one_process(tmp_path):
+    """Hours may pass before the first span; what comes after it says nothing more."""
+    trace(tmp_path, "a", pid=7, end_s=START_S + 3 * 3600)
+    trace(tmp_path, "a", pid=7, end_s=START_S + 86_400)
+    log(tmp_path, "x", pid=7, start_s=START_S)
+    assert joined(tmp_path) == {"a": (None, "x")}
+
+
+def test_the_same_rank_may_be_a_day_apart(tmp_path):
+    trace(tmp_path, "a", pid=7, rank=0, end_s=START_S + 86_400)
+    log(tmp_path, "rank_0_x", pid=7, start_s=START_S)
+    assert joined(tmp_path) == {"a": (0, "rank_0_x")}

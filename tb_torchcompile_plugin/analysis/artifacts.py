@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compile_time import Direction
+from tb_torchcompile_plugin.analysis.directions import Direction
 from tb_torchcompile_plugin.compile_payloads import NAMED_PARTS
 from tb_torchcompile_plugin.compile_rows import CONFIG_FIELDS
 from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileKey, CompileSummary, Graph

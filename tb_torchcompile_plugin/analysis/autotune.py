@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from typing import Any, Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compile_time import Direction
+from tb_torchcompile_plugin.analysis.directions import Direction
 from tb_torchcompile_plugin.analysis.units import seconds
 from tb_torchcompile_plugin.compile_rows import TEMPLATE_END
-from tb_torchcompile_plugin.compile_spans import BACKWARD_ROOTS, FRAME_ROOTS, phase_of
+from tb_torchcompile_plugin.compile_spans import COMPILING_BACKWARD, FRAME_ROOTS, phase_of
 from tb_torchcompile_plugin.summary_pb2 import (
     BACKWARD,
     CompileKey,
@@ -22,8 +23,7 @@ from tb_torchcompile_plugin.summary_pb2 import (
 )
 
 Key = tuple[int, str]
-
-_COMPILING_BACKWARD = BACKWARD_ROOTS | {"compile_fx.<locals>.bw_compiler"}
+Generated = dict[tuple[int, str, str], tuple[Graph, GeneratedKernel]]  # by epoch, compile id and name
 
 
 class Autotune(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def autotune(summary: CompileSummary) -> list[Autotune]:
     """Longest first, then those without a time. A kernel with a single configuration is not autotuned."""
     generated = _generated(summary)
     compiling = _compiling(summary)
-    timed = [_timed(spans, generated, compiling) for spans in _by_kernel(summary).values()]
+    timed = [_timed(spans, generated, compiling) for spans in _by_kernel(summary, generated).values()]
     seen = {(row.epoch, row.compile_id, row.kernel) for row in timed}
     untimed = [
         _untimed(graph, kernel)
@@ -69,7 +69,7 @@ def _has_choice(kernel: GeneratedKernel) -> bool:
     return kernel.num_configs > 1 or kernel.autotune == "hit"
 
 
-def _generated(summary: CompileSummary) -> dict[tuple[int, str, str], tuple[Graph, GeneratedKernel]]:
+def _generated(summary: CompileSummary) -> Generated:
     return {
         (*_key(graph.key), kernel.name): (graph, kernel)
         for graph in summary.graphs
@@ -77,7 +77,9 @@ def _generated(summary: CompileSummary) -> dict[tuple[int, str, str], tuple[Grap
     }
 
 
-def _by_kernel(summary: CompileSummary) -> dict[tuple[int, str, str, int], list[PhaseSpan]]:
+def _by_kernel(
+    summary: CompileSummary, generated: Generated
+) -> dict[tuple[int, str, str, int], list[PhaseSpan]]:
     """The outermost autotune spans by compilation and kernel. One that names a winner ends its choice: the same
     operator and shapes may be tuned again, with another winner."""
     rows: dict[tuple[int, str, str, int], list[PhaseSpan]] = defaultdict(list)
@@ -89,16 +91,21 @@ def _by_kernel(summary: CompileSummary) -> dict[tuple[int, str, str, int], list[
             continue
         ends[lane] = span.start_ns + span.duration_ns
         epoch, compile_id = _key(span.key)
-        kernel = (epoch, compile_id, _kernel_of(span))
+        kernel = (epoch, compile_id, _kernel_of(span, generated))
         choice = (*kernel, chosen[kernel])
         rows[choice].append(span)
         chosen[kernel] += bool(span.choices)
     return rows
 
 
-def _kernel_of(span: PhaseSpan) -> str:
+def _kernel_of(span: PhaseSpan, generated: Generated) -> str:
+    """The kernel that a span tunes. torch 2.11 numbers a user's own kernel here, and only here."""
+    key = _key(span.key)
     if span.kernel:
-        return span.kernel
+        own = re.sub(r"_\d+$", "", span.kernel)
+        return own if (*key, span.kernel) not in generated and (*key, own) in generated else span.kernel
+    if span.name.startswith("CachingAutotuner."):
+        return "a Triton kernel (torch does not say which)"
     operator = TEMPLATE_END.sub("", span.name)
     if span.name.endswith("_template_precompiling"):  # torch 2.11 does not say for which shapes
         return f"{operator} (compiling the templates)"
@@ -109,8 +116,8 @@ def _compiling(summary: CompileSummary) -> dict[Key, list[tuple[int, int, Direct
     """When each compile id was being compiled, and when its backward was."""
     times: dict[Key, list[tuple[int, int, Direction]]] = defaultdict(list)
     for span in summary.spans:
-        if span.name in _COMPILING_BACKWARD or span.name in FRAME_ROOTS:
-            direction: Direction = "backward" if span.name in _COMPILING_BACKWARD else "forward"
+        if span.name in COMPILING_BACKWARD or span.name in FRAME_ROOTS:
+            direction: Direction = "backward" if span.name in COMPILING_BACKWARD else "forward"
             times[_key(span.key)].append((span.start_ns, span.start_ns + span.duration_ns, direction))
     return times
 
@@ -123,10 +130,10 @@ def _while_compiling(span: PhaseSpan, times: list[tuple[int, int, Direction]]) -
 
 def _timed(
     spans: list[PhaseSpan],
-    generated: dict[tuple[int, str, str], tuple[Graph, GeneratedKernel]],
+    generated: Generated,
     compiling: dict[Key, list[tuple[int, int, Direction]]],
 ) -> Autotune:
-    first, name = spans[0], _kernel_of(spans[0])
+    first, name = spans[0], _kernel_of(spans[0], generated)
     graph, kernel = generated.get((*_key(first.key), name), (None, None))
     choices = _choices(spans)
     compiled = _while_compiling(first, compiling.get(_key(first.key), []))

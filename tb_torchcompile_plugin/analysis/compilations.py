@@ -9,14 +9,9 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.artifacts import Artifact, artifacts, owners
-from tb_torchcompile_plugin.analysis.compile_time import (
-    CacheResult,
-    Compilation,
-    Direction,
-    Failure,
-    Frame,
-    compilations,
-)
+from tb_torchcompile_plugin.analysis.caches import CacheResult
+from tb_torchcompile_plugin.analysis.compile_time import Compilation, Failure, Frame, compilations
+from tb_torchcompile_plugin.analysis.directions import Direction
 from tb_torchcompile_plugin.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.summary_pb2 import CompileKey, CompileSummary
 

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Literal
 
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.caches import CacheResult, cache_results
+from tb_torchcompile_plugin.analysis.directions import Direction, direction_of
 from tb_torchcompile_plugin.analysis.intervals import Int64s, Intervals, covered_ns, union
 from tb_torchcompile_plugin.analysis.steps import step_slices
 from tb_torchcompile_plugin.analysis.units import seconds, us
 from tb_torchcompile_plugin.reader.kineto import Trace
-from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileSummary
 from tb_torchcompile_plugin.summary_pb2 import Compilation as CompilationMessage
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.summary_pb2 import Frame as FrameMessage
-
-Direction = Literal["forward", "backward"]
 
 EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970
 
@@ -33,14 +32,6 @@ class Frame(msgspec.Struct, frozen=True):
     line: int
     function: str
     source: str | None
-
-
-class CacheResult(msgspec.Struct, frozen=True):
-    cache: str
-    result: str
-    key: str
-    reason: str | None
-    time_saved_s: float | None
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -153,7 +144,7 @@ def _compilation(row: CompilationMessage) -> Compilation:
     return Compilation(
         compile_id=row.key.compile_id,
         epoch=row.key.epoch,
-        direction="backward" if row.direction == BACKWARD else "forward",
+        direction=direction_of(row.direction),
         function=row.function,
         file=row.file,
         line=known("line"),
@@ -165,25 +156,12 @@ def _compilation(row: CompilationMessage) -> Compilation:
         graph_nodes=known("graph_nodes"),
         graph_inputs=known("graph_inputs"),
         guards=known("guards"),
-        cache=_cache(row),
+        cache=cache_results(row),
         failure=_failure(row),
         restart_reasons=list(row.restart_reasons),
         stack=frames(row.stack),
         recovered=row.recovered,
     )
-
-
-def _cache(row: CompilationMessage) -> list[CacheResult]:
-    return [
-        CacheResult(
-            cache=result.cache,
-            result=result.result,
-            key=result.key,
-            reason=result.reason if result.HasField("reason") else None,
-            time_saved_s=seconds(result.time_saved_ns) if result.HasField("time_saved_ns") else None,
-        )
-        for result in row.cache
-    ]
 
 
 def _failure(row: CompilationMessage) -> Failure | None:

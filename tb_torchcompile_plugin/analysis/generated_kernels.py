@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compile_time import Direction
+from tb_torchcompile_plugin.analysis.directions import Direction
 from tb_torchcompile_plugin.kernel_names import CATEGORIES
 from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileSummary, Graph
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compile_time import Direction
+from tb_torchcompile_plugin.analysis.directions import Direction
 from tb_torchcompile_plugin.summary_pb2 import BACKWARD, FORWARD, CompileKey, CompileSummary
 
 # Fields of torch 2.4 to 2.13, by what they are about.

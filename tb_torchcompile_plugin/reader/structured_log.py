@@ -19,6 +19,7 @@ import msgspec
 
 from tb_torchcompile_plugin.compile_log import CompileLog, Record, nanoseconds
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir import log_rank
 from tb_torchcompile_plugin.reader.log_records import (
     HEAD,
     CutOffError,
@@ -34,7 +35,7 @@ from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
 Progress = Callable[[int, int], None]
 
-_RANK = re.compile(r"_rank_(\d+)[_.]")
+_RANK = re.compile(rb'^V[^\n]*"rank": (\d+)', re.MULTILINE)
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
 _EDGE = 512 << 10
 
@@ -78,10 +79,9 @@ def log_identity(path: str) -> LogIdentity:
 
 def rank_of(path: str, head: bytes = b"") -> int | None:
     """The rank in the file name, else the first one that a record names. Where they disagree the name is right."""
-    if match := _RANK.search(os.path.basename(path)):
-        return int(match[1])
-    told = re.search(rb'^V[^\n]*"rank": (\d+)', head, re.MULTILINE)
-    return int(told[1]) if told else None
+    named = log_rank(os.path.basename(path))
+    told = _RANK.search(head) if named is None else None
+    return int(told[1]) if told else named
 
 
 def _to_ns(microseconds: bytes) -> int:

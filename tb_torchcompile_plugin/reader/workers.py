@@ -31,16 +31,22 @@ _HOST_PID = (
 _TAIL_BYTES = 64 * 1024
 _REMEMBERED = 4096  # files
 _TRIED = 16  # traces of a worker, newest first, until one tells whose it is
+# A process id comes back sooner or later: after a pause as long as this it is taken for another process.
+_SAME_PROCESS_NS = 12 * 3600 * 10**9
 _NS_DIGITS = 19  # of the time that torch's handler puts into a name
 
 
 @dataclass(frozen=True)
 class TraceIdentity:
-    """Whose trace a file is: rank from `distributedInfo`, process id of its host events, and when it ended."""
+    """Whose trace a file is: rank from `distributedInfo`, process id of its host events, and when it ended.
+
+    first_ns: when the first trace of the same worker ended.
+    """
 
     rank: int | None
     pid: int | None
     end_ns: int
+    first_ns: int = 0
 
 
 _UNKNOWN_LOG = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
@@ -52,7 +58,11 @@ def trace_identity(file: File, span: str) -> TraceIdentity:
         rank, pid = _rank_and_pid(file)
     except (OSError, UserError):  # reading it will say why
         rank, pid = None, None
-    return TraceIdentity(rank, pid, int(span) if _is_time(span) else file.mtime_ns)
+    return TraceIdentity(rank, pid, _end_ns(file, span))
+
+
+def _end_ns(file: File, span: str) -> int:
+    return int(span) if _is_time(span) else file.mtime_ns
 
 
 def _is_time(span: str) -> bool:
@@ -82,7 +92,9 @@ def _known_identity_of_log(file: File) -> LogIdentity:
 
 def join_logs(run: Run) -> list[Worker]:
     """The workers of a run, sorted by name, each with its rank and its log where one joins."""
-    traces = {name: _identity(worker) for name, worker in run.workers.items()}
+    traces = {
+        name: replace(_identity(worker), first_ns=_first_ns(worker)) for name, worker in run.workers.items()
+    }
     for name, worker in run.workers.items():
         worker.rank = traces[name].rank
     logs = [(log, _with_rank_of_name(log, _identity_of_log(log))) for log in run.logs]
@@ -119,6 +131,11 @@ def _identity(worker: Worker) -> TraceIdentity:
     return TraceIdentity(int(rank[1]) if rank else None, int(pid[1]) if pid else None, end_ns)
 
 
+def _first_ns(worker: Worker) -> int:
+    times = [_end_ns(span.file, span.span) for span in worker.spans]
+    return min(times or [file.mtime_ns for file in worker.summaries], default=0)
+
+
 def _homes(logs: list[LogIdentity], traces: dict[str, TraceIdentity]) -> dict[int, str]:
     """The number of a log → its worker. Each has one at most; what fits best is paired first."""
     pairs = sorted(
@@ -137,12 +154,15 @@ def _homes(logs: list[LogIdentity], traces: dict[str, TraceIdentity]) -> dict[in
 def _fit(log: LogIdentity, trace: TraceIdentity) -> tuple[int, float] | None:
     """How well they fit, the smaller the better; None where they cannot be of one process.
 
-    The log of a process begins before its trace ends, maybe long before: of several the last one counts.
+    The log of a process begins before its trace ends, maybe long before: of several the last one counts. A process
+    may compile first and be profiled later, but with only its id to go by, not _SAME_PROCESS_NS later.
     """
     same_rank = log.rank is not None and log.rank == trace.rank
     known_pids = log.pid is not None and trace.pid is not None
     alive = log.start_ns is None or not trace.end_ns or log.start_ns <= trace.end_ns
-    same_process = known_pids and log.pid == trace.pid and alive
+    told_ns = log.start_ns if log.end_ns is None else log.end_ns
+    soon = told_ns is None or not trace.first_ns or trace.first_ns - told_ns <= _SAME_PROCESS_NS
+    same_process = known_pids and log.pid == trace.pid and alive and soon
     apart = math.inf if log.start_ns is None else abs(trace.end_ns - log.start_ns)
     if same_rank:
         return (0 if same_process else 3 if known_pids or not alive else 1), apart

@@ -25,6 +25,7 @@ from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.writer.environment import fill_environment
 from tb_torchcompile_plugin.writer.recover import Known, known_now, recover
 from tb_torchcompile_plugin.writer.torch_state import Counters, Times, file_names
+from tb_torchcompile_plugin.writer.winners import add_winners
 
 logger = logging.getLogger("tb_torchcompile_plugin")
 
@@ -114,7 +115,7 @@ class Recorder:
             self._check_process()
             self._forever = self._forever or forever
             self._holders += not forever
-            self._times.look()
+            self._times.look(after_pause=not self._listens())
             with self._lock:
                 if not self._listens():
                     self._catch_up()
@@ -239,6 +240,10 @@ class Recorder:
         environment.recording_start_ns, environment.written_ns = self._started_ns, time.time_ns()
         self._times.put(summary)
         self._counters.put(summary, source=capture == "full")
+        try:
+            add_winners(summary)
+        except Exception as error:
+            self.report("the winners of autotuning cannot be read", error)
         summary.warnings.extend(self._warnings)
         return summary
 

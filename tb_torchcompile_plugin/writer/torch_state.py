@@ -20,14 +20,21 @@ class Times:
 
     def __init__(self) -> None:
         self._epochs: list[dict[str, list[float]]] = [{}]
+        self._complete = True
         self._skipped: dict[str, int] = {}  # of the first epoch: how many times are the parent's
 
-    def look(self) -> None:
-        """Takes note of the lists that are there now. A few µs."""
+    def look(self, *, after_pause: bool = False) -> None:
+        """Takes note of the lists that are there now. A few µs.
+
+        after_pause: nobody looked for a while. If torch was reset meanwhile, what was compiled between two resets
+        may be lost.
+        """
         now: dict[str, list[float]] = getattr(
             sys.modules.get("torch._dynamo.utils"), "compilation_time_metrics", {}
         )
         current = self._epochs[-1]
+        if after_pause and any(now.get(name) is not seconds for name, seconds in current.items()):
+            self._complete = False
         for name, seconds in list(now.items()):
             known = current.get(name)
             if known is not None and known is not seconds:
@@ -52,7 +59,7 @@ class Times:
         for name, seconds in together.items():
             if seconds:
                 summary.compile_times.add(function=name, seconds=seconds)
-        summary.compile_times_complete = True
+        summary.compile_times_complete = self._complete
 
 
 class Counters:

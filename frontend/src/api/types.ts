@@ -50,18 +50,28 @@ export interface BreakInStep {
 export interface CacheLookup {
   compile_id: string;
   epoch: number;
-  direction: 'backward' | 'forward';
   cache: string;
   result: string;
   key: string;
+  direction: 'backward' | 'forward';
+  graph: number | null;
+  graphs: number;
+  why: string | null;
   reason: string | null;
   time_saved_s: number | null;
+  nearest: string | null;
+  nearest_epoch: number | null;
+  differences: KeyDifference[];
+  artifact: number | null;
 }
 
 export interface CacheResult {
   cache: string;
   result: string;
   key: string;
+  direction: 'backward' | 'forward';
+  graph: number | null;
+  why: string | null;
   reason: string | null;
   time_saved_s: number | null;
 }
@@ -165,6 +175,7 @@ export interface Compile {
   recompiles: Recompile[];
   recompiled_frames: RecompiledFrame[];
   generated_kernels: GeneratedKernels[];
+  autotune: Autotune[];
   compile_times: Record<string, number[]>;
   compile_times_complete: boolean;
   counters: Record<string, Record<string, number>>;
@@ -438,6 +449,13 @@ export interface KernelCategory {
   time_us: number;
   gpu_time_percent: number | null;
   wall_time_percent: number | null;
+}
+
+export interface KeyDifference {
+  title: string;
+  part: string;
+  before: string | null;
+  now: string | null;
 }
 
 export interface Lane {
