@@ -94,14 +94,20 @@ class Session(CompileAnswers, TimelineAnswers):
 
         A reading that is not polled any more stops after a while (see `readings`).
         """
-        opened = self.poll_opened(run, worker, span)
-        return opened if isinstance(opened, Progress) else opened.answer(question)
+        reading = self._reading((run, worker, span))
+        opened = self._poll((run, worker, span), reading)
+        if isinstance(opened, Progress):
+            return opened
+        return reading.progress if opened.is_making(question) else opened.answer(question)
 
     def poll_opened(self, run: str, worker: str, span: str) -> Opened | Progress:
         """Like `opened`, but does not wait."""
         ids = run, worker, span
-        reading = self._reading(ids)
-        return self._answer(ids, reading) if reading.future.done() else self._readings.progress(reading)
+        return self._poll(ids, self._reading(ids))
+
+    def trace_of(self, run: str, worker: str, span: str) -> File:
+        """The trace file of a span. Raises NotFound."""
+        return self._catalog.span(run, worker, span)[1].file
 
     def cancel_span(self, run: str, worker: str, span: str) -> None:
         """Whoever polled this span does not want it any more. Does nothing where it is not being read."""
@@ -134,6 +140,9 @@ class Session(CompileAnswers, TimelineAnswers):
 
         return self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
 
+    def _poll(self, ids: _Ids, reading: Reading[Opened]) -> Opened | Progress:
+        return self._answer(ids, reading) if reading.future.done() else self._readings.progress(reading)
+
     def _answer(self, ids: _Ids, reading: Reading[Opened]) -> Opened:
         try:
             return reading.future.result()
@@ -145,7 +154,7 @@ class Session(CompileAnswers, TimelineAnswers):
         data, _ = self._compile_data_of(worker)
         trace = _read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
         opened = Opened(span, Profile(replace(trace, notices=_will_retry(trace.notices)), data))
-        opened.answer("span")  # here, for nobody should wait for it in a request
+        opened.begin("span")  # nobody should wait for it in a request, nor anything else for it
         return opened
 
     def _worker_report(self, worker: Worker, progress: Callable[[BytesRead], None] | None) -> answer.Worker:

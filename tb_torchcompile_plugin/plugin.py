@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 from tensorboard.plugins import base_plugin
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
@@ -23,6 +24,7 @@ from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.logdir_flags import logdirs
 from tb_torchcompile_plugin.readings import Progress
 from tb_torchcompile_plugin.span_answers import QUESTIONS
+from tb_torchcompile_plugin.timeline_answers import Download
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -58,6 +60,11 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/artifact": self._artifact,
             **{f"/{question}": partial(self._question, question) for question in QUESTIONS},
             "/timeline_window": self._timeline_window,
+            "/timeline_slice": self._timeline_slice,
+            "/timeline_search": self._timeline_search,
+            "/timeline_range": self._timeline_range,
+            "/timeline_trim": self._timeline_trim,
+            "/trace_file": self._trace_file,
             "/static/index.js": self._static,  # TensorBoard asks that the entry module be a route of its own
             "/static/*": self._static,
         }
@@ -87,18 +94,41 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
 
     def _question(self, question: str, request: Request) -> Response:
         """202 with the progress while the trace is being read: nobody waits in a request thread."""
-        answer = self._session.poll(question, *_ids(request, "run", "worker", "span"))
-        if isinstance(answer, Progress):
-            return responses.json(request, {"progress": answer}, 202)
-        return responses.json(request, answer)
+        return _told(request, self._session.poll(question, *_span_ids(request)))
 
     def _timeline_window(self, request: Request) -> Response:
-        start, end, width = _time(request, "from"), _time(request, "to"), _number(request, "width")
-        lanes = _numbers(request, "lanes")
-        answer = self._session.timeline_window(_span_ids(request), start, end, width, lanes)
+        width, lanes = _number(request, "width"), _numbers(request, "lanes")
+        answer = self._session.timeline_window(_span_ids(request), *_window(request), width, lanes)
         if isinstance(answer, Progress):
-            return responses.json(request, {"progress": answer}, 202)
+            return _told(request, answer)
         return responses.binary(request, answer)
+
+    def _timeline_slice(self, request: Request) -> Response:
+        lane, row = _number(request, "lane"), _number(request, "row")
+        return _told(request, self._session.timeline_slice(_span_ids(request), lane, row))
+
+    def _timeline_search(self, request: Request) -> Response:
+        window = _window(request) if "from" in request.args or "to" in request.args else None
+        (query,) = _ids(request, "q")
+        answer = self._session.timeline_search(
+            _span_ids(request),
+            query,
+            window,
+            _numbers(request, "lanes"),
+            at=_time(request, "at", 0),
+            offset=_number(request, "offset", 0),
+            limit=_number(request, "limit", 100),
+        )
+        return _told(request, answer)
+
+    def _timeline_range(self, request: Request) -> Response:
+        return _told(request, self._session.timeline_range(_span_ids(request), *_window(request)))
+
+    def _timeline_trim(self, request: Request) -> Response:
+        return _download(request, self._session.timeline_trim(_span_ids(request), *_window(request)))
+
+    def _trace_file(self, request: Request) -> Response:
+        return _download(request, self._session.trace_file(_span_ids(request)))
 
     def _stop_reading(self, request: Request) -> Response:
         """DELETE: whoever polled this span has left. Browsers ask before they let another site send one."""
@@ -108,6 +138,19 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
 
     def _static(self, request: Request) -> Response:
         return responses.static(request, request.path.partition("/static/")[2])
+
+
+def _told(request: Request, answer: msgspec.Struct | Progress) -> Response:
+    """As JSON; 202 with the progress while the trace is being read."""
+    if isinstance(answer, Progress):
+        return responses.json(request, {"progress": answer}, 202)
+    return responses.json(request, answer)
+
+
+def _download(request: Request, answer: Download | Progress) -> Response:
+    if isinstance(answer, Progress):
+        return _told(request, answer)
+    return responses.download(answer.name, answer.blocks, answer.size)
 
 
 class Activity:
@@ -138,7 +181,9 @@ def _ids(request: Request, *names: str) -> list[str]:
     return [request.args[name] for name in names]
 
 
-def _number(request: Request, name: str) -> int:
+def _number(request: Request, name: str, default: int | None = None) -> int:
+    if default is not None and name not in request.args:
+        return default
     (text,) = _ids(request, name)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise BadRequest(f"{name} is not a number", next_step="See docs/http.md")
@@ -150,8 +195,14 @@ def _span_ids(request: Request) -> tuple[str, str, str]:
     return run, worker, span
 
 
-def _time(request: Request, name: str) -> int:
+def _window(request: Request) -> tuple[int, int]:
+    return _time(request, "from"), _time(request, "to")
+
+
+def _time(request: Request, name: str, default: int | None = None) -> int:
     """Nanoseconds, also before the trace's first event."""
+    if default is not None and name not in request.args:
+        return default
     (text,) = _ids(request, name)
     if not re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
         raise BadRequest(f"{name} is not a number of nanoseconds", next_step="See docs/http.md")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,6 +81,17 @@ def binary(request: Request, value: bytes) -> Response:
     """`value` as it is, compressed on the way."""
     headers = [("X-Content-Type-Options", "nosniff")]
     return _respond(request, value, "application/octet-stream", 200, headers)
+
+
+def download(name: str, blocks: Iterator[bytes], size: int | None) -> Response:
+    """A file that the browser saves under `name`, sent as it is made and never held whole."""
+    response = Response(blocks, mimetype="application/octet-stream", direct_passthrough=True)
+    response.headers.set("Content-Disposition", "attachment", filename=name)
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Cache-Control"] = "no-store"
+    if size is not None:
+        response.content_length = size
+    return response
 
 
 def static(request: Request, name: str) -> Response:

@@ -6,7 +6,9 @@ it is first asked for and kept as long as its profile.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import msgspec
@@ -34,14 +36,45 @@ QUESTIONS: dict[str, Question] = {
 
 @dataclass(eq=False)
 class Opened:
-    """A span that was read. `made`: the answers so far, by question."""
+    """A span that was read. Many threads may ask it: each answer is made once, and who comes meanwhile waits for it."""
 
     span: Span
     profile: Profile
-    made: dict[str, msgspec.Struct] = field(default_factory=dict)
+    _made: dict[str, Future[msgspec.Struct]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, question: str) -> msgspec.Struct:
         """The answer to one of QUESTIONS. Raises UserError where the profile cannot tell."""
-        if question not in self.made:
-            self.made[question] = QUESTIONS[question](self.span, self.profile)
-        return self.made[question]
+        answer, mine = self._claim(question)
+        if mine:
+            self._make(question, answer)
+        return answer.result()
+
+    def begin(self, question: str) -> None:
+        """Start to make an answer on a thread of its own."""
+        answer, mine = self._claim(question)
+        if mine:
+            threading.Thread(
+                target=self._make, args=(question, answer), name="tb-torchcompile-answer", daemon=True
+            ).start()
+
+    def is_making(self, question: str) -> bool:
+        """Whether who asks now would wait for another thread."""
+        with self._lock:
+            answer = self._made.get(question)
+            return answer is not None and not answer.done()
+
+    def _claim(self, question: str) -> tuple[Future[msgspec.Struct], bool]:
+        """The answer, made or not; and whether nobody is at it yet."""
+        with self._lock:
+            known = self._made.get(question)
+            if known is None:
+                known = self._made[question] = Future()
+                return known, True
+            return known, False
+
+    def _make(self, question: str, answer: Future[msgspec.Struct]) -> None:
+        try:
+            answer.set_result(QUESTIONS[question](self.span, self.profile))
+        except BaseException as error:  # whatever it is, it belongs to whoever asks
+            answer.set_exception(error)

@@ -14,7 +14,7 @@ from tensorboard.plugins.base_plugin import TBContext
 
 import tb_torchcompile_plugin
 from tb_torchcompile_plugin import api, cli, compile_report, errors, report, timeline_wire
-from tb_torchcompile_plugin.analysis import timeline
+from tb_torchcompile_plugin.analysis import timeline, timeline_range, timeline_search, timeline_slice
 from tb_torchcompile_plugin.analysis.eager import EagerTime
 from tb_torchcompile_plugin.analysis.operators import Operators
 from tb_torchcompile_plugin.plugin import TorchCompilePlugin
@@ -120,6 +120,9 @@ def test_every_error_code_is_documented_with_its_status() -> None:
         ("window", timeline_wire.WindowHeader),
         ("eager", EagerTime),
         ("operators", Operators),
+        ("timeline_slice", timeline_slice.TimelineSlice),
+        ("timeline_search", timeline_search.TimelineHits),
+        ("timeline_range", timeline_range.TimelineRange),
     ],
 )
 def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str, kind: type[Any]) -> None:
@@ -133,7 +136,8 @@ def test_all_examples_are_json() -> None:
     examples = dict(EXAMPLE.findall(TEXTS["http.md"]))
     assert set(examples) == {
         *("runs", "compile", "compile_time", "compilations", "compilation", "progress", "span", "error"),
-        *("timeline", "window", "eager", "operators"),
+        *("eager", "operators"),
+        *("timeline", "window", "timeline_slice", "timeline_search", "timeline_range"),
     }
     for text in examples.values():
         json.loads(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from werkzeug.test import Client
 from test_plugin import ROOT, SPAN, ask_span, error_of, make_client, make_plugin
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(recording: Callable[[str], Path]) -> Client:
     opened = make_client(make_plugin(recording("breaks")))
     assert ask_span(opened, SPAN).status_code == 200
@@ -76,3 +77,67 @@ def test_what_cannot_be_shown_is_said(client: Client, wrong: dict[str, Any], tol
     response = client.get(f"{ROOT}/timeline_window", query_string=asked)
     assert response.status_code == 400
     assert told in error_of(response)["message"]
+
+
+class TestOtherRoutes:
+    def test_a_slice_that_the_window_shows_tells_all(self, client: Client) -> None:
+        _, columns = ask(client, **{"from": 0, "to": 10**6, "width": 500, "lanes": "8"})
+        asked = SPAN | {"lane": 8, "row": int(columns["row"][-1])}
+        told = client.get(f"{ROOT}/timeline_slice", query_string=asked).get_json()
+        assert (told["lane"], told["start_ns"]) == (8, columns["start"][-1])
+        assert told["launch"]["start_ns"] < told["start_ns"]
+
+    def test_a_search(self, client: Client) -> None:
+        asked = SPAN | {"q": "compiled region: 0/0", "at": 5 * 10**6, "limit": 2}
+        told = client.get(f"{ROOT}/timeline_search", query_string=asked).get_json()
+        assert (told["count"], told["position"], len(told["hits"])) == (3, 1, 2)
+        assert told["previous"]["start_ns"] < asked["at"] < told["next"]["start_ns"]
+
+    def test_a_range(self, client: Client, expected: Callable[[str], dict[str, Any]]) -> None:
+        lanes = client.get(f"{ROOT}/timeline", query_string=SPAN).get_json()
+        asked = SPAN | {"from": 0, "to": lanes["duration_ns"]}
+        told = client.get(f"{ROOT}/timeline_range", query_string=asked).get_json()
+        (numbers,) = expected("breaks")["traces"].values()
+        assert told["gpu"][0]["busy_ns"] / 1000 == numbers["busy_us"]
+        assert told["gpu"][0]["kernels"] == numbers["gpu_events"]
+
+    def test_the_trace_itself(self, client: Client, recording: Callable[[str], Path]) -> None:
+        response = client.get(f"{ROOT}/trace_file", query_string=SPAN)
+        path = next(recording("breaks").glob("*.pt.trace.json"))
+        assert response.data == path.read_bytes()
+        assert response.headers["Content-Disposition"] == f"attachment; filename={path.name}"
+        assert response.content_length == path.stat().st_size
+
+    def test_a_part_of_the_trace(self, client: Client) -> None:
+        response = client.get(f"{ROOT}/timeline_trim", query_string=SPAN | {"from": 0, "to": 10**6})
+        events = json.loads(gzip.decompress(response.data))["traceEvents"]
+        assert {"ProfilerStep#2", "process_name"} <= {event["name"] for event in events}
+        assert len(events) == 271
+        assert response.headers["Content-Disposition"].endswith(".part.json.gz")
+
+    @pytest.mark.parametrize(
+        ("route", "wrong"),
+        [
+            ("timeline_slice", {"lane": 8, "row": 10**8}),
+            ("timeline_slice", {"lane": 99, "row": 0}),
+            ("timeline_slice", {"lane": 8}),
+            ("timeline_search", {}),
+            ("timeline_search", {"q": "x", "from": 1}),
+            ("timeline_search", {"q": "x", "limit": "many"}),
+            ("timeline_search", {"q": "x", "lanes": "99"}),
+            ("timeline_range", {"from": 5, "to": 1}),
+            ("timeline_range", {"from": 10**14, "to": 10**15}),
+            ("timeline_trim", {"from": 5, "to": 1}),
+            ("timeline_trim", {"from": 5}),
+            ("trace_file", {"span": ""}),
+        ],
+    )
+    def test_bad_requests_are_said(self, client: Client, route: str, wrong: dict[str, Any]) -> None:
+        response = client.get(f"{ROOT}/{route}", query_string=SPAN | wrong)
+        assert response.status_code == 400
+        error_of(response)
+
+    def test_a_span_that_there_is_not_has_no_file(self, client: Client) -> None:
+        for route in ("trace_file", "timeline_trim", "timeline_window"):
+            asked = SPAN | {"span": "7", "from": 0, "to": 1, "width": 1}
+            assert client.get(f"{ROOT}/{route}", query_string=asked).status_code == 404

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import inspect
 
 from tb_torchcompile_plugin import compile_report, report, timeline_wire
-from tb_torchcompile_plugin.analysis import timeline
+from tb_torchcompile_plugin.analysis import timeline, timeline_range, timeline_search, timeline_slice
 from tb_torchcompile_plugin.analysis.eager import EagerTime
 from tb_torchcompile_plugin.analysis.operators import Operators
 from tb_torchcompile_plugin.errors import ApiErrorBody
@@ -30,6 +30,9 @@ ROOTS = (
     timeline.TimelineLanes,
     timeline_wire.WindowHeader,
     Operators,
+    timeline_slice.TimelineSlice,
+    timeline_search.TimelineHits,
+    timeline_range.TimelineRange,
     Progress,
     ApiErrorBody,
 )

@@ -2,8 +2,9 @@
 
 Time is cut into buckets of 2^shift ns, counted from the time 0 of whoever gives the slices. A slice at least as long
 as a bucket is a rectangle of its own. The shorter ones of one group that start in the same bucket, with no long one
-between them, are one *run*: from the start of its first slice to the end of its last. Since a bucket of one level is
-two of the next finer one, the runs of a level can be made from those of any finer level, and do not depend on how.
+between them, are one *run*: from the start of its first slice to the end of its last. At level 0 every slice is by
+itself. A bucket of one level is two of the next finer one, so the runs of a level can be made from those of any finer
+one, and do not depend on which.
 
 A *group* is what is drawn in one line: its slices do not overlap, so their ends ascend as their starts do.
 """
@@ -49,7 +50,7 @@ def singles(group: Integers, start: Int64s, dur: Int64s, row: Integers) -> Runs:
 
 def merged(runs: Runs, shift: int) -> Runs:
     """The runs of the level `shift`, from those of the same or any finer level."""
-    if not len(runs.start):
+    if not shift or not len(runs.start):
         return runs
     bucket = runs.start >> shift
     long = runs.longest >= 1 << shift

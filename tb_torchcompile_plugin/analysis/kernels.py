@@ -131,12 +131,20 @@ def _user_kernels(trace: Trace, index: Int64s, launch: Int64s, category: Int64s)
     caller_names = np.where(callers >= 0, trace.name[callers], -1)
     told = np.stack([trace.name[index[asked]], trace.name[calls], caller_names, category[asked]])
     users = set()
-    for kernel, call, caller, code in np.unique(told, axis=1).T.tolist():
+    for kernel, call, caller, code in _distinct(told).T.tolist():
         caller_name = trace.names[caller] if caller >= 0 else ""
         if _is_users(trace.names[kernel], trace.names[call], caller_name, CATEGORIES[code]):
             users.add(kernel)
     mine = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)
     return np.where(mine, CATEGORIES.index("triton_user"), category)
+
+
+def _distinct(columns: Int64s) -> Int64s:
+    """Its distinct columns. `np.unique` takes three times as long."""
+    ordered = columns[:, np.lexsort(columns)]
+    first = np.ones(ordered.shape[1], bool)
+    first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
+    return ordered[:, first]
 
 
 def _is_users(kernel: str, call: str, caller: str, category: str) -> bool:

@@ -8,7 +8,7 @@ before it have negative ones. A window answers with at most a few rectangles a p
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -17,8 +17,17 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.detail import Runs, aligned, shift_for
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.timeline_counters import Points
-from tb_torchcompile_plugin.analysis.timeline_lanes import COLORS, Colors, ItemSlices, Lane, Slices
-from tb_torchcompile_plugin.analysis.timeline_layout import layout
+from tb_torchcompile_plugin.analysis.timeline_lanes import (
+    COLORS,
+    Colors,
+    ItemSlices,
+    Lane,
+    Palette,
+    Slices,
+    TrackSlices,
+)
+from tb_torchcompile_plugin.analysis.timeline_layout import layout, user_kernels
+from tb_torchcompile_plugin.analysis.timeline_search import Found, find
 from tb_torchcompile_plugin.analysis.trace_rows import TraceRows
 from tb_torchcompile_plugin.errors import BadRequest
 
@@ -75,7 +84,11 @@ class Timeline:
         self.profile = profile
         self.rows = TraceRows(profile.trace)
         self.origin, self.duration = self.rows.origin, self.rows.end - self.rows.origin
-        self.lanes, self.slices, self.counters = layout(profile, self.rows)
+        self.palette = Palette(profile.trace, partial(user_kernels, profile))
+        self.lanes, self.slices, self.counters = layout(profile, self.rows, self.palette)
+        drawn = ((lane, slices) for lane, slices in self.slices.items() if isinstance(slices, TrackSlices))
+        self.lane_of_track = {slices.track: lane for lane, slices in drawn}
+        self._found: dict[str, Found] = {}
 
     def describe(self) -> TimelineLanes:
         """What the tab asks first."""
@@ -101,7 +114,8 @@ class Timeline:
     def window(self, start: int, end: int, width: int, lanes: Iterable[int]) -> Window:
         """What [start, end) shows on `width` pixels. Raises BadRequest for what cannot be shown."""
         wanted = sorted(set(lanes))
-        self.check(start, end, wanted)
+        self.check_lanes(wanted)
+        self.check(start, end)
         if not 1 <= width <= MAX_WIDTH:
             raise BadRequest(f"width is not between 1 and {MAX_WIDTH} pixels", next_step=_SEE)
         shift = shift_for(end - start, width)
@@ -118,13 +132,24 @@ class Timeline:
         }
         return Window(first, last, shift, names.texts, rectangles, points)
 
-    def check(self, start: int, end: int, lanes: Iterable[int] = ()) -> None:
-        """Raise BadRequest for a window without time, one where nothing is, and lanes that there are not."""
+    def found(self, query: str) -> Found:
+        """Every slice whose name holds `query`. The last one asked for is remembered: somebody steps through it."""
+        found = self._found.get(query)
+        if found is None:
+            found = find(self, query)
+            self._found = {query: found}
+        return found
+
+    def check_lanes(self, lanes: Iterable[int]) -> None:
+        """Raise BadRequest for lanes that there are not."""
         unknown = [lane for lane in lanes if not 0 <= lane < len(self.lanes)]
         if unknown:
             raise BadRequest(
                 f"there is no lane {unknown[0]}", next_step="Ask for the lanes that `timeline` lists"
             )
+
+    def check(self, start: int, end: int) -> None:
+        """Raise BadRequest for a window without time, and one where nothing is."""
         first, last = self.extent
         if start >= end:
             raise BadRequest("the window ends before it begins", next_step="Give from < to, in ns")

@@ -67,6 +67,8 @@ class Slices(Protocol):
     def runs(self, start: int, end: int, shift: int) -> Runs: ...
     def name_codes(self, rows: Int64s) -> Int64s: ...
     def colors(self, rows: Int64s) -> Colors: ...
+    def times(self, row: int) -> tuple[int, int]:
+        """Start and duration."""
 
 
 class TrackSlices:
@@ -81,11 +83,18 @@ class TrackSlices:
         found = self._rows.runs(self.track, start, end, shift)
         return found._replace(group=found.group - int(self._rows.first_group[self.track]))
 
+    def holds(self, row: int) -> bool:
+        first, last = self._rows.trace.track_bounds[self.track : self.track + 2].tolist()
+        return bool(first <= row < last)
+
     def name_codes(self, rows: Int64s) -> Int64s:
         return np.asarray(self._rows.trace.name[rows], np.int64)
 
     def colors(self, rows: Int64s) -> Colors:
         return self._palette.colors(rows)
+
+    def times(self, row: int) -> tuple[int, int]:
+        return int(self._rows.trace.ts[row]) - self._rows.origin, int(self._rows.trace.dur[row])
 
 
 class Palette:
@@ -171,3 +180,11 @@ class ItemSlices:
 
     def colors(self, rows: Int64s) -> Colors:
         return self._colors[rows]
+
+    def times(self, row: int) -> tuple[int, int]:
+        return self.items[row].start, self.items[row].dur
+
+    def parent(self, row: int) -> int | None:
+        """The item around this one: in the line above, the last to start before it."""
+        above = np.flatnonzero(self.line[:row] == self.line[row] - 1)
+        return int(above[-1]) if len(above) else None

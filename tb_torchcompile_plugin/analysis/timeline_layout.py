@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +30,7 @@ _DEVICE_CATS = (*GPU_CATS, "gpu_user_annotation")
 _PROFILER_CATS = ("Trace", "overhead")  # the profiler's own time: last
 
 
-def layout(profile: Profile, rows: TraceRows) -> Layout:
+def layout(profile: Profile, rows: TraceRows, palette: Palette) -> Layout:
     """The lanes, and by lane what it draws: slices, or a plot."""
     lanes: list[Lane] = []
     slices: dict[int, Slices] = {}
@@ -41,7 +40,6 @@ def layout(profile: Profile, rows: TraceRows) -> Layout:
         slices[len(lanes)] = drawn
         group = "" if kind == "steps" else "compile"
         lanes.append(_lane(len(lanes), kind, group, title, int(drawn.line.max()) + 1, len(items)))
-    palette = Palette(rows.trace, partial(user_kernels, profile))
     waiting = list(counters(rows.trace, profile.work, rows.origin))
     for kind, group, track in _tracks(rows):
         for plot in [plot for plot in waiting if plot.group == group]:

@@ -24,7 +24,7 @@ class TraceRows:
         self.trace = trace
         self.origin, self.end = trace.window()
         depth = np.array(trace.depth)
-        self.crossing = crossing_rows(trace, depth)
+        self.crossing, self._clamped = crossing_rows(trace, depth)
         tracks = range(len(trace.tracks))
         self.depths = [
             self._deepest(depth, track) for track in tracks
@@ -59,6 +59,20 @@ class TraceRows:
         if crossing < len(self.crossing) and self.crossing[crossing] == row:
             return self.depths[track] + int(self._extra_lines[crossing])
         return int(self.trace.depth[row])
+
+    def touching(self, track: int, start: int, end: int) -> Int64s:
+        """The rows of one track that touch [start, end)."""
+        groups = range(int(self.first_group[track]), int(self.first_group[track + 1]))
+        rows: Int64s = touching(self._slices(groups, track, start, end, 0), start, end).row
+        return rows
+
+    def clamped_end(self, rows: Int64s) -> Int64s:
+        """Where slices end if none may outlast its parent, in the trace's own time."""
+        ends: Int64s = self.trace.ts[rows] + self.trace.dur[rows]
+        if len(self.crossing):
+            place = np.minimum(np.searchsorted(self.crossing, rows), len(self.crossing) - 1)
+            ends = np.where(self.crossing[place] == rows, self._clamped[place], ends)
+        return ends
 
     @cached_property
     def _levels(self) -> list[Level]:
@@ -109,10 +123,10 @@ class TraceRows:
 _WORTH_LEVELS = 100_000  # slices; fewer are merged anew for each window
 
 
-def crossing_rows(trace: Trace, depth: Int64s) -> Int64s:
-    """The slices that outlast their parent, or what is left of it, in order of rows."""
+def crossing_rows(trace: Trace, depth: Int64s) -> tuple[Int64s, Int64s]:
+    """The slices that outlast their parent, or what is left of it, in order of rows; and where that ends."""
     if not trace.crossing:
-        return np.zeros(0, np.int64)
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     end = trace.ts + trace.dur
     clamped = end.copy()
     order = np.argsort(depth.astype(np.uint16) if depth.max() < 2**16 else depth, kind="stable")
@@ -120,8 +134,8 @@ def crossing_rows(trace: Trace, depth: Int64s) -> Int64s:
     for low, high in pairwise(bounds.tolist()):
         rows = order[low:high]
         clamped[rows] = np.minimum(end[rows], clamped[trace.parent[rows]])
-    found: Int64s = np.flatnonzero(clamped < end)
-    return found
+    found = np.flatnonzero(clamped < end)
+    return found, clamped[found]
 
 
 def packed(start: Int64s, end: Int64s) -> Int64s:

@@ -178,9 +178,9 @@ class Trace:
         mask = np.ones(len(self), bool)
         if cat is not None:
             wanted = {cat} if isinstance(cat, str) else set(cat)
-            mask &= np.isin(self.cat, [code for code, found in enumerate(self.cats) if found in wanted])
+            mask &= np.array([found in wanted for found in self.cats], bool)[self.cat]
         if name is not None:
-            mask &= np.isin(self.name, [code for code, found in enumerate(self.names) if found == name])
+            mask &= np.array([found == name for found in self.names], bool)[self.name]
         return np.flatnonzero(mask)
 
     def window(self) -> tuple[int, int]:
@@ -188,6 +188,10 @@ class Trace:
 
         (0, 0) where there is none.
         """
+        return self._window
+
+    @cached_property
+    def _window(self) -> tuple[int, int]:
         rows = self.select(cat=set(self.cats) - {"Trace"})
         if not len(rows):
             return 0, 0

@@ -1,0 +1,91 @@
+"""`python -m benchmarks.timeline TRACE`: what a timeline of a trace costs the server, from its cache.
+
+Opens the trace (reading it first where it is not in the cache), makes the index, then answers random windows with all
+lanes, as the route does: rectangles, bytes, gzip. Windows have lengths from 10 µs to everything, evenly by their
+logarithm, and places that are evenly spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from isal import igzip
+
+from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.timeline import Timeline
+from tb_torchcompile_plugin.reader.store import is_stored, open_trace
+from tb_torchcompile_plugin.timeline_wire import encoded
+
+LIMIT_MS, LIMIT_KB = 50, 300
+_SHORTEST_NS = 10_000
+
+Made = TypeVar("Made")
+
+
+def main() -> int:
+    options = _options()
+    if not is_stored(options.trace):
+        print("reading it for the first time", flush=True)
+        open_trace(options.trace)
+    trace = _timed("open from the cache", lambda: open_trace(options.trace))
+    timeline = _timed(f"index of {len(trace)} slices", lambda: Profile(trace, None).timeline)
+    told = _timed("lanes", timeline.describe)
+    _timed("first window", lambda: answer(timeline, told.home[0], told.home[1], options.width))
+    return windows(timeline, options.windows, options.width)
+
+
+def windows(timeline: Timeline, count: int, width: int) -> int:
+    """Answer `count` random windows, and print what they cost. 1 where that is more than the limits."""
+    draw = random.Random(1)
+    first, last = 0, timeline.duration
+    wall, cpu, plain, packed = [], [], [], []
+    for _ in range(count):
+        length = int(10 ** draw.uniform(np.log10(_SHORTEST_NS), np.log10(last - first)))
+        start = draw.randint(first, last - length)
+        begun, begun_cpu = time.perf_counter(), time.process_time()
+        raw, small = answer(timeline, start, start + length, width)
+        wall.append(1000 * (time.perf_counter() - begun))
+        cpu.append(1000 * (time.process_time() - begun_cpu))
+        plain.append(raw / 1000)
+        packed.append(small / 1000)
+    for name, values, unit in (
+        ("wall", wall, "ms"),
+        ("CPU", cpu, "ms"),
+        ("gzip", packed, "kB"),
+        ("plain", plain, "kB"),
+    ):
+        median, high, most = np.percentile(values, (50, 95, 100))
+        print(f"{name:6} median {median:7.1f}   p95 {high:7.1f}   most {most:7.1f} {unit}")
+    return int(bool(np.percentile(wall, 95) > LIMIT_MS or max(packed) > LIMIT_KB))
+
+
+def answer(timeline: Timeline, start: int, end: int, width: int) -> tuple[int, int]:
+    """Bytes of the answer, plain and compressed as the server does it."""
+    body = encoded(timeline.window(start, end, width, range(len(timeline.lanes))), start, end, width)
+    return len(body), len(igzip.compress(body, compresslevel=2, mtime=0))
+
+
+def _timed(what: str, make: Callable[[], Made]) -> Made:
+    begun, begun_cpu = time.perf_counter(), time.process_time()
+    made = make()
+    wall, cpu = time.perf_counter() - begun, time.process_time() - begun_cpu
+    print(f"{what:32} {wall:6.2f} s {cpu:6.2f} CPU s", flush=True)
+    return made
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("trace")
+    parser.add_argument("--windows", type=int, default=200)
+    parser.add_argument("--width", type=int, default=2000, help="pixels")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Where on the timeline is what this name is part of?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.analysis.timeline_lanes import ItemSlices, Slices, TrackSlices
+from tb_torchcompile_plugin.analysis.timeline_slice import SliceRef
+
+if TYPE_CHECKING:
+    from tb_torchcompile_plugin.analysis.timeline import Timeline
+
+MAX_HITS = 1000
+
+
+class TimelineHits(msgspec.Struct, frozen=True):
+    """All hits are numbered by time, from 0. `hits`: those from `offset` on. `position`: how many begin before the time
+    that was asked from; `previous` is the last of them, `next` the one after them that begins later."""
+
+    query: str
+    count: int
+    offset: int
+    hits: list[SliceRef]
+    position: int
+    previous: SliceRef | None
+    next: SliceRef | None
+
+
+class Found(NamedTuple):
+    """Hits as columns of equal length by (start, lane, row); ns."""
+
+    start: Int64s
+    end: Int64s
+    lane: Int64s
+    row: Int64s
+
+
+def timeline_search(
+    timeline: Timeline,
+    query: str,
+    window: tuple[int, int] | None,
+    lanes: Collection[int],
+    at: int,
+    offset: int,
+    limit: int,
+) -> TimelineHits:
+    """Slices whose name holds `query`, in whatever case. window, lanes: look only there; no lanes: in all.
+
+    at: the time from which `previous` and `next` are. At most `limit` hits from `offset` on are listed.
+    """
+    timeline.check_lanes(lanes)
+    found = _in(timeline.found(query), window, lanes)
+    position, later = np.searchsorted(found.start, (at, at + 1)).tolist()
+    count = len(found.row)
+
+    def hit(place: int) -> SliceRef:
+        return _ref(timeline, int(found.lane[place]), int(found.row[place]))
+
+    return TimelineHits(
+        query=query,
+        count=count,
+        offset=offset,
+        hits=[hit(place) for place in range(min(offset, count), min(offset + min(limit, MAX_HITS), count))],
+        position=position,
+        previous=hit(position - 1) if position else None,
+        next=hit(later) if later < count else None,
+    )
+
+
+def find(timeline: Timeline, query: str) -> Found:
+    """Every hit. An empty query hits nothing."""
+    parts = [_hits(timeline, lane, slices, query) for lane, slices in timeline.slices.items() if query]
+    found = Found(*(np.concatenate(columns) for columns in zip(*parts))) if parts else _nothing()
+    order = np.argsort(found.start, kind="stable")  # lanes ascend, and rows in each
+    return Found(*(column[order] for column in found))
+
+
+def _nothing() -> Found:
+    return Found(*[np.zeros(0, np.int64)] * 4)
+
+
+def _hits(timeline: Timeline, lane: int, slices: Slices, query: str) -> Found:
+    wanted = query.casefold()
+    hit = np.array([wanted in text.casefold() for text in slices.texts] or [False])
+    if isinstance(slices, TrackSlices):
+        trace = timeline.rows.trace
+        first, last = trace.track_bounds[slices.track : slices.track + 2].tolist()
+        row = first + np.flatnonzero(hit[trace.name[first:last]])
+        start, dur = trace.ts[row] - timeline.origin, trace.dur[row]
+    else:
+        assert isinstance(slices, ItemSlices)
+        row = np.flatnonzero(hit[slices.name_codes(np.arange(len(slices.items)))])
+        start, dur = slices.start[row], slices.dur[row]
+    return Found(start, start + dur, np.full(len(row), lane), row)
+
+
+def _in(found: Found, window: tuple[int, int] | None, lanes: Collection[int]) -> Found:
+    inside = np.ones(len(found.row), bool)
+    if window is not None:
+        inside &= (found.start < window[1]) & ((found.end > window[0]) | (found.start >= window[0]))
+    if lanes:
+        inside &= np.isin(found.lane, list(lanes))
+    return found if inside.all() else Found(*(column[inside] for column in found))
+
+
+def _ref(timeline: Timeline, lane: int, row: int) -> SliceRef:
+    slices = timeline.slices[lane]
+    (code,) = slices.name_codes(np.array([row]))
+    start, dur = slices.times(row)
+    return SliceRef(row, lane, slices.texts[code], start, dur)

@@ -1,0 +1,258 @@
+"""What the timeline tells of one slice, of all that a name hits, and of a stretch of time."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tb_torchcompile_plugin.analysis.timeline import Timeline
+from tb_torchcompile_plugin.analysis.timeline_lanes import ItemSlices
+from tb_torchcompile_plugin.analysis.timeline_range import timeline_range
+from tb_torchcompile_plugin.analysis.timeline_search import timeline_search
+from tb_torchcompile_plugin.analysis.timeline_slice import TimelineSlice, timeline_slice
+from tb_torchcompile_plugin.errors import BadRequest
+from test_timeline import lane_of, session_timeline, timeline_of
+from traces import MAIN, PID, kernel, launch, slice_, write_trace
+
+GPU_CATS = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def told(timeline: Timeline, name: str) -> TimelineSlice:
+    """The first slice of that name."""
+    hits = timeline_search(timeline, name, None, [], 0, 0, 1).hits
+    return timeline_slice(timeline, hits[0].lane, hits[0].row)
+
+
+@pytest.fixture(scope="module")
+def breaks(recording: Callable[[str], Path]) -> Timeline:
+    return session_timeline(recording("breaks"))
+
+
+class TestSlice:
+    def test_a_launch_and_its_kernel_know_each_other(self, tmp_path: Path) -> None:
+        events = [slice_("aten::mm", 0, 10), *launch("gemm", 3, 20, 5, grid=[1, 2, 3])]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        gpu = told(timeline, "gemm")
+        call = told(timeline, "cuLaunchKernelEx")
+        assert gpu.launch is not None
+        assert (gpu.launch.lane, gpu.launch.row, gpu.launch.start_ns) == (call.lane, call.row, 3000)
+        assert [(one.row, one.start_ns, one.dur_ns) for one in call.kernels] == [(gpu.row, 20_000, 5000)]
+        assert (gpu.kernel, call.kernel) == ("gemm", "gemm")
+        assert gpu.args is not None
+        assert gpu.args["grid"] == [1, 2, 3]
+        assert call.parent == told(timeline, "aten::mm").row
+
+    def test_forward_and_backward_know_each_other(self, tmp_path: Path) -> None:
+        arrow = {"cat": "fwdbwd", "name": "fwdbwd", "id": 7, "pid": PID}
+        events = [
+            numbered(slice_("aten::add", 1, 4), 3),
+            numbered(slice_("AddBackward0", 20, 4, tid=101), 3),
+            {"ph": "s", "ts": 1, "tid": MAIN, **arrow},
+            {"ph": "f", "ts": 20, "tid": 101, "bp": "e", **arrow},
+        ]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        forward, backward = told(timeline, "aten::add"), told(timeline, "AddBackward0")
+        assert [one.row for one in forward.backward] == [backward.row]
+        assert backward.forward is not None
+        assert backward.forward.row == forward.row
+        assert (forward.forward, backward.backward) == (None, [])
+
+    def test_the_users_line_is_the_innermost_that_is_not_torchs(self, tmp_path: Path) -> None:
+        frames = [
+            "train.py(3): <module>",
+            "home/user/model.py(17): forward",
+            "torch/nn/modules/module.py(9): _call",
+        ]
+        events = [slice_(name, at, 20 - 2 * at, "python_function") for at, name in enumerate(frames)]
+        events += [slice_("contextlib.py(4): inner", 3, 10, "python_function"), *launch("k", 5, 9, 1)]
+        line = told(timeline_of(write_trace(tmp_path, events)), "k").user_line
+        assert line is not None
+        assert (line.file, line.line, line.function) == ("home/user/model.py", 17, "forward")
+
+    def test_self_time_and_crossing(self, tmp_path: Path) -> None:
+        events = [
+            slice_("outer", 0, 10),
+            slice_("inner", 2, 3),
+            slice_("crosses", 8, 6),
+            slice_("next", 12, 1),
+        ]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        assert told(timeline, "outer").self_ns == 5000
+        crossing, after = told(timeline, "crosses"), told(timeline, "next")
+        assert (crossing.crossing, crossing.depth, crossing.dur_ns) == (True, 2, 6000)
+        assert (after.crossing, after.depth) == (False, 0)
+
+    def test_every_kernel_of_a_recording_has_the_launch_of_the_file(self, breaks: Timeline) -> None:
+        trace = breaks.rows.trace
+        for row in random.Random(1).sample(trace.select(cat="kernel").tolist(), 20):
+            found = timeline_slice(breaks, breaks.lane_of_track[int(trace.track[row])], row)
+            assert found.args is not None
+            assert found.launch is not None
+            launch = timeline_slice(breaks, found.launch.lane, found.launch.row)
+            assert launch.args is not None
+            assert launch.args["correlation"] == found.args["correlation"]
+            assert row in [kernel.row for kernel in launch.kernels]
+            assert found.compile_id is None or found.compile_id.endswith("/0")
+
+    def test_an_item_tells_its_facts_and_its_slice_in_the_trace(self, breaks: Timeline) -> None:
+        lane = lane_of(breaks, "breaks")
+        items = breaks.slices[lane]
+        assert isinstance(items, ItemSlices)
+        found = timeline_slice(breaks, lane, 0)
+        assert found.args is not None
+        assert (found.compile_id, found.args["line"], found.args["host_us"]) == ("0/0", 26, 189.513)
+        assert found.slice is not None
+        assert found.slice.name == "Torch-Compiled Region: 1/0"
+        nested = timeline_slice(breaks, lane_of(breaks, "regions"), 1)
+        assert (nested.compile_id, nested.depth, nested.parent) == ("1/0", 1, 0)
+
+    def test_args_of_a_file_that_is_gone_are_a_problem_and_no_failure(self, tmp_path: Path) -> None:
+        path = write_trace(tmp_path, [slice_("a", 0, 1)])
+        timeline = timeline_of(path)
+        path.unlink()
+        found = told(timeline, "a")
+        assert found.args is None
+        assert "cannot be opened" in found.args_problem
+
+    @pytest.mark.parametrize(("lane", "row"), [(0, 1), (0, 99), (1, 0), (9, 0), (2, 0)])
+    def test_what_is_not_there_is_refused(self, tmp_path: Path, lane: int, row: int) -> None:
+        """Rows: the host's slice is 1, the kernel's 0; lanes: host, GPU busy, stream."""
+        timeline = timeline_of(write_trace(tmp_path, [slice_("host", 0, 9), kernel("k", 1, 2)]))
+        there = (lane, row) in [(0, 1), (2, 0)]
+        if there:
+            assert timeline_slice(timeline, lane, row).row == row
+        else:
+            with pytest.raises(BadRequest):
+                timeline_slice(timeline, lane, row)
+
+
+class TestSearch:
+    def test_every_hit_of_a_recording_is_counted(self, breaks: Timeline) -> None:
+        trace = breaks.rows.trace
+        for query in ("aten::mm", "TRITON", "torch-compiled", "x"):
+            wanted = query.lower()
+            count = sum(wanted in trace.names[code].lower() for code in trace.name.tolist())
+            for slices in breaks.slices.values():
+                if isinstance(slices, ItemSlices):
+                    count += sum(wanted in item.name.lower() for item in slices.items)
+            found = timeline_search(breaks, query, None, [], 0, 0, 1000)
+            assert found.count == count
+            assert len(found.hits) == min(count, 1000)
+            assert [hit.start_ns for hit in found.hits] == sorted(hit.start_ns for hit in found.hits)
+            assert all(wanted in hit.name.lower() for hit in found.hits)
+
+    def test_next_and_previous(self, tmp_path: Path) -> None:
+        events = [slice_(f"hit{at}", at, 1) for at in (10, 20, 30)] + [slice_("other", 0, 5)]
+        timeline = timeline_of(write_trace(tmp_path, events))
+
+        def around(at: int) -> tuple[int, str | None, str | None]:
+            found = timeline_search(timeline, "hit", None, [], at, 0, 10)
+            previous, following = (one.name if one else None for one in (found.previous, found.next))
+            return found.position, previous, following
+
+        assert around(0) == (0, None, "hit10")
+        assert around(20_000) == (1, "hit10", "hit30")
+        assert around(25_000) == (2, "hit20", "hit30")
+        assert around(90_000) == (3, "hit30", None)
+
+    def test_windows_lanes_and_pages(self, tmp_path: Path) -> None:
+        events = [slice_("hit", at, 2, tid=100 + at % 2) for at in range(0, 40, 5)]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        search = timeline_search(timeline, "hit", None, [], 0, 3, 2)
+        assert (search.count, search.offset, [hit.start_ns for hit in search.hits]) == (
+            8,
+            3,
+            [15_000, 20_000],
+        )
+        assert timeline_search(timeline, "hit", (6_000, 11_000), [], 0, 0, 9).count == 2
+        assert timeline_search(timeline, "hit", None, [0], 0, 0, 9).count == 4
+        assert timeline_search(timeline, "", None, [], 0, 0, 9).count == 0
+        with pytest.raises(BadRequest):
+            timeline_search(timeline, "hit", None, [7], 0, 0, 9)
+
+
+class TestRange:
+    def test_slices_count_with_their_part_inside(self, tmp_path: Path) -> None:
+        events = [
+            slice_("outer", 0, 100),
+            slice_("inner", 20, 30),
+            kernel("k", 10, 30),
+            kernel("other", 60, 5),
+        ]
+        found = timeline_range(timeline_of(write_trace(tmp_path, events)), 30_000, 62_000)
+        assert [(one.device, one.busy_ns, one.kernels) for one in found.gpu] == [(0, 12_000, 2)]
+        assert found.gpu[0].busy_percent == 37.5
+        assert [(one.name, one.launches, one.time_ns) for one in found.kernels] == [
+            ("k", 1, 10_000),
+            ("other", 1, 2000),
+        ]
+        assert [(one.name, one.self_ns, one.time_ns) for one in found.ops] == [
+            ("inner", 20_000, 20_000),
+            ("outer", 12_000, 32_000),
+        ]
+        assert [one.busy_ns for one in found.threads] == [32_000]
+
+    def test_ranges_of_a_recording_are_what_the_events_give(self, breaks: Timeline) -> None:
+        draw = random.Random(2)
+        for _ in range(25):
+            start = draw.randint(0, breaks.duration - 1)
+            end = draw.randint(start + 1, breaks.duration)
+            found = timeline_range(breaks, start, end)
+            own, time, busy = by_hand(breaks, start, end)
+            assert found.host_self_ns == sum(own.values())
+            for op in found.ops:
+                assert (op.self_ns, op.time_ns) == (own[op.name, op.cat], time[op.name, op.cat])
+            for kernel_row in found.kernels:
+                cats = [time[kernel_row.name, cat] for cat in GPU_CATS]
+                assert kernel_row.time_ns in cats
+            assert found.gpu[0].busy_ns == busy
+
+    def test_the_parts_of_a_trace_sum_to_the_whole(self, breaks: Timeline) -> None:
+        cuts = [0, 1_234_567, 5_000_000, 11_111_111, breaks.duration]
+        parts = [timeline_range(breaks, start, end) for start, end in pairwise(cuts)]
+        whole = timeline_range(breaks, 0, breaks.duration)
+        assert sum(part.host_self_ns for part in parts) == whole.host_self_ns
+        assert sum(part.kernel_ns for part in parts) == whole.kernel_ns
+        assert sum(part.gpu[0].busy_ns for part in parts) == whole.gpu[0].busy_ns
+
+
+def numbered(event: dict[str, Any], sequence: int) -> dict[str, Any]:
+    return event | {"args": {"Sequence number": sequence}}
+
+
+Named = dict[tuple[str, str], int]
+
+
+def by_hand(timeline: Timeline, start: int, end: int) -> tuple[Named, Named, int]:
+    """Self time and time inside by (name, cat), and GPU busy time, in plain loops over all slices."""
+    trace, origin = timeline.rows.trace, timeline.origin
+    ends: dict[int, int] = {-1: 1 << 62}
+    own: Named = defaultdict(int)
+    time: Named = defaultdict(int)
+    gpu: list[tuple[int, int]] = []
+    columns = [trace.ts, trace.dur, trace.parent, trace.name, trace.cat]
+    keys: dict[int, tuple[str, str]] = {}
+    for row, (ts, dur, parent, name, cat) in enumerate(zip(*(column.tolist() for column in columns))):
+        keys[row] = trace.names[name], trace.cats[cat]
+        begin = ts - origin
+        ends[row] = min(begin + dur, ends[parent])
+        on_gpu = trace.cats[cat] in (*GPU_CATS, "gpu_user_annotation")
+        inside = max(0, min(begin + dur if on_gpu else ends[row], end) - max(begin, start))
+        time[keys[row]] += inside
+        if trace.cats[cat] in GPU_CATS:
+            gpu.append((max(begin, start), min(begin + dur, end)))
+        elif not on_gpu and trace.cats[cat] not in ("Trace", "overhead"):
+            own[keys[row]] += inside
+            if parent >= 0:
+                own[keys[parent]] -= inside
+    busy = reach = 0
+    for begin, stop in sorted(gpu):
+        busy += max(0, stop - max(begin, reach))
+        reach = max(reach, stop)
+    return own, time, busy
