@@ -192,7 +192,7 @@ class _Details:
 
     def _kernel_name(self, kernels: list[int]) -> str | None:
         if self._cat in GPU_CATS:
-            return self._name
+            return str(self._name)
         return slice_ref(self._timeline, kernels[0]).name if kernels else None
 
     def _op(self) -> SliceRef | None:

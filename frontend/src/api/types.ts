@@ -361,6 +361,13 @@ export interface Gpu {
   exposed_memory_us: number;
 }
 
+export interface GpuInRange {
+  device: number;
+  busy_ns: number;
+  busy_percent: number | null;
+  kernels: number;
+}
+
 export interface GraphBreak {
   compile_id: string;
   epoch: number;
@@ -451,6 +458,14 @@ export interface KernelCategory {
   wall_time_percent: number | null;
 }
 
+export interface KernelInRange {
+  device: number;
+  name: string;
+  category: string;
+  launches: number;
+  time_ns: number;
+}
+
 export interface KeyDifference {
   title: string;
   part: string;
@@ -495,6 +510,14 @@ export interface Notice {
   problem: string;
   kept: string;
   next_step: string;
+}
+
+export interface OpInRange {
+  name: string;
+  cat: string;
+  calls: number;
+  self_ns: number;
+  time_ns: number;
 }
 
 export interface Operator {
@@ -633,6 +656,20 @@ export interface ShapeGuard {
   stack: Frame[];
 }
 
+export interface SliceRef {
+  row: number;
+  lane: number;
+  name: string;
+  start_ns: number;
+  dur_ns: number;
+}
+
+export interface SourceLine {
+  file: string;
+  line: number;
+  function: string;
+}
+
 export interface Span {
   span: string;
   trace_file: string;
@@ -694,6 +731,23 @@ export interface SymbolicShape {
   stack: Frame[];
 }
 
+export interface ThreadInRange {
+  lane: number;
+  title: string;
+  busy_ns: number;
+  busy_percent: number | null;
+}
+
+export interface TimelineHits {
+  query: string;
+  count: number;
+  offset: number;
+  hits: SliceRef[];
+  position: number;
+  previous: SliceRef | null;
+  next: SliceRef | null;
+}
+
 export interface TimelineLanes {
   duration_ns: number;
   extent: number[];
@@ -702,6 +756,46 @@ export interface TimelineLanes {
   lanes: Lane[];
   categories: string[];
   notes: string[];
+}
+
+export interface TimelineRange {
+  start_ns: number;
+  end_ns: number;
+  gpu: GpuInRange[];
+  threads: ThreadInRange[];
+  kernels: KernelInRange[];
+  distinct_kernels: number;
+  kernel_ns: number;
+  ops: OpInRange[];
+  distinct_ops: number;
+  host_self_ns: number;
+}
+
+export interface TimelineSlice {
+  row: number;
+  lane: number;
+  name: string;
+  cat: string;
+  color: number;
+  start_ns: number;
+  dur_ns: number;
+  self_ns: number | null;
+  depth: number;
+  crossing: boolean;
+  parent: number | null;
+  args: Record<string, unknown> | null;
+  args_problem: string;
+  launch: SliceRef | null;
+  kernels: SliceRef[];
+  op: SliceRef | null;
+  forward: SliceRef | null;
+  backward: SliceRef[];
+  slice: SliceRef | null;
+  compile_id: string | null;
+  epoch: number | null;
+  graph_key: string | null;
+  kernel: string | null;
+  user_line: SourceLine | null;
 }
 
 export interface TrieCompilation {
