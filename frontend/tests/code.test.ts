@@ -1,6 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { changeStarts, commonEnds, countChanges, diffRows, foldEqual } from '../src/widgets/code/diff';
+import { commonLines } from '../src/widgets/code/common';
+import {
+  changeStarts,
+  commonEnds,
+  countChanges,
+  diffRows,
+  foldEqual,
+  inOneColumn,
+} from '../src/widgets/code/diff';
 import { highlight } from '../src/widgets/code/highlight';
+import { scoped } from '../src/widgets/code/languages';
 import { segments } from '../src/widgets/code/segments';
 import { firstHit, hitsOf, pieces, search, splitLines, TokenWriter } from '../src/widgets/code/tokens';
 
@@ -53,6 +62,40 @@ describe('highlighting', () => {
     expect(scopes('def f(): # why', 0)).toContainEqual(['def', 'keyword']);
     expect(scopes('def f(): # why', 0)).toContainEqual(['# why', 'comment']);
     expect(scopes('    return "x"', 1)).toContainEqual(['"x"', 'string']);
+  });
+
+  it('reads strings of every kind to their ends, and no further', () => {
+    const kinds = (text: string, language: string) =>
+      [...scoped(text, language)].flatMap(([piece, scope]) => (scope ? [[piece, scope]] : []));
+    expect(kinds(`f"a\\"b" r'c' """d\n"e""" 'cut\nx`, 'python')).toEqual([
+      ['f"a\\"b"', 'string'],
+      ["r'c'", 'string'],
+      ['"""d\n"e"""', 'string'],
+      ["'cut", 'string'],
+    ]);
+    expect(kinds('@triton.jit\nclass A(int): x1 = 0x1f + 1.5e-3', 'python')).toEqual([
+      ['@triton.jit', 'meta'],
+      ['class', 'keyword'],
+      ['A', 'title'],
+      ['int', 'type'],
+      ['0x1f', 'number'],
+      ['1.5e-3', 'number'],
+    ]);
+    expect(kinds('#pragma omp\nauto s = R"(a"b)"; /* 1\n2 */ float x = 1.0f; // y', 'cpp')).toEqual([
+      ['#pragma omp', 'meta'],
+      ['auto', 'keyword'],
+      ['R"(a"b)"', 'string'],
+      ['/* 1\n2 */', 'comment'],
+      ['float', 'type'],
+      ['1.0f', 'number'],
+      ['// y', 'comment'],
+    ]);
+    expect(kinds('{"a\\"": [-1.5, null, "b"]}', 'json')).toEqual([
+      ['"a\\""', 'title'],
+      ['-1.5', 'number'],
+      ['null', 'keyword'],
+      ['"b"', 'string'],
+    ]);
   });
 
   it('takes the code inside the strings of an output code for what it is', () => {
@@ -127,11 +170,30 @@ describe('search', () => {
   });
 });
 
+/** A text of lines "0" … "3", the same for the same seed. */
+function letters(seed: number, most = 12): string[] {
+  let state = seed;
+  const next = () => (state = (state * 48271) % 2147483647);
+  return Array.from({ length: most > 100 ? most : next() % most }, () => String(next() % 4));
+}
+
+/** Length of the longest common subsequence, by the table of all prefixes. */
+function longestCommon(a: string[], b: string[]): number {
+  const table = a.map(() => b.map(() => 0));
+  const at = (i: number, j: number) => table[i]?.[j] ?? 0;
+  a.forEach((x, i) =>
+    b.forEach((y, j) => {
+      table[i]![j] = x === y ? at(i - 1, j - 1) + 1 : Math.max(at(i - 1, j), at(i, j - 1));
+    }),
+  );
+  return at(a.length - 1, b.length - 1);
+}
+
 describe('diff', () => {
   const left = ['a', 'b', 'c', 'd'];
   const right = ['a', 'B', 'c', 'd', 'e'];
   it('pairs changed lines and keeps both numberings', () => {
-    const rows = diffRows(left, right)!;
+    const rows = diffRows(left, right);
     expect(rows).toEqual([
       { kind: 'same', left: 0, right: 0 },
       { kind: 'changed', left: 1, right: 1 },
@@ -139,9 +201,9 @@ describe('diff', () => {
       { kind: 'same', left: 3, right: 3 },
       { kind: 'added', left: -1, right: 4 },
     ]);
-    expect(countChanges(rows)).toEqual({ removed: 1, added: 2 });
-    expect(diffRows(right, left)!.at(-1)).toEqual({ kind: 'removed', left: 4, right: -1 });
-    expect(diffRows([], []) ?? []).toEqual([]);
+    expect(countChanges(rows)).toEqual({ places: 2, removed: 1, added: 2 });
+    expect(diffRows(right, left).at(-1)).toEqual({ kind: 'removed', left: 4, right: -1 });
+    expect(diffRows([], [])).toEqual([]);
   });
 
   it('folds long equal stretches, but keeps what is around a change', () => {
@@ -150,11 +212,58 @@ describe('diff', () => {
     const rows = diffRows(many, changed)!;
     const shown = foldEqual(rows);
     expect(shown[0]).toEqual({ from: 0, to: 46 });
-    expect(shown.slice(1, 10)).toEqual([46, 47, 48, 49, 50, 51, 52, 53, 54]);
+    expect(shown.slice(1, 10)).toEqual(rows.slice(46, 55));
     expect(shown.at(-1)).toEqual({ from: 55, to: 100 });
-    expect(changeStarts(rows, shown)).toEqual([5]);
-    expect(foldEqual(rows, 4, new Set([0]))[0]).toBe(0);
-    expect(foldEqual(diffRows(many, many)!)).toEqual([{ from: 0, to: 100 }]);
+    expect(changeStarts(shown)).toEqual([5]);
+    expect(foldEqual(rows, 4, new Set([0]))[0]).toBe(rows[0]);
+    expect(foldEqual(diffRows(many, many))).toEqual([{ from: 0, to: 100 }]);
+  });
+
+  it('puts what went above what came where there is one column', () => {
+    const rows = diffRows(['a', 'b', 'c', 'd'], ['a', 'B', 'C', 'd', 'e']);
+    expect(
+      inOneColumn(rows).map((row) => 'kind' in row && [row.kind, row.left, row.right, row.beside]),
+    ).toEqual([
+      ['same', 0, 0, undefined],
+      ['removed', 1, -1, 1],
+      ['removed', 2, -1, 2],
+      ['added', -1, 1, 1],
+      ['added', -1, 2, 2],
+      ['same', 3, 3, undefined],
+      ['added', -1, 4, -1],
+    ]);
+  });
+
+  it('finds as many common lines as there are', () => {
+    for (let seed = 1; seed <= 200; seed++) {
+      const [a, b] = [letters(seed), letters(seed + 1000)];
+      expect(commonLines(a, b).length).toBe(longestCommon(a, b));
+    }
+  });
+
+  it('goes on where a round ends, and loses no line', () => {
+    for (let seed = 1; seed <= 100; seed++) {
+      const [a, b] = [letters(seed, 60), letters(seed + 1000, 60)];
+      const rows = diffRows(a, b);
+      const pairs = commonLines(a, b, undefined, 1 + (seed % 5));
+      expect(pairs.every(([i, j]) => a[i] === b[j])).toBe(true);
+      expect(pairs.every(([i, j], k) => k === 0 || (i > pairs[k - 1]![0] && j > pairs[k - 1]![1]))).toBe(
+        true,
+      );
+      expect(rows.flatMap(({ left }) => (left < 0 ? [] : [left]))).toEqual(a.map((_, i) => i));
+      expect(rows.flatMap(({ right }) => (right < 0 ? [] : [right]))).toEqual(b.map((_, i) => i));
+    }
+  });
+
+  it('ends soon when two long texts have nearly nothing in common, and says how far it is', () => {
+    const [a, b] = [letters(1, 8000), letters(2, 8000)];
+    const told: number[] = [];
+    const begun = performance.now();
+    const pairs = commonLines(a, b, (fraction) => told.push(fraction));
+    expect(performance.now() - begun).toBeLessThan(10_000);
+    expect(pairs.length).toBeGreaterThan(2000);
+    expect(told.at(-1)).toBeGreaterThan(0.9);
+    expect(told).toEqual([...told].sort((x, y) => x - y));
   });
 
   it('marks what differs within a line', () => {

@@ -136,16 +136,20 @@ def test_two_texts_side_by_side(tab: Tab) -> None:
     tab.open(run="breaks", panel="code", code="0/0")
     tab.click("nav[aria-label^='Texts'] a", "AOT forward graph")
     tab.wait_text(SENTENCE, "AOT forward graph")
-    tab.click("summary", "Compare with")
+    tab.click("summary", "another text")
     tab.click("details a", "Backward: AOT backward graph")
+    tab.wait_text(SENTENCE, "0/0 forward: AOT forward graph → 0/0 backward: AOT backward graph: ")
+    tab.wait_text(SENTENCE, " lines in 4 places.")
     tab.wait_text("main", "4 changes")
     heads = [head.text for head in tab.all(".heads span")]
-    assert heads == ["0/0 forward: AOT forward graph", "0/0 backward: AOT backward graph"]
+    assert heads == ["− 0/0 forward: AOT forward graph", "+ 0/0 backward: AOT backward graph"]
     assert tab.all(".row.changed .differs") and tab.all(".row.added")
     tab.click("a", "Swap sides")
-    tab.wait(lambda: tab.all(".heads span")[0].text.startswith("0/0 backward"), "the other order")
+    tab.wait(lambda: "0/0 backward" in tab.all(".heads span")[0].text, "the other order")
     tab.click("a", "Stop comparing")
-    tab.wait_text(SENTENCE, "AOT backward graph")
+    tab.wait_text(SENTENCE, "AOT backward graph (backward)")
+    tab.click(".presets a", "the pass before")
+    tab.wait_text(SENTENCE, "0/0 forward: AOT joint graph → 0/0 backward: AOT backward graph: ")
     tab.open(run="breaks", panel="code", code="0/0", code2="1/0")
     tab.wait_text("main", "1/0 forward: Inductor output code")
     tab.wait_text("main", "equal lines: show")
@@ -199,9 +203,26 @@ def test_text_of_a_log_stays_text(tab: Tab, evil: str) -> None:
     assert "<script>alert('1')</script>" in tab.text(CODE)
     assert len(tab.all(f"{CODE} .line")) < 200
     tab.open(run=evil, panel="code", code="0/0", code2="0/0")
-    tab.wait_text("main", "No line differs.")
+    tab.wait_text(SENTENCE, ": no line differs.")
     assert tab.script("return parent.document.title + document.title").find("owned") < 0
     assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
+
+
+def test_long_texts_with_little_in_common_are_compared(tab: Tab, evil: str, logdir: Path) -> None:
+    """And in one column where two do not fit."""
+    log = next((logdir / evil).iterdir())
+    other = "\n".join(f"    y{i} = {i % 7}" if i % 10 else "    return" for i in range(20_000))
+    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    log.write_text(log.read_text() + _line({"inductor_pre_grad_graph": {}, **ids}, other), encoding="utf-8")
+    tab.driver.set_window_size(600, 900)
+    try:
+        tab.open(run=evil, panel="code", code="0/0")
+        tab.click("summary", "another text")
+        tab.click("details a", "After pre-grad passes")
+        tab.wait_text(SENTENCE, "−30,000 +20,000 lines in 1 place.")
+        assert tab.all(".row.removed") and not tab.all(".row.changed")
+    finally:
+        tab.driver.set_window_size(1400, 1000)
 
 
 def test_narrow_panels_have_no_sideways_scroll(tab: Tab) -> None:

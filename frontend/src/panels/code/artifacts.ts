@@ -1,5 +1,6 @@
 /** The texts of a compilation: in which order, which belong together, which can be compared. */
 import type { Artifact } from '../../api/types';
+import { idLabel, type CompileKey } from '../shared/places';
 
 export interface ArtifactGroup {
   title: string;
@@ -99,6 +100,16 @@ export function counterpart(
   const name = names[of.name] ?? of.name;
   const same = artifacts.filter((a) => a.name === name && a.direction === direction);
   return same.find((a) => a.graph === of.graph) ?? same.at(-1) ?? null;
+}
+
+/** "0/0 forward: AOT forward graph", with the attempt where the text beside it is of another one. */
+export function titleBeside(
+  key: CompileKey,
+  { title, direction, attempt }: Artifact,
+  beside: Artifact,
+): string {
+  const tried = attempt === beside.attempt ? '' : `, attempt ${attempt + 1}`;
+  return `${idLabel(key)} ${direction}: ${title}${tried}`;
 }
 
 /** "0_0_forward_inductor_output_code.py" */

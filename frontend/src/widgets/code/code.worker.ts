@@ -3,15 +3,12 @@ import { diffRows } from './diff';
 import { highlight } from './highlight';
 import type { Answer, Question } from './service';
 
-self.onmessage = ({ data }: MessageEvent<Question & { id: number }>) => {
-  let answer: Answer;
+self.onmessage = ({ data }: MessageEvent<Question>) => {
+  const answer = (message: Answer) => self.postMessage(message);
   try {
-    answer =
-      data.what === 'highlight'
-        ? { tokens: highlight(data.text, data.language) }
-        : { rows: diffRows(data.left, data.right) };
+    if (data.what === 'highlight') answer({ tokens: highlight(data.text, data.language) });
+    else answer({ rows: diffRows(data.left, data.right, (fraction) => answer({ fraction })) });
   } catch (cause) {
-    answer = { error: String(cause) };
+    answer({ error: String(cause) });
   }
-  self.postMessage({ id: data.id, ...answer });
 };

@@ -1,5 +1,5 @@
-/** Two texts side by side: rows of lines that are equal, changed, or on one side only. */
-import { diffArrays } from 'diff/lib/diff/array.js';
+/** Two texts beside each other: rows of lines that are equal, changed, or on one side only. */
+import { commonLines } from './common';
 
 export type Kind = 'same' | 'changed' | 'removed' | 'added';
 
@@ -8,73 +8,67 @@ export interface DiffRow {
   kind: Kind;
   left: number;
   right: number;
+  /** In one column: the line of the other side that this one took the place of, or that took its place. */
+  beside?: number;
 }
 
-/** Unchanged rows that are not shown: `from` … `to` of the rows. */
+/** Equal rows that are not shown: `from` … `to` of the rows. */
 export interface Fold {
   from: number;
   to: number;
 }
 
-/** A diff that would take longer than this is not worth waiting for. */
-const TIMEOUT_MS = 20_000;
-
-/** null when the texts differ so much that comparing them takes too long. */
-export function diffRows(left: string[], right: string[]): DiffRow[] | null {
-  const changes = diffArrays(left, right, { timeout: TIMEOUT_MS }) as
-    { value: string[]; added?: boolean; removed?: boolean }[] | undefined;
-  if (!changes) return null;
+/** Lines that neither text shares with the other, between two that both have, are taken for changed one by one. */
+export function diffRows(left: string[], right: string[], progress?: (fraction: number) => void): DiffRow[] {
   const rows: DiffRow[] = [];
-  let l = 0;
-  let r = 0;
-  let gone = 0;
-  let come = 0;
-  const flush = () => {
-    for (let k = 0; k < Math.max(gone, come); k++) {
-      const kind = k < gone && k < come ? 'changed' : k < gone ? 'removed' : 'added';
-      rows.push({ kind, left: k < gone ? l + k : -1, right: k < come ? r + k : -1 });
+  let [l, r] = [0, 0];
+  for (const [i, j] of [...commonLines(left, right, progress), [left.length, right.length] as const]) {
+    for (; l < i || r < j; l++, r++) {
+      const kind = l < i && r < j ? 'changed' : l < i ? 'removed' : 'added';
+      rows.push({ kind, left: l < i ? l : -1, right: r < j ? r : -1 });
     }
-    l += gone;
-    r += come;
-    gone = come = 0;
-  };
-  for (const { value, added, removed } of changes) {
-    if (removed) gone += value.length;
-    else if (added) come += value.length;
-    else {
-      flush();
-      for (let k = 0; k < value.length; k++) rows.push({ kind: 'same', left: l++, right: r++ });
-    }
+    [l, r] = [i + 1, j + 1];
+    if (i < left.length) rows.push({ kind: 'same', left: i, right: j });
   }
-  flush();
   return rows;
 }
 
-export function countChanges(rows: DiffRow[]): { removed: number; added: number } {
+export interface Changes {
+  /** Places with a change. */
+  places: number;
+  removed: number;
+  added: number;
+}
+
+export function countChanges(rows: DiffRow[]): Changes {
   let removed = 0;
   let added = 0;
   for (const { kind } of rows) {
     if (kind === 'removed' || kind === 'changed') removed++;
     if (kind === 'added' || kind === 'changed') added++;
   }
-  return { removed, added };
+  return { places: changeStarts(rows).length, removed, added };
 }
 
 /** Rows to show: long runs of equal ones become a fold, with `context` rows kept around each change. */
-export function foldEqual(rows: DiffRow[], context = 4, opened: Set<number> = new Set()): (number | Fold)[] {
-  const shown: (number | Fold)[] = [];
+export function foldEqual(
+  rows: DiffRow[],
+  context = 4,
+  opened: ReadonlySet<number> = new Set(),
+): (DiffRow | Fold)[] {
+  const shown: (DiffRow | Fold)[] = [];
   for (let i = 0; i < rows.length;) {
     let end = i;
     while (end < rows.length && rows[end]!.kind === 'same') end++;
     if (end === i) {
-      shown.push(i++);
+      shown.push(rows[i++]!);
       continue;
     }
     const from = i === 0 ? 0 : i + context;
     const to = end === rows.length ? end : end - context;
     const folds = to - from > 3 && !opened.has(from);
     for (let k = i; k < end; k++) {
-      if (!folds || k < from || k >= to) shown.push(k);
+      if (!folds || k < from || k >= to) shown.push(rows[k]!);
       else if (k === from) shown.push({ from, to });
     }
     i = end;
@@ -82,10 +76,28 @@ export function foldEqual(rows: DiffRow[], context = 4, opened: Set<number> = ne
   return shown;
 }
 
-/** Positions in `shown` at which a run of changes begins. */
-export function changeStarts(rows: DiffRow[], shown: (number | Fold)[]): number[] {
-  const changed = (item: number | Fold | undefined) =>
-    typeof item === 'number' && rows[item]!.kind !== 'same';
+const changed = (item: DiffRow | Fold | undefined): item is DiffRow =>
+  item !== undefined && 'kind' in item && item.kind !== 'same';
+
+/** Both sides in one column: of every run of changes first the lines that went, then those that came. */
+export function inOneColumn(shown: (DiffRow | Fold)[]): (DiffRow | Fold)[] {
+  const lines: (DiffRow | Fold)[] = [];
+  let came: DiffRow[] = [];
+  for (const item of shown) {
+    if (!changed(item)) {
+      lines.push(...came, item);
+      came = [];
+      continue;
+    }
+    const { left, right } = item;
+    if (left >= 0) lines.push({ kind: 'removed', left, right: -1, beside: right });
+    if (right >= 0) came.push({ kind: 'added', left: -1, right, beside: left });
+  }
+  return [...lines, ...came];
+}
+
+/** Positions at which a run of changes begins. */
+export function changeStarts(shown: (DiffRow | Fold)[]): number[] {
   return shown.flatMap((item, i) => (changed(item) && !changed(shown[i - 1]) ? [i] : []));
 }
 

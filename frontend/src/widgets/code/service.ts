@@ -3,43 +3,39 @@ import type { Tokens } from './tokens';
 
 export type Question =
   { what: 'highlight'; text: string; language: string } | { what: 'diff'; left: string[]; right: string[] };
-export type Answer = { tokens?: Tokens; rows?: DiffRow[] | null; error?: string };
+/** `fraction` says how far it is; any other answer is the last one. */
+export type Answer = { tokens: Tokens } | { rows: DiffRow[] } | { fraction: number } | { error: string };
 
-let worker: Worker | null = null;
-let last = 0;
-const waiting = new Map<number, { done: (answer: Answer) => void; failed: (error: Error) => void }>();
-
-/** What the worker makes of a text. It is started when code is first looked at. */
-function ask(question: Question): Promise<Answer> {
-  worker ??= start();
-  const id = ++last;
-  return new Promise((done, failed) => {
-    waiting.set(id, { done, failed });
-    worker!.postMessage({ id, ...question });
+/** What a worker makes of a text. Each question has a worker of its own, so that giving it up stops the work. */
+function ask<T extends Answer>(
+  question: Question,
+  signal: AbortSignal,
+  progress: (fraction: number) => void = () => undefined,
+): Promise<T> {
+  const worker = new Worker(new URL('./code.worker.ts', import.meta.url), { type: 'module' });
+  signal.addEventListener('abort', () => worker.terminate());
+  return new Promise<T>((done, failed) => {
+    worker.onmessage = ({ data }: MessageEvent<Answer>) => {
+      if ('fraction' in data) return progress(data.fraction);
+      worker.terminate();
+      if ('error' in data) failed(new Error(data.error));
+      else done(data as T);
+    };
+    worker.onerror = () => failed(new Error('The code worker did not start.'));
+    worker.postMessage(question);
   });
 }
 
-function start(): Worker {
-  const it = new Worker(new URL('./code.worker.ts', import.meta.url), { type: 'module' });
-  it.onmessage = ({ data }: MessageEvent<Answer & { id: number }>) => {
-    const asked = waiting.get(data.id);
-    waiting.delete(data.id);
-    if (data.error) asked?.failed(new Error(data.error));
-    else asked?.done(data);
-  };
-  it.onerror = () => {
-    for (const { failed } of waiting.values()) failed(new Error('The code worker did not start.'));
-    waiting.clear();
-    worker = null;
-  };
-  return it;
+export async function highlightText(text: string, language: string, signal: AbortSignal): Promise<Tokens> {
+  return (await ask<{ tokens: Tokens }>({ what: 'highlight', text, language }, signal)).tokens;
 }
 
-export async function highlightText(text: string, language: string): Promise<Tokens> {
-  return (await ask({ what: 'highlight', text, language })).tokens!;
-}
-
-/** null when the texts differ too much to be compared in reasonable time. */
-export async function diffLines(left: string[], right: string[]): Promise<DiffRow[] | null> {
-  return (await ask({ what: 'diff', left, right })).rows ?? null;
+/** Rows of both texts beside each other; `progress` hears how far it is, from 0 to 1. */
+export async function diffLines(
+  left: string[],
+  right: string[],
+  signal: AbortSignal,
+  progress: (fraction: number) => void,
+): Promise<DiffRow[]> {
+  return (await ask<{ rows: DiffRow[] }>({ what: 'diff', left, right }, signal, progress)).rows;
 }
