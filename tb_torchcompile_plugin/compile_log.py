@@ -276,7 +276,7 @@ class CompileLog:
 
     def _on_torch_version(self, record: Record, compile_id: str) -> None:
         if record.payload:
-            self._facts.learn("torch_version", record.payload.strip().strip('"'))
+            self._facts.learn("torch_version", compile_rows.torch_version(record.payload))
 
     def _on_graph_break(self, record: Record, compile_id: str) -> None:
         text = record.payload or ""

@@ -62,7 +62,7 @@ class FunctionTime(msgspec.Struct, frozen=True):
 
 class CompileTime(msgspec.Struct, frozen=True):
     """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that,
-    None where something was compiled outside it.
+    None where something was compiled outside it, and for a log, which covers little but compilations.
 
     time_saved_s: by cache hits; a hit of AOTAutograd's cache includes those of the FX graphs in it.
     """
@@ -134,7 +134,7 @@ def compile_time(summary: CompileSummary) -> CompileTime:
         total_s=total,
         recorded_s=recorded,
         share_percent=None
-        if total is None or not recorded or _some_outside(summary)
+        if total is None or not recorded or _is_log(summary) or _some_outside(summary)
         else 100 * total / recorded,
         phases_s=_phases_s(rows),
         top=_top(summary),
@@ -193,6 +193,11 @@ def _recorded_s(summary: CompileSummary) -> float | None:
     if not (told.HasField("recording_start_ns") and told.HasField("written_ns")):
         return None
     return seconds(told.written_ns - told.recording_start_ns)
+
+
+def _is_log(summary: CompileSummary) -> bool:
+    """Only the trace handler says how much it captures."""
+    return not summary.environment.capture
 
 
 def _some_outside(summary: CompileSummary) -> bool:

@@ -207,6 +207,15 @@ def place_from_stack(row: Compilation) -> None:
         row.function, row.file, row.line = row.stack[-1].function, row.stack[-1].file, row.stack[-1].line
 
 
+def torch_version(payload: str) -> str:
+    """Of the record of that name: an object since torch 2.13, a bare or quoted text before."""
+    try:
+        told = json.loads(payload)
+    except ValueError:
+        return payload.strip()
+    return str(told.get("pytorch_version") or "") if isinstance(told, dict) else str(told)
+
+
 def copy_place(row: Compilation | Recompile, forward: Compilation) -> None:
     """A backward and a recompile have the place of their frame."""
     row.file = forward.file

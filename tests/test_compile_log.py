@@ -38,6 +38,14 @@ def seconds(summary: CompileSummary, direction: int) -> float:
     return total / 1e9
 
 
+@pytest.mark.parametrize(
+    "payload", ['"2.11.0+cu130"', "2.11.0+cu130", '{"pytorch_version": "2.11.0+cu130", "commit": "70d99e9"}']
+)
+def test_the_version_of_torch_in_any_shape(payload: str) -> None:
+    found = summary_of([artifact("torch_version", payload)])
+    assert found.environment.torch_version == "2.11.0+cu130"
+
+
 # -- recordings ---------------------------------------------------------------------------------------------------
 
 

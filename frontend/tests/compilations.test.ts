@@ -2,8 +2,9 @@ import { describe, expect, it } from 'vitest';
 import type {
   Artifact,
   Compilation,
-  Compile,
+  CompilationDetails,
   CompilationRow,
+  Compile,
   Frame,
   Metric,
   TrieNode,
@@ -18,10 +19,12 @@ import {
 } from '../src/panels/code/artifacts';
 import { codeKernels, kernelOrigins, kernelTimes, nodeLines } from '../src/panels/code/origins';
 import { metricGroups, metricText } from '../src/panels/compilations/metrics';
+import { ownOf } from '../src/panels/compilations/own';
 import { countedStatus, countStatuses, statusWord, type Status } from '../src/panels/compilations/status';
 import { isLibrary, toggled, trieRows } from '../src/panels/compilations/trie';
-import { compilationRows, phaseColumns, rowAt } from '../src/panels/compile_time/rows';
-import { codeKey, parseCodeKey, toCode } from '../src/panels/shared/places';
+import { compilationRowKey, compilationRows, phaseColumns, rowAt } from '../src/panels/compile_time/rows';
+import { directionLabels } from '../src/panels/shared/compilation_columns';
+import { codeKey, parseCodeKey, toCode, toCompilation } from '../src/panels/shared/places';
 
 const frame = (line: number, file = '/home/user/train.py'): Frame => ({
   file,
@@ -267,6 +270,44 @@ describe('metrics', () => {
   });
 });
 
+describe('what belongs to a row', () => {
+  const timed = (direction: string, start_s: number) => ({ direction, start_s }) as Compilation;
+  const text = (id: number, direction: string, graph: number | null) =>
+    ({ id, direction, graph }) as Artifact;
+  const details = (rows: Compilation[]) =>
+    ({
+      rows,
+      artifacts: [
+        text(1, 'forward', null),
+        text(2, 'forward', 0),
+        text(3, 'backward', null),
+        text(4, 'backward', 1),
+        text(5, 'backward', 2),
+      ],
+      metrics: [
+        { name: 'a', direction: 'forward', record: 0 },
+        { name: 'b', direction: 'backward', record: 0 },
+        { name: 'c', direction: 'backward', record: 1 },
+      ],
+    }) as unknown as CompilationDetails;
+  const own = (rows: Compilation[], row: Compilation) => {
+    const { part, artifacts, metrics } = ownOf(details(rows), row as unknown as CompilationRow);
+    return [part, artifacts.map(({ id }) => id), metrics.map(({ name }) => name)];
+  };
+
+  it('is of its direction, and of its bucket where there are several', () => {
+    const rows = [timed('forward', 1), timed('backward', 2), timed('backward', 3)];
+    expect(own(rows, rows[0]!)).toEqual([0, [1, 2], ['a']]);
+    expect(own(rows, rows[1]!)).toEqual([0, [3, 4], ['b']]);
+    expect(own(rows, rows[2]!)).toEqual([1, [3, 5], ['c']]);
+  });
+
+  it('is also the backward that was compiled together with the forward', () => {
+    const rows = [timed('forward', 1)];
+    expect(own(rows, rows[0]!)).toEqual([0, [1, 2, 3, 4, 5], ['a', 'b', 'c']]);
+  });
+});
+
 describe('compile time', () => {
   const row = (compile_id: string, direction: string, start_s: number | null, phases: object | null = null) =>
     ({
@@ -288,10 +329,20 @@ describe('compile time', () => {
   const rows = compilationRows(compile, null);
 
   it('has a column for each phase, in the order of the pipeline, the rest last', () => {
-    const columns = phaseColumns(compile);
+    const columns = phaseColumns(rows);
     expect(columns.map((c) => c.label)).toEqual(['Dynamo', 'Inductor', 'Triton, C++', 'Other']);
     expect(columns.map((c) => c.value(rows[0]!))).toEqual([0.5, 1, 0, 0.5]);
     expect(columns.map((c) => c.value(rows[2]!))).toEqual([null, null, null, null]);
+  });
+
+  it('tells several backwards of one frame apart, and links to each', () => {
+    const ddp = compilationRows(
+      { compilations: ['forward', 'backward', 'backward'].map((d, i) => row('4/0', d, i)) } as Compile,
+      null,
+    );
+    expect(ddp.map(compilationRowKey)).toEqual(['4/0,0,forward', '4/0,0,backward', '4/0,0,backward~2']);
+    expect([...directionLabels(ddp).values()]).toEqual(['forward', 'backward 1 of 2', 'backward 2 of 2']);
+    expect(toCompilation(ddp[2]!, 'backward', 1).row).toBe('compilation:4/0,0,backward~2');
   });
 
   it('leads from a span to the row that was being compiled then', () => {

@@ -71,7 +71,9 @@ _KNOWN: dict[str, tuple[int, str]] = {
 }
 _ORDER = {name: place for place, name in enumerate(_KNOWN)}
 _BYTECODE = ("_ORIGINAL_BYTECODE", "_MODIFIED_BYTECODE")
-_BACKWARD_ONLY = frozenset({"aot_backward_graph"})
+_BACKWARD_ONLY = frozenset(
+    {"aot_backward_graph", "backward_prologue", "backward_epilogue", "compiled_function_backward"}
+)
 _FORWARD_ONLY = frozenset({"aot_forward_graph", "aot_joint_graph", "aot_inference_graph"})
 _JSON = frozenset({*CONFIG_FIELDS, "inductor_provenance_tracking_node_mappings", "torch._functorch.config"})
 _TEXT = frozenset(

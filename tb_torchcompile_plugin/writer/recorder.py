@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.logdir import summary_name
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.writer.environment import fill_environment
 from tb_torchcompile_plugin.writer.recover import Known, known_now, recover
+from tb_torchcompile_plugin.writer.sources import fill_sources
 from tb_torchcompile_plugin.writer.torch_state import Counters, Times, file_names
 from tb_torchcompile_plugin.writer.winners import add_winners
 
@@ -244,6 +245,8 @@ class Recorder:
             add_winners(summary)
         except Exception as error:
             self.report("the winners of autotuning cannot be read", error)
+        if capture == "full":
+            fill_sources(summary)
         summary.warnings.extend(self._warnings)
         return summary
 

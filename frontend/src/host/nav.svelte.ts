@@ -27,9 +27,18 @@ class Nav {
 
   go(change: Change, mode: Mode = 'push'): void {
     const params = this.with(change);
-    if (formatHash(params) === formatHash(this.params)) return;
+    const from = formatHash(this.params);
+    if (formatHash(params) === from) return;
     this.params = params;
-    this.#write(mode);
+    this.#write(mode, from);
+  }
+
+  /** Takes a step back: Back must not lead through what was closed. Elsewhere it is a change of what is shown. */
+  undo(change: Change): void {
+    const { history } = this.#host;
+    const from = (history.state as { from?: string } | null)?.from;
+    if (from === formatHash(this.with(change))) history.back();
+    else this.go(change, 'replace');
   }
 
   with(change: Change): Params {
@@ -55,14 +64,14 @@ class Nav {
     else if (formatHash(params) !== formatHash(this.params)) this.params = params;
   }
 
-  #write(mode: Mode): void {
+  #write(mode: Mode, from = ''): void {
     const { history, location } = this.#host;
     // Another tab is shown: the address is not ours now.
     if (this.#host !== window && pluginOf(location.hash) !== PLUGIN) return;
     const hash = formatHash(this.params);
     if (hash === location.hash) return;
     const url = location.pathname + location.search + hash;
-    if (mode === 'push') history.pushState(history.state, '', url);
+    if (mode === 'push') history.pushState({ ...history.state, from }, '', url);
     else history.replaceState(history.state, '', url);
   }
 }

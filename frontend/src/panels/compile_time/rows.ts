@@ -1,28 +1,46 @@
 /** Tables of the compile time panel: compilations, and what torch's compile_times() counts. */
 import type { CacheResult, Compilation, Compile, CompiledRegion, Span } from '../../api/types';
-import { location, shortPath } from '../../widgets/format';
 import type { Column } from '../../widgets/table';
-import { codeKey, compilationKey, idLabel } from '../shared/places';
+import {
+  ATTEMPTS,
+  directionColumn,
+  DURATION,
+  FUNCTION,
+  GRAPH_OPS,
+  GUARDS,
+  ID,
+  LINE,
+} from '../shared/compilation_columns';
+import { codeKey, compilationKey } from '../shared/places';
 import { byPipeline, phaseHelp, phaseLabel } from './phases';
 
 export interface CompilationRow extends Compilation {
   /** What the profiled span says about this compilation's region; null without a trace. */
   region: CompiledRegion | null;
   traced: boolean;
+  /** Which of several rows of its compile id and direction, from 0. */
+  part: number;
 }
 
 export function compilationRows(compile: Compile, span: Span | null): CompilationRow[] {
   const regions = new Map(span?.compiled_regions.map((region) => [region.compile_id, region]));
+  const seen = new Map<string, number>();
+  const next = (key: string) => {
+    const part = seen.get(key) ?? 0;
+    seen.set(key, part + 1);
+    return part;
+  };
   return compile.compilations.map((c) => ({
     ...c,
+    part: next(compilationKey(c, c.direction)),
     traced: span !== null,
     // Regions are known by compile id only; the backward of a frame is no region of its own.
     region: c.direction === 'forward' && c.epoch === 0 ? (regions.get(c.compile_id) ?? null) : null,
   }));
 }
 
-export function compilationRowKey(row: Compilation): string {
-  return compilationKey(row, row.direction);
+export function compilationRowKey(row: CompilationRow): string {
+  return compilationKey(row, row.direction, row.part);
 }
 
 /** The row that was being compiled at a time (Unix seconds); the first one of the compile id where none says so. */
@@ -43,8 +61,8 @@ export function cacheWord(results: CacheResult[]): string | null {
 }
 
 /** One column for each phase that took any time; together they are the compile time. */
-export function phaseColumns(compile: Compile): Column<CompilationRow>[] {
-  const phases = [...new Set(compile.compilations.flatMap((c) => Object.keys(c.phases_s ?? {})))];
+export function phaseColumns(rows: CompilationRow[]): Column<CompilationRow>[] {
+  const phases = [...new Set(rows.flatMap((row) => Object.keys(row.phases_s ?? {})))];
   return phases.sort(byPipeline).map((phase) => ({
     key: `${phase}_s`,
     label: phaseLabel(phase),
@@ -57,56 +75,15 @@ export function phaseColumns(compile: Compile): Column<CompilationRow>[] {
   }));
 }
 
-export function compilationColumns(compile: Compile): Column<CompilationRow>[] {
-  const at = COMPILATION_COLUMNS.findIndex((column) => column.key === 'duration_s') + 1;
-  return [...COMPILATION_COLUMNS.slice(0, at), ...phaseColumns(compile), ...COMPILATION_COLUMNS.slice(at)];
+/** The time stands in front, so that it is in view beside an open drawer too. */
+export function compilationColumns(rows: CompilationRow[]): Column<CompilationRow>[] {
+  return [ID, directionColumn(rows), DURATION, FUNCTION, ...phaseColumns(rows), LINE, ...HIDDEN];
 }
 
 const NO_REGION = 'Not seen as a region of the profiled span';
 
-const COMPILATION_COLUMNS: Column<CompilationRow>[] = [
-  {
-    key: 'compile_id',
-    label: 'Compile id',
-    help: 'Frame / how many times this frame was compiled before',
-    value: (r) => r.compile_id,
-    show: idLabel,
-  },
-  { key: 'direction', label: 'Direction', value: (r) => r.direction },
-  { key: 'function', label: 'Function', value: (r) => r.function, grow: 1 },
-  {
-    key: 'file',
-    label: 'Line',
-    value: (r) => (r.file ? location(r.file, r.line) : null),
-    show: (r) => location(shortPath(r.file ?? '', 1), r.line),
-    title: (r) => location(r.file, r.line),
-  },
-  {
-    key: 'duration_s',
-    label: 'Compile time',
-    kind: 's',
-    value: (r) => r.duration_s,
-    bar: true,
-    total: 'sum',
-    unknown: 'torch did not report how long it took',
-  },
-  {
-    key: 'attempts',
-    label: 'Attempts',
-    kind: 'count',
-    help: 'Dynamo starts a frame over when it finds a graph break or a new assumption',
-    value: (r) => r.attempts,
-    hidden: true,
-  },
-  {
-    key: 'graph_ops',
-    label: 'Graph ops',
-    kind: 'count',
-    value: (r) => r.graph_ops,
-    total: 'sum',
-    hidden: true,
-  },
-  { key: 'guards', label: 'Guards', kind: 'count', value: (r) => r.guards, total: 'sum', hidden: true },
+const HIDDEN: Column<CompilationRow>[] = [
+  ...[ATTEMPTS, GRAPH_OPS, GUARDS].map((column) => ({ ...column, hidden: true }) as Column<CompilationRow>),
   {
     key: 'cache',
     label: 'Cache',

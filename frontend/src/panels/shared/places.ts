@@ -10,8 +10,9 @@ export function idLabel({ compile_id, epoch = 0 }: CompileKey): string {
   return epoch ? `${compile_id} (after reset ${epoch})` : compile_id;
 }
 
-export function compilationKey(key: CompileKey, direction = 'forward'): string {
-  return [key.compile_id, key.epoch ?? 0, direction].join(',');
+/** `part`: which of several rows with this direction, from 0. */
+export function compilationKey(key: CompileKey, direction = 'forward', part = 0): string {
+  return [key.compile_id, key.epoch ?? 0, direction].join(',') + (part > 0 ? `~${part + 1}` : '');
 }
 
 export function toPanel(panel: string): Change {
@@ -19,15 +20,15 @@ export function toPanel(panel: string): Change {
 }
 
 /** Everything that is known about one compilation. */
-export function toCompilation(key: CompileKey, direction = 'forward'): Change {
-  return { panel: 'compilations', row: `${COMPILATION_TABLE}:${compilationKey(key, direction)}` };
+export function toCompilation(key: CompileKey, direction = 'forward', part = 0): Change {
+  return { panel: 'compilations', row: `${COMPILATION_TABLE}:${compilationKey(key, direction, part)}` };
 }
 
 export const COMPILATION_TABLE = 'compilation';
 
 /** The row of the compile time table. */
-export function toCompileTime(key: CompileKey, direction = 'forward'): Change {
-  return { panel: 'compile_time', row: `compilations:${compilationKey(key, direction)}` };
+export function toCompileTime(key: CompileKey, direction = 'forward', part = 0): Change {
+  return { panel: 'compile_time', row: `compilations:${compilationKey(key, direction, part)}` };
 }
 
 /** What of an artifact is shown: a line, places of a word, or the difference to another one. */
