@@ -10,7 +10,8 @@ from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 def fill_sources(summary: CompileSummary) -> None:
     """Each file is read once in a process. A line whose file is gone, or that was never in one, stays without."""
     for row in summary.compilations:
-        frame = row.stack[-1] if row.stack else None
-        if frame is not None and not frame.HasField("source"):
-            if text := linecache.getline(frame.file, frame.line).strip():
-                frame.source = text
+        if not row.stack or row.stack[-1].HasField("source"):
+            continue
+        frame = row.stack[-1]
+        if text := linecache.getline(frame.file, frame.line).strip():
+            frame.source = text

@@ -43,7 +43,9 @@ function numbersOf<Row>(rows: Row[], column: Column<Row>): number[] {
 }
 
 function headText<Row>(column: Column<Row>, scale: Scale | undefined): string {
-  return scale?.unit && column.kind !== 'percent' ? `${column.label}, ${scale.unit}` : column.label;
+  return scale?.unit && column.kind !== 'percent' && !column.unitless
+    ? `${column.label}, ${scale.unit}`
+    : column.label;
 }
 
 function headWidth(head: string): number {

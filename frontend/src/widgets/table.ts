@@ -25,6 +25,8 @@ export interface Column<Row> {
   total?: 'sum';
   /** Key of a column whose unit this one shares, so that they can be compared. */
   scaleWith?: string;
+  /** The header of that column names the unit for this one too. */
+  unitless?: boolean;
   /** Pixels that a custom cell needs beside its text. */
   inset?: number;
   /** Not shown until the user chooses it. */

@@ -26,7 +26,7 @@ const STATUS: Column<CompilationRow> = {
 };
 
 export function listColumns(rows: CompilationRow[]): Column<CompilationRow>[] {
-  return [ID, STATUS, directionColumn(rows), FUNCTION, LINE, DURATION, ATTEMPTS, GRAPH_OPS, ...REST];
+  return [ID, STATUS, directionColumn(rows), DURATION, FUNCTION, LINE, ATTEMPTS, GRAPH_OPS, ...REST];
 }
 
 const REST: Column<CompilationRow>[] = [

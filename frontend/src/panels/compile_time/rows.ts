@@ -71,19 +71,22 @@ export function phaseColumns(rows: CompilationRow[]): Column<CompilationRow>[] {
     value: (r) => (r.phases_s ? (r.phases_s[phase] ?? 0) : null),
     unknown: 'torch did not report its phases',
     scaleWith: 'duration_s',
+    unitless: true,
     total: 'sum',
   }));
 }
 
 /** The time stands in front, so that it is in view beside an open drawer too. */
 export function compilationColumns(rows: CompilationRow[]): Column<CompilationRow>[] {
-  return [ID, directionColumn(rows), DURATION, FUNCTION, ...phaseColumns(rows), LINE, ...HIDDEN];
+  return [ID, directionColumn(rows), DURATION, FUNCTION, ...phaseColumns(rows), ...HIDDEN];
 }
 
 const NO_REGION = 'Not seen as a region of the profiled span';
 
 const HIDDEN: Column<CompilationRow>[] = [
-  ...[ATTEMPTS, GRAPH_OPS, GUARDS].map((column) => ({ ...column, hidden: true }) as Column<CompilationRow>),
+  ...[LINE, ATTEMPTS, GRAPH_OPS, GUARDS].map(
+    (column) => ({ ...column, hidden: true }) as Column<CompilationRow>,
+  ),
   {
     key: 'cache',
     label: 'Cache',
