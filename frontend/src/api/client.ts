@@ -127,6 +127,21 @@ export async function fetchAboutSpan<T>(
   }
 }
 
+/** Bytes about a span that was read; waits where it is being read anew. */
+export async function fetchBytes(
+  route: string,
+  ids: SpanIds & Record<string, string>,
+  signal: AbortSignal,
+): Promise<ArrayBuffer> {
+  for (;;) {
+    const response = await ask(route, ids, signal);
+    if (response.status === 200) return response.arrayBuffer();
+    if (!response.ok) throw toError(route, response.status, await response.json().catch(() => null));
+    await sleep(POLL_MS, signal);
+    if (signal.aborted) throw replaced();
+  }
+}
+
 /** Says that nobody waits for this span any more; the server stops by itself later if it does not hear of it. */
 async function stopReading(ids: Record<string, string>): Promise<void> {
   const query = new URLSearchParams(ids).toString();

@@ -11,6 +11,7 @@ import Kernels from './kernels/Kernels.svelte';
 import Overview from './overview/Overview.svelte';
 import { countCompilations } from './overview/verdict';
 import Recompiles from './recompiles/Recompiles.svelte';
+import Timeline from './timeline/Timeline.svelte';
 
 /** A place in the sidebar. A panel whose half of the data is missing stays there, dimmed, and says how to get it. */
 export interface Panel {
@@ -79,5 +80,12 @@ export const PANELS: Panel[] = [
     // An incomplete trace without kernels may have lost them.
     count: (_compile, span) => span && (countKernels(span) || (span.warnings.length > 0 ? null : 0)),
     component: Kernels as Panel['component'],
+  },
+  {
+    id: 'timeline',
+    title: 'Timeline',
+    needs: 'any',
+    count: () => null,
+    component: Timeline as Panel['component'],
   },
 ];

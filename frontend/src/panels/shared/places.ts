@@ -90,6 +90,9 @@ export interface TimelinePlace {
   lane?: number;
 }
 
+/** What the address says of the timeline of one span, and of no other. */
+export const NO_TIMELINE: Change = { from: null, to: null, slice: null, range: null, lanes: null };
+
 /** In the address: `from`, `to`, and `slice` = "row" or "row,lane". */
 export function toTimeline({ from, to, row, lane }: TimelinePlace = {}): Change {
   const text = (value: number | undefined) => (value === undefined ? null : String(Math.round(value)));

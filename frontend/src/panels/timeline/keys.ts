@@ -1,0 +1,14 @@
+/** The timeline's keys, as its help lists them. */
+export const KEYS = [
+  ['W S  + −', 'zoom in and out'],
+  ['A D', 'earlier, later'],
+  ['[ ]', 'previous, next step'],
+  ['H  0', 'where it opened; all of the time'],
+  ['← → ↑ ↓', 'from slice to slice'],
+  ['Esc', 'drop the range'],
+  ['Z', 'zoom to the slice or the range'],
+  ['M', 'measure the slice, or nothing'],
+  ['T', 'list what is in view'],
+  ['PgUp PgDn', 'scroll the lanes'],
+  ['?', 'this list'],
+] as const;

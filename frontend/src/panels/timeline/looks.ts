@@ -1,0 +1,101 @@
+/** How the server's lanes and colours look. */
+import { bytes, count, duration, percent, plural } from '../../widgets/format';
+import type { Arrangement, Lane } from '../../widgets/timeline/lanes';
+import type { Slice } from '../../widgets/timeline/tiles';
+import { shortKernel } from '../kernels/rows';
+import { categoryLabel } from '../shared/categories';
+import { phaseLabel } from '../compile_time/phases';
+import type { Lane as LaneRow, TimelineLanes } from '../../api/types';
+
+const KINDS: Record<string, [label: string, token: string]> = {
+  cpu_op: ['Operator', '--tl-op'],
+  user_annotation: ['Annotation', '--tl-annotation'],
+  python_function: ['Python function', '--tl-python'],
+  runtime: ['Runtime call', '--tl-runtime'],
+  gpu_user_annotation: ['Annotation on the GPU', '--tl-annotation'],
+  overhead: ['Profiler’s overhead', '--tl-python'],
+  host_other: ['Other host work', '--tl-op'],
+  step: ['Step', '--tl-step'],
+  region: ['Compiled region', '--tl-region'],
+  backward_region: ['Compiled backward', '--tl-backward'],
+  break: ['Graph break', '--warn-line'],
+  recompile: ['Recompile', '--bad'],
+};
+
+export function colorToken(category: string): string {
+  if (category.startsWith('phase_')) return category.replace('phase_', '--phase-');
+  return KINDS[category]?.[1] ?? `--cat-${category}`;
+}
+
+export function kindLabel(category: string): string {
+  if (category.startsWith('phase_')) return `Compile phase: ${phaseLabel(category.slice(6))}`;
+  return KINDS[category]?.[0] ?? categoryLabel(category);
+}
+
+export function laneOf(lane: LaneRow): Lane {
+  const { id, kind, group, title, depths, unit } = lane;
+  const look = kind === 'counter' ? 'plot' : kind === 'breaks' || kind === 'recompiles' ? 'marks' : 'slices';
+  const size = look === 'plot' ? '' : plural(lane.slices, 'slice');
+  const note = [size, lane.note].filter(Boolean).join('; ');
+  return { id, title, group: group === 'compile' ? '' : group, look, lines: depths, unit: unit ?? '', note };
+}
+
+/** What the colours mean; kinds that share one are one. */
+export function legendOf(
+  { categories }: TimelineLanes,
+  colors: number[],
+): { token: string; label: string }[] {
+  const found = new Map<string, string[]>();
+  for (const category of colors.map((color) => categories[color] ?? '')) {
+    const token = colorToken(category);
+    found.set(token, [...(found.get(token) ?? []), kindLabel(category)]);
+  }
+  return [...found].map(([token, labels]) => ({ token, label: labels.join(', ') }));
+}
+
+/** As it opens: all lanes as the server lists them; the profiler's own, and what was compiled before, folded. */
+export function usualArrangement({ lanes, extent }: TimelineLanes): Arrangement {
+  const folded = lanes.filter(
+    ({ group, kind }) =>
+      (group === 'profiler' && kind !== 'counter') || (kind === 'phases' && extent[0]! < 0),
+  );
+  return {
+    order: lanes.map(({ id }) => id),
+    folded: new Set(folded.map(({ id }) => id)),
+    hidden: new Set(),
+  };
+}
+
+/** What the minimap draws: compilation, and how busy a GPU was or else the first thread. */
+export function mapLanes({ lanes }: TimelineLanes): number[] {
+  const work = lanes.find(({ kind, unit }) => kind === 'counter' && unit === '%');
+  const chosen = [work ?? lanes.find(({ kind }) => kind === 'thread') ?? lanes[0]];
+  chosen.push(lanes.find(({ kind }) => kind === 'phases'));
+  return chosen.filter((lane) => lane !== undefined).map(({ id }) => id);
+}
+
+export function describeSlice({ lanes, categories }: TimelineLanes, slice: Slice): string[] {
+  const lane = lanes.find(({ id }) => id === slice.lane);
+  const mark = lane?.kind === 'recompiles';
+  const several = slice.count > 1;
+  return [
+    several ? `${count(slice.count)} slices, the longest: ${nameOf(slice.name)}` : slice.name,
+    several
+      ? `${percent(slice.busy * 100)} of ${time(slice.dur)}; zoom in to see them`
+      : mark
+        ? ''
+        : time(slice.dur),
+    kindLabel(categories[slice.color] ?? ''),
+    `at ${time(slice.start)}${lane ? ` on ${lane.title}` : ''}`,
+  ].filter(Boolean);
+}
+
+export const nameOf = shortKernel;
+
+export function time(ns: number): string {
+  return duration(ns / 1e3);
+}
+
+export function scaleText(value: number, { unit }: Lane): string {
+  return unit === 'bytes' ? `0 – ${bytes(value)}` : `0 – ${count(value)} ${unit}`;
+}

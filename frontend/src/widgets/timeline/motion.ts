@@ -1,0 +1,69 @@
+/** Keys that are held move as long as they are held, a tap moves a step; two fingers zoom. */
+import { moved, zoomed, type View } from './view';
+
+const HELD = ['w', 'a', 's', 'd'];
+const TAP_MS = 80;
+const PER_S = { pan: 1.2, zoom: 2.6 };
+
+export class Motion {
+  #held = new Set<string>();
+
+  get moving(): boolean {
+    return this.#held.size > 0;
+  }
+
+  /** Whether the key is one of these; its first step is due now. */
+  press(key: string): boolean {
+    if (!HELD.includes(key)) return false;
+    this.#held.add(key);
+    return true;
+  }
+
+  /** One key, or all of them. */
+  release(key?: string): void {
+    if (key) this.#held.delete(key);
+    else this.#held.clear();
+  }
+
+  /** The view after some time of the keys that are held; `tap` is the step of one of them alone. */
+  after(view: View, ms: number, around: number, all: View, tap = ''): View {
+    const has = (key: string) => (tap ? tap === key : this.#held.has(key));
+    const s = (tap ? TAP_MS : Math.min(ms, 50)) / 1000;
+    const pan = (Number(has('d')) - Number(has('a'))) * s * PER_S.pan;
+    const zoom = (Number(has('s')) - Number(has('w'))) * s * PER_S.zoom;
+    if (pan) view = moved(view, pan * (view.to - view.from), all);
+    return zoom ? zoomed(view, Math.exp(zoom), around, all) : view;
+  }
+}
+
+/** The pointers that are down, by id: one drags, two pinch. */
+export class Fingers {
+  #at = new Map<number, number>();
+
+  down(event: PointerEvent): void {
+    this.#at.set(event.pointerId, event.clientX);
+  }
+
+  up(event: PointerEvent): void {
+    this.#at.delete(event.pointerId);
+  }
+
+  get two(): boolean {
+    return this.#at.size === 2;
+  }
+
+  /** How much shorter the view becomes, and around which place; null unless two fingers are down. */
+  pinch(event: PointerEvent): { factor: number; x: number } | null {
+    const before = this.#spread();
+    this.#at.set(event.pointerId, event.clientX);
+    const now = this.#spread();
+    if (!before || !now) return null;
+    return { factor: before.apart / now.apart, x: now.middle };
+  }
+
+  #spread(): { apart: number; middle: number } | null {
+    if (this.#at.size !== 2) return null;
+    const [a, b] = [...this.#at.values()] as [number, number];
+    return { apart: Math.max(20, Math.abs(a - b)), middle: (a + b) / 2 };
+  }
+}

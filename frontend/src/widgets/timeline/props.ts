@@ -1,0 +1,41 @@
+import type { Arrangement, LaidLane, Lane } from './lanes';
+import type { Arrow } from './paint';
+import type { Reader } from './read';
+import type { Fetch, Slice } from './tiles';
+import type { View } from './view';
+
+export interface TimelineProps {
+  label: string;
+  /** Id of an element that tells in words what is in view. */
+  describedBy: string;
+  lanes: Lane[];
+  arrangement: Arrangement;
+  all: View;
+  /** Where it opens, and where it goes when this changes. */
+  place: View;
+  fetch: Fetch;
+  /** Colour tokens of the slices, by number. */
+  colors: string[];
+  /** Stretches that stand on the minimap and whose ends are drawn through all lanes. */
+  marks: View[];
+  /** The lanes that are drawn in the minimap. */
+  map: number[];
+  selected: Slice | null;
+  arrows: Arrow[];
+  range: View | null;
+  /** Dragging chooses a range. */
+  selecting: boolean;
+  nameOf: (name: string) => string;
+  describe: (slice: Slice) => string[];
+  scale: (value: number, lane: Lane) => string;
+  onarrange: (arrangement: Arrangement) => void;
+  /** The view came to rest; after a jump the place before is worth returning to. */
+  onrest: (view: View, jumped: boolean) => void;
+  /** What is shown changed, or more of it arrived. */
+  onseen: (read: Reader, laid: LaidLane[]) => void;
+  onselect: (slice: Slice | null, chosen: boolean) => void;
+  onrange: (range: View | null) => void;
+  onfail: (error: unknown) => void;
+  /** Other keys. True: it was one. */
+  onkey: (key: string) => boolean;
+}
