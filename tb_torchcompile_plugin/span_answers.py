@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tb_torchcompile_plugin import report as answer
+from tb_torchcompile_plugin.analysis.hot_spots import hot_spots
+from tb_torchcompile_plugin.analysis.memory import memory
+from tb_torchcompile_plugin.analysis.modules import modules
 from tb_torchcompile_plugin.analysis.operators import SPLITS, operators
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.logdir import Span
@@ -29,6 +32,9 @@ QUESTIONS: dict[str, Question] = {
     "span": answer.span_report,
     "timeline": lambda _, profile: profile.timeline.describe(),
     "eager": answer.eager,
+    "hot_spots": lambda _, profile: hot_spots(profile),
+    "memory": lambda _, profile: memory(profile),
+    "modules": lambda _, profile: modules(profile),
     "operators": lambda _, profile: operators(profile),
     **{f"operators_by_{split}": _split(split) for split in SPLITS},
 }

@@ -16,6 +16,9 @@ import tb_torchcompile_plugin
 from tb_torchcompile_plugin import api, cli, compile_report, errors, report, timeline_wire
 from tb_torchcompile_plugin.analysis import timeline, timeline_range, timeline_search, timeline_slice
 from tb_torchcompile_plugin.analysis.eager import EagerTime
+from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
+from tb_torchcompile_plugin.analysis.memory import Memory
+from tb_torchcompile_plugin.analysis.modules import Modules
 from tb_torchcompile_plugin.analysis.operators import Operators
 from tb_torchcompile_plugin.plugin import TorchCompilePlugin
 
@@ -123,6 +126,9 @@ def test_every_error_code_is_documented_with_its_status() -> None:
         ("timeline_slice", timeline_slice.TimelineSlice),
         ("timeline_search", timeline_search.TimelineHits),
         ("timeline_range", timeline_range.TimelineRange),
+        ("hot_spots", HotSpots),
+        ("memory", Memory),
+        ("modules", Modules),
     ],
 )
 def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str, kind: type[Any]) -> None:
@@ -138,6 +144,7 @@ def test_all_examples_are_json() -> None:
         *("runs", "compile", "compile_time", "compilations", "compilation", "progress", "span", "error"),
         *("eager", "operators"),
         *("timeline", "window", "timeline_slice", "timeline_search", "timeline_range"),
+        *("hot_spots", "memory", "modules"),
     }
     for text in examples.values():
         json.loads(text)

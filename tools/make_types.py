@@ -14,6 +14,9 @@ from msgspec import inspect
 from tb_torchcompile_plugin import compile_report, report, timeline_wire
 from tb_torchcompile_plugin.analysis import timeline, timeline_range, timeline_search, timeline_slice
 from tb_torchcompile_plugin.analysis.eager import EagerTime
+from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
+from tb_torchcompile_plugin.analysis.memory import Memory
+from tb_torchcompile_plugin.analysis.modules import Modules
 from tb_torchcompile_plugin.analysis.operators import Operators
 from tb_torchcompile_plugin.errors import ApiErrorBody
 from tb_torchcompile_plugin.readings import Progress
@@ -33,6 +36,9 @@ ROOTS = (
     timeline_slice.TimelineSlice,
     timeline_search.TimelineHits,
     timeline_range.TimelineRange,
+    HotSpots,
+    Memory,
+    Modules,
     Progress,
     ApiErrorBody,
 )

@@ -1,7 +1,7 @@
 """Which line of Python made a call? From the stacks that `with_stack` records.
 
-The innermost function around it that is not torch's own. Backward runs on a thread of the engine, without a
-stack: there it is the call site of the forward operator with the same sequence number.
+The innermost function around it that is neither torch's own nor generated. Backward runs on a thread of the engine,
+without a stack: there it is the call site of the forward operator with the same sequence number.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from tb_torchcompile_plugin.reader.kineto import Trace
 FUNCTION = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<name>.+)$")
 _NOT_THE_USERS = re.compile(
     r"^<|(?:^|site-packages/)(?:torch|triton|functorch)/|"
-    r"(?:^|python3\.\d+/)(?:contextlib|functools|threading|typing|concurrent/futures/\w+)\.py\("
+    r"(?:^|python3\.\d+/)(?:contextlib|functools|threading|typing|concurrent/futures/\w+)\.py\(|"
+    r"/[a-z0-9]{2}/c[a-z2-7]{51}\.py\("  # what inductor wrote
 )
 
 
 def is_users(name: str) -> bool:
-    """Whether a Python function, as the profiler names it, is neither torch's nor built in."""
+    """Whether a Python function, as the profiler names it, is neither torch's, nor generated, nor built in."""
     return FUNCTION.match(name) is not None and not _NOT_THE_USERS.search(name)
 
 
@@ -32,13 +33,13 @@ def call_sites(trace: Trace, tree: HostTree) -> Int64s:
     everything = np.arange(len(tree.index))
     site = tree.nearest(everything, users)
     lost = np.flatnonzero((site < 0) & ~tree.python)
-    forward = _forwards(trace, tree)
+    forward = forwards(trace, tree)
     backward = tree.nearest(lost, forward >= 0)
     site[lost] = np.append(site, -1)[np.append(forward, -1)[backward]]
     return np.where(site >= 0, trace.name[tree.index[site]], -1)
 
 
-def _forwards(trace: Trace, tree: HostTree) -> Int64s:
+def forwards(trace: Trace, tree: HostTree) -> Int64s:
     """For each backward call the position of its forward: the first call with its sequence number, else -1.
 
     Numbers count per thread; one that two threads have counted to tells nothing.

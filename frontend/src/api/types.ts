@@ -1,5 +1,16 @@
 // Made by tools/make_types.py from the structs of report.py. Do not edit.
 
+export interface Allocation {
+  device: number | 'cpu';
+  start_us: number;
+  size_bytes: number;
+  lifetime_us: number | null;
+  operator: string | null;
+  compile_id: string | null;
+  step: string | null;
+  at_peak: boolean;
+}
+
 export interface ApiErrorBody {
   code: string;
   message: string;
@@ -227,6 +238,12 @@ export interface Counts {
   parameters: number | null;
 }
 
+export interface Curve {
+  time_us: number[];
+  allocated_bytes: number[];
+  reserved_bytes: number[] | null;
+}
+
 export interface DetailedFailure {
   type: string;
   reason: string;
@@ -328,6 +345,24 @@ export interface FrameTime {
   breaks_us: number;
   called_us: number;
   other_us: number;
+}
+
+export interface Frames {
+  name: number[];
+  parent: number[];
+  thread: string[];
+  calls: number[];
+  total_us: number[];
+}
+
+export interface Function {
+  name: string;
+  file: string | null;
+  line: number | null;
+  users: boolean;
+  calls: number;
+  self_us: number;
+  total_us: number;
 }
 
 export interface FunctionTime {
@@ -435,6 +470,14 @@ export interface Hints {
   cpu_kernels_hidden: boolean;
 }
 
+export interface HotSpots {
+  recorded: boolean;
+  functions: Function[];
+  frames: Frames;
+  left_out: number;
+  idle_threads: number;
+}
+
 export interface Kernel {
   device: number | 'cpu';
   name: string;
@@ -495,6 +538,40 @@ export interface Link {
   duration_us: number;
 }
 
+export interface Memory {
+  recorded: boolean;
+  devices: MemoryUse[];
+  owners: MemoryOwner[];
+  allocations: Allocation[];
+  all_allocations: number;
+}
+
+export interface MemoryOwner {
+  device: number | 'cpu';
+  operator: string | null;
+  compile_id: string | null;
+  graph_key: string | null;
+  allocations: number;
+  allocated_bytes: number;
+  largest_bytes: number;
+  peak_bytes: number;
+  kept_bytes: number;
+}
+
+export interface MemoryUse {
+  device: number | 'cpu';
+  curve: Curve;
+  peak_bytes: number;
+  peak_us: number;
+  peak_reserved_bytes: number | null;
+  before_bytes: number;
+  first_bytes: number;
+  last_bytes: number;
+  allocations: number;
+  allocated_bytes: number;
+  freed_bytes: number;
+}
+
 export interface Metric {
   group: string;
   name: string;
@@ -503,6 +580,24 @@ export interface Metric {
   direction: 'backward' | 'forward';
   runtime: boolean;
   record: number;
+}
+
+export interface Module {
+  name: string;
+  parent: number;
+  depth: number;
+  calls: number;
+  host_us: number;
+  self_host_us: number;
+  device_us: number | null;
+  self_device_us: number | null;
+  backward_device_us: number | null;
+  compile_ids: string[];
+}
+
+export interface Modules {
+  recorded: boolean;
+  modules: Module[];
 }
 
 export interface Notice {

@@ -1,0 +1,94 @@
+"""memory.py: totals against torch's own table, and single situations worked out by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tb_torchcompile_plugin.analysis.memory import _extremes, memory
+from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.reader.kineto import read_trace
+from traces import MAIN, PID, slice_, write_trace
+
+
+def moment(at, size, address, total, device=0):
+    args = {"Bytes": size, "Device Type": 1, "Device Id": device, "Addr": address}
+    args |= {"Total Allocated": total, "Total Reserved": 4096}
+    return {"ph": "i", "s": "t", "name": "[memory]", "pid": PID, "tid": MAIN, "ts": at, "args": args}
+
+
+def memory_of(folder, events):
+    return memory(Profile(read_trace(str(write_trace(folder, events)), workers=1), None))
+
+
+@pytest.mark.parametrize("mode", ["eager_plain", "eager_shapes", "compiled_shapes"])
+def test_totals_are_those_of_torch(recording, mode):
+    """What its rows sum to, with the row for memory that no operator asked for, is what was allocated less freed."""
+    folder = recording("key_averages")
+    (file,) = folder.glob(f"key_averages_{mode}.*.trace.json")
+    table = json.loads((folder / f"key_averages_{mode}.by_name.json").read_text())
+    devices = memory(Profile(read_trace(str(file), workers=1), None)).devices
+    found = {str(row.device): row for row in devices}
+    for device, field in (("0", "self_device_memory_usage"), ("cpu", "self_cpu_memory_usage")):
+        net = found[device].allocated_bytes - found[device].freed_bytes
+        assert sum(row[field] for row in table) == net == found[device].last_bytes - found[device].first_bytes
+
+
+EVENTS = [
+    slice_("ProfilerStep#4", 0, 100, "user_annotation"),
+    slice_("Torch-Compiled Region: 3/1", 5, 30),
+    slice_("aten::mm", 10, 20),
+    slice_("aten::empty", 12, 4),
+    moment(1, -50, 0x900, 150),  # allocated before recording began
+    moment(13, 100, 0xA00, 250),
+    moment(40, 700, 0xB00, 950),
+    moment(60, -100, 0xA00, 850),
+    moment(70, 30, 0xA00, 880),
+]
+
+
+def test_the_peak_and_who_was_alive_then(tmp_path):
+    answer = memory_of(tmp_path, EVENTS)
+    (device,) = answer.devices
+    assert (device.device, device.peak_bytes, device.peak_us, device.before_bytes) == (0, 950, 40, 150)
+    assert (device.first_bytes, device.last_bytes, device.peak_reserved_bytes) == (200, 880, 4096)
+    assert (device.allocations, device.allocated_bytes, device.freed_bytes) == (3, 830, 150)
+    mm, nobody = sorted(answer.owners, key=lambda row: row.operator or "~")
+    assert (mm.operator, mm.compile_id, mm.peak_bytes, mm.kept_bytes) == ("aten::mm", "3/1", 100, 0)
+    assert (nobody.operator, nobody.compile_id, nobody.peak_bytes, nobody.kept_bytes) == (
+        None,
+        None,
+        700,
+        730,
+    )
+    assert sum(row.peak_bytes for row in answer.owners) + device.before_bytes == device.peak_bytes
+
+
+def test_lifetimes_end_with_the_free_at_their_address(tmp_path):
+    rows = {row.start_us: row for row in memory_of(tmp_path, EVENTS).allocations}
+    assert [rows[at].lifetime_us for at in (13, 40, 70)] == [47, None, None]
+    assert [rows[at].at_peak for at in (13, 40, 70)] == [True, True, False]
+    assert {row.step for row in rows.values()} == {"ProfilerStep#4"}
+
+
+def test_nothing_recorded_is_told_from_nothing_allocated(tmp_path):
+    assert not memory_of(tmp_path, [slice_("aten::mm", 0, 1)]).recorded
+    trace = write_trace(tmp_path, [slice_("aten::mm", 0, 1)], profile_memory=1)
+    answer = memory(Profile(read_trace(str(trace), workers=1), None))
+    assert answer.recorded and answer.devices == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(-50, 50)), min_size=1, max_size=9000), st.integers(1, 4)
+)
+def test_every_extreme_is_drawn(steps, factor):
+    steps = steps * (9000 // len(steps)) if factor > 1 else steps
+    ts = np.cumsum([gap for gap, _ in steps])
+    total = np.cumsum([size for _, size in steps])
+    kept = _extremes(ts, [total])
+    assert len(kept) <= 4 * 600 and (np.diff(kept) > 0).all()
+    assert {0, len(ts) - 1, int(total.argmax()), int(total.argmin())} <= set(kept.tolist())
