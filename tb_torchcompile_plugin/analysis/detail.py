@@ -1,8 +1,8 @@
 """Level of detail: slices that are too short to be told apart are drawn as one rectangle.
 
 Time is cut into buckets of 2^shift ns, counted from the time 0 of whoever gives the slices. A slice at least as long
-as a bucket is a rectangle of its own. The shorter ones of one group that start in the same bucket, with no long one
-between them, are one *run*: from the start of its first slice to the end of its last. At level 0 every slice is by
+as a bucket is a rectangle of its own. The shorter ones of one group that start in the same bucket are one *run*: from
+the start of its first slice to the end of its last; a long one can only come after them. At level 0 every slice is by
 itself. A bucket of one level is two of the next finer one, so the runs of a level can be made from those of any finer
 one, and do not depend on which.
 
@@ -55,7 +55,7 @@ def merged(runs: Runs, shift: int) -> Runs:
     bucket = runs.start >> shift
     long = runs.longest >= 1 << shift
     begins = np.ones(len(bucket), bool)
-    begins[1:] = (bucket[1:] != bucket[:-1]) | (runs.group[1:] != runs.group[:-1]) | long[1:] | long[:-1]
+    begins[1:] = (bucket[1:] != bucket[:-1]) | (runs.group[1:] != runs.group[:-1]) | long[1:]
     first = np.flatnonzero(begins)
     if len(first) == len(bucket):
         return runs
