@@ -22,7 +22,9 @@ from tb_torchcompile_plugin.analysis.timeline_lanes import COLORS, ItemSlices, T
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.kernel_names import CATEGORIES
+from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.kineto import read_trace
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from timeline_reference import Place, Rectangle, Slice, rectangles, slices_of
 from traces import kernel, launch, slice_, write_trace
 
@@ -240,6 +242,18 @@ class TestLanes:
         told = timeline_of(write_trace(tmp_path, [])).describe()
         assert (told.lanes, told.duration_ns, told.home) == ([], 0, [0, 0])
 
+    def test_lanes_that_are_missing_are_explained(
+        self, tmp_path: Path, recording: Callable[[str], Path]
+    ) -> None:
+        assert session_timeline(recording("breaks")).describe().notes == []
+        (note,) = timeline_of(write_trace(tmp_path, [slice_("a", 3, 5)])).describe().notes
+        assert "no compile summary or log" in note
+        old = Profile(
+            read_trace(str(write_trace(tmp_path, [slice_("a", 3, 5)], baseTimeNanoseconds=0))), None
+        )
+        told = Profile(old.trace, CompileData(CompileSummary(), "summary", "")).timeline.describe()
+        assert "clock is not Unix time" in told.notes[0]
+
     def test_colours_are_categories_then_kinds(self, tmp_path: Path) -> None:
         assert COLORS[: len(CATEGORIES)] == CATEGORIES
         events = [slice_("aten::mm", 0, 5), kernel("triton_poi_fused_add_0", 1, 2), *launch("mine", 5, 6, 2)]
@@ -309,6 +323,12 @@ def memory(ts: float, total: int) -> dict[str, Any]:
 
 
 class TestLimits:
+    def test_a_stray_event_decades_away_costs_nothing(self, tmp_path: Path) -> None:
+        events = [slice_("stray", 0, 1), *(slice_("s", 1.7e15 + at, 1) for at in range(50))]
+        timeline = timeline_of(write_trace(tmp_path, events, baseTimeNanoseconds=0))
+        window = timeline.window(*timeline.extent, 1000, [0])
+        assert window.rectangles.runs.size.tolist() == [1, 50]
+
     def test_a_crowded_window_gets_longer_buckets(self, tmp_path: Path) -> None:
         events = [slice_("s", 0.004 * at, 0.002, tid=tid) for at in range(6000) for tid in range(100, 104)]
         timeline = timeline_of(write_trace(tmp_path, events))

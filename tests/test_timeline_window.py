@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from werkzeug.test import Client
 
-from test_plugin import ROOT, SPAN, ask_span, error_of, make_client, make_plugin
+from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.logdir import Span
+from tb_torchcompile_plugin.span_answers import QUESTIONS
+from test_plugin import ROOT, SPAN, ask_span, error_of, make_client, make_plugin, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +146,25 @@ class TestOtherRoutes:
         for route in ("trace_file", "timeline_trim", "timeline_window"):
             asked = SPAN | {"span": "7", "from": 0, "to": 1, "width": 1}
             assert client.get(f"{ROOT}/{route}", query_string=asked).status_code == 404
+
+
+def test_the_timeline_does_not_wait_for_the_report_of_the_span(
+    recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    report = QUESTIONS["span"]
+
+    def slowly(span: Span, profile: Profile) -> msgspec.Struct:
+        assert go.wait(60)
+        return report(span, profile)
+
+    monkeypatch.setitem(QUESTIONS, "span", slowly)
+    client = make_client(make_plugin(recording("breaks")))
+    try:
+        wait_for(lambda: client.get(f"{ROOT}/timeline", query_string=SPAN).status_code == 200)
+        told = client.get(f"{ROOT}/span", query_string=SPAN)
+        assert told.status_code == 202
+        assert told.get_json()["progress"]["bytes_read"] == told.get_json()["progress"]["bytes_total"]
+    finally:
+        go.set()
+    assert ask_span(client, SPAN).status_code == 200

@@ -17,6 +17,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.detail import Runs, aligned, shift_for
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.timeline_counters import Points
+from tb_torchcompile_plugin.analysis.timeline_items import has_unix_time
 from tb_torchcompile_plugin.analysis.timeline_lanes import (
     COLORS,
     Colors,
@@ -46,7 +47,8 @@ class StepSpan(msgspec.Struct, frozen=True):
 
 
 class TimelineLanes(msgspec.Struct, frozen=True):
-    """What there is to draw. `extent`: from the first to the last thing of all lanes; `home`: where to open."""
+    """What there is to draw. `extent`: from the first to the last thing of all lanes; `home`: where to open.
+    `notes`: which lanes are missing, and why."""
 
     duration_ns: int
     extent: list[int]
@@ -101,7 +103,7 @@ class Timeline:
             steps=[StepSpan(*step) for step in zip(names, starts.tolist(), ends.tolist())],
             lanes=self.lanes,
             categories=list(COLORS),
-            notes=[],
+            notes=self._notes(),
         )
 
     @cached_property
@@ -178,6 +180,16 @@ class Timeline:
         rows = self.profile.step_slices
         starts = self.profile.trace.ts[rows] - self.origin
         return starts, starts + self.profile.trace.dur[rows]
+
+    def _notes(self) -> list[str]:
+        """Which lanes are missing, and why."""
+        if self.profile.summary is None:
+            return [
+                "Phases of compilation and recompiles are not known: no compile summary or log goes with this trace"
+            ]
+        if not has_unix_time(self.profile, self.origin):
+            return ["Phases of compilation and recompiles have no place: the trace's clock is not Unix time"]
+        return []
 
     def _home(self) -> tuple[int, int]:
         """The first profiled step with the GPU work that it launched, or everything."""

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 Found = tuple[Kind, str, list[Item]]  # the kind and the title of a lane, and what is on it
 
 
+def has_unix_time(profile: Profile, origin: int) -> bool:
+    """Whether the trace's clock is that of the compile log."""
+    return profile.trace.base_ns + origin >= EPOCH_FROM_NS
+
+
 def item_lanes(profile: Profile, origin: int) -> Iterator[Found]:
     """The lanes that have something on them, top to bottom. origin: the trace's time at the timeline's zero."""
     found: list[Found] = [
@@ -33,7 +38,7 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[Found]:
         ("breaks", "Graph breaks", _breaks(profile, origin)),
     ]
     summary = profile.summary
-    if summary is not None and profile.trace.base_ns + origin >= EPOCH_FROM_NS:
+    if summary is not None and has_unix_time(profile, origin):
         epoch = profile.trace.base_ns + origin
         found.append(("recompiles", "Recompiles", _recompiles(summary, epoch)))
         found += [("phases", title, items) for title, items in _phases(summary, epoch)]
@@ -165,8 +170,9 @@ def _phase_items(rows: list[PhaseSpan], epoch: int) -> list[Item]:
         facts = {"phase": phase, "function": row.function, "kernel": row.kernel, "unfinished": row.unfinished}
         told = {name: value for name, value in facts.items() if value}
         start, compile_id = row.start_ns - epoch, row.key.compile_id or None
+        name = f"{row.name}: {row.kernel}" if row.kernel else row.name
         items.append(
-            Item(row.name, start, row.duration_ns, f"phase_{phase}", None, compile_id, row.key.epoch, told)
+            Item(name, start, row.duration_ns, f"phase_{phase}", None, compile_id, row.key.epoch, told)
         )
     return items
 

@@ -70,7 +70,9 @@ def _track_lane(number: int, kind: Kind, group: str, rows: TraceRows, track: int
     first, last = rows.trace.track_bounds[track : track + 2].tolist()
     crossing = int(np.diff(np.searchsorted(rows.crossing, (first, last)))[0])
     note = f"{crossing} slices outlast the one around them and have lines of their own" if crossing else ""
-    title, lines = _title(rows.trace.tracks[track]), rows.lines[track]
+    own = _cats(rows.trace, track) == {"overhead"}
+    title = "Overhead" if own else _title(rows.trace.tracks[track])
+    lines = rows.lines[track]
     return _lane(number, kind, group, title, lines, last - first, crossing, rows.depths[track], note=note)
 
 
