@@ -16,6 +16,7 @@ from importlib import metadata
 import msgspec
 
 from tb_torchcompile_plugin import report as answer
+from tb_torchcompile_plugin.analysis.kernel_details import KernelDetails, kernel_details
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.catalog import Catalog
 from tb_torchcompile_plugin.compile_answers import CompileAnswers
@@ -108,6 +109,15 @@ class Session(CompileAnswers, TimelineAnswers):
     def trace_of(self, run: str, worker: str, span: str) -> File:
         """The trace file of a span. Raises NotFound."""
         return self._catalog.span(run, worker, span)[1].file
+
+    def poll_kernel(
+        self, run: str, worker: str, span: str, *, device: str, name: str, compile_id: str, graph_key: str
+    ) -> KernelDetails | Progress:
+        """One kernel of a span with all its launches. Does not wait; raises NotFound where there is no such kernel."""
+        opened = self.poll_opened(run, worker, span)
+        if isinstance(opened, Progress):
+            return opened
+        return kernel_details(opened.profile, device, name, compile_id, graph_key)
 
     def cancel_span(self, run: str, worker: str, span: str) -> None:
         """Whoever polled this span does not want it any more. Does nothing where it is not being read."""

@@ -15,6 +15,7 @@ import msgspec
 
 from tb_torchcompile_plugin import text
 from tb_torchcompile_plugin.api import Session, plugin_version
+from tb_torchcompile_plugin.cli_kernel import show_kernel
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.report import Report, Span
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit status."""
     arguments = _parser().parse_args(argv)
     try:
-        return _report(arguments.logdir, arguments.json)
+        return int(arguments.run(arguments))
     except UserError as error:
         return _fail(str(error))
     except BrokenPipeError:  # `| head` has seen enough
@@ -44,6 +45,15 @@ def _parser() -> argparse.ArgumentParser:
         help="a folder, or one trace or TORCH_TRACE log of any name; a path or a URL such as s3://bucket/runs",
     )
     report.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    report.set_defaults(run=lambda arguments: _report(arguments.logdir, arguments.json))
+    kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
+    kernel.add_argument("logdir", help="as for report")
+    kernel.add_argument("name", help="the kernel's name, as the report prints it")
+    kernel.add_argument("--graph", metavar="KEY", help="only the kernel that the graph of this key launches")
+    kernel.add_argument(
+        "--extract", metavar="FILE", help="write inductor's own benchmark of the kernel to FILE instead"
+    )
+    kernel.set_defaults(run=_kernel)
     return parser
 
 
@@ -75,6 +85,14 @@ def _report(logdir: str, as_json: bool) -> int:
         return _fail(str(why))
     if not as_json:
         text.print_report(report)
+    return 0
+
+
+def _kernel(arguments: argparse.Namespace) -> int:
+    _check(arguments.logdir)
+    show_kernel(arguments.logdir, arguments.name, arguments.graph, arguments.extract)
+    if arguments.extract:
+        print(f"wrote {arguments.extract}; run it with: python {arguments.extract}", file=sys.stderr)
     return 0
 
 

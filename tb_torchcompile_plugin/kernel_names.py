@@ -85,6 +85,11 @@ _NAME_RULES: tuple[tuple[str, str, str], ...] = (
 _COMPILED = tuple((category, re.compile(pattern)) for category, pattern, _ in _NAME_RULES)
 
 
+def is_anonymous(name: str) -> bool:
+    """What inductor calls every Triton kernel with `unique_kernel_names` off; Triton 2 adds a signature."""
+    return re.fullmatch(r"triton_(?:_[\dcde]*)?", name) is not None
+
+
 @lru_cache(maxsize=65536)
 def category_of(name: str, cat: str = "kernel") -> str:
     """The category of one GPU or CPU kernel: a member of CATEGORIES.

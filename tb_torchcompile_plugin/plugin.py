@@ -58,6 +58,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/compilations": self._compilations,
             "/compilation": self._compilation,
             "/artifact": self._artifact,
+            "/kernel": self._kernel,
             **{f"/{question}": partial(self._question, question) for question in QUESTIONS},
             "/timeline_window": self._timeline_window,
             "/timeline_slice": self._timeline_slice,
@@ -95,6 +96,12 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
     def _question(self, question: str, request: Request) -> Response:
         """202 with the progress while the trace is being read: nobody waits in a request thread."""
         return _told(request, self._session.poll(question, *_span_ids(request)))
+
+    def _kernel(self, request: Request) -> Response:
+        device, name = _ids(request, "device", "name")
+        launched_by = {key: request.args.get(key, "") for key in ("compile_id", "graph_key")}
+        ids = _span_ids(request)
+        return _told(request, self._session.poll_kernel(*ids, device=device, name=name, **launched_by))
 
     def _timeline_window(self, request: Request) -> Response:
         width, lanes = _number(request, "width"), _numbers(request, "lanes")

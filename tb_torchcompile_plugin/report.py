@@ -5,6 +5,7 @@ Rows come from the analyses; here they are only put together. Unknown is null, n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -22,6 +23,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization import Gpu, gpu_utilization
 from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_break_sites import GraphBreakSite, graph_break_sites
 from tb_torchcompile_plugin.analysis.graph_breaks import GraphBreak, graph_breaks
+from tb_torchcompile_plugin.analysis.kernel_details import KernelRow, kernel_table
 from tb_torchcompile_plugin.analysis.kernels import (
     Kernel,
     KernelCategory,
@@ -175,7 +177,7 @@ class Span(msgspec.Struct, frozen=True):
     gpu: list[Gpu]
     steps: list[Step]
     kernel_categories: list[KernelCategory]
-    kernels: list[Kernel]
+    kernels: Sequence[Kernel]
     compiled_regions: list[CompiledRegion]
     graph_break_costs: list[GraphBreakCost] | None
     graph_break_sites: list[GraphBreakSite]
@@ -193,6 +195,7 @@ class SpanReport(Span, frozen=True):
 
     eager: EagerTime
     operators: list[Operator]
+    kernels: Sequence[KernelRow]
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
@@ -281,6 +284,7 @@ def eager(_: SpanFile, profile: Profile) -> EagerTime:
 def full_span_report(span: SpanFile, profile: Profile) -> SpanReport:
     """Everything that is known of one span."""
     told = msgspec.structs.asdict(span_report(span, profile))
+    told["kernels"] = kernel_table(profile).rows
     return SpanReport(**told, eager=eager(span, profile), operators=operators(profile).rows)
 
 

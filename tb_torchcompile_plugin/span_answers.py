@@ -15,6 +15,7 @@ import msgspec
 
 from tb_torchcompile_plugin import report as answer
 from tb_torchcompile_plugin.analysis.hot_spots import hot_spots
+from tb_torchcompile_plugin.analysis.kernel_details import kernel_table
 from tb_torchcompile_plugin.analysis.memory import memory
 from tb_torchcompile_plugin.analysis.modules import modules
 from tb_torchcompile_plugin.analysis.operators import SPLITS, operators
@@ -37,6 +38,7 @@ QUESTIONS: dict[str, Question] = {
     "modules": lambda _, profile: modules(profile),
     "operators": lambda _, profile: operators(profile),
     **{f"operators_by_{split}": _split(split) for split in SPLITS},
+    "kernels": lambda _, profile: kernel_table(profile),
 }
 
 

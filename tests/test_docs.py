@@ -14,7 +14,13 @@ from tensorboard.plugins.base_plugin import TBContext
 
 import tb_torchcompile_plugin
 from tb_torchcompile_plugin import api, cli, compile_report, errors, report, timeline_wire
-from tb_torchcompile_plugin.analysis import timeline, timeline_range, timeline_search, timeline_slice
+from tb_torchcompile_plugin.analysis import (
+    kernel_details,
+    timeline,
+    timeline_range,
+    timeline_search,
+    timeline_slice,
+)
 from tb_torchcompile_plugin.analysis.eager import EagerTime
 from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
 from tb_torchcompile_plugin.analysis.memory import Memory
@@ -129,6 +135,8 @@ def test_every_error_code_is_documented_with_its_status() -> None:
         ("hot_spots", HotSpots),
         ("memory", Memory),
         ("modules", Modules),
+        ("kernels", kernel_details.Kernels),
+        ("kernel", kernel_details.KernelDetails),
     ],
 )
 def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str, kind: type[Any]) -> None:
@@ -142,7 +150,7 @@ def test_all_examples_are_json() -> None:
     examples = dict(EXAMPLE.findall(TEXTS["http.md"]))
     assert set(examples) == {
         *("runs", "compile", "compile_time", "compilations", "compilation", "progress", "span", "error"),
-        *("eager", "operators"),
+        *("eager", "operators", "kernels", "kernel"),
         *("timeline", "window", "timeline_slice", "timeline_search", "timeline_range"),
         *("hot_spots", "memory", "modules"),
     }

@@ -40,12 +40,15 @@ ROOM_OF = {
     "catalog": "api",
     "readings": "api",
     "span_answers": "api",
+    "kernel_search": "api",
     "loader": "plugin",
     "logdir_flags": "plugin",
     "plugin": "plugin",
     "responses": "plugin",
     "cli": "cli",
     "text": "cli",
+    "cli_kernel": "cli",
+    "text_kernel": "cli",
 }
 ONLY_IN = {"torch": {"writer"}, "tensorboard": {"plugin"}, "werkzeug": {"plugin"}, "rich": {"cli"}}
 

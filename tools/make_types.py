@@ -12,7 +12,13 @@ from pathlib import Path
 from msgspec import inspect
 
 from tb_torchcompile_plugin import compile_report, report, timeline_wire
-from tb_torchcompile_plugin.analysis import timeline, timeline_range, timeline_search, timeline_slice
+from tb_torchcompile_plugin.analysis import (
+    kernel_details,
+    timeline,
+    timeline_range,
+    timeline_search,
+    timeline_slice,
+)
 from tb_torchcompile_plugin.analysis.eager import EagerTime
 from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
 from tb_torchcompile_plugin.analysis.memory import Memory
@@ -27,6 +33,8 @@ ROOTS = (
     report.Compile,
     report.Span,
     EagerTime,
+    kernel_details.Kernels,
+    kernel_details.KernelDetails,
     compile_report.CompileTime,
     compile_report.Compilations,
     compile_report.CompilationDetails,

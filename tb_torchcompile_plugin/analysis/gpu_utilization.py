@@ -81,14 +81,15 @@ def busy(trace: Trace, index: Int64s) -> Intervals:
 
 def gpu_utilization(trace: Trace, work: GpuWork) -> list[Gpu]:
     """One row a device, [] without GPU events."""
-    names = _device_names(trace)
+    names = device_names(trace)
     return [
         _row(trace, work.where(work.device == device), int(device), names.get(int(device)))
         for device in np.unique(work.device)
     ]
 
 
-def _device_names(trace: Trace) -> dict[int, str]:
+def device_names(trace: Trace) -> dict[int, str]:
+    """The names of the devices, as the trace's header tells them."""
     properties = trace.metadata.get("deviceProperties")
     rows = properties if isinstance(properties, list) else []
     known = (

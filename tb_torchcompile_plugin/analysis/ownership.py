@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.reader.kineto import Trace
@@ -22,7 +23,9 @@ _COMPILE = re.compile(r"^(?:_compile\.compile_inner|entire_frame_compile)(?: \(d
 _COMPILE_DATA = re.compile(r"^entire_frame_compile_data:.*\bcompile_id=(!?\d+(?:/\d+)+)")
 _FORWARD = re.compile(r"^CompiledFunction$")
 _BACKWARD = re.compile(r"^CompiledFunctionBackward$")
+_AUTOGRAD = re.compile(r"^(?:CompiledFunctionBackward$|autograd::engine::evaluate_function: )")
 
+Bools = npt.NDArray[np.bool_]
 Owned = list[tuple[int, int]]  # (index of a slice, code of the owner of the time inside it)
 
 
@@ -47,6 +50,7 @@ class Ownership:
         self._unique_keys = self._unique(key_to_id or {})
         self.backwards = self._backwards(_Timelines(trace, frames), graph_calls)
         self._owners = _Timelines(trace, [*frames, *self.backwards])
+        self._autograd = _Timelines(trace, [(index, 1) for index, _ in self._slices(_AUTOGRAD)])
 
     def compile_ids(self, index: Int64s) -> Int64s:
         """The compile id that owns the start of each host slice; where nothing around it tells, its graph key's."""
@@ -58,10 +62,15 @@ class Ownership:
         """The key of the graph call around the start of each host slice. `None` (caches off) is no key."""
         return self._graphs.at(index)
 
+    def is_backward(self, index: Int64s) -> Bools:
+        """Whether the start of each host slice lies in a step of autograd's backward."""
+        return self._autograd.at(index) > 0
+
     def name(self, code: int) -> str | None:
         return self.names[code] if code >= 0 else None
 
-    def _code(self, name: str) -> int:
+    def code(self, name: str) -> int:
+        """The code of a name; a new one where the trace does not have it."""
         if name not in self._codes:
             self._codes[name] = len(self.names)
             self.names.append(name)
@@ -76,7 +85,7 @@ class Ownership:
         return [(int(index), matches[int(self._trace.name[index])]) for index in hits]
 
     def _named(self, pattern: re.Pattern[str]) -> Owned:
-        return [(index, self._code(match[1])) for index, match in self._slices(pattern) if match[1] != "None"]
+        return [(index, self.code(match[1])) for index, match in self._slices(pattern) if match[1] != "None"]
 
     def _compilations(self) -> Owned:
         """Compilations inside the profile: the slice has no id, a near-empty `…_data` slice inside it has."""
@@ -123,7 +132,7 @@ class Ownership:
 
     def _unique(self, key_to_id: Mapping[str, str]) -> Int64s:
         """For each code that is a graph key: the code of the one compile id it belongs to, else -1."""
-        owners = {self._code(key): self._code(compile_id) for key, compile_id in key_to_id.items()}
+        owners = {self.code(key): self.code(compile_id) for key, compile_id in key_to_id.items()}
         return np.array([owners.get(code, -1) for code in range(len(self.names))] or [-1], np.int64)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tb_torchcompile_plugin.analysis.eager_roots import EagerRoots
+from tb_torchcompile_plugin.analysis.generated_code import GeneratedCode
 from tb_torchcompile_plugin.analysis.generated_kernels import unique_graph_keys
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, gpu_work
 from tb_torchcompile_plugin.analysis.host_tree import HostTree, host_tree
@@ -50,7 +51,12 @@ class Profile:
     @cached_property
     def launches(self) -> list[Launches]:
         """The kernels of each device with the compilation that launched them."""
-        return launches(self.trace, self.work, self.ownership)
+        return launches(self.trace, self.work, self.ownership, self.code)
+
+    @cached_property
+    def code(self) -> GeneratedCode:
+        """What inductor generated, by graph: the source of a kernel and the user's lines."""
+        return GeneratedCode(self.data)
 
     @cached_property
     def step_slices(self) -> Int64s:

@@ -1,5 +1,16 @@
 // Made by tools/make_types.py from the structs of report.py. Do not edit.
 
+export interface Achieved {
+  bandwidth_gb_s: number | null;
+  bandwidth_percent: number | null;
+  bandwidth_from: 'copy' | 'inductor' | 'shapes' | null;
+  tflop_s: number | null;
+  tflop_percent: number | null;
+  tflop_from: 'copy' | 'inductor' | 'shapes' | null;
+  flop_per_byte: number | null;
+  precision: 'bf16' | 'fp32' | 'tf32' | null;
+}
+
 export interface Allocation {
   device: number | 'cpu';
   start_us: number;
@@ -253,6 +264,16 @@ export interface DetailedFailure {
   ran_eager: boolean | null;
 }
 
+export interface DevicePeak {
+  device: number;
+  name: string | null;
+  known: boolean;
+  bandwidth_gb_s: number | null;
+  fp32_tflop_s: number | null;
+  tf32_tflop_s: number | null;
+  bf16_tflop_s: number | null;
+}
+
 export interface DynamicChange {
   source: string | null;
   change: string;
@@ -501,12 +522,65 @@ export interface KernelCategory {
   wall_time_percent: number | null;
 }
 
+export interface KernelDetails {
+  launches: KernelLaunches;
+  configs: LaunchConfig[];
+  compile_config: string | null;
+  source: string | null;
+  language: string | null;
+  has_benchmark: boolean;
+}
+
 export interface KernelInRange {
   device: number;
   name: string;
   category: string;
   launches: number;
   time_ns: number;
+}
+
+export interface KernelLaunches {
+  start_us: number[];
+  duration_us: number[];
+  shown_every: number;
+}
+
+export interface KernelRow {
+  device: number | 'cpu';
+  name: string;
+  category: string;
+  launches: number;
+  time_us: number;
+  mean_us: number;
+  min_us: number;
+  max_us: number;
+  compile_id: string | null;
+  graph_key: string | null;
+  direction: 'backward' | 'forward' | null;
+  aten_ops: string[];
+  source_lines: string[];
+  lines: Frame[];
+  lines_from: 'comments' | 'provenance' | null;
+  output_code_file: string | null;
+  artifact: number | null;
+  code_line: number | null;
+  modules: string[];
+  config: LaunchConfig | null;
+  configs: number;
+  bandwidth_gb_s: number | null;
+  bandwidth_percent: number | null;
+  achieved: Achieved;
+  alone_us: number | null;
+  twice_as_fast_percent: number | null;
+}
+
+export interface Kernels {
+  rows: KernelRow[];
+  step_categories: StepCategory[];
+  peaks: DevicePeak[];
+  unnamed_us: number;
+  named_us: number;
+  warnings: Notice[];
 }
 
 export interface KeyDifference {
@@ -527,6 +601,17 @@ export interface Lane {
   crossing_from: number;
   unit: string | null;
   note: string;
+}
+
+export interface LaunchConfig {
+  grid: number[];
+  block: number[];
+  warps: number | null;
+  registers: number | null;
+  shared_memory_bytes: number | null;
+  occupancy_percent: number | null;
+  launches: number;
+  time_us: number;
 }
 
 export interface Link {
@@ -809,6 +894,16 @@ export interface Step {
   start_us: number;
   wall_us: number;
   gpu_busy_us: number | null;
+}
+
+export interface StepCategory {
+  step: string;
+  device: number | 'cpu';
+  category: string;
+  launches: number;
+  time_us: number;
+  gpu_time_percent: number | null;
+  wall_time_percent: number | null;
 }
 
 export interface StepSpan {

@@ -1,0 +1,133 @@
+"""How many bytes did each launch move, and how many floating point operations did it do?
+
+What inductor computed when it wrote the kernel is taken as it is: from the launch, else from the generated code. Where
+it computed nothing, recorded shapes give an estimate. Copies say themselves what they moved. The rest is not known.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.analysis.columns import Floats, alike, codes_of, values_of
+from tb_torchcompile_plugin.analysis.kernels import Launches
+from tb_torchcompile_plugin.analysis.op_shapes import (
+    FIRST_WINDOW,
+    Shape,
+    is_operator_known,
+    operator_work,
+    tensor_bytes,
+)
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.kernel_names import CATEGORIES
+from tb_torchcompile_plugin.reader.kineto import Trace
+
+Bools = npt.NDArray[np.bool_]
+
+_TRITON = [CATEGORIES.index(name) for name in CATEGORIES if name.startswith("triton_")]
+_LIBRARY = [CATEGORIES.index(name) for name in ("gemm", "convolution")]
+_GRADIENT = re.compile(r"dgrad|wgrad", re.IGNORECASE)
+_GRADIENTS = {"dgrad": 1, "wgrad": 2}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Columns beside those of a `Launches`; NaN where not known. estimated: from shapes."""
+
+    bytes: Floats
+    flop: Floats
+    estimated: Bools
+
+
+def work_of(trace: Trace, rows: Launches) -> Work:
+    """Bytes and operations of each launch, as far as the trace tells."""
+    count = len(rows.index)
+    work = Work(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool))
+    _copies(trace, rows, work)
+    _from_shapes(trace, rows, work)
+    _from_launches(trace, rows, work)
+    return work
+
+
+def _copies(trace: Trace, rows: Launches, work: Work) -> None:
+    found = values_of(trace, "bytes", rows.index)
+    copies = np.isin(rows.category, [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")])
+    work.bytes[copies] = found[copies]
+
+
+def _from_launches(trace: Trace, rows: Launches, work: Work) -> None:
+    """kernel_num_gb and kernel_flop. No operation at all says that inductor does not count them for this kernel."""
+    gb = values_of(trace, "kernel_num_gb", rows.op)
+    flop = values_of(trace, "kernel_flop", rows.op)
+    told = np.isin(rows.category, _TRITON) & (gb > 0)
+    work.bytes[told] = gb[told] * 1e9
+    work.estimated[told] = False
+    counted = np.isin(rows.category, _TRITON) & (flop > 0)
+    work.flop[counted] = flop[counted]
+
+
+def _from_shapes(trace: Trace, rows: Launches, work: Work) -> None:
+    """A Triton kernel is launched by an operator of its own name. Launches of equal shapes are looked at once."""
+    dims, types = codes_of(trace, "input_dims", rows.op), codes_of(trace, "input_types", rows.op)
+    called = np.where(rows.op >= 0, trace.name[rows.op], -1).astype(np.int64)
+    main = _is_main(trace, rows)
+    for places in alike(
+        np.flatnonzero(dims >= 0), dims, types, called, rows.name, codes_of(trace, "grid", rows.index)
+    ):
+        one = places[0]
+        operator, kernel = trace.names[called[one]], trace.names[rows.name[one]]
+        shapes = trace.texts["input_dims"][dims[one]]
+        kinds = trace.texts["input_types"][types[one]] if types[one] >= 0 else "[]"
+        if operator == kernel:
+            moved, flop = tensor_bytes(shapes, kinds), None
+        elif is_operator_known(operator):
+            moved, flop = operator_work(operator, shapes, kinds, _window(trace, operator, int(rows.op[one])))
+            places = places[main[places]]
+        else:
+            continue
+        work.estimated[places] = True
+        work.bytes[places] = np.nan if moved is None else moved
+        work.flop[places] = np.nan if flop is None else flop
+
+
+def _is_main(trace: Trace, rows: Launches) -> Bools:
+    """An operator may launch several kernels: the longest computes the product, others prepare it or sum it up.
+
+    The backward of a convolution computes two: only names tell which kernel is for which.
+    """
+    gradient = np.array([_GRADIENTS.get(_kind(name), 0) for name in trace.names] or [0], np.int64)[rows.name]
+    backward = np.array([name == "aten::convolution_backward" for name in trace.names] or [False])
+    of_two = np.where(rows.op >= 0, backward[trace.name[rows.op]], False)
+    usable = np.isin(rows.category, _LIBRARY) & (rows.op >= 0) & (~of_two | (gradient > 0))
+    places = np.flatnonzero(usable)
+    part = np.where(of_two, gradient, 0)[places]
+    order = places[np.lexsort((rows.dur[places], part, rows.op[places]))]
+    keys = np.stack([rows.op[order], np.where(of_two, gradient, 0)[order]])
+    main = np.zeros(len(rows.index), bool)
+    if len(order):
+        main[order[np.append((keys[:, 1:] != keys[:, :-1]).any(axis=0), True)]] = True
+    return main
+
+
+def _kind(kernel: str) -> str:
+    found = _GRADIENT.search(kernel)
+    return found[0].lower() if found else ""
+
+
+def _window(trace: Trace, operator: str, op: int) -> list[Shape] | None:
+    """Padding, stride and dilation of a convolution, from the arguments as recorded in the file."""
+    first = FIRST_WINDOW.get(operator)
+    if first is None:
+        return None
+    try:
+        concrete = trace.args(op).get("Concrete Inputs")
+        lists = (
+            [json.loads(text) for text in concrete[first : first + 3]] if isinstance(concrete, list) else []
+        )
+    except (UserError, ValueError, TypeError):
+        return None
+    return lists if len(lists) == 3 and all(isinstance(sizes, list) for sizes in lists) else None

@@ -1,0 +1,38 @@
+"""Looking up columns that few slices of a trace have, and putting equal rows together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.reader.kineto import Trace
+
+Floats = npt.NDArray[np.float64]
+
+
+def values_of(trace: Trace, column: str, wanted: Int64s) -> Floats:
+    """The value of a sparse column for each wanted row, NaN where it has none."""
+    rows, values = trace.sparse(column)
+    if not len(rows):
+        return np.full(len(wanted), np.nan)
+    at = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
+    return np.where(rows[at] == wanted, values[at].astype(np.float64), np.nan)
+
+
+def codes_of(trace: Trace, column: str, wanted: Int64s) -> Int64s:
+    """The same for a column of codes or whole numbers, -1 where a row has none."""
+    found = values_of(trace, column, wanted)
+    return np.where(np.isnan(found), -1, found).astype(np.int64)
+
+
+def alike(places: Int64s, *columns: Int64s) -> Iterator[Int64s]:
+    """Those of `places` that agree in all columns, together and in their order."""
+    if not len(places):
+        return
+    keys = np.stack([column[places] for column in columns])
+    order = np.lexsort(keys)
+    keys = keys[:, order]
+    yield from np.split(places[order], np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1)

@@ -1,0 +1,204 @@
+"""The generated code of a worker, by graph: for a kernel that ran, its definition and the user's lines.
+
+Kernels are found by (graph key, name). Where torch does not tell the key, by compile id, direction and name; there a
+name that means different kernels finds none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from tb_torchcompile_plugin.analysis.artifacts import Artifact, artifacts
+from tb_torchcompile_plugin.analysis.compile_time import Frame
+from tb_torchcompile_plugin.analysis.directions import Direction
+from tb_torchcompile_plugin.analysis.kernel_lines import lines_of, node_lines, provenance
+from tb_torchcompile_plugin.analysis.kernel_source import Call, Definition, calls, definitions
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.payloads import read_payload
+from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileSummary, Graph
+
+LinesFrom = Literal["provenance", "comments"]
+Read = Callable[[int], str]
+
+_POST_GRAD = ("inductor_post_grad_graph", "after_post_grad_graph")
+_PROVENANCE = "inductor_provenance_tracking_kernel_stack_traces"
+
+
+class GraphCode:
+    """One output of inductor. Its texts are read when first asked for; one that cannot be read is as if not there."""
+
+    def __init__(self, graph: Graph, texts: list[Artifact], users: list[Artifact], read: Read) -> None:
+        """texts: the artifacts of this graph. users: the graphs that dynamo captured for its compile id."""
+        self.compile_id = graph.key.compile_id
+        self.epoch = graph.key.epoch
+        self.graph_key = graph.graph_key or None
+        self.direction: Direction = "backward" if graph.direction == BACKWARD else "forward"
+        self.file = graph.output_code_file
+        self.names = {kernel.name for kernel in graph.kernels}
+        self.user_kernels = {kernel.name for kernel in graph.kernels if kernel.category == "triton_user"}
+        self.configs = {kernel.name: kernel.config for kernel in graph.kernels if kernel.config}
+        self._by_name = {row.name: row.id for row in texts}
+        self._users = [row.id for row in users]
+        self._read = read
+
+    @property
+    def artifact(self) -> int | None:
+        """The artifact that holds the output code."""
+        return self._by_name.get("inductor_output_code")
+
+    @cached_property
+    def definitions(self) -> dict[str, Definition]:
+        return definitions(self._text("inductor_output_code"))
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        return calls(self._text("inductor_output_code"))
+
+    @cached_property
+    def nodes(self) -> dict[str, Frame]:
+        """Node of the graph after post-grad passes → the user's line."""
+        return next((places for name in _POST_GRAD if (places := node_lines(self._text(name)))), {})
+
+    @cached_property
+    def user_nodes(self) -> dict[str, Frame]:
+        """Node of the graph that dynamo captured → the user's line."""
+        places: dict[str, Frame] = {}
+        for number in self._users:
+            places |= node_lines(self._payload(number))
+        return places
+
+    @cached_property
+    def _told(self) -> dict[str, list[Frame]]:
+        return provenance(self._text(_PROVENANCE))
+
+    def lines(self, definition: Definition) -> tuple[list[Frame], LinesFrom | None]:
+        """The user's lines of a kernel and where they are known from."""
+        if definition.name in self._told:
+            return self._told[definition.name], "provenance"
+        if definition.path:
+            file, line = definition.path
+            return [Frame(file, line, definition.name, None)], "comments"
+        found = (
+            lines_of(definition.nodes, self.nodes)
+            or lines_of(definition.source_nodes, self.user_nodes)
+            or self._consumers_lines(definition)
+        )
+        return found, "comments" if found else None
+
+    def call_lines(self, call: Call) -> list[Frame]:
+        """The lines of a library call. Its comment also lists what led to it: a node called like its operator is it."""
+        operator = (call.operator or "").rpartition("::")[2]
+        own = [node for node in call.source_nodes if re.fullmatch(re.escape(operator) + r"(_\d+)?", node)]
+        return lines_of(own[-1:], self.nodes) or lines_of(call.source_nodes, self.user_nodes)
+
+    def _consumers_lines(self, definition: Definition) -> list[Frame]:
+        """A kernel that only changes a layout has no node of its own: it belongs to the call that takes its result."""
+        if definition.source_nodes or definition.nodes:
+            return []
+        for place, call in enumerate(self.calls):
+            if call.kernel == definition.name and call.buffers:
+                takers = (c for c in self.calls[place + 1 :] if c.operator and c.buffers & call.buffers)
+                taker = next(takers, None)
+                return self.call_lines(taker) if taker else []
+        return []
+
+    def _text(self, name: str) -> str:
+        return self._payload(self._by_name[name]) if name in self._by_name else ""
+
+    def _payload(self, number: int) -> str:
+        try:
+            return self._read(number)
+        except UserError:
+            return ""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A kernel that ran, as its output code defines it."""
+
+    code: GraphCode
+    definition: Definition
+
+    @property
+    def lines(self) -> tuple[list[Frame], LinesFrom | None]:
+        return self.code.lines(self.definition)
+
+
+class GeneratedCode:
+    """All output codes of a worker."""
+
+    def __init__(self, data: CompileData | None) -> None:
+        self.graphs = _graphs(data.summary, lambda number: read_payload(data, number)) if data else []
+        self._by_key: dict[str, list[GraphCode]] = defaultdict(list)
+        self._by_id: dict[str, list[GraphCode]] = defaultdict(list)
+        for graph in self.graphs:
+            self._by_id[graph.compile_id].append(graph)
+            if graph.graph_key:
+                self._by_key[graph.graph_key].append(graph)
+
+    def graph(self, compile_id: str | None, graph_key: str | None) -> GraphCode | None:
+        """The graph of this key; of several compile ids that share it this one's, of several epochs the newest."""
+        found = self._by_key.get(graph_key or "", [])
+        mine = [graph for graph in found if graph.compile_id == compile_id] or found
+        return mine[-1] if mine else None
+
+    def find(
+        self, name: str, compile_id: str | None, graph_key: str | None, direction: Direction | None = None
+    ) -> Generated | None:
+        """The definition of the kernel that the GPU calls `name`. C++ kernels are traced as graph_3_<name>."""
+        graph = self.graph(compile_id, graph_key)
+        if graph is not None:
+            return _in(graph, name)
+        graphs = self._by_id.get(compile_id or "", [])
+        found = [
+            generated
+            for graph in graphs
+            if direction in (None, graph.direction) and (generated := _in(graph, name))
+        ]
+        sources = {generated.definition.source for generated in found}
+        return found[-1] if len(sources) == 1 else None
+
+    @cached_property
+    def user_kernels(self) -> set[str]:
+        """The Triton kernels among them that the user wrote."""
+        return set().union(*(graph.user_kernels for graph in self.graphs))
+
+    @cached_property
+    def defined_once(self) -> dict[str, GraphCode]:
+        """Kernel names that exactly one graph defines, with it."""
+        owners: dict[str, list[GraphCode]] = defaultdict(list)
+        for graph in self.graphs:
+            for name in graph.names:
+                owners[name].append(graph)
+        return {name: graphs[0] for name, graphs in owners.items() if len(graphs) == 1}
+
+
+def _in(graph: GraphCode, name: str) -> Generated | None:
+    found = graph.definitions.get(name)
+    if found is None and name.startswith("graph_"):
+        found = graph.definitions.get(name.split("_", 2)[-1])
+    return Generated(graph, found) if found else None
+
+
+def _graphs(summary: CompileSummary, read: Read) -> list[GraphCode]:
+    """In the order of the summary. Within a compile id the n-th graph owns the n-th set of texts."""
+    texts: dict[tuple[int, str], list[Artifact]] = {}
+    counted: dict[tuple[int, str], int] = defaultdict(int)
+    graphs = []
+    for graph in summary.graphs:
+        key = graph.key.epoch, graph.key.compile_id
+        if key not in texts:
+            texts[key] = artifacts(summary, *key)
+        users = [
+            row for row in texts[key] if row.name.startswith(("dynamo_output_graph", "optimize_ddp_split"))
+        ]
+        mine = [row for row in texts[key] if row.graph == counted[key]]
+        counted[key] += 1
+        graphs.append(GraphCode(graph, mine, users, read))
+    return graphs

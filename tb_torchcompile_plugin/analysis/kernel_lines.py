@@ -1,0 +1,63 @@
+"""Which lines of the user's program does a kernel compute?
+
+torch's provenance records tell, where the user had them recorded. Else the comment above the kernel names the nodes
+that were fused into it, and the printed graph has the user's line above each node.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from tb_torchcompile_plugin.analysis.compile_time import Frame
+
+_PLACE = re.compile(r"^\s*# File: (.+):(\d+) in (.*?), code: (.*)$")
+_NO_PLACE = re.compile(r"^\s*# No stacktrace")
+_ASSIGNED = re.compile(r'^\s*(\w+)(?:: ".*?")? = ')
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]*)(?:\n[ \t]+([^\n]*))?')
+
+
+def node_lines(graph: str) -> dict[str, Frame]:
+    """Node of a printed graph → the user's line that stands in the comment above it."""
+    places: dict[str, Frame] = {}
+    at: Frame | None = None
+    for line in graph.splitlines():
+        place = _PLACE.match(line)
+        if place:
+            at = Frame(place[1], int(place[2]), place[3], place[4])
+        elif _NO_PLACE.match(line):
+            at = None
+        elif at and (node := _ASSIGNED.match(line)):
+            places[node[1]] = at
+    return places
+
+
+def lines_of(nodes: Iterable[str], places: dict[str, Frame]) -> list[Frame]:
+    """The distinct lines of these nodes, in their order."""
+    return distinct(places[node] for node in nodes if node in places)
+
+
+def distinct(frames: Iterable[Frame]) -> list[Frame]:
+    return list({(frame.file, frame.line): frame for frame in frames}.values())
+
+
+def provenance(text: str) -> dict[str, list[Frame]]:
+    """`inductor_provenance_tracking_kernel_stack_traces`: kernel → the innermost line of each of its stacks.
+
+    Names there end in a number for each call (`triton_poi_fused_0:3`). What is no such record has no lines.
+    """
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return {}
+    kernels: dict[str, list[Frame]] = defaultdict(list)
+    for key, stacks in told.items() if isinstance(told, dict) else ():
+        for stack in stacks if isinstance(stacks, list) else [stacks]:
+            frames = _FRAME.findall(str(stack))
+            if frames:
+                file, line, function, source = frames[-1]
+                name = re.sub(r":\d+$", "", key)
+                kernels[name].append(Frame(file, int(line), function.strip(), source.strip() or None))
+    return {name: distinct(frames) for name, frames in kernels.items()}

@@ -1,0 +1,93 @@
+"""Kernels and steps: what each category takes of each step, and what a step could gain from a faster kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.analysis.kernels import Device, Launches
+from tb_torchcompile_plugin.analysis.units import percent, us
+from tb_torchcompile_plugin.kernel_names import CATEGORIES
+from tb_torchcompile_plugin.reader.kineto import Trace
+
+Bools = npt.NDArray[np.bool_]
+
+
+class StepCategory(msgspec.Struct, frozen=True):
+    """What of a category's events ran inside the window of a step. `gpu_time_percent`: of the summed time of all GPU
+    events there, None on the CPU; `launches` are the events that began there."""
+
+    step: str
+    device: Device
+    category: str
+    launches: int
+    time_us: float
+    gpu_time_percent: float | None
+    wall_time_percent: float | None
+
+
+def step_categories(trace: Trace, rows: list[Launches], step_slices: Int64s) -> list[StepCategory]:
+    """One row a step, device and category that occurs in it; steps in order of time, most time first."""
+    return [
+        row
+        for step in step_slices.tolist()
+        for launched in rows
+        for row in sorted(_categories(trace, launched, step), key=lambda row: -row.time_us)
+    ]
+
+
+def _categories(trace: Trace, rows: Launches, step: int) -> Iterator[StepCategory]:
+    start = int(trace.ts[step])
+    end = start + int(trace.dur[step])
+    begins = trace.ts[rows.index]
+    inside = np.minimum(begins + rows.dur, end) - np.maximum(begins, start)
+    here = np.flatnonzero(inside > 0)
+    time = np.bincount(rows.category[here], inside[here], len(CATEGORIES)).astype(np.int64)
+    began = here[begins[here] >= start]
+    count = np.bincount(rows.category[began], minlength=len(CATEGORIES))
+    for code in np.flatnonzero(time).tolist():
+        yield StepCategory(
+            step=trace.names[trace.name[step]],
+            device=rows.device,
+            category=CATEGORIES[code],
+            launches=int(count[code]),
+            time_us=us(time[code]),
+            gpu_time_percent=None if rows.device == "cpu" else percent(time[code], time.sum()),
+            wall_time_percent=percent(time[code], end - start),
+        )
+
+
+def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Bools) -> Int64s:
+    """For each group of launches: the time in which it and nothing else ran on the device, of launches that count.
+
+    The device's busy time without them is shorter by exactly this.
+    """
+    nobody = len(groups)
+    owner = np.full(len(rows.index), nobody, np.int64)
+    for number, places in enumerate(groups):
+        owner[places] = number
+    owner[~counted] = nobody
+    starts = trace.ts[rows.index]
+    times = np.concatenate([starts, starts + rows.dur])
+    order = np.argsort(times, kind="stable")
+    sign = np.concatenate([np.ones(len(owner), np.int64), -np.ones(len(owner), np.int64)])[order]
+    which = np.concatenate([owner, owner])[order]
+    running, total, squares = (np.cumsum(sign * weight)[:-1] for weight in (1, which, which * which))
+    length = np.diff(times[order])
+    # Numbers are all the same where their squares sum to no more than their mean asks for.
+    single = (running > 0) & (running * squares == total * total) & (length > 0)
+    return np.bincount(total[single] // running[single], length[single], nobody + 1)[:-1].astype(np.int64)
+
+
+def launched_in(trace: Trace, rows: Launches, step_slices: Int64s) -> Bools:
+    """Which launches were made inside a step; all of them where there are no steps."""
+    if not len(step_slices):
+        return np.ones(len(rows.index), bool)
+    starts = trace.ts[step_slices]
+    at = np.searchsorted(starts, trace.ts[rows.launch], side="right") - 1
+    ends = starts[at] + trace.dur[step_slices][at]
+    return (rows.launch >= 0) & (at >= 0) & (trace.ts[rows.launch] < ends)

@@ -1,0 +1,75 @@
+"""How was a kernel launched: grid, block, registers, shared memory, occupancy? One kernel may have several ways."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.columns import alike, codes_of
+from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.analysis.kernels import Launches
+from tb_torchcompile_plugin.analysis.units import us
+from tb_torchcompile_plugin.reader.kineto import Trace
+
+_COLUMNS = ("grid", "block", "registers", "shared_memory", "occupancy")
+
+
+class LaunchConfig(msgspec.Struct, frozen=True):
+    """`warps` of a block. `occupancy_percent` is CUPTI's estimate. What the trace does not tell is None."""
+
+    grid: list[int]
+    block: list[int]
+    warps: int | None
+    registers: int | None
+    shared_memory_bytes: int | None
+    occupancy_percent: int | None
+    launches: int
+    time_us: float
+
+
+class LaunchConfigs:
+    """The configurations of the launches of one device."""
+
+    def __init__(self, trace: Trace, rows: Launches) -> None:
+        self._trace = trace
+        self._dur = rows.dur
+        self._columns = [codes_of(trace, name, rows.index) for name in _COLUMNS]
+
+    def of(self, places: Int64s) -> list[LaunchConfig]:
+        """Those of these launches, most time first; [] on the CPU and for copies."""
+        launched = places[self._columns[0][places] >= 0]
+        found = [self._config(same) for same in alike(launched, *self._columns)]
+        return sorted(found, key=lambda row: -row.time_us)
+
+    def _config(self, places: Int64s) -> LaunchConfig:
+        codes = [int(column[places[0]]) for column in self._columns]
+        registers, shared_memory, occupancy = (code if code >= 0 else None for code in codes[2:])
+        block = _sizes(self._trace, "block", codes[1])
+        return LaunchConfig(
+            grid=_sizes(self._trace, "grid", codes[0]),
+            block=block,
+            warps=math.ceil(math.prod(block) / _warp_size(self._trace)) if block else None,
+            registers=registers,
+            shared_memory_bytes=shared_memory,
+            occupancy_percent=occupancy,
+            launches=len(places),
+            time_us=us(self._dur[places].sum()),
+        )
+
+
+def _sizes(trace: Trace, column: str, code: int) -> list[int]:
+    try:
+        value = json.loads(trace.texts[column][code]) if code >= 0 else []
+    except ValueError:
+        return []
+    return [int(size) for size in value] if isinstance(value, list) else []
+
+
+def _warp_size(trace: Trace) -> int:
+    """64 on AMD's data center cards."""
+    properties = trace.metadata.get("deviceProperties")
+    first = properties[0] if isinstance(properties, list) and properties else None
+    size = first.get("warpSize") if isinstance(first, dict) else None
+    return size if isinstance(size, int) and size > 0 else 32

@@ -1,0 +1,137 @@
+"""How close does a kernel come to what its device can do? Bandwidth and arithmetic achieved, and the device's peaks.
+
+Above 100 % is possible and stays: a kernel whose data lies in a cache is not bound by the device's memory.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.bandwidth import Work
+from tb_torchcompile_plugin.analysis.columns import Floats, codes_of
+from tb_torchcompile_plugin.analysis.gpu_utilization import device_names
+from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.analysis.kernels import Device, Launches
+from tb_torchcompile_plugin.devices import Peak, peak_of
+from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.kernel_names import CATEGORIES
+from tb_torchcompile_plugin.reader.kineto import Trace
+
+WorkFrom = Literal["inductor", "shapes", "copy"]
+Precision = Literal["fp32", "tf32", "bf16"]
+
+_COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
+_TF32 = re.compile(r"tf32|s1688|nvjet_sm\d+_s|tensorop_s")
+_FP32 = re.compile(r"simt|ffma|sgemm|f32f32_f32f32")
+
+
+class Achieved(msgspec.Struct, frozen=True):
+    """What the launches did whose bytes (or operations) are known, over their time. `*_percent`: of the device's peak.
+
+    from: "inductor" computed it, "shapes" is an estimate from recorded shapes, "copy" is what a copy says of itself.
+    `flop_per_byte` is of launches where both are known. `precision`: whose peak `tflop_percent` refers to; bf16
+    stands for float16 too.
+    """
+
+    bandwidth_gb_s: float | None = None
+    bandwidth_percent: float | None = None
+    bandwidth_from: WorkFrom | None = None
+    tflop_s: float | None = None
+    tflop_percent: float | None = None
+    tflop_from: WorkFrom | None = None
+    flop_per_byte: float | None = None
+    precision: Precision | None = None
+
+
+class DevicePeak(msgspec.Struct, frozen=True):
+    """`known` is false for a device that the table does not have: then shares of a peak are None."""
+
+    device: int
+    name: str | None
+    known: bool
+    bandwidth_gb_s: float | None
+    fp32_tflop_s: float | None
+    tf32_tflop_s: float | None
+    bf16_tflop_s: float | None
+
+
+def device_peaks(trace: Trace, devices: list[Device]) -> tuple[list[DevicePeak], list[Notice]]:
+    """One row a GPU that worked, and what is wrong with the user's own figures."""
+    names = device_names(trace)
+    rows: list[DevicePeak] = []
+    notices: list[Notice] = []
+    for device in devices:
+        if device == "cpu":
+            continue
+        try:
+            peak = peak_of(names.get(device))
+        except ValueError as error:
+            peak, notices = None, [Notice("", str(error), "Bandwidths are shown without their share", "")]
+        rows.append(DevicePeak(device, names.get(device), peak is not None, *_figures(peak or Peak())))
+    return rows, notices
+
+
+def _figures(peak: Peak) -> tuple[float | None, float | None, float | None, float | None]:
+    return peak.bandwidth_gb_s, peak.fp32_tflop_s, peak.tf32_tflop_s, peak.bf16_tflop_s
+
+
+def achieved(
+    trace: Trace, rows: Launches, work: Work, places: Int64s, peak: DevicePeak | None, code_gb: float | None
+) -> Achieved:
+    """Of the launches at `places`, which are of one kernel. code_gb: what its generated code says of one launch."""
+    moved, estimated = _bytes(work, places, code_gb)
+    flop, dur = work.flop[places], rows.dur[places]
+    gb_s, tflop_s = _rate(moved, dur), _rate(flop, dur, 1e3)
+    is_copy = bool(np.isin(rows.category[places[0]], _COPIES))
+    precision = _precision(trace, rows, int(places[0])) if tflop_s is not None else None
+    both = ~np.isnan(moved) & ~np.isnan(flop) & (moved > 0)
+    return Achieved(
+        bandwidth_gb_s=gb_s,
+        bandwidth_percent=None if is_copy else _share(gb_s, peak.bandwidth_gb_s if peak else None),
+        bandwidth_from=None if gb_s is None else "copy" if is_copy else "shapes" if estimated else "inductor",
+        tflop_s=tflop_s,
+        tflop_percent=_share(tflop_s, _limit(peak, precision)),
+        tflop_from=None if tflop_s is None else "shapes" if work.estimated[places].any() else "inductor",
+        flop_per_byte=float(flop[both].sum() / moved[both].sum()) if both.any() else None,
+        precision=precision,
+    )
+
+
+def _bytes(work: Work, places: Int64s, code_gb: float | None) -> tuple[Floats, bool]:
+    """Bytes of each launch and whether any is an estimate; what inductor computed comes first."""
+    moved = work.bytes[places]
+    weak = np.isnan(moved) | work.estimated[places]
+    if code_gb is not None:
+        return np.where(weak, code_gb * 1e9, moved), False
+    return moved, bool((work.estimated[places] & ~np.isnan(moved)).any())
+
+
+def _rate(amount: Floats, dur_ns: Int64s, unit: float = 1.0) -> float | None:
+    """Amount per ns, over the launches where it is known: bytes give GB/s."""
+    known = ~np.isnan(amount)
+    time = int(dur_ns[known].sum())
+    return float(amount[known].sum()) / time / unit if time else None
+
+
+def _share(value: float | None, limit: float | None) -> float | None:
+    return 100 * value / limit if value is not None and limit else None
+
+
+def _limit(peak: DevicePeak | None, precision: Precision | None) -> float | None:
+    return getattr(peak, f"{precision}_tflop_s") if peak and precision else None
+
+
+def _precision(trace: Trace, rows: Launches, place: int) -> Precision | None:
+    """By the type of the first tensor; for float32 the kernel's name says whether tensor cores took part."""
+    code = int(codes_of(trace, "input_types", rows.op[place : place + 1])[0])
+    first = trace.texts["input_types"][code] if code >= 0 else ""
+    name = trace.names[rows.name[place]]
+    if "BFloat16" in first or "Half" in first:
+        return "bf16"
+    if '"float"' not in first:
+        return None
+    return "tf32" if _TF32.search(name) else "fp32" if _FP32.search(name) else None

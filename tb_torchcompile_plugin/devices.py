@@ -1,0 +1,95 @@
+"""What a device can do at most, by the name that the profiler writes: memory bandwidth and arithmetic.
+
+Figures are of data sheets, dense (no sparsity), per device as the driver counts them: one MI250X die is one device.
+docs/devices.md lists the same table with its sources. TB_TORCHCOMPILE_PEAKS adds to it or replaces rows of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import msgspec
+
+VARIABLE = "TB_TORCHCOMPILE_PEAKS"
+
+
+class Peak(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """GB/s of device memory; TFLOP/s for float32 outside of tensor cores, for TF32, and for bfloat16 and float16.
+
+    None where the device cannot, or where its data sheet does not tell.
+    """
+
+    bandwidth_gb_s: float | None = None
+    fp32_tflop_s: float | None = None
+    tf32_tflop_s: float | None = None
+    bf16_tflop_s: float | None = None
+
+
+# (pattern for the whole name, GB/s, FP32, TF32, BF16 or FP16). First match wins, so variants stand above their family.
+_TABLE: tuple[tuple[str, float, float | None, float | None, float | None], ...] = (
+    (r"NVIDIA GB200( .*)?", 8000, 80, 1250, 2500),
+    (r"NVIDIA B200( .*)?", 8000, 75, 1125, 2250),
+    (r"NVIDIA H200 NVL", 4800, 60, 417, 835),
+    (r"NVIDIA H200( .*)?", 4800, 67, 494, 989),
+    (r"NVIDIA GH200 144G.*", 4900, 67, 494, 989),
+    (r"NVIDIA GH200( .*)?", 4000, 67, 494, 989),
+    (r"NVIDIA H100 NVL", 3900, 60, 417, 835),
+    (r"NVIDIA H100 PCIe", 2000, 51, 378, 756),
+    (r"NVIDIA H100( .*)?", 3350, 67, 494, 989),
+    (r"NVIDIA H800 PCIe", 2000, 51, 378, 756),
+    (r"NVIDIA H800( .*)?", 3350, 67, 494, 989),
+    (r"NVIDIA H20( .*)?", 4000, 44, 74, 148),
+    (r"(NVIDIA )?A100-SXM4-80GB", 2039, 19.5, 156, 312),
+    (r"(NVIDIA )?A100 80GB PCIe", 1935, 19.5, 156, 312),
+    (r"(NVIDIA )?A100-(SXM4|PCIE)-40GB", 1555, 19.5, 156, 312),
+    (r"NVIDIA L40S", 864, 91.6, 183, 362),
+    (r"NVIDIA L40", 864, 90.5, 90.5, 181),
+    (r"NVIDIA L4", 300, 30.3, 60, 121),
+    (r"NVIDIA A10", 600, 31.2, 62.5, 125),
+    (r"(NVIDIA )?RTX A6000", 768, 38.7, 77.4, 154.8),
+    (r"(Tesla|NVIDIA) T4", 320, 8.1, None, 65),
+    (r"(Tesla )?V100-SXM\d-\d+GB.*", 900, 15.7, None, 125),
+    (r"(Tesla )?V100-PCIE-\d+GB", 900, 14, None, 112),
+    (r"NVIDIA GeForce RTX 5090", 1792, 104.8, 104.8, 209.5),
+    (r"NVIDIA GeForce RTX 4090", 1008, 82.6, 82.6, 165.2),
+    (r"NVIDIA GeForce RTX 3090", 936, 35.6, 35.6, 71),
+    (r"(AMD )?(Instinct )?MI355X.*", 8000, 157.3, None, 2516.6),
+    (r"(AMD )?(Instinct )?MI350X.*", 8000, 144.2, None, 2309.6),
+    (r"(AMD )?(Instinct )?MI325X.*", 6000, 163.4, 653.7, 1307.4),
+    (r"(AMD )?(Instinct )?MI300X.*", 5300, 163.4, 653.7, 1307.4),
+    (r"(AMD )?(Instinct )?MI300A.*", 5300, 122.6, 490.3, 980.6),
+    (r"(AMD )?(Instinct )?MI250X.*", 1638, 23.9, None, 191.5),
+    (r"(AMD )?(Instinct )?MI210.*", 1638, 22.6, None, 181),
+)
+
+
+def peak_of(name: str | None) -> Peak | None:
+    """The peaks of a device, the user's own figures first; None for a device that is not known.
+
+    Raises ValueError where TB_TORCHCOMPILE_PEAKS cannot be read.
+    """
+    if name is None:
+        return None
+    mine = _users().get(name)
+    return mine if mine is not None else _known(name)
+
+
+def table() -> list[tuple[str, Peak]]:
+    """(pattern, peaks), in the order in which they are tried."""
+    return [(pattern, Peak(*figures)) for pattern, *figures in _TABLE]
+
+
+def _known(name: str) -> Peak | None:
+    return next(
+        (peak for pattern, peak in table() if re.fullmatch(pattern, name.strip(), re.IGNORECASE)), None
+    )
+
+
+def _users() -> dict[str, Peak]:
+    text = os.environ.get(VARIABLE, "")
+    try:
+        return msgspec.json.decode(text, type=dict[str, Peak]) if text.strip() else {}
+    except msgspec.DecodeError as error:
+        example = '{"NVIDIA H200": {"bandwidth_gb_s": 4800, "bf16_tflop_s": 989}}'
+        raise ValueError(f"{VARIABLE} is not understood ({error}); it looks like {example}") from error

@@ -1,0 +1,329 @@
+"""Every kernel with its compilation, source, lines and numbers: on recordings, by hand from their raw events."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tb_torchcompile_plugin.analysis.bandwidth import work_of
+from tb_torchcompile_plugin.analysis.kernel_details import KernelDetails, Kernels, kernel_details
+from tb_torchcompile_plugin.analysis.kernel_steps import alone_ns
+from tb_torchcompile_plugin.analysis.kernels import groups
+from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.api import Session
+from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.kineto import read_trace
+from tb_torchcompile_plugin.span_answers import QUESTIONS, Opened
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from traces import Event, kernel, launch, slice_, write_trace
+
+WITH_LOG = ["breaks", "resnet18", "recompiles", "resnet18_compile", "ddp", "handler_breaks"]
+Open = Callable[[str], list[Opened]]
+
+
+@pytest.fixture(scope="module")
+def opened(recording: Callable[[str], Path]) -> Open:
+    """Recording → its spans, each read once."""
+    kept: dict[str, list[Opened]] = {}
+
+    def of(name: str) -> list[Opened]:
+        if name not in kept:
+            session = Session([("", str(recording(name)))])
+            kept[name] = [
+                session.opened(run.run, worker.worker, span.span)
+                for run in session.runs().runs
+                for worker in run.workers
+                for span in worker.spans
+            ]
+        return kept[name]
+
+    return of
+
+
+def table(opened: Opened) -> Kernels:
+    answer = opened.answer("kernels")
+    assert isinstance(answer, Kernels)
+    return answer
+
+
+def profile_of(path: Path, data: CompileData | None = None) -> Profile:
+    return Profile(read_trace(str(path), workers=1), data)
+
+
+def kernels_of(profile: Profile) -> Kernels:
+    answer = QUESTIONS["kernels"](None, profile)  # type: ignore[arg-type]  # the span's name is not asked for
+    assert isinstance(answer, Kernels)
+    return answer
+
+
+def raw_events(opened: Opened) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(Path(opened.profile.trace.path).read_text())["traceEvents"]
+    return found
+
+
+@pytest.mark.parametrize("name", WITH_LOG)
+def test_every_triton_kernel_has_its_compilation_graph_source_and_lines(opened: Open, name: str) -> None:
+    for span in opened(name):
+        rows = [row for row in table(span).rows if row.category.startswith("triton")]
+        assert rows
+        for row in rows:
+            assert row.compile_id and row.graph_key and row.output_code_file and row.direction
+            found = span.profile.code.find(row.name, row.compile_id, row.graph_key)
+            assert found is not None and f"def {row.name}(" in found.definition.source
+            assert row.code_line and row.artifact is not None
+        whole = sum(row.time_us for row in rows)
+        reached = sum(row.time_us for row in rows if row.source_lines and row.lines_from == "comments")
+        assert reached >= 0.999 * whole
+
+
+def test_the_lines_of_kernels_are_the_models_own(opened: Open) -> None:
+    """Backward kernels and layout changes too. torchvision's resnet.py has the blocks at these lines."""
+    (span,) = opened("resnet18")
+    rows = {row.name: row for row in table(span).rows if row.category.startswith("triton")}
+    relu = rows["triton_poi_fused__native_batch_norm_legit_functional_relu_12"]
+    assert [(line.line, line.source) for line in relu.lines] == [
+        (269, "x = self.bn1(x)"),
+        (270, "x = self.relu(x)"),
+    ]
+    assert relu.aten_ops == ["aten._native_batch_norm_legit_functional", "aten.relu"]
+    layout = next(row for row in table(span).rows if row.name == "triton_poi_fused_0")
+    assert [line.source for line in layout.lines] == ["x = self.conv1(x)"], "what takes its result"
+
+
+def test_calls_of_libraries_have_their_lines(opened: Open) -> None:
+    (span,) = opened("resnet18")
+    for direction in ("forward", "backward"):
+        rows = [
+            row
+            for row in table(span).rows
+            if row.category == "convolution" and row.direction == direction and row.compile_id
+        ]
+        told = {line.source for row in rows for line in row.lines}
+        assert told and all("conv" in str(line) or "downsample" in str(line) for line in told)
+
+
+def test_bandwidth_is_what_inductor_computed_over_the_measured_time(opened: Open) -> None:
+    (span,) = opened("resnet18")
+    events = raw_events(span)
+    launches = {
+        event["args"]["External id"]: event for event in events if "kernel_num_gb" in event.get("args", {})
+    }
+    gb, ns = defaultdict[str, float](float), defaultdict[str, float](float)
+    for event in events:
+        told = launches.get(event.get("args", {}).get("External id"))
+        if event.get("cat") == "kernel" and told is not None and told["name"] == event["name"]:
+            gb[event["name"]] += told["args"]["kernel_num_gb"]
+            ns[event["name"]] += event["dur"] * 1000
+    rows = [row for row in table(span).rows if row.category.startswith("triton")]
+    for row in rows:
+        same = [other for other in rows if other.name == row.name]
+        assert row.achieved.bandwidth_from == "inductor"
+        if len(same) == 1:
+            assert row.bandwidth_gb_s == pytest.approx(gb[row.name] * 1e9 / ns[row.name], rel=1e-9)
+            assert row.bandwidth_percent == pytest.approx((row.bandwidth_gb_s or 0) / 48, rel=1e-12)
+    assert max(row.bandwidth_percent or 0 for row in rows) > 100, (
+        "small ones run out of the cache: never clipped"
+    )
+
+
+def test_shapes_alone_give_an_estimate_that_is_marked(opened: Open, tmp_path: Path) -> None:
+    """Within 5 % of inductor's own figure for most launches, as the definitions promise."""
+    (span,) = opened("resnet18")
+    exact = {(row.name, row.graph_key): row for row in table(span).rows}
+    document = json.loads(Path(span.profile.trace.path).read_text())
+    for event in document["traceEvents"]:
+        for name in ("kernel_num_gb", "kernel_flop"):
+            event.get("args", {}).pop(name, None)
+    (tmp_path / "w.1.pt.trace.json").write_text(json.dumps(document))
+    rows = [
+        row
+        for row in kernels_of(profile_of(tmp_path / "w.1.pt.trace.json")).rows
+        if row.category.startswith("triton")
+    ]
+    assert rows and all(row.achieved.bandwidth_from == "shapes" for row in rows)
+    close = total = 0
+    for row in rows:
+        known = exact[row.name, row.graph_key].bandwidth_gb_s
+        assert known and row.bandwidth_gb_s
+        close += row.launches * (abs(row.bandwidth_gb_s / known - 1) <= 0.05)
+        total += row.launches
+    assert close / total > 0.6
+
+
+def test_what_a_convolution_computes_follows_from_its_shapes(opened: Open) -> None:
+    """The first convolution of resnet18 by hand: 5 images of 3x224x224, 64 filters of 7x7, stride 2, padding 3."""
+    (span,) = opened("resnet18_eager")
+    trace = span.profile.trace
+    (first, *_) = [
+        row for row in trace.select(cat="cpu_op") if trace.names[trace.name[row]] == "aten::cudnn_convolution"
+    ]
+    (rows,) = span.profile.launches
+    places = np.flatnonzero(rows.op == first)
+    main = places[np.argmax(rows.dur[places])]
+    work = work_of(trace, rows)
+    assert work.flop[main] == 2 * 5 * 64 * 112 * 112 * 3 * 7 * 7 and work.estimated[main]
+    assert work.bytes[main] == 4 * (5 * 3 * 224 * 224 + 64 * 3 * 7 * 7 + 5 * 64 * 112 * 112)
+    assert np.isnan(work.flop[places[places != main]]).all(), "what prepares it computes nothing of it"
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
+def test_categories_of_steps_are_what_ran_inside_their_windows(opened: Open, name: str) -> None:
+    (span,) = opened(name)
+    events = raw_events(span)
+    steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep")]
+    gpu = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and e["ph"] == "X"]
+    found = table(span).step_categories
+    for step in steps:
+        start, end = step["ts"], step["ts"] + step["dur"]
+        inside = sum(max(0.0, min(e["ts"] + e["dur"], end) - max(e["ts"], start)) for e in gpu)
+        rows = [row for row in found if row.step == step["name"]]
+        assert sum(row.time_us for row in rows) == pytest.approx(inside, abs=0.01)
+        assert sum(row.launches for row in rows) == sum(start <= e["ts"] < end for e in gpu)
+        assert sum(row.gpu_time_percent or 0 for row in rows) == pytest.approx(100 if rows else 0)
+
+
+def test_only_time_in_which_nothing_else_ran_can_be_gained(tmp_path: Path) -> None:
+    step = slice_("ProfilerStep#1", 0, 100, "user_annotation")
+    events = [
+        step,
+        *launch("a", 1, 10, 20),
+        *launch("b", 2, 20, 30),
+        *launch("a", 3, 60, 10),
+        *launch("a", 200, 201, 10),
+    ]
+    rows = {row.name: row for row in kernels_of(profile_of(write_trace(tmp_path, events))).rows}
+    assert (rows["a"].alone_us, rows["b"].alone_us) == (20, 20), (
+        "10–20 and 60–70; 30–50; what is launched later is not"
+    )
+    assert (rows["a"].twice_as_fast_percent, rows["b"].twice_as_fast_percent) == (10, 10)
+
+
+Slices = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 15), st.sampled_from("abc")), min_size=1, max_size=12
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(Slices)
+def test_time_alone_is_what_the_busy_union_loses(
+    tmp_path_factory: pytest.TempPathFactory, slices: Any
+) -> None:
+    events: list[Event] = [kernel(name, start, length) for start, length, name in slices]
+    profile = profile_of(write_trace(tmp_path_factory.mktemp("t"), events))
+    (rows,) = profile.launches
+    grouped = groups(rows)
+    alone = alone_ns(profile.trace, rows, grouped, np.ones(len(rows.index), bool))
+
+    def covered(names: str) -> int:
+        return len(
+            {t for start, length, name in slices if name in names for t in range(start, start + length)}
+        )
+
+    for places, found in zip(grouped, alone.tolist()):
+        name = profile.trace.names[rows.name[places[0]]]
+        assert found == 1000 * (covered("abc") - covered("abc".replace(name, "")))
+
+
+def test_without_names_of_their_own_kernels_have_that_of_their_launch(tmp_path: Path) -> None:
+    """`unique_kernel_names` off: the GPU calls them all alike."""
+    events = []
+    for at, name in enumerate(("triton_poi_fused_add_0", "triton_red_fused_sum_1")):
+        events += [slice_(name, 10 * at, 5), *launch("triton_", 10 * at + 1, 10 * at + 3, 4)]
+    events.append(kernel("triton_", 50, 3))
+    answer = kernels_of(profile_of(write_trace(tmp_path, events)))
+    assert {(row.name, row.category) for row in answer.rows} == {
+        ("triton_poi_fused_add_0", "triton_pointwise"),
+        ("triton_red_fused_sum_1", "triton_reduction"),
+        ("triton_", "triton_other"),
+    }
+    assert (answer.unnamed_us, answer.named_us) == (11, 8)
+
+
+def compile_data(kernels: dict[str, list[tuple[str, str]]]) -> CompileData:
+    """graph key → (name, category) of its kernels, each graph in a compilation of its own."""
+    summary = CompileSummary()
+    for number, (key, names) in enumerate(kernels.items()):
+        graph = summary.graphs.add(graph_key=key)
+        graph.key.compile_id = f"{number}/0"
+        for name, category in names:
+            graph.kernels.add(name=name, category=category)
+    return CompileData(summary, "summary", "x.pb")
+
+
+def test_a_kernel_launched_before_the_trace_belongs_to_the_only_graph_that_defines_it(tmp_path: Path) -> None:
+    mine, ours = "triton_poi_fused_add_0", "triton_poi_fused_mul_1"
+    data = compile_data(
+        {"fa": [(mine, "triton_pointwise"), (ours, "triton_pointwise")], "fb": [(ours, "triton_pointwise")]}
+    )
+    events = [kernel(mine, 1, 2), kernel(ours, 4, 2), *launch(mine, 8, 9, 2)]
+    answer = kernels_of(profile_of(write_trace(tmp_path, events), data))
+    found = {(row.name, row.launches): (row.compile_id, row.graph_key) for row in answer.rows}
+    assert found == {(mine, 1): ("0/0", "fa"), (ours, 1): (None, None)} | {(mine, 1): found[mine, 1]}
+    assert sorted((row.compile_id or "") for row in answer.rows if row.name == mine) == ["", "0/0"]
+
+
+def test_the_generated_code_tells_which_kernels_the_user_wrote(tmp_path: Path) -> None:
+    """A CUDA graph replays them without a launch of their own."""
+    data = compile_data({"fa": [("my_scale_kernel", "triton_user")]})
+    answer = kernels_of(profile_of(write_trace(tmp_path, [kernel("my_scale_kernel", 1, 2)]), data))
+    assert [(row.category, row.compile_id) for row in answer.rows] == [("triton_user", "0/0")]
+
+
+def test_modules_are_known_where_stacks_were_recorded(tmp_path: Path) -> None:
+    frames = [
+        slice_("nn.Module: Net_0", 0, 50, "python_function"),
+        slice_("nn.Module: Linear_3", 5, 20, "python_function"),
+    ]
+    events = [
+        *frames,
+        slice_("aten::mm", 8, 6),
+        *launch("k", 10, 12, 4),
+        slice_("aten::mm", 30, 6),
+        *launch("k", 31, 33, 4),
+    ]
+    (row,) = kernels_of(profile_of(write_trace(tmp_path, events))).rows
+    assert sorted(row.modules) == ["Linear_3", "Net_0"]
+
+
+def test_the_longest_launch_of_many_is_shown(tmp_path: Path) -> None:
+    events = [kernel("k", 10 * at, 9 if at == 3333 else 1) for at in range(5000)]
+    profile = profile_of(write_trace(tmp_path, events))
+    details = kernel_details(profile, "0", "k", "", "")
+    assert isinstance(details, KernelDetails)
+    assert details.launches.shown_every == 3 and len(details.launches.start_us) == 1667
+    assert max(details.launches.duration_us) == 9
+    with pytest.raises(NotFound):
+        kernel_details(profile, "1", "k", "", "")
+
+
+def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:
+    shape: dict[str, Any] = {
+        "grid": [2, 6, 1],
+        "block": [128, 1, 1],
+        "registers per thread": 28,
+        "shared memory": 4096,
+    }
+    occupancy: dict[str, Any] = {"est. achieved occupancy %": 7}
+    events = [
+        kernel("k", 0, 5, **shape, **occupancy),
+        kernel("k", 10, 2, **(shape | {"grid": [1, 1, 1]})),
+        kernel("k", 20, 4, **shape, **occupancy),
+    ]
+    (row,) = kernels_of(profile_of(write_trace(tmp_path, events))).rows
+    assert row.config is not None and row.configs == 2
+    assert (row.config.grid, row.config.block, row.config.warps) == ([2, 6, 1], [128, 1, 1], 4)
+    assert (row.config.registers, row.config.shared_memory_bytes, row.config.occupancy_percent) == (
+        28,
+        4096,
+        7,
+    )
+    assert (row.config.launches, row.config.time_us) == (2, 9)
