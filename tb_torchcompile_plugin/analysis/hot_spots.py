@@ -19,7 +19,7 @@ _SMALLEST = 1000  # a stack that has less than this part of its thread's time is
 _MOST = 4000  # merged stacks that leave
 
 
-class Function(msgspec.Struct, frozen=True):
+class PythonFunction(msgspec.Struct, frozen=True):
     """One Python function. `self_us`: less what it called, operators included; `total_us` counts recursion once."""
 
     name: str
@@ -48,7 +48,7 @@ class HotSpots(msgspec.Struct, frozen=True):
     """
 
     recorded: bool
-    functions: list[Function]
+    functions: list[PythonFunction]
     frames: Frames
     left_out: int
     idle_threads: int
@@ -79,7 +79,7 @@ def _names(trace: Trace) -> tuple[list[str], Int64s]:
 
 def _functions(
     trace: Trace, tree: HostTree, position: Int64s, name: Int64s, names: list[str]
-) -> tuple[list[Function], Int64s]:
+) -> tuple[list[PythonFunction], Int64s]:
     """One row per name, and for each name its place among them."""
     rows = tree.index[position]
     outermost = _outermost(trace.ts[rows], trace.ts[rows] + trace.dur[rows], trace.track[rows], name)
@@ -94,9 +94,9 @@ def _functions(
     return [_function(names[code], *sums[:, code].tolist()) for code in order.tolist()], place
 
 
-def _function(name: str, calls: int, self_ns: int, total_ns: int) -> Function:
+def _function(name: str, calls: int, self_ns: int, total_ns: int) -> PythonFunction:
     told = FUNCTION.match(name)
-    return Function(
+    return PythonFunction(
         name=told["name"] if told else name,
         file=told["file"] if told else None,
         line=int(told["line"]) if told else None,

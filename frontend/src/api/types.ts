@@ -376,16 +376,6 @@ export interface Frames {
   total_us: number[];
 }
 
-export interface Function {
-  name: string;
-  file: string | null;
-  line: number | null;
-  users: boolean;
-  calls: number;
-  self_us: number;
-  total_us: number;
-}
-
 export interface FunctionTime {
   function: string;
   runs: number;
@@ -493,7 +483,7 @@ export interface Hints {
 
 export interface HotSpots {
   recorded: boolean;
-  functions: Function[];
+  functions: PythonFunction[];
   frames: Frames;
   left_out: number;
   idle_threads: number;
@@ -762,6 +752,16 @@ export interface Progress {
   seconds_left: number | null;
   stage: 'fetching' | 'queued' | 'reading';
   queue_position: number;
+}
+
+export interface PythonFunction {
+  name: string;
+  file: string | null;
+  line: number | null;
+  users: boolean;
+  calls: number;
+  self_us: number;
+  total_us: number;
 }
 
 export interface Recompile {

@@ -8,6 +8,9 @@ import GraphBreaks from './graph_breaks/GraphBreaks.svelte';
 import { countSites } from './graph_breaks/sites';
 import { countKernels } from './kernels/rows';
 import Kernels from './kernels/Kernels.svelte';
+import Memory from './memory/Memory.svelte';
+import Modules from './modules/Modules.svelte';
+import Operators from './operators/Operators.svelte';
 import Overview from './overview/Overview.svelte';
 import { countCompilations } from './overview/verdict';
 import Recompiles from './recompiles/Recompiles.svelte';
@@ -88,4 +91,14 @@ export const PANELS: Panel[] = [
     count: () => null,
     component: Timeline as Panel['component'],
   },
+  ...[
+    { id: 'operators', title: 'Operators', component: Operators },
+    { id: 'memory', title: 'Memory', component: Memory },
+    { id: 'modules', title: 'Modules', component: Modules },
+  ].map((panel): Panel => ({
+    ...panel,
+    needs: 'any',
+    count: () => null,
+    component: panel.component as Panel['component'],
+  })),
 ];

@@ -1,9 +1,9 @@
 /** The table's logic without its looks: search, sort, totals, units, export. */
 import { median } from './columns';
-import { count, significant, UNKNOWN, unitFor, type Unit } from './format';
+import { bytes, count, significant, UNKNOWN, unitFor, type Unit } from './format';
 
 export type Cell = number | string | null;
-export type Kind = 'text' | 'count' | 'us' | 's' | 'percent';
+export type Kind = 'text' | 'count' | 'us' | 's' | 'percent' | 'bytes';
 
 export interface Column<Row> {
   /** Name in exports and in the address: `time_us`. */
@@ -132,6 +132,7 @@ export interface Scale {
  * largest of `shared` when that is given.
  */
 export function columnScale(kind: Kind, values: number[], shared = values): Scale {
+  if (kind === 'bytes') return { unit: '', text: signedBytes };
   if (kind === 'count') return { unit: '', text: count };
   if (kind === 'percent') return { unit: '%', text: fixed(values.some((v) => v !== 0 && v < 1) ? 2 : 1) };
   const perUs = kind === 's' ? 1e6 : 1;
@@ -140,6 +141,8 @@ export function columnScale(kind: Kind, values: number[], shared = values): Scal
   const decimals = fixed(decimalsFor(scaled));
   return { unit: unit.name, text: (v) => decimals((v * perUs) / unit.us) };
 }
+
+const signedBytes = (value: number) => (value < 0 ? '−' : '') + bytes(Math.abs(value));
 
 function maximum(values: number[]): number {
   return values.reduce((max, v) => Math.max(max, Math.abs(v)), 0);
