@@ -52,6 +52,7 @@ proto: ## regenerate summary_pb2.py after a change of summary.proto
 benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.structured_log
+	@$(BIN)/python -m benchmarks.timeline
 
 clean: ## remove everything that the other targets have made
 	rm -rf $(VENV) frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.timeline TRACE`: what a timeline of a trace costs the server, from its cache.
+"""`python -m benchmarks.timeline [TRACE]`: what a timeline of a trace costs the server, from its cache.
 
 Opens the trace (reading it first where it is not in the cache), makes the index, then answers random windows with all
 lanes, as the route does: rectangles, bytes, gzip. Windows have lengths from 10 µs to everything, evenly by their
-logarithm, and places that are evenly spread.
+logarithm, and places that are evenly spread. Without a trace it writes a synthetic one.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from isal import igzip
 
+from benchmarks import synthetic
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.timeline import Timeline
 from tb_torchcompile_plugin.reader.store import is_stored, open_trace
@@ -30,10 +33,20 @@ Made = TypeVar("Made")
 
 def main() -> int:
     options = _options()
-    if not is_stored(options.trace):
+    if options.trace is not None:
+        return measure(options.trace, options)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "synthetic.pt.trace.json"
+        synthetic.write(path, options.megabytes)
+        return measure(str(path), options)
+
+
+def measure(path: str, options: argparse.Namespace) -> int:
+    """Print what the timeline of one trace costs. 1 where windows cost more than the limits."""
+    if not is_stored(path):
         print("reading it for the first time", flush=True)
-        open_trace(options.trace)
-    trace = _timed("open from the cache", lambda: open_trace(options.trace))
+        open_trace(path)
+    trace = _timed("open from the cache", lambda: open_trace(path))
     timeline = _timed(f"index of {len(trace)} slices", lambda: Profile(trace, None).timeline)
     told = _timed("lanes", timeline.describe)
     _timed("first window", lambda: answer(timeline, told.home[0], told.home[1], options.width))
@@ -81,7 +94,8 @@ def _timed(what: str, make: Callable[[], Made]) -> Made:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("trace")
+    parser.add_argument("trace", nargs="?")
+    parser.add_argument("--megabytes", type=float, default=300, help="of the synthetic trace")
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--width", type=int, default=2000, help="pixels")
     return parser.parse_args()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from tb_torchcompile_plugin.analysis.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline_range import TimelineRange, timeline_range
 from tb_torchcompile_plugin.analysis.timeline_search import TimelineHits, timeline_search
 from tb_torchcompile_plugin.analysis.timeline_slice import TimelineSlice, timeline_slice
+from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir import File
 from tb_torchcompile_plugin.reader import copies
 from tb_torchcompile_plugin.reader.kineto_trim import trimmed
@@ -110,8 +111,17 @@ def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[b
 
 
 def _raw(file: File) -> Iterator[bytes]:
-    with copies.local(file) as path, open(path, "rb") as opened:
+    with copies.local(file) as path, _opened(path) as opened:
         left = file.size  # a file that grows is cut where the answer said it ends
         while left > 0 and (block := opened.read(min(_BLOCK, left))):
             left -= len(block)
             yield block
+
+
+def _opened(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise UserError(
+            f"cannot be opened: {error.strerror}", file=path, next_step="Check the path and its permissions"
+        ) from error

@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.logdir import Span
 from tb_torchcompile_plugin.span_answers import QUESTIONS
 from test_plugin import ROOT, SPAN, ask_span, error_of, make_client, make_plugin, wait_for
+from traces import slice_, write_trace
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +142,17 @@ class TestOtherRoutes:
         response = client.get(f"{ROOT}/{route}", query_string=SPAN | wrong)
         assert response.status_code == 400
         error_of(response)
+
+    def test_a_file_that_is_gone_is_said(self, tmp_path: Path) -> None:
+        path = write_trace(tmp_path, [slice_("a", 0, 1)], "w.1790000000000000000.pt.trace.json")
+        opened = make_client(make_plugin(tmp_path))
+        ids = {"run": ".", "worker": "w", "span": "1790000000000000000"}
+        assert ask_span(opened, ids).status_code == 200
+        path.unlink()
+        for route in ("trace_file", "timeline_trim"):
+            response = opened.get(f"{ROOT}/{route}", query_string=ids | {"from": 0, "to": 1000})
+            assert response.status_code == 422
+            assert "cannot be opened" in error_of(response)["message"]
 
     def test_a_span_that_there_is_not_has_no_file(self, client: Client) -> None:
         for route in ("trace_file", "timeline_trim", "timeline_window"):
