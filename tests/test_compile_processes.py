@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 from live import ROOT, needs_torch, run, summaries
+from tb_torchcompile_plugin.analysis.phase_spans import phase_spans
 from tb_torchcompile_plugin.api import Session
 
 pytestmark = needs_torch
@@ -55,11 +56,20 @@ RANK = """
     from torch.profiler import ProfilerActivity, profile
     from tb_torchcompile_plugin import tensorboard_trace_handler
 
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(600, 600) for _ in range(2))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x).relu()
+            return x
+
     rank = int(sys.argv[1])
     dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
     handler = tensorboard_trace_handler("logs")
-    layers = [torch.nn.Linear(600, 600) for _ in range(2)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=1)
+    model = DistributedDataParallel(Net(), bucket_cap_mb=1)
     compiled = torch.compile(model, backend="aot_eager")
     sizes = (8, 6) if rank == 0 else (8, 8)
     with profile(activities=[ProfilerActivity.CPU], on_trace_ready=handler):
@@ -78,7 +88,8 @@ def test_two_ranks_are_two_workers_with_their_own_recompiles(tmp_path: Path) -> 
         for rank in (0, 1)
     ]
     assert [process.wait(timeout=180) for process in ranks] == [0, 0]
-    (found,) = Session([("", str(tmp_path / "logs"))]).report().runs
+    session = Session([("", str(tmp_path / "logs"))])
+    (found,) = session.report().runs
     by_rank = {worker.rank: worker.compile for worker in found.workers}
     assert set(by_rank) == {0, 1}
     first, second = by_rank[0], by_rank[1]
@@ -86,6 +97,25 @@ def test_two_ranks_are_two_workers_with_their_own_recompiles(tmp_path: Path) -> 
     assert (first.environment.rank, first.environment.world_size) == (0, 2)
     assert len(first.recompiles) > 0 and len(second.recompiles) == 0
     assert any(guard.old == "8" and guard.new == "6" for row in first.recompiles for guard in row.guards)
+    _check_buckets(session, found.run, [worker.worker for worker in found.workers])
+
+
+def _check_buckets(session: Session, run_name: str, workers: list[str]) -> None:
+    """Two buckets of gradients: two graphs of one compile id, each with its own lazily compiled backward."""
+    for worker in workers:
+        flat = session.compilations(run_name, worker).flat
+        (split,) = {
+            row.compile_id for row in flat if row.function == "forward" and row.compile_id.endswith("/0")
+        }
+        assert [row.direction for row in flat if row.compile_id == split] == [
+            "forward",
+            "backward",
+            "backward",
+        ]
+        texts = session.compilation(run_name, worker, 0, split).artifacts
+        titles = [text.title for text in texts if text.title.startswith("DDP: graph of one bucket")]
+        assert titles == ["DDP: graph of one bucket: submod_0", "DDP: graph of one bucket: submod_1"]
+        assert [text.direction for text in texts if text.name == "aot_backward_graph"] == ["backward"] * 2
 
 
 REGIONAL = """
@@ -112,3 +142,27 @@ def test_a_region_compiled_once_serves_all_its_instances(tmp_path: Path) -> None
     run(REGIONAL, tmp_path)
     (summary,) = summaries(tmp_path / "logs")
     assert [(row.key.compile_id, row.function) for row in summary.compilations] == [("0/0", "forward")]
+
+
+POOL = """
+    import random, torch
+    from tb_torchcompile_plugin import CompileRecorder
+
+    never_seen = random.random()  # so that no cache has it
+    with CompileRecorder("logs"):
+        torch.compile(lambda x: torch.sin(x) + never_seen)(torch.ones(8))
+"""
+
+
+def test_compile_workers_have_a_lane_of_their_own(tmp_path: Path) -> None:
+    """inductor's pool compiles C++ while the frame waits: their time is not the frame's a second time."""
+    run(POOL, tmp_path, TORCHINDUCTOR_COMPILE_THREADS="2")
+    (summary,) = summaries(tmp_path / "logs")
+    drawn = phase_spans(summary)
+    assert drawn.threads == ["thread 1", "compile workers"]
+    workers = [span for span in summary.spans if span.worker_process]
+    assert workers and {span.name for span in workers} == {"compile_file"}
+    assert drawn.spans.worker_process.count(True) == len(workers)
+    (frame,) = summary.compilations
+    assert sum(phase.exclusive_ns for phase in frame.phases) == frame.duration_ns
+    assert not {span.thread for span in workers} & {frame.thread}
