@@ -84,16 +84,15 @@ export interface TimelinePlace {
   /** Without both ends: around the slice, or where the timeline opens by itself. */
   from?: number;
   to?: number;
-  /** Row of the trace's table, as the server's answers name it. */
+  /** A slice as the server's answers name it: by both. */
   row?: number;
-  /** Where the row is drawn; lanes draw some rows more than once. */
   lane?: number;
 }
 
 /** What the address says of the timeline of one span, and of no other. */
 export const NO_TIMELINE: Change = { from: null, to: null, slice: null, range: null, lanes: null };
 
-/** In the address: `from`, `to`, and `slice` = "row" or "row,lane". */
+/** In the address: `from`, `to`, and `slice` = "row,lane". */
 export function toTimeline({ from, to, row, lane }: TimelinePlace = {}): Change {
   const text = (value: number | undefined) => (value === undefined ? null : String(Math.round(value)));
   return {
@@ -101,6 +100,6 @@ export function toTimeline({ from, to, row, lane }: TimelinePlace = {}): Change 
     row: null,
     from: text(from),
     to: text(to),
-    slice: row === undefined ? null : [row, lane].filter((n) => n !== undefined).join(),
+    slice: row === undefined || lane === undefined ? null : `${row},${lane}`,
   };
 }

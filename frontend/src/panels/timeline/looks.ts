@@ -1,11 +1,13 @@
 /** How the server's lanes and colours look. */
 import { bytes, count, duration, percent, plural } from '../../widgets/format';
 import type { Arrangement, Lane } from '../../widgets/timeline/lanes';
+import type { Arrow } from '../../widgets/timeline/paint';
+import type { Reader } from '../../widgets/timeline/read';
 import type { Slice } from '../../widgets/timeline/tiles';
 import { shortKernel } from '../kernels/rows';
 import { categoryLabel } from '../shared/categories';
 import { phaseLabel } from '../compile_time/phases';
-import type { Lane as LaneRow, TimelineLanes } from '../../api/types';
+import type { Lane as LaneRow, SliceRef, TimelineLanes, TimelineSlice } from '../../api/types';
 
 const KINDS: Record<string, [label: string, token: string]> = {
   cpu_op: ['Operator', '--tl-op'],
@@ -98,4 +100,23 @@ export function time(ns: number): string {
 
 export function scaleText(value: number, { unit }: Lane): string {
   return unit === 'bytes' ? `0 – ${bytes(value)}` : `0 – ${count(value)} ${unit}`;
+}
+
+export function sliceOf({ lane, depth, row, name, start_ns, dur_ns, color }: TimelineSlice): Slice {
+  return { lane, line: depth, row, name, start: start_ns, dur: dur_ns, color, count: 1, busy: 1 };
+}
+
+/** From a launch to its kernels, from forward to backward. */
+export function arrowsOf(slice: TimelineSlice, read: Reader): Arrow[] {
+  const end = ({ lane, row, start_ns }: SliceRef, line = read.lineOf(lane, row, start_ns)) => ({
+    lane,
+    line,
+    time: start_ns,
+  });
+  const here = end(slice, slice.depth);
+  const before = [slice.launch, slice.forward].filter((ref) => ref !== null);
+  return [
+    ...before.map((ref) => ({ from: end(ref), to: here })),
+    ...[...slice.kernels, ...slice.backward].slice(0, 50).map((ref) => ({ from: here, to: end(ref) })),
+  ];
 }

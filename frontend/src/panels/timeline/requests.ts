@@ -10,3 +10,13 @@ export function fetchTiles(ids: SpanIds): Fetch {
       signal,
     );
 }
+
+/** Where a file can be saved from. */
+export function urlOf(route: string, ids: Record<string, string>): string {
+  return `${route}?${new URLSearchParams(ids).toString()}`;
+}
+
+/** A small valid trace of a stretch of time. */
+export function fetchTrimmed(ids: SpanIds & { from: string; to: string }): Promise<ArrayBuffer> {
+  return fetchBytes('timeline_trim', ids, new AbortController().signal);
+}

@@ -48,14 +48,15 @@ export class Camera {
     this.set(moved(from, share * (from.to - from.from), this.all));
   }
 
-  /** Brings a stretch of time into view, no nearer than the view is. */
+  /** Brings a stretch of time into view, no nearer than the view is. It belongs to what was chosen: no jump. */
   reveal(start: number, dur: number): void {
     const { from, to } = this.view;
     const length = to - from;
     if (start >= from && start + dur <= to) return;
-    if (dur > length * 0.9) this.show(start, start + dur);
-    else if (start + dur < from || start > to)
-      this.show(start + (dur - length) / 2, start + (dur + length) / 2, 0);
+    if (dur > length * 0.9) this.set(around(start, start + dur, this.all));
+    else if (start + dur < from || start > to) {
+      this.place({ from: start + (dur - length) / 2, to: start + (dur + length) / 2 });
+    }
   }
 
   /** A key went down. Whether it moves or zooms. */

@@ -45,6 +45,17 @@ export class Reader {
     return sliceOf(part, before <= next ? i - 1 : i, lane, line);
   }
 
+  /** The line that a row is drawn on; the first one where that cannot be told. */
+  lineOf(lane: number, row: number, start: number): number {
+    const part = this.part(lane, start);
+    for (let line = 0; part && line < part.lines.length - 1; line++) {
+      const high = part.lines[line + 1]!;
+      const i = after(part.window.start, start, part.lines[line]!, high) - 1;
+      if (i >= part.lines[line]! && part.window.row[i] === row) return line;
+    }
+    return 0;
+  }
+
   /** The slice of a line that begins next after a time (or last before it), in view or just beside. */
   next(lane: number, line: number, time: number, by: 1 | -1): Slice | null {
     const length = lengthOf(this.level);

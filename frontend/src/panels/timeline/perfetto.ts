@@ -1,0 +1,32 @@
+/** Hands a trace to Perfetto's page. Nothing is asked for before the reader clicks, and the bytes stay in the browser. */
+const PERFETTO = 'https://ui.perfetto.dev';
+const PATIENCE_MS = 60_000;
+
+/** Opens the page and gives it the trace once it answers. Rejects when it may not open, or does not answer. */
+export async function openInPerfetto(trace: Promise<ArrayBuffer>, title: string): Promise<void> {
+  const page = window.open(PERFETTO);
+  if (!page) throw new Error('The browser did not let a new tab open.');
+  const [buffer] = await Promise.all([trace, ready(page)]);
+  page.postMessage({ perfetto: { buffer, title } }, PERFETTO);
+}
+
+/** It says PONG to a PING once it listens. */
+function ready(page: Window): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const end = (done: () => void) => {
+      clearInterval(asking);
+      clearTimeout(giving);
+      removeEventListener('message', heard);
+      done();
+    };
+    const heard = (event: MessageEvent) => {
+      if (event.source === page && event.origin === PERFETTO && event.data === 'PONG') end(resolve);
+    };
+    const asking = setInterval(() => page.postMessage('PING', PERFETTO), 100);
+    const giving = setTimeout(
+      () => end(() => reject(new Error('ui.perfetto.dev does not answer.'))),
+      PATIENCE_MS,
+    );
+    addEventListener('message', heard);
+  });
+}
