@@ -16,11 +16,13 @@ from importlib import metadata
 import msgspec
 
 from tb_torchcompile_plugin import report as answer
+from tb_torchcompile_plugin.analysis.findings import Finding, ranked, span_findings
 from tb_torchcompile_plugin.analysis.kernel_details import KernelDetails, kernel_details
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.catalog import Catalog
 from tb_torchcompile_plugin.compile_answers import CompileAnswers
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.findings_report import RunFinding, located, worker_findings
 from tb_torchcompile_plugin.logdir import File, Span, Worker
 from tb_torchcompile_plugin.newest import Newest
 from tb_torchcompile_plugin.reader import copies
@@ -127,11 +129,14 @@ class Session(CompileAnswers, TimelineAnswers):
     def report(self, progress: Callable[[BytesRead], None] | None = None) -> answer.Report:
         """Everything, as `tb-torchcompile report --json` prints it. What cannot be read becomes a warning."""
         found = self._catalog.look()
+        findings: list[RunFinding] = []
         runs = [
-            answer.Run(run.run, [self._worker_report(worker, progress) for worker in workers])
+            answer.Run(
+                run.run, [self._worker_report(run.run, worker, progress, findings) for worker in workers]
+            )
             for run, workers in found.runs
         ]
-        return answer.Report(runs=runs, warnings=found.notices)
+        return answer.Report(runs=runs, findings=ranked(findings), warnings=found.notices)
 
     def _compile_data_of(self, worker: Worker) -> _Found:
         files = _compile_files(worker)
@@ -167,14 +172,24 @@ class Session(CompileAnswers, TimelineAnswers):
         opened.begin("span")  # nobody should wait for it in a request, nor anything else for it
         return opened
 
-    def _worker_report(self, worker: Worker, progress: Callable[[BytesRead], None] | None) -> answer.Worker:
+    def _worker_report(
+        self,
+        run: str,
+        worker: Worker,
+        progress: Callable[[BytesRead], None] | None,
+        findings: list[RunFinding],
+    ) -> answer.Worker:
+        """Adds what it finds to `findings`."""
         data, compiled, notices = self._compile_side(worker)
+        if data:
+            findings += located(worker_findings(data.summary).findings, run, worker.worker, None)
+        spans = []
+        for span in worker.spans:
+            told, found = _span_or_why_not(span, data, progress)
+            spans.append(told)
+            findings += located(found, run, worker.worker, span.span)
         return answer.Worker(
-            worker=worker.worker,
-            rank=worker.rank,
-            spans=[_span_or_why_not(span, data, progress) for span in worker.spans],
-            compile=compiled,
-            warnings=notices,
+            worker=worker.worker, rank=worker.rank, spans=spans, compile=compiled, warnings=notices
         )
 
     def _compile_side(self, worker: Worker) -> tuple[CompileData | None, answer.Compile | None, list[Notice]]:
@@ -188,13 +203,14 @@ class Session(CompileAnswers, TimelineAnswers):
 
 def _span_or_why_not(
     span: Span, data: CompileData | None, progress: Advance | None
-) -> answer.SpanReport | answer.UnreadSpan:
+) -> tuple[answer.SpanReport | answer.UnreadSpan, list[Finding]]:
     try:
-        return answer.full_span_report(span, Profile(_read(span.file, progress, progress), data))
+        profile = Profile(_read(span.file, progress, progress), data)
+        return answer.full_span_report(span, profile), span_findings(profile)
     except UserError as error:
-        return answer.unread_span(span, error.notice)
+        return answer.unread_span(span, error.notice), []
     except Exception as error:
-        return answer.unread_span(span, _unexpected(span.file, error))
+        return answer.unread_span(span, _unexpected(span.file, error)), []
 
 
 def _unexpected(file: File, error: Exception) -> Notice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from tb_torchcompile_plugin import compile_report as answer
+from tb_torchcompile_plugin.findings_report import Findings, worker_findings
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.payloads import read_payload
 
@@ -27,6 +28,10 @@ class CompileAnswers(ABC):
     def compilation(self, run: str, worker: str, epoch: int, compile_id: str) -> answer.CompilationDetails:
         """All that is known of one compile id."""
         return answer.compilation(self.compile_data(run, worker), epoch, compile_id)
+
+    def worker_findings(self, run: str, worker: str) -> Findings:
+        """What should be changed, as far as that shows without a trace."""
+        return worker_findings(self.compile_data(run, worker).summary)
 
     def artifact(self, run: str, worker: str, number: int) -> str:
         """The text of one artifact. Raises UserError where the file that holds it is damaged or has changed."""

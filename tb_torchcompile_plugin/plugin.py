@@ -66,6 +66,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/timeline_range": self._timeline_range,
             "/timeline_trim": self._timeline_trim,
             "/trace_file": self._trace_file,
+            "/findings": self._findings,
             "/static/index.js": self._static,  # TensorBoard asks that the entry module be a route of its own
             "/static/*": self._static,
         }
@@ -92,6 +93,12 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
     def _artifact(self, request: Request) -> Response:
         run, worker = _ids(request, "run", "worker")
         return responses.text(request, self._session.artifact(run, worker, _number(request, "id")))
+
+    def _findings(self, request: Request) -> Response:
+        """A worker without a trace has findings, too."""
+        if request.args.get("span"):
+            return self._question("findings", request)
+        return responses.json(request, self._session.worker_findings(*_ids(request, "run", "worker")))
 
     def _question(self, question: str, request: Request) -> Response:
         """202 with the progress while the trace is being read: nobody waits in a request thread."""

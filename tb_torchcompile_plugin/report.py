@@ -47,6 +47,8 @@ from tb_torchcompile_plugin.analysis.recompiles import (
 from tb_torchcompile_plugin.analysis.steps import Step
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.findings_report import RunFinding
+from tb_torchcompile_plugin.gpu_report import GpuUtilization, gpu_report
 from tb_torchcompile_plugin.logdir import Span as SpanFile
 from tb_torchcompile_plugin.logdir import Worker as WorkerFiles
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -196,6 +198,7 @@ class SpanReport(Span, frozen=True):
     eager: EagerTime
     operators: list[Operator]
     kernels: Sequence[KernelRow]
+    gpu_utilization: GpuUtilization
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
@@ -224,6 +227,7 @@ class Report(msgspec.Struct, frozen=True):
     """`tb-torchcompile report --json`."""
 
     runs: list[Run]
+    findings: list[RunFinding]
     warnings: list[Notice]
     schema_version: int = SCHEMA_VERSION
 
@@ -285,7 +289,12 @@ def full_span_report(span: SpanFile, profile: Profile) -> SpanReport:
     """Everything that is known of one span."""
     told = msgspec.structs.asdict(span_report(span, profile))
     told["kernels"] = kernel_table(profile).rows
-    return SpanReport(**told, eager=eager(span, profile), operators=operators(profile).rows)
+    return SpanReport(
+        **told,
+        eager=eager(span, profile),
+        operators=operators(profile).rows,
+        gpu_utilization=gpu_report(span, profile),
+    )
 
 
 def _foreign(trace: Trace) -> list[Notice]:

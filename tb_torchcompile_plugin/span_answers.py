@@ -20,6 +20,8 @@ from tb_torchcompile_plugin.analysis.memory import memory
 from tb_torchcompile_plugin.analysis.modules import modules
 from tb_torchcompile_plugin.analysis.operators import SPLITS, operators
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.findings_report import findings_report
+from tb_torchcompile_plugin.gpu_report import gpu_report
 from tb_torchcompile_plugin.logdir import Span
 
 Question = Callable[[Span, Profile], msgspec.Struct]
@@ -39,6 +41,8 @@ QUESTIONS: dict[str, Question] = {
     "operators": lambda _, profile: operators(profile),
     **{f"operators_by_{split}": _split(split) for split in SPLITS},
     "kernels": lambda _, profile: kernel_table(profile),
+    "gpu_utilization": gpu_report,
+    "findings": findings_report,
 }
 
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from tb_torchcompile_plugin.compile_spans import PHASES
 from tb_torchcompile_plugin.reader.kineto import Progress as Reading
 from tb_torchcompile_plugin.report import Compile, Report, Run, SpanReport, UnreadSpan, Worker
+from tb_torchcompile_plugin.text_findings import print_findings
+from tb_torchcompile_plugin.text_gpu import print_gpu_utilization
+from tb_torchcompile_plugin.text_table import first_lines, place, plural, table
 
 _KERNELS_SHOWN = 20
 _OPERATORS_SHOWN = 20
 _FUNCTIONS_SHOWN = 15
-_CELL_WIDTH = 72
 _SOURCES = {"summary": "compile summary", "torch_trace": "TORCH_TRACE log"}
-Cell = str | int | float | None
 
 
 @contextmanager
@@ -45,6 +45,7 @@ def print_report(report: Report) -> None:
     for run in report.runs:
         for worker in run.workers:
             _print_worker(console, run, worker)
+    print_findings(console, report.findings)
 
 
 def _print_worker(console: Console, run: Run, worker: Worker) -> None:
@@ -61,8 +62,8 @@ def _print_compile(console: Console, found: Compile) -> None:
     total = "unknown" if found.total_s is None else f"{found.total_s:.3f} s"
     console.print(
         Text(
-            f"compile time {total}, {_compilations(found)}, {_plural(len(found.graph_breaks), 'graph break')}, "
-            f"{_plural(len(found.recompiles), 'recompile')} ({versions}, from a {_SOURCES[found.source]})"
+            f"compile time {total}, {_compilations(found)}, {plural(len(found.graph_breaks), 'graph break')}, "
+            f"{plural(len(found.recompiles), 'recompile')} ({versions}, from a {_SOURCES[found.source]})"
         )
     )
     _print_problems(console, found)
@@ -71,7 +72,7 @@ def _print_compile(console: Console, found: Compile) -> None:
     _print_caches(console, found)
     _print_autotune(console, found)
     _print_breaks_and_recompiles(console, found)
-    _table(
+    table(
         console,
         "generated kernels",
         ("compile id", "direction", "category", ">kernels"),
@@ -83,12 +84,8 @@ def _print_compile(console: Console, found: Compile) -> None:
 def _compilations(found: Compile) -> str:
     """A backward that was compiled lazily belongs to its forward: it is a row, not a compilation more."""
     backwards = sum(row.direction == "backward" for row in found.compilations)
-    apart = f" (and {_plural(backwards, 'lazy backward')})" if backwards else ""
-    return _plural(len(found.compilations) - backwards, "compilation") + apart
-
-
-def _plural(number: int, one: str) -> str:
-    return f"{number} {one}{'' if number == 1 else 's'}"
+    apart = f" (and {plural(backwards, 'lazy backward')})" if backwards else ""
+    return plural(len(found.compilations) - backwards, "compilation") + apart
 
 
 _PROBLEMS = {
@@ -99,7 +96,7 @@ _PROBLEMS = {
 
 def _print_problems(console: Console, found: Compile) -> None:
     """What must not be overlooked, in front of everything else."""
-    _table(
+    table(
         console,
         "problems",
         ("compile id", "~function", "~where", "~what happened", "~reason"),
@@ -107,9 +104,9 @@ def _print_problems(console: Console, found: Compile) -> None:
             (
                 row.compile_id,
                 row.function,
-                _place(row.file, row.line),
+                place(row.file, row.line),
                 _PROBLEMS.get(row.kind) or f"failed{', then ran eager' if row.ran_eager else ''}: {row.type}",
-                _first_lines([row.reason]),
+                first_lines([row.reason]),
             )
             for row in found.problems
         ),
@@ -117,7 +114,7 @@ def _print_problems(console: Console, found: Compile) -> None:
 
 
 def _print_compilations(console: Console, found: Compile) -> None:
-    _table(
+    table(
         console,
         "compilations",
         (
@@ -136,7 +133,7 @@ def _print_compilations(console: Console, found: Compile) -> None:
                 row.compile_id,
                 row.direction,
                 row.function,
-                _place(row.file, row.line),
+                place(row.file, row.line),
                 row.attempts,
                 row.duration_s,
                 row.graph_ops,
@@ -151,7 +148,7 @@ def _print_compilations(console: Console, found: Compile) -> None:
 def _print_phases(console: Console, found: Compile) -> None:
     rows = [(row, row.phases_s) for row in found.compilations if row.phases_s]
     phases = [phase for phase in PHASES if any(phase in told for _, told in rows)]
-    _table(
+    table(
         console,
         "compile time by phase, s",
         ("compile id", "direction", *(f">{phase}" for phase in phases)),
@@ -161,7 +158,7 @@ def _print_phases(console: Console, found: Compile) -> None:
 
 def _print_caches(console: Console, found: Compile) -> None:
     """One line for each lookup that cost or saved something: hits with the time saved, the others with the reason."""
-    _table(
+    table(
         console,
         "cache lookups",
         ("compile id", "direction", "cache", "result", ">graph", ">saved s", "~why not"),
@@ -185,7 +182,7 @@ def _print_autotune(console: Console, found: Compile) -> None:
     for where, title in (("compile", "autotuning while compiling"), ("run", "autotuning at the first run")):
         rows = [row for row in found.autotune if row.where == where]
         total = sum(row.time_s or 0 for row in rows)
-        _table(
+        table(
             console,
             f"{title}, {total:.3f} s",
             ("~kernel or operator", "compile id", "direction", ">time s", ">tried", "~winner"),
@@ -197,21 +194,21 @@ def _print_autotune(console: Console, found: Compile) -> None:
 
 
 def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
-    _table(
+    table(
         console,
         "graph breaks",
         ("compile id", "~where", "~source", "~reason"),
         (
-            (row.compile_id or None, _place(row.file, row.line), row.source, row.reason)
+            (row.compile_id or None, place(row.file, row.line), row.source, row.reason)
             for row in found.graph_breaks
         ),
     )
-    _table(
+    table(
         console,
         "recompiles",
         ("compile id", "~function", "~where", "~reason"),
         (
-            (row.compile_id, row.function, _place(row.file, row.line), _first_lines(row.reasons))
+            (row.compile_id, row.function, place(row.file, row.line), first_lines(row.reasons))
             for row in found.recompiles
         ),
     )
@@ -220,7 +217,7 @@ def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
 def _print_compile_times(console: Console, found: Compile) -> None:
     longest = sorted(found.compile_times.items(), key=lambda item: -sum(item[1]))
     complete = "" if found.compile_times_complete else " (incomplete: a log does not hold every function)"
-    _table(
+    table(
         console,
         f"compile_times, {min(len(longest), _FUNCTIONS_SHOWN)} of {len(longest)} functions{complete}",
         ("~function", ">runs", ">total s", ">min s", ">max s"),
@@ -249,17 +246,18 @@ def _print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
     if span.hints.cpu_kernels_hidden:
         hint = "compiled code ran on the CPU, but its kernels are not named: "
         console.print(Text(f"  {hint}set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling"))
+    print_gpu_utilization(console, span.gpu_utilization)
     _print_span_tables(console, span)
 
 
 def _print_span_tables(console: Console, span: SpanReport) -> None:
-    _table(
+    table(
         console,
         "steps",
         ("step", ">start µs", ">wall µs", ">GPU busy µs"),
         ((row.name, row.start_us, row.wall_us, row.gpu_busy_us) for row in span.steps),
     )
-    _table(
+    table(
         console,
         "graph breaks by cost",
         (
@@ -274,7 +272,7 @@ def _print_span_tables(console: Console, span: SpanReport) -> None:
         ),
         (
             (
-                _place(row.file, row.line),
+                place(row.file, row.line),
                 row.reason,
                 ", ".join(row.compile_ids),
                 row.calls,
@@ -286,7 +284,7 @@ def _print_span_tables(console: Console, span: SpanReport) -> None:
             for row in span.graph_break_sites
         ),
     )
-    _table(
+    table(
         console,
         "kernel categories",
         ("device", "category", ">launches", ">distinct", ">time µs", ">% of GPU time", ">% of wall"),
@@ -304,7 +302,7 @@ def _print_span_tables(console: Console, span: SpanReport) -> None:
         ),
     )
     rows = span.kernels
-    _table(
+    table(
         console,
         f"kernels, {min(len(rows), _KERNELS_SHOWN)} of {len(rows)}",
         ("~name", "category", "compile id", ">launches", ">time µs", ">mean µs"),
@@ -318,7 +316,7 @@ def _print_span_tables(console: Console, span: SpanReport) -> None:
 
 def _print_operators(console: Console, span: SpanReport) -> None:
     rows = span.operators
-    _table(
+    table(
         console,
         f"operators, {min(len(rows), _OPERATORS_SHOWN)} of {len(rows)}",
         ("~name", "kind", ">calls", ">self host µs", ">host µs", ">self device µs", ">device µs"),
@@ -335,42 +333,3 @@ def _print_operators(console: Console, span: SpanReport) -> None:
             for row in rows[:_OPERATORS_SHOWN]
         ),
     )
-
-
-def _table(console: Console, title: str, columns: Iterable[str], rows: Iterable[tuple[Cell, ...]]) -> None:
-    """A table, or nothing without rows. `>x` is aligned right, `~x` may wrap.
-
-    Cells are text, never markup.
-    """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        justify: JustifyMethod = "right" if column[0] == ">" else "left"
-        table.add_column(column.lstrip(">~"), justify=justify, overflow="fold", no_wrap=column[0] != "~")
-    for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
-    if table.row_count:
-        console.print(Text(title, style="bold"), soft_wrap=True)
-        console.print(table)
-        console.print()
-
-
-def _cell(value: Cell) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    text = str(value)
-    return text if len(text) <= _CELL_WIDTH else text[: _CELL_WIDTH - 1] + "…"
-
-
-def _place(file: str, line: int | None) -> str | None:
-    """`…/train/model.py:12`: the end of a path tells more than its start."""
-    if not file:
-        return None
-    parts = file.split("/")
-    short = file if len(parts) <= 3 else "/".join(["…", *parts[-2:]])
-    return short if line is None else f"{short}:{line}"
-
-
-def _first_lines(reasons: list[str]) -> str:
-    return "; ".join(reason.splitlines()[0] for reason in reasons if reason)

@@ -13,7 +13,16 @@ import pytest
 from tensorboard.plugins.base_plugin import TBContext
 
 import tb_torchcompile_plugin
-from tb_torchcompile_plugin import api, cli, compile_report, errors, report, timeline_wire
+from tb_torchcompile_plugin import (
+    api,
+    cli,
+    compile_report,
+    errors,
+    findings_report,
+    gpu_report,
+    report,
+    timeline_wire,
+)
 from tb_torchcompile_plugin.analysis import (
     kernel_details,
     timeline,
@@ -137,6 +146,8 @@ def test_every_error_code_is_documented_with_its_status() -> None:
         ("modules", Modules),
         ("kernels", kernel_details.Kernels),
         ("kernel", kernel_details.KernelDetails),
+        ("gpu_utilization", gpu_report.GpuUtilization),
+        ("findings", findings_report.Findings),
     ],
 )
 def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str, kind: type[Any]) -> None:
@@ -153,6 +164,8 @@ def test_all_examples_are_json() -> None:
         *("eager", "operators", "kernels", "kernel"),
         *("timeline", "window", "timeline_slice", "timeline_search", "timeline_range"),
         *("hot_spots", "memory", "modules"),
+        "gpu_utilization",
+        "findings",
     }
     for text in examples.values():
         json.loads(text)

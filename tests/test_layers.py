@@ -34,6 +34,8 @@ ROOM_OF = {
     "report": "report",
     "compile_report": "report",
     "timeline_wire": "report",
+    "findings_report": "report",
+    "gpu_report": "report",
     "compile_answers": "api",
     "timeline_answers": "api",
     "api": "api",
@@ -49,6 +51,9 @@ ROOM_OF = {
     "text": "cli",
     "cli_kernel": "cli",
     "text_kernel": "cli",
+    "text_findings": "cli",
+    "text_gpu": "cli",
+    "text_table": "cli",
 }
 ONLY_IN = {"torch": {"writer"}, "tensorboard": {"plugin"}, "werkzeug": {"plugin"}, "rich": {"cli"}}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import inspect
 
-from tb_torchcompile_plugin import compile_report, report, timeline_wire
+from tb_torchcompile_plugin import compile_report, findings_report, gpu_report, report, timeline_wire
 from tb_torchcompile_plugin.analysis import (
     kernel_details,
     timeline,
@@ -35,6 +35,8 @@ ROOTS = (
     EagerTime,
     kernel_details.Kernels,
     kernel_details.KernelDetails,
+    gpu_report.GpuUtilization,
+    findings_report.Findings,
     compile_report.CompileTime,
     compile_report.Compilations,
     compile_report.CompilationDetails,

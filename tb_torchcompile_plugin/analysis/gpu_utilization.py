@@ -6,6 +6,8 @@ intervals on a device, in integer nanoseconds, and compute + exposed communicati
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,16 @@ class Gpu(msgspec.Struct, frozen=True):
     compute_us: float
     exposed_communication_us: float
     exposed_memory_us: float
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """One stream of a device, None where the trace does not tell; `busy_percent` is of the device's `span_us`."""
+
+    device: int
+    stream: int | None
+    events: int
+    busy_us: float
+    busy_percent: float | None
 
 
 class GpuWork(msgspec.Struct, frozen=True):
@@ -88,6 +100,21 @@ def gpu_utilization(trace: Trace, work: GpuWork) -> list[Gpu]:
     ]
 
 
+def streams(trace: Trace, work: GpuWork) -> list[Stream]:
+    """One row per stream that did something, by device, busiest first. Streams of one device may overlap."""
+    rows = []
+    for device in np.unique(work.device):
+        index = work.index[work.device == device]
+        ends = trace.ts[index] + trace.dur[index]
+        span = int(ends.max() - trace.ts[index].min())
+        for stream in np.unique(trace.stream[index]):
+            mine = index[trace.stream[index] == stream]
+            total = busy(trace, mine).total_ns
+            known = int(stream) if stream >= 0 else None
+            rows.append(Stream(int(device), known, len(mine), us(total), percent(total, span)))
+    return sorted(rows, key=lambda row: (row.device, -row.busy_us))
+
+
 def device_names(trace: Trace) -> dict[int, str]:
     """The names of the devices, as the trace's header tells them."""
     properties = trace.metadata.get("deviceProperties")
@@ -98,15 +125,30 @@ def device_names(trace: Trace) -> dict[int, str]:
     return {row["id"]: str(row["name"]) for row in known}
 
 
-def _row(trace: Trace, work: GpuWork, device: int, name: str | None) -> Gpu:
+class Layers(NamedTuple):
+    """What one device did, each layer with those before it: compute, then communication, then memory (all of it)."""
+
+    compute: Intervals
+    communication: Intervals
+    memory: Intervals
+
+
+def layers(trace: Trace, work: GpuWork) -> Layers:
+    """The layers of the one device whose `work` this is. What a layer adds to the one before is *exposed*."""
     categories = np.array(work.categories)[work.category]
     memory = np.isin(categories, _MEMORY)
     communication = categories == "communication"
-    all_busy = busy(trace, work.index)
-    compute = busy(trace, work.index[~memory & ~communication]).total_ns
-    compute_or_communication = busy(trace, work.index[~memory]).total_ns
-    span = int(all_busy.ends[-1] - all_busy.starts[0])
-    total = all_busy.total_ns
+    return Layers(
+        busy(trace, work.index[~memory & ~communication]),
+        busy(trace, work.index[~memory]),
+        busy(trace, work.index),
+    )
+
+
+def _row(trace: Trace, work: GpuWork, device: int, name: str | None) -> Gpu:
+    did = layers(trace, work)
+    span = int(did.memory.ends[-1] - did.memory.starts[0])
+    compute, compute_or_communication, total = (layer.total_ns for layer in did)
     exposed_communication = compute_or_communication - compute
     exposed_memory = total - compute_or_communication
     idle = span - total

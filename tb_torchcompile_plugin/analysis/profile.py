@@ -14,13 +14,17 @@ from tb_torchcompile_plugin.analysis.generated_code import GeneratedCode
 from tb_torchcompile_plugin.analysis.generated_kernels import unique_graph_keys
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, gpu_work
 from tb_torchcompile_plugin.analysis.host_tree import HostTree, host_tree
+from tb_torchcompile_plugin.analysis.idle_causes import Gaps, idle_gaps
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernels import Launches, launches
+from tb_torchcompile_plugin.analysis.launch_side import LaunchCalls, launch_calls
 from tb_torchcompile_plugin.analysis.operator_calls import OperatorCalls, operator_calls
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.analysis.regions import Call, region_calls
 from tb_torchcompile_plugin.analysis.resumes import Resumes, resumes
+from tb_torchcompile_plugin.analysis.step_utilization import Utilization, utilization
 from tb_torchcompile_plugin.analysis.steps import Step, step_slices, steps
+from tb_torchcompile_plugin.analysis.thread_activity import ThreadActivity
 from tb_torchcompile_plugin.analysis.timeline import Timeline
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.kineto import Trace
@@ -96,3 +100,25 @@ class Profile:
     def operator_calls(self) -> OperatorCalls:
         """Every call of an operator, label or CUDA function with its times, device work and memory."""
         return operator_calls(self.trace, self.host_tree, self.work.index)
+
+    @cached_property
+    def threads(self) -> ThreadActivity:
+        """What the host threads did."""
+        return ThreadActivity(self.trace, self.calls)
+
+    @cached_property
+    def gaps(self) -> dict[int, Gaps]:
+        """When each device idled."""
+        return idle_gaps(self.trace, self.work)
+
+    @cached_property
+    def launch_calls(self) -> LaunchCalls:
+        """The calls that gave the GPUs their work."""
+        return launch_calls(self.trace, self.work)
+
+    @cached_property
+    def utilization(self) -> Utilization | None:
+        """What each device did in each step; None without GPU events."""
+        return utilization(
+            self.trace, self.work, self.gaps, self.threads, self.launch_calls, self.step_slices
+        )

@@ -2,13 +2,14 @@ import { nav } from '../host/nav.svelte';
 import { fetchAboutSpan, fetchCompile, fetchRuns } from './client';
 import { Resource } from './resource.svelte';
 import { select, type Selection } from './selection';
-import type { Compile, Runs, Span } from './types';
+import type { Compile, Findings, Runs, Span } from './types';
 
 /** Everything the panels look at: what the logdir holds, what is selected, and its two halves. */
 class Data {
   runs = new Resource<Runs>();
   compile = new Resource<Compile>();
   span = new Resource<Span>();
+  findings = new Resource<Findings>();
   selection: Selection = $derived(
     this.runs.value
       ? select(this.runs.value, { run: nav.get('run'), worker: nav.get('worker'), span: nav.get('span') })
@@ -36,6 +37,17 @@ class Data {
     const ids = { run: run.run, worker: worker.worker, span: span.span };
     void this.span.load(Object.values(ids).join('\n'), (signal, progress) =>
       fetchAboutSpan<Span>('span', ids, signal, progress),
+    );
+  }
+
+  /** After the halves that they are about: nothing on screen waits for them. */
+  loadFindings(): void {
+    const { run, worker, span } = this.selection;
+    const ready = span ? this.span.value : worker?.has_compile;
+    if (!run || !worker || !ready) return this.findings.clear();
+    const ids = { run: run.run, worker: worker.worker, span: span?.span ?? '' };
+    void this.findings.load(Object.values(ids).join('\n'), (signal, progress) =>
+      fetchAboutSpan<Findings>('findings', ids, signal, progress),
     );
   }
 }

@@ -249,6 +249,14 @@ export interface Counts {
   parameters: number | null;
 }
 
+export interface CudaGraphs {
+  replays: number;
+  gpu_events: number;
+  gpu_time_percent: number | null;
+  skips: number | null;
+  skip_reasons: string[] | null;
+}
+
 export interface Curve {
   time_us: number[];
   allocated_bytes: number[];
@@ -262,6 +270,25 @@ export interface DetailedFailure {
   line: number | null;
   traceback: string | null;
   ran_eager: boolean | null;
+}
+
+export interface DeviceIdle {
+  device: number;
+  idle_us: number;
+  gaps: number;
+  causes: IdleCauses;
+  histogram: GapBin[];
+}
+
+export interface DeviceInStep {
+  device: number;
+  busy_us: number;
+  busy_percent: number | null;
+  compute_us: number;
+  exposed_communication_us: number;
+  exposed_memory_us: number;
+  idle_us: number;
+  idle: IdleCauses;
 }
 
 export interface DevicePeak {
@@ -349,6 +376,22 @@ export interface Failure {
   line: number | null;
 }
 
+export interface Finding {
+  rule: string;
+  severity: 'critical' | 'info' | 'warning';
+  title: string;
+  evidence: Record<string, number | number>;
+  saves_us: number | null;
+  panel: string;
+  row: string | null;
+  next_step: string;
+}
+
+export interface Findings {
+  findings: Finding[];
+  rules: number;
+}
+
 export interface Frame {
   file: string;
   line: number;
@@ -385,6 +428,13 @@ export interface FunctionTime {
   mean_s: number;
 }
 
+export interface GapBin {
+  from_us: number;
+  to_us: number | null;
+  gaps: number;
+  idle_us: number;
+}
+
 export interface GeneratedKernels {
   compile_id: string;
   epoch: number;
@@ -412,6 +462,16 @@ export interface GpuInRange {
   busy_ns: number;
   busy_percent: number | null;
   kernels: number;
+}
+
+export interface GpuUtilization {
+  verdict: Verdict | null;
+  idle: DeviceIdle[];
+  streams: Stream[];
+  steps: StepUtilization[];
+  window: StepUtilization | null;
+  longest_gaps: IdleGap[];
+  launch_side: LaunchSide | null;
 }
 
 export interface GraphBreak {
@@ -481,12 +541,44 @@ export interface Hints {
   cpu_kernels_hidden: boolean;
 }
 
+export interface HostTime {
+  name: string;
+  time_us: number;
+  slices: number;
+}
+
 export interface HotSpots {
   recorded: boolean;
   functions: PythonFunction[];
   frames: Frames;
   left_out: number;
   idle_threads: number;
+}
+
+export interface IdleCauses {
+  compile_us: number;
+  communication_wait_us: number;
+  synchronise_us: number;
+  data_loading_us: number;
+  guards_wrapper_us: number;
+  break_eager_us: number;
+  launch_call_us: number;
+  python_us: number;
+  nothing_launched_us: number;
+}
+
+export interface IdleGap {
+  device: number;
+  start_us: number;
+  idle_us: number;
+  step: string | null;
+  cause: string;
+  idle: IdleCauses;
+  after: string | null;
+  before: string;
+  launch: string | null;
+  thread: string | null;
+  host: HostTime[];
 }
 
 export interface Kernel {
@@ -593,6 +685,15 @@ export interface Lane {
   note: string;
 }
 
+export interface LaunchCall {
+  name: string;
+  calls: number;
+  gpu_events: number;
+  time_us: number;
+  median_us: number;
+  max_us: number;
+}
+
 export interface LaunchConfig {
   grid: number[];
   block: number[];
@@ -602,6 +703,25 @@ export interface LaunchConfig {
   occupancy_percent: number | null;
   launches: number;
   time_us: number;
+}
+
+export interface LaunchSide {
+  launches: number;
+  gpu_events: number;
+  unmatched_events: number;
+  launches_per_step: number | null;
+  call_us: number;
+  call_median_us: number;
+  idle_launches: number;
+  latency_median_us: number | null;
+  latency_p95_us: number | null;
+  queued_launches: number;
+  queue_wait_median_us: number | null;
+  queue_wait_p95_us: number | null;
+  short_events: number;
+  short_percent: number | null;
+  calls: LaunchCall[];
+  cuda_graphs: CudaGraphs;
 }
 
 export interface Link {
@@ -912,6 +1032,25 @@ export interface StepSpan {
   end_ns: number;
 }
 
+export interface StepUtilization {
+  step: string | null;
+  start_us: number;
+  wall_us: number;
+  devices: DeviceInStep[];
+  verdict: Verdict;
+  launches: number;
+  launch_call_us: number;
+  graph_replays: number;
+}
+
+export interface Stream {
+  device: number;
+  stream: number | null;
+  events: number;
+  busy_us: number;
+  busy_percent: number | null;
+}
+
 export interface SymbolicShape {
   symbol: string;
   value: string | null;
@@ -1000,6 +1139,19 @@ export interface TrieNode {
   frame: Frame;
   children: TrieNode[];
   compilations: TrieCompilation[];
+}
+
+export interface Verdict {
+  bound: 'communication' | 'compile' | 'compute' | 'input' | 'launch';
+  share_percent: number | null;
+  device: number;
+  wall_us: number;
+  compute_us: number;
+  communication_us: number;
+  input_us: number;
+  compile_us: number;
+  launch_us: number;
+  least_us: number;
 }
 
 export interface Version {

@@ -6,6 +6,9 @@ import CompiledRegions from './compiled_regions/CompiledRegions.svelte';
 import CompileTime from './compile_time/CompileTime.svelte';
 import GraphBreaks from './graph_breaks/GraphBreaks.svelte';
 import { countSites } from './graph_breaks/sites';
+import { findingsOn } from './findings/findings.svelte';
+import Findings from './findings/Findings.svelte';
+import GpuUtilization from './gpu_utilization/GpuUtilization.svelte';
 import { countKernels } from './kernels/rows';
 import Kernels from './kernels/Kernels.svelte';
 import Memory from './memory/Memory.svelte';
@@ -33,6 +36,13 @@ export const PANELS: Panel[] = [
     needs: 'any',
     count: () => null,
     component: Overview as Panel['component'],
+  },
+  {
+    id: 'findings',
+    title: 'Findings',
+    needs: 'any',
+    count: () => findingsOn()?.length ?? null,
+    component: Findings as Panel['component'],
   },
   {
     id: 'compile_time',
@@ -101,4 +111,11 @@ export const PANELS: Panel[] = [
     count: () => null,
     component: panel.component as Panel['component'],
   })),
+  {
+    id: 'gpu_utilization',
+    title: 'GPU utilization',
+    needs: 'any',
+    count: () => null,
+    component: GpuUtilization as Panel['component'],
+  },
 ];

@@ -1,5 +1,5 @@
 /** The first sentence of the tab: the result in numbers. */
-import type { Compile, Span } from '../../api/types';
+import type { Compile, Span, Verdict } from '../../api/types';
 import { duration, percent, plural, seconds, significant, THIN } from '../../widgets/format';
 import { median } from '../../widgets/columns';
 
@@ -12,17 +12,18 @@ export interface Part {
 const strong = (text: string): Part => ({ text, strong: true });
 const plain = (text: string): Part => ({ text });
 
-export function verdict(span: Span | null, compile: Compile | null): Part[] {
-  return [...(span ? spanParts(span) : []), ...compileParts(span, compile)];
+export function verdict(span: Span | null, compile: Compile | null, bound: Verdict | null = null): Part[] {
+  return [...(span ? spanParts(span, bound) : []), ...compileParts(span, compile)];
 }
 
-function spanParts(span: Span): Part[] {
+function spanParts(span: Span, bound: Verdict | null): Part[] {
   const step = median(span.steps.map((s) => s.wall_us));
   const first =
     step === null
       ? [plain('Span '), strong(duration(span.wall_us))]
       : [plain('Step '), strong(duration(step)), plain(medianOf(span.steps.length))];
-  return [...first, plain(' · '), ...gpuParts(span), plain('. ')];
+  const so = bound ? [plain(' → '), strong(`${bound.bound} bound`)] : [];
+  return [...first, plain(' · '), ...gpuParts(span), ...so, plain('. ')];
 }
 
 /** A single step is what it is. */

@@ -1,0 +1,102 @@
+/** Tables of the GPU utilization panel. */
+import type { DeviceInStep, GapBin, IdleGap, LaunchCall, StepUtilization, Stream } from '../../api/types';
+import { count, duration } from '../../widgets/format';
+import type { Column } from '../../widgets/table';
+import { causeLabel } from './causes';
+
+export const gapKey = (gap: IdleGap) => `${gap.device},${gap.start_us}`;
+
+const NO_LAUNCH = 'The launch of what runs next is not in the trace';
+
+export const GAP_COLUMNS: Column<IdleGap>[] = [
+  {
+    key: 'start_us',
+    label: 'Start',
+    kind: 'us',
+    help: 'From the span’s first event',
+    value: (r) => r.start_us,
+  },
+  { key: 'device', label: 'Device', kind: 'count', value: (r) => r.device, hidden: true },
+  { key: 'idle_us', label: 'Idle', kind: 'us', value: (r) => r.idle_us, bar: true },
+  {
+    key: 'cause',
+    label: 'Mostly',
+    help: 'What the thread did for the longest part that made the next launch',
+    value: (r) => r.cause,
+    show: (r) => causeLabel(r.cause),
+  },
+  { key: 'step', label: 'Step', value: (r) => r.step, unknown: 'Outside of the profiled steps' },
+  { key: 'after', label: 'After', value: (r) => r.after, grow: 1, title: (r) => r.after ?? '' },
+  { key: 'before', label: 'Before', value: (r) => r.before, grow: 1, title: (r) => r.before },
+  { key: 'thread', label: 'Thread', value: (r) => r.thread, unknown: NO_LAUNCH, hidden: true },
+];
+
+export interface StepRow extends DeviceInStep {
+  step: StepUtilization;
+  name: string;
+}
+
+/** One row per step and device. */
+export function stepRows(steps: StepUtilization[]): StepRow[] {
+  return steps.flatMap((step) =>
+    step.devices.map((device) => ({ ...device, step, name: step.step ?? 'the whole span' })),
+  );
+}
+
+export const STEP_COLUMNS: Column<StepRow>[] = [
+  { key: 'step', label: 'Step', value: (r) => r.name },
+  { key: 'device', label: 'Device', kind: 'count', value: (r) => r.device },
+  { key: 'wall_us', label: 'Wall', kind: 'us', value: (r) => r.step.wall_us },
+  { key: 'busy_us', label: 'Busy', kind: 'us', value: (r) => r.busy_us, scaleWith: 'wall_us' },
+  { key: 'busy_percent', label: 'Busy %', kind: 'percent', value: (r) => r.busy_percent, bar: true },
+  { key: 'idle_us', label: 'Idle', kind: 'us', value: (r) => r.idle_us, scaleWith: 'wall_us' },
+  { key: 'bound', label: 'Bound by', value: (r) => r.step.verdict.bound },
+  { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.step.launches },
+  {
+    key: 'launch_call_us',
+    label: 'Launch calls',
+    kind: 'us',
+    help: 'Time in the calls that launched work, of all threads',
+    value: (r) => r.step.launch_call_us,
+  },
+  { key: 'graph_replays', label: 'Graph replays', kind: 'count', value: (r) => r.step.graph_replays },
+];
+
+export const STREAM_COLUMNS: Column<Stream>[] = [
+  { key: 'device', label: 'Device', kind: 'count', value: (r) => r.device },
+  { key: 'stream', label: 'Stream', kind: 'count', value: (r) => r.stream },
+  { key: 'events', label: 'Kernels and copies', kind: 'count', value: (r) => r.events, total: 'sum' },
+  { key: 'busy_us', label: 'Busy', kind: 'us', value: (r) => r.busy_us },
+  {
+    key: 'busy_percent',
+    label: 'Busy %',
+    kind: 'percent',
+    help: 'Of the time from the device’s first GPU event to its last',
+    value: (r) => r.busy_percent,
+    bar: true,
+  },
+];
+
+export const CALL_COLUMNS: Column<LaunchCall>[] = [
+  { key: 'name', label: 'Call', value: (r) => r.name },
+  { key: 'calls', label: 'Calls', kind: 'count', value: (r) => r.calls, total: 'sum' },
+  { key: 'gpu_events', label: 'Launched', kind: 'count', value: (r) => r.gpu_events, total: 'sum' },
+  { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, bar: true, total: 'sum' },
+  { key: 'median_us', label: 'Median', kind: 'us', value: (r) => r.median_us },
+  { key: 'max_us', label: 'Max', kind: 'us', value: (r) => r.max_us, scaleWith: 'median_us' },
+];
+
+/** Columns of the histogram: their height is idle time, their title says how many gaps. */
+export function binItems(bins: GapBin[]) {
+  return bins.map((bin) => {
+    const range =
+      bin.to_us === null ? `≥ ${duration(bin.from_us)}` : `${duration(bin.from_us)} – ${duration(bin.to_us)}`;
+    return {
+      key: String(bin.from_us),
+      label: bin.from_us === 0 ? '<1' : `≥${duration(bin.from_us)}`,
+      value: bin.idle_us,
+      part: bin.idle_us,
+      title: `${range}: ${count(bin.gaps)} gaps, ${duration(bin.idle_us)} in all`,
+    };
+  });
+}

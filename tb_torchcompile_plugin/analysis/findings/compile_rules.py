@@ -1,0 +1,139 @@
+"""Rules about what was compiled; they need no trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tb_torchcompile_plugin.analysis.compilations import Problem, problems
+from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.case import Case
+from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.words import duration, plural
+from tb_torchcompile_plugin.analysis.launch_side import cudagraph_skips, skip_reason
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+
+# What helps against each reason to skip CUDA graphs, by a word of torch's text.
+_AGAINST_SKIPS = {
+    "mutated": "Do not write to inputs in place: clone them, or make them parameters or buffers of the module",
+    "cpu": "Keep all inputs, outputs and operators of the graph on the GPU",
+    "dynamic": "Give the graph static shapes: pad, or torch.compile(..., dynamic=False)",
+    "symbolic": "Give the graph static shapes: pad, or torch.compile(..., dynamic=False)",
+    "incompatible": "Replace the operator that torch names, or compile it apart",
+}
+
+
+class RecompileLimit(Rule):
+    id = "recompile_limit"
+    panel = "compilations"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.summary is None:
+            return
+        frames: dict[tuple[str, str, int | None], Problem] = {}
+        for row in problems(case.summary):
+            if row.kind == "limit":
+                frames.setdefault((row.function, row.file, row.line), row)
+        for row in frames.values():
+            versions = _versions(case.summary, row)
+            yield self.found(
+                case,
+                f"{row.function or 'A frame'} was compiled {plural(versions, 'time')} and now runs eager: it hit the "
+                "recompile limit",
+                "See which guard fails each time: mark what changes as dynamic, or keep it the same. "
+                "torch._dynamo.config.recompile_limit raises the limit",
+                {"versions": versions},
+                severity="critical",
+                row=f"compilation:{row.compile_id},{row.epoch},forward",
+            )
+
+
+def _versions(summary: CompileSummary, problem: Problem) -> int:
+    """How many versions of a frame there are."""
+    frame = problem.compile_id.partition("/")[0]
+    ids = {
+        row.key.compile_id
+        for row in summary.compilations
+        if row.key.epoch == problem.epoch
+        and row.key.compile_id.partition("/")[0] == frame
+        and not row.HasField("failure")
+    }
+    return len(ids)
+
+
+class CudaGraphsSkipped(Rule):
+    id = "cudagraphs_skipped"
+    panel = "compilations"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.summary is None:
+            return
+        reasons = _skips(case.summary)
+        for reason, ids in reasons.items():
+            word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
+            yield self.found(
+                case,
+                f"CUDA graphs are skipped for {plural(len(ids), 'compilation')}: "
+                f"{reason.removeprefix('skipping cudagraphs due to ')}",
+                _AGAINST_SKIPS[word] if word else "Change what torch names",
+                {"compilations": len(ids)},
+                severity="warning",
+                row=f"compilation:{ids[0][1]},{ids[0][0]},forward",
+            )
+        untold = cudagraph_skips(case.summary) or 0
+        if untold and not reasons:
+            yield self.found(
+                case,
+                f"CUDA graphs were skipped {plural(untold, 'time')}; why, torch told its log only",
+                "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
+                {"skips": untold},
+                severity="warning",
+            )
+
+
+def _skips(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
+    """First line of torch's reason → (epoch, compile id) of what it holds for."""
+    found: dict[str, dict[tuple[int, str], None]] = {}
+    for row in (*summary.compilations, *summary.runtime_metrics):
+        if reason := skip_reason(row.metrics):
+            first = reason.splitlines()[0].rstrip(". ")
+            found.setdefault(first, {})[row.key.epoch, row.key.compile_id] = None
+    return {reason: list(ids) for reason, ids in found.items()}
+
+
+class CacheMissed(Rule):
+    """A first run cannot hit. So a miss counts where it took long; a bypass always."""
+
+    id = "cache_missed"
+    panel = "compile_time"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.summary is None:
+            return
+        rows = case.summary.compilations
+        missed = [row for row in rows if any(one.result == "miss" for one in row.cache)]
+        spent = sum(row.duration_ns for row in missed) / 1e9
+        if spent >= thresholds.cache_missed_s:
+            yield self.found(
+                case,
+                f"The compile cache missed for {plural(len(missed), 'compilation')}, which took "
+                f"{duration(spent * 1e6)}",
+                "A first run cannot hit. If this is not one, keep TORCHINDUCTOR_CACHE_DIR from job to job, "
+                "with the same torch and GPU",
+                {"compilations": len(missed), "compile_s": spent},
+                severity="info",
+            )
+        bypassed = Counter(
+            (one.cache, one.reason) for row in rows for one in row.cache if one.result == "bypass"
+        )
+        for (cache, reason), count in bypassed.items():
+            yield self.found(
+                case,
+                f"The {cache} cache was bypassed {plural(count, 'time')}: {reason or 'torch does not say why'}",
+                "Change what torch names, or this is compiled again in every process",
+                {"lookups": count},
+                severity="info",
+            )
+
+
+COMPILE_RULES: tuple[Rule, ...] = (RecompileLimit(), CudaGraphsSkipped(), CacheMissed())

@@ -1,0 +1,126 @@
+"""Rules about the GPU: what it waits for, and what it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.case import Case
+from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.words import duration, percent
+from tb_torchcompile_plugin.analysis.launch_side import cudagraph_skip_reasons, cudagraph_skips
+from tb_torchcompile_plugin.analysis.profile import Profile
+
+# Matrix products in single precision on the plain cores, as cuBLAS and CUTLASS name them.
+_FP32_MATMUL = re.compile(r"sgemm|gemm_f32f32_f32f32_f32|simt_\w*gemm|gemmSN_\w+<float|gemv\w*<\w*, ?float")
+
+
+class LaunchBound(Rule):
+    id = "launch_bound"
+    panel = "gpu_utilization"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        found = case.profile.utilization if case.profile else None
+        if found is None or case.profile is None or case.profile.launch_calls.replay.any():
+            return
+        if case.summary and (cudagraph_skips(case.summary) or cudagraph_skip_reasons(case.summary)):
+            return  # they were asked for: another rule says what keeps them from being used
+        told = found.verdict
+        share = told.share_percent
+        if told.bound != "launch" or share is None or share < thresholds.launch_percent:
+            return
+        wall, least = case.each_us(told.wall_us), case.each_us(told.least_us)
+        yield self.found(
+            case,
+            f"The GPU waits for launches {percent(share)} of the time: CUDA graphs could bring {duration(wall)} "
+            f"{case.where} down to {duration(least)} at best",
+            'Launch whole graphs at once: torch.compile(model, mode="reduce-overhead"), or larger batches',
+            {
+                "wall_us_per_step": wall,
+                "least_us_per_step": least,
+                "launch_us_per_step": case.each_us(told.launch_us),
+                "share_percent": share,
+                "launches_per_step": sum(row.launches for row in found.windows) / max(case.steps, 1),
+            },
+            saves_us=told.launch_us,
+        )
+
+
+class DataLoading(Rule):
+    id = "data_loading"
+    panel = "gpu_utilization"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        found = case.profile.utilization if case.profile else None
+        share = case.share(found.verdict.input_us) if found else None
+        if found is None or share is None or share < thresholds.data_loading_percent:
+            return
+        us = found.verdict.input_us
+        yield self.found(
+            case,
+            f"The GPU waits for data {case.each(us)}, {percent(share)} of it",
+            "Load ahead: DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)",
+            {"input_us_per_step": case.each_us(us), "share_percent": share},
+            saves_us=us,
+        )
+
+
+class ExposedCommunication(Rule):
+    id = "communication"
+    panel = "gpu_utilization"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        found = case.profile.utilization if case.profile else None
+        share = case.share(found.verdict.communication_us) if found else None
+        if found is None or share is None or share < thresholds.communication_percent:
+            return
+        us = found.verdict.communication_us
+        yield self.found(
+            case,
+            f"Communication that nothing overlaps takes {case.each(us)}, {percent(share)} of it",
+            "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; and compare ranks, "
+            "for waiting for a slower one looks the same",
+            {"communication_us_per_step": case.each_us(us), "share_percent": share},
+            saves_us=us,
+        )
+
+
+class Fp32Matmul(Rule):
+    id = "fp32_matmul"
+    panel = "kernels"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.profile is None or not _has_tf32(case.profile):
+            return
+        trace, work = case.profile.trace, case.profile.work
+        codes = [
+            code
+            for code, name in enumerate(trace.names)
+            if _FP32_MATMUL.search(name) and "tf32" not in name.lower()
+        ]
+        rows = work.index[np.isin(trace.name[work.index], codes)]
+        us = float(trace.dur[rows].sum()) / 1000
+        share = case.gpu_share(us)
+        if share is None or share < thresholds.fp32_matmul_percent:
+            return
+        yield self.found(
+            case,
+            f"Matrix products in float32 take {percent(share)} of the GPU time, without tensor cores",
+            'Allow TF32: torch.set_float32_matmul_precision("high"), or use torch.autocast with bfloat16',
+            {"gpu_us_per_step": case.each_us(us), "gpu_share_percent": share, "kernels": len(rows)},
+            saves_us=us,
+        )
+
+
+def _has_tf32(profile: Profile) -> bool:
+    """Ampere and later; the header of the trace tells."""
+    properties = profile.trace.metadata.get("deviceProperties")
+    rows = [row for row in properties if isinstance(row, dict)] if isinstance(properties, list) else []
+    majors = [row.get("computeMajor") for row in rows if "NVIDIA" in str(row.get("name"))]
+    return any(isinstance(major, int) and major >= 8 for major in majors)
+
+
+GPU_RULES: tuple[Rule, ...] = (LaunchBound(), DataLoading(), ExposedCommunication(), Fp32Matmul())

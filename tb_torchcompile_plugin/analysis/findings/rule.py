@@ -1,0 +1,73 @@
+"""What a rule is, and what it finds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.case import Case
+
+Severity = Literal["info", "warning", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
+Evidence: TypeAlias = dict[str, float | int]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something to change. `title`: a sentence with a verb and a number. `evidence`: numbers with their units in their
+    names. `saves_us`: at most so much of the profiled time would be saved, None where nothing tells.
+
+    panel, row: where it can be seen; `row` is "table:key", None for the panel as a whole.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    evidence: Evidence
+    saves_us: float | None
+    panel: str
+    row: str | None
+    next_step: str
+
+
+class Rule(ABC):
+    """One question with a threshold. `id` never changes: people switch rules off by it."""
+
+    id: ClassVar[str]
+    panel: ClassVar[str]
+
+    @abstractmethod
+    def look(self, case: Case) -> Iterator[Finding]:
+        """What there is to find, most important first."""
+
+    def found(
+        self,
+        case: Case,
+        title: str,
+        next_step: str,
+        evidence: Evidence,
+        *,
+        saves_us: float | None = None,
+        severity: Severity | None = None,
+        row: str | None = None,
+    ) -> Finding:
+        """A finding of this rule. Without a severity the share of the profiled time tells it."""
+        return Finding(
+            rule=self.id,
+            severity=severity or _severity(case.share(saves_us)),
+            title=title,
+            evidence=evidence,
+            saves_us=saves_us,
+            panel=self.panel,
+            row=row,
+            next_step=next_step,
+        )
+
+
+def _severity(share: float | None) -> Severity:
+    if share is None or share < thresholds.warning_percent:
+        return "info"
+    return "warning" if share < thresholds.critical_percent else "critical"

@@ -1,0 +1,111 @@
+"""Rules about how the recording was made: what makes its numbers wrong, or hides them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.case import Case
+from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.words import percent, plural
+
+_UNNAMED = re.compile(r"^triton_\d*$")
+_VERSION = re.compile(r"^\d+(?:\.\d+)+$")
+
+
+class NamesDisabled(Rule):
+    id = "names_disabled"
+    panel = "kernels"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.profile is None:
+            return
+        trace, work = case.profile.trace, case.profile.work
+        codes = [code for code, name in enumerate(trace.names) if _UNNAMED.match(name)]
+        rows = work.index[np.isin(trace.name[work.index], codes)]
+        share = case.gpu_share(float(trace.dur[rows].sum()) / 1000)
+        if share is None or share < thresholds.unnamed_percent:
+            return
+        yield self.found(
+            case,
+            f"Kernels without names of their own take {percent(share)} of the GPU time",
+            "Let inductor name its kernels: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 (the default since torch 2.6)",
+            {"launches": len(rows), "gpu_share_percent": share},
+            severity="warning",
+        )
+
+
+class CudaGraphsOldDriver(Rule):
+    """Then kernels of graphs that were made before the profiler first ran are missing, or crash it."""
+
+    id = "cudagraphs_old_driver"
+    panel = "gpu_utilization"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.profile is None or not case.profile.launch_calls.replay.any():
+            return
+        header = case.profile.trace.metadata
+        driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
+        if not (_is_old(driver) or _is_old(runtime)):
+            return
+        yield self.found(
+            case,
+            f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
+            "their kernels may be missing",
+            "Call torch.profiler._utils._init_for_cuda_graphs() before the graphs are captured, or update the driver",
+            {"replays": int(case.profile.launch_calls.replay.sum())},
+            severity="critical",
+        )
+
+
+def _is_old(version: object) -> bool:
+    """Of CUDA as the header writes it (12020), or of the driver (525.85.12)."""
+    if isinstance(version, int):
+        return 0 < version < thresholds.cuda_least
+    if not (isinstance(version, str) and _VERSION.match(version)):
+        return False
+    numbers = [int(number) for number in version.split(".")]
+    limit = [int(number) for number in thresholds.driver_least.split(".")]
+    return numbers < (limit if numbers[0] >= 100 else [thresholds.cuda_least // 1000])
+
+
+class EmptyProfile(Rule):
+    id = "empty_profile"
+    panel = "overview"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.profile is None:
+            return
+        trace = case.profile.trace
+        if not len(trace):
+            yield self.found(
+                case,
+                "The trace holds 0 events: the profiler was not active",
+                "Let the schedule come to its active steps: call prof.step() at the end of each step, often enough",
+                {"events": 0},
+                severity="critical",
+            )
+        elif trace.notices:  # what is missing may have been there
+            return
+        elif trace.metadata.get("deviceProperties") and not len(case.profile.work.index):
+            yield self.found(
+                case,
+                "The trace holds 0 GPU events, though there is a GPU",
+                "Record them: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; and run something on it",
+                {"gpu_events": 0, "events": trace.events},
+                severity="warning",
+            )
+        elif 0 < case.steps < thresholds.steps_least:
+            yield self.found(
+                case,
+                f"Only {plural(case.steps, 'step')} was profiled: nothing tells a typical step from an outlier",
+                "Profile a few steps: schedule(wait=1, warmup=3, active=3)",
+                {"steps": case.steps},
+                severity="info",
+            )
+
+
+SETUP_RULES: tuple[Rule, ...] = (NamesDisabled(), CudaGraphsOldDriver(), EmptyProfile())

@@ -1,0 +1,27 @@
+"""From when on is something worth a finding? All limits of all rules; docs/findings.md lists them."""
+
+from __future__ import annotations
+
+# Shares are percent of the profiled time: the steps, or the whole span where there are none.
+graph_breaks_percent = 5.0
+recompiles_percent = 1.0
+compile_percent = 1.0
+autotune_percent = 1.0
+guards_percent = 5.0
+launch_percent = 50.0
+eager_percent = 30.0
+data_loading_percent = 10.0
+communication_percent = 10.0
+
+# Shares of the summed GPU event time.
+fp32_matmul_percent = 10.0
+unnamed_percent = 1.0
+
+cache_missed_s = 30.0  # compile time of what missed
+steps_least = 2
+driver_least = "525.85.12"
+cuda_least = 12_000  # as the trace header writes it: 12.4 is 12040
+
+# From which share of the profiled time on a finding is a warning, and critical.
+warning_percent = 5.0
+critical_percent = 20.0

@@ -1,0 +1,57 @@
+"""Tables, and the words that they share, in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+_CELL_WIDTH = 72
+Cell = str | int | float | None
+
+
+def table(console: Console, title: str, columns: Iterable[str], rows: Iterable[tuple[Cell, ...]]) -> None:
+    """A table, or nothing without rows. `>x` is aligned right, `~x` may wrap.
+
+    Cells are text, never markup.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        justify: JustifyMethod = "right" if column[0] == ">" else "left"
+        table.add_column(column.lstrip(">~"), justify=justify, overflow="fold", no_wrap=column[0] != "~")
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    if table.row_count:
+        console.print(Text(title, style="bold"), soft_wrap=True)
+        console.print(table)
+        console.print()
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = str(value)
+    return text if len(text) <= _CELL_WIDTH else text[: _CELL_WIDTH - 1] + "…"
+
+
+def place(file: str, line: int | None) -> str | None:
+    """`…/train/model.py:12`: the end of a path tells more than its start."""
+    if not file:
+        return None
+    parts = file.split("/")
+    short = file if len(parts) <= 3 else "/".join(["…", *parts[-2:]])
+    return short if line is None else f"{short}:{line}"
+
+
+def first_lines(reasons: list[str]) -> str:
+    """One line out of several texts."""
+    return "; ".join(reason.splitlines()[0] for reason in reasons if reason)
+
+
+def plural(number: int, one: str) -> str:
+    """ "1 step", "2 steps"."""
+    return f"{number} {one}{'' if number == 1 else 's'}"
