@@ -15,6 +15,7 @@ import msgspec
 
 from tb_torchcompile_plugin import text
 from tb_torchcompile_plugin.api import Session, plugin_version
+from tb_torchcompile_plugin.cli_compare import show_comparison
 from tb_torchcompile_plugin.cli_kernel import show_kernel
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.filesystem import is_remote, plain_path
@@ -54,6 +55,13 @@ def _parser() -> argparse.ArgumentParser:
         "--extract", metavar="FILE", help="write inductor's own benchmark of the kernel to FILE instead"
     )
     kernel.set_defaults(run=_kernel)
+    compare = commands.add_parser(
+        "compare", help="print the newest spans of two logdirs or traces side by side"
+    )
+    compare.add_argument("a", metavar="A", help="a folder or one trace: the run before")
+    compare.add_argument("b", metavar="B", help="the run after")
+    compare.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    compare.set_defaults(run=_compare)
     return parser
 
 
@@ -93,6 +101,13 @@ def _kernel(arguments: argparse.Namespace) -> int:
     show_kernel(arguments.logdir, arguments.name, arguments.graph, arguments.extract)
     if arguments.extract:
         print(f"wrote {arguments.extract}; run it with: python {arguments.extract}", file=sys.stderr)
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    _check(arguments.a)
+    _check(arguments.b)
+    show_comparison(arguments.a, arguments.b, arguments.json)
     return 0
 
 

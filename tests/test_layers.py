@@ -36,6 +36,7 @@ ROOM_OF = {
     "timeline_wire": "report",
     "findings_report": "report",
     "gpu_report": "report",
+    "compare_report": "report",
     "compile_answers": "api",
     "timeline_answers": "api",
     "api": "api",
@@ -54,6 +55,8 @@ ROOM_OF = {
     "text_findings": "cli",
     "text_gpu": "cli",
     "text_table": "cli",
+    "cli_compare": "cli",
+    "text_compare": "cli",
 }
 ONLY_IN = {"torch": {"writer"}, "tensorboard": {"plugin"}, "werkzeug": {"plugin"}, "rich": {"cli"}}
 

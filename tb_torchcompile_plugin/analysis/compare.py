@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.analysis.kernel_matching import (
 )
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.recompiles import recompiles
+from tb_torchcompile_plugin.analysis.step_breakdown import PartKind, StepBreakdown, step_breakdowns
 from tb_torchcompile_plugin.analysis.step_times import StepTimes, noise_us, step_times
 from tb_torchcompile_plugin.analysis.units import us
 
@@ -55,11 +56,22 @@ class CategoryDifference(msgspec.Struct, frozen=True):
     b_launches: float
 
 
+class PartDifference(msgspec.Struct, frozen=True):
+    """One part of an average step (see `step_breakdown`). The rows sum to the difference of the step times."""
+
+    kind: PartKind
+    part: str
+    a_us: float
+    b_us: float
+    delta_us: float
+
+
 class Comparison(msgspec.Struct, frozen=True):
     """`step_time` is None where a side has no steps; then the rows are of the whole spans."""
 
     step_time: StepTimeDifference | None
     figures: list[Figure]
+    parts: list[PartDifference]
     kernel_categories: list[CategoryDifference]
     kernels: list[KernelDifference]
 
@@ -69,6 +81,7 @@ def compare(a: Profile, b: Profile) -> Comparison:
     launches = step_launches(a), step_launches(b)
     return Comparison(
         step_time=_step_time(a, b),
+        parts=_parts(step_breakdowns(a), step_breakdowns(b)),
         figures=_differences(_figures(a, launches[0]), _figures(b, launches[1])),
         kernel_categories=_categories(*launches),
         kernels=match_kernels(*launches),
@@ -81,6 +94,26 @@ def _step_time(a: Profile, b: Profile) -> StepTimeDifference | None:
         return None
     delta, noise = theirs.mean_us - ours.mean_us, noise_us(ours, theirs)
     return StepTimeDifference(ours, theirs, delta, noise, None if noise is None else abs(delta) <= noise)
+
+
+def _parts(a: list[StepBreakdown], b: list[StepBreakdown]) -> list[PartDifference]:
+    """The largest change first; [] where a side has no steps."""
+    if not a or not b:
+        return []
+    ours, theirs = _average(a), _average(b)
+    rows = [
+        PartDifference(*key, ours[key], theirs[key], theirs[key] - ours[key])
+        for key in dict.fromkeys((*ours, *theirs))
+    ]
+    return sorted(rows, key=lambda row: -abs(row.delta_us))
+
+
+def _average(steps: list[StepBreakdown]) -> defaultdict[tuple[PartKind, str], float]:
+    sums: defaultdict[tuple[PartKind, str], float] = defaultdict(float)
+    for step in steps:
+        for part in step.parts:
+            sums[part.kind, part.part] += part.time_us / len(steps)
+    return sums
 
 
 def _figures(profile: Profile, launches: list[Step]) -> dict[str, float | None]:

@@ -1,0 +1,104 @@
+"""Where does the time of a step go? Parts that sum to it, to the nanosecond.
+
+Seen from the busiest device: while it works, the category of what runs; while it idles, what the thread that makes
+the next launch does. Where several kernels run at once the first category counts: computation before communication,
+communication before copies. Without a GPU: what the thread of the steps does.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, busy
+from tb_torchcompile_plugin.analysis.idle_causes import causes_in
+from tb_torchcompile_plugin.analysis.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.thread_activity import CAUSES
+from tb_torchcompile_plugin.analysis.units import us
+from tb_torchcompile_plugin.kernel_names import CATEGORIES
+
+_LAST = ("communication", "memcpy", "memset")
+_ORDER = (*(name for name in CATEGORIES if name not in _LAST), *_LAST)
+PartKind = Literal["gpu", "idle", "host"]
+
+
+class StepPart(msgspec.Struct, frozen=True):
+    """`kind`: gpu, the device runs kernels of category `part`; idle, it waits, with `part` as the cause; host, no GPU."""
+
+    kind: PartKind
+    part: str
+    time_us: float
+
+
+class StepBreakdown(msgspec.Struct, frozen=True):
+    """`parts` sum to `wall_us`; those that take no time are left out. `device` is None without GPU events."""
+
+    step: str
+    device: int | None
+    wall_us: float
+    parts: list[StepPart]
+
+
+def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
+    """One row a profiled step; [] without a schedule."""
+    rows = profile.step_slices
+    if not len(rows):
+        return []
+    trace, begins = profile.trace, profile.trace.ts[rows]
+    ends = begins + trace.dur[rows]
+    device = _busiest(profile, begins, ends)
+    kinds, columns = _host(profile, rows) if device is None else _device(profile, device, begins, ends)
+    assert np.array_equal(columns.sum(axis=0), ends - begins), "the parts do not sum to the steps"
+    return [
+        StepBreakdown(
+            trace.names[trace.name[row]],
+            device,
+            us(trace.dur[row]),
+            [StepPart(kind, part, us(ns)) for (kind, part), ns in zip(kinds, columns[:, number]) if ns],
+        )
+        for number, row in enumerate(rows)
+    ]
+
+
+def _busiest(profile: Profile, begins: Int64s, ends: Int64s) -> int | None:
+    work = profile.work
+    times = {
+        int(device): int(
+            covered_ns(busy(profile.trace, work.index[work.device == device]), begins, ends).sum()
+        )
+        for device in np.unique(work.device)
+    }
+    return max(times, key=lambda device: times[device]) if times else None
+
+
+def _device(
+    profile: Profile, device: int, begins: Int64s, ends: Int64s
+) -> tuple[list[tuple[PartKind, str]], Int64s]:
+    """What each part is, and its ns: one row a part, one column a step."""
+    working = _working(profile, profile.work.where(profile.work.device == device), begins, ends)
+    idle = causes_in(profile.gaps[device], profile.threads, begins, ends).T
+    kinds: list[tuple[PartKind, str]] = [("gpu", name) for name in _ORDER]
+    return [*kinds, *(("idle", cause) for cause in CAUSES)], np.concatenate([working, idle])
+
+
+def _working(profile: Profile, work: GpuWork, begins: Int64s, ends: Int64s) -> Int64s:
+    """ns of each category of _ORDER (rows) in each step: what it adds to those before it."""
+    # Categories as the launches tell them: a user's Triton kernel has no name of its own kind.
+    category = np.full(len(profile.trace), -1, np.int64)
+    for launched in profile.launches:
+        category[launched.index] = launched.category
+    place = np.array([_ORDER.index(name) for name in CATEGORIES])[category[work.index]]
+    covered = [np.zeros(len(begins), np.int64)]
+    for number in range(len(_ORDER)):
+        covered.append(covered_ns(busy(profile.trace, work.index[place <= number]), begins, ends))
+    return np.diff(np.array(covered), axis=0)
+
+
+def _host(profile: Profile, rows: Int64s) -> tuple[list[tuple[PartKind, str]], Int64s]:
+    trace = profile.trace
+    tracks = trace.track[rows].astype(np.int64)
+    did = profile.threads.split(trace.ts[rows], trace.ts[rows] + trace.dur[rows], tracks)
+    return [("host", cause) for cause in CAUSES], did.T
