@@ -55,8 +55,12 @@ def print_comparison(found: CompareReport) -> None:
                 _what(r.a.operators, r.b.operators, r.a.kernels or r.b.kernels),
                 r.category,
                 str(r.places),
+                r.a.launches,
+                r.a.time_us,
+                r.b.launches,
+                r.b.time_us,
+                r.delta_us,
             )
-            + (r.a.launches, r.a.time_us, r.b.launches, r.b.time_us, r.delta_us)
             for r in shown
         ],
     )

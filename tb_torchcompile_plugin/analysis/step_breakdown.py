@@ -26,7 +26,7 @@ PartKind = Literal["gpu", "idle", "host"]
 
 
 class StepPart(msgspec.Struct, frozen=True):
-    """`kind`: gpu, the device runs kernels of category `part`; idle, it waits, with `part` as the cause; host, no GPU."""
+    """gpu: the device runs kernels of category `part`. idle: it waits, `part` is the cause. host: there is no GPU."""
 
     kind: PartKind
     part: str
@@ -91,10 +91,11 @@ def _working(profile: Profile, work: GpuWork, begins: Int64s, ends: Int64s) -> I
     for launched in profile.launches:
         category[launched.index] = launched.category
     place = np.array([_ORDER.index(name) for name in CATEGORIES])[category[work.index]]
-    covered = [np.zeros(len(begins), np.int64)]
-    for number in range(len(_ORDER)):
-        covered.append(covered_ns(busy(profile.trace, work.index[place <= number]), begins, ends))
-    return np.diff(np.array(covered), axis=0)
+    covered = [
+        covered_ns(busy(profile.trace, work.index[place <= number]), begins, ends)
+        for number in range(len(_ORDER))
+    ]
+    return np.diff(np.array(covered), axis=0, prepend=0)
 
 
 def _host(profile: Profile, rows: Int64s) -> tuple[list[tuple[PartKind, str]], Int64s]:
