@@ -5,7 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare import Comparison, compare
+from tb_torchcompile_plugin.analysis.kernel_matching import KernelDifference
 from tb_torchcompile_plugin.analysis.profile import Profile
+
+__all__ = ["CompareReport", "KernelDifference", "SpanName", "compare_report"]
 
 
 class SpanName(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tb_torchcompile_plugin.compare_report import CompareReport
+from tb_torchcompile_plugin.compare_report import CompareReport, KernelDifference
 
 _KERNELS_SHOWN = 25
 _NAME_WIDTH = 60
@@ -49,20 +49,15 @@ def print_comparison(found: CompareReport) -> None:
         console,
         f"kernels, {len(shown)} of {len(rows.kernels)}, µs a step",
         ["change", "what", "category", "places", "a launches", "a", "b launches", "b", "change"],
-        [
-            (
-                r.change,
-                _what(r.a.operators, r.b.operators, r.a.kernels or r.b.kernels),
-                r.category,
-                str(r.places),
-                r.a.launches,
-                r.a.time_us,
-                r.b.launches,
-                r.b.time_us,
-                r.delta_us,
-            )
-            for r in shown
-        ],
+        [_kernel(row) for row in shown],
+    )
+
+
+def _kernel(row: KernelDifference) -> tuple[Cell, ...]:
+    what = _what(row.a.operators, row.b.operators, row.a.kernels or row.b.kernels)
+    return (
+        *(row.change, what, row.category, str(row.places)),
+        *(row.a.launches, row.a.time_us, row.b.launches, row.b.time_us, row.delta_us),
     )
 
 
