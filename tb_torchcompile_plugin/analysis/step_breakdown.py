@@ -95,7 +95,7 @@ def _working(profile: Profile, work: GpuWork, begins: Int64s, ends: Int64s) -> I
         covered_ns(busy(profile.trace, work.index[place <= number]), begins, ends)
         for number in range(len(_ORDER))
     ]
-    return np.diff(np.array(covered), axis=0, prepend=0)
+    return np.asarray(np.diff(np.array(covered), axis=0, prepend=0), np.int64)
 
 
 def _host(profile: Profile, rows: Int64s) -> tuple[list[tuple[PartKind, str]], Int64s]:
