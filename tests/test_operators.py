@@ -54,7 +54,20 @@ def test_every_row_is_that_of_torch_on_a_gpu(recording, mode, by):
     assert set(differing) == (around if mode.startswith("eager") else set())
 
 
-@pytest.mark.parametrize("name", ["breaks", "resnet18_eager", "resnet18", "key_averages"])
+def test_every_row_is_that_of_torch_on_the_cpu_with_compiled_kernels(recording):
+    folder = recording("everything")
+    (file,) = folder.glob("*.trace.json")
+    found = ours(operators(profile_of(file)).rows)
+    wanted = torchs(json.loads((folder / "key_averages.json").read_text()))
+    assert found == {key: row for key, row in wanted.items() if key in found}
+    assert any(name.startswith("graph_0_cpp_fused") for name, *_ in found)
+    # what torch lists beyond operators are the Python functions around them
+    assert all(
+        "(" in name or name[0] == "<" or name.startswith("nn.Module") for name, *_ in wanted.keys() - found
+    )
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18_eager", "resnet18", "key_averages", "everything"])
 def test_splits_sum_to_the_whole(recording, name):
     for file in recording(name).glob("*.trace.json"):
         made = profile_of(file)

@@ -1,0 +1,53 @@
+"""Operators, memory and modules in the tab, on a recording that has some of what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome
+
+from browser.conftest import Servers
+from browser.tab import Tab
+
+pytestmark = pytest.mark.browser
+
+
+def test_operators_are_told_split_and_searched(tab: Tab) -> None:
+    tab.open(run="resnet18_eager", panel="operators")
+    tab.wait_text("h1", "operators took")
+    rows = {row[0]: row for row in tab.rows("Operators")}
+    tab.click("[role='tab']", "Input shapes")
+    tab.wait(lambda: any(row[1].startswith("[[") for row in tab.rows("Operators")), "rows by shape")
+    assert len(rows) > 10 and "aten::cudnn_convolution" in rows
+    tab.click("[role='tab']", "Call site")
+    tab.wait_text("[role='note']", "with_stack=True")
+    tab.click("[role='tab']", "Python functions")
+    tab.wait_text("[role='note']", "Python stacks were not recorded")
+
+
+def test_python_functions_and_modules_come_from_stacks(tab: Tab) -> None:
+    tab.open(run="breaks", panel="operators", view="python")
+    tab.wait(lambda: tab.rows("Python functions"), "the functions")
+    assert tab.all("canvas")
+    tab.open(run="breaks", panel="modules")
+    tab.wait_text("h1", "2 modules")
+    assert [row[0].strip() for row in tab.rows("Modules")] == ["OptimizedModule_0", "Breaks_0"]
+
+
+def test_memory_says_how_to_record_it(tab: Tab) -> None:
+    tab.open(run="breaks", panel="memory")
+    tab.wait_text("h1", "Memory was not recorded")
+    assert "profile_memory=True" in tab.text("[role='note']")
+
+
+def test_memory_over_time_and_by_owner(
+    driver: Chrome, servers: Servers, recording: Callable[[str], Path]
+) -> None:
+    tab = Tab(driver, servers.start(recording("key_averages")))
+    tab.open(panel="memory", worker="key_averages_eager_shapes")
+    tab.wait_text("h1", "GPU 0 peaked at 95.0 MB")
+    assert "75.0 MB of it was there before recording began" in tab.text("h1")
+    assert tab.rows("Owners of memory")[0][0] == "aten::addmm"
+    assert len(tab.all("svg path.allocated")) == 2
