@@ -366,8 +366,9 @@ export class Painter {
   }
 }
 
-/** All digits of a time: "1.234 567 s". */
-export function exact(ns: number): string {
+/** All digits of a time down to ns: "1.234567891 s". */
+export function exact(time: number): string {
+  const ns = Math.round(time);
   const [unit, per] = Math.abs(ns) >= 1e9 ? ['s', 1e9] : Math.abs(ns) >= 1e6 ? ['ms', 1e6] : ['µs', 1e3];
   return `${Number((ns / per).toFixed(9))}\u202f${unit}`;
 }
