@@ -108,4 +108,7 @@ def compile_id_of(metadata: dict[str, Any]) -> str:
 def nanoseconds(microseconds: float) -> int:
     """Epoch µs of a chromium event → ns. Multiplying the double as a whole would lose 256 ns."""
     whole = int(microseconds)
-    return whole * 1000 + round((microseconds - whole) * 1000)
+    time_ns = whole * 1000 + round((microseconds - whole) * 1000)
+    if abs(time_ns) >= 1 << 63:
+        raise ValueError("no time: it does not fit into 64 bits")
+    return time_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tb_torchcompile_plugin.summary_pb2 import (
     Payload,
 )
 from test_plugin import BREAKS, ROOT, error_of, make_client, make_plugin
+
+LOG_TIME_S = 1795230247  # of the lines that `line` makes, but for the time zone
 
 HOSTILE = "<script>alert('\x1b[31m\"')</script>"
 
@@ -150,6 +153,8 @@ def test_a_log_adds_the_texts_that_a_summary_lacks(tmp_path: Path) -> None:
     client, ids = summary_with(tmp_path, environment=Environment(capture="summary", pid=1))
     data = b"".join(line(record, pid=1) for record in [*a_compilation(), artifact("wanted", "text")])
     (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(data)
+    for file in tmp_path.iterdir():  # of the day that the log's lines tell
+        os.utime(file, (LOG_TIME_S, LOG_TIME_S))
     details = ask(client, "compilation", **ids, epoch=0, compile_id="0/0")
     assert [row["name"] for row in details["artifacts"]] == ["wanted"]
     response = client.get(f"{ROOT}/artifact", query_string={**ids, "id": details["artifacts"][0]["id"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import tempfile
 from pathlib import Path
 
@@ -100,6 +101,12 @@ def test_bytes_that_were_overwritten_never_raise_and_cost_a_few_records(
         damages
     )  # a damage may hit the line end between two records, and what it makes may be a head
     assert total(summary) >= len(LINES) - touched
+
+
+def test_a_time_that_lost_its_point_costs_its_record_only() -> None:
+    data = b"".join(LINES)
+    summary = read(re.sub(rb'("ts": \d+)\.', rb"\1", data, count=1))
+    assert total(summary) >= len(LINES) - 3
 
 
 def test_what_was_lost_is_said_with_the_file_and_a_next_step(tmp_path: Path) -> None:
