@@ -44,6 +44,7 @@ from tb_torchcompile_plugin.analysis.recompiles import (
     recompiled_frames,
     recompiles,
 )
+from tb_torchcompile_plugin.analysis.regions import marks_overhead
 from tb_torchcompile_plugin.analysis.steps import Step
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.errors import Notice
@@ -271,7 +272,7 @@ def span_report(span: SpanFile, profile: Profile) -> Span:
         graph_break_costs=costs,
         graph_break_sites=graph_break_sites(costs or [], profile.steps, summary),
         break_chain=break_chain(trace, calls, known) if known else None,
-        frame_times=frame_times(calls) if known else None,
+        frame_times=frame_times(calls, overhead_marked=marks_overhead(trace)) if known else None,
         call_overhead=call_overhead(trace, calls, profile.ownership),
         recompile_moments=recompile_moments(trace, profile.ownership, summary) if summary else None,
         guard_scans=guard_scans(trace, calls, summary) if summary else None,

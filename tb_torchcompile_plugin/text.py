@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.reader.kineto import Progress as Reading
 from tb_torchcompile_plugin.report import Compile, Report, Run, SpanReport, UnreadSpan, Worker
 from tb_torchcompile_plugin.text_findings import print_findings
 from tb_torchcompile_plugin.text_gpu import print_gpu_utilization
+from tb_torchcompile_plugin.text_regions import print_regions
 from tb_torchcompile_plugin.text_table import first_lines, place, plural, table
 
 _KERNELS_SHOWN = 20
@@ -206,10 +207,32 @@ def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
     table(
         console,
         "recompiles",
-        ("compile id", "~function", "~where", "~reason"),
+        ("compile id", "~function", "~where", ">duration s", "~was → came", "~reason"),
         (
-            (row.compile_id, row.function, place(row.file, row.line), first_lines(row.reasons))
+            (
+                row.compile_id,
+                row.function,
+                place(row.file, row.line),
+                row.duration_s,
+                next((f"{guard.old} → {guard.new or 'another'}" for guard in row.guards if guard.old), None),
+                first_lines(row.reasons),
+            )
             for row in found.recompiles
+        ),
+    )
+    table(
+        console,
+        "recompiled frames",
+        ("frame", "~function", "~versions", ">limit", "refused: from there on eager"),
+        (
+            (
+                row.frame,
+                row.function,
+                ", ".join(version.compile_id for version in row.versions),
+                row.limit,
+                row.limit_hit,
+            )
+            for row in found.recompiled_frames
         ),
     )
 
@@ -257,33 +280,7 @@ def _print_span_tables(console: Console, span: SpanReport) -> None:
         ("step", ">start µs", ">wall µs", ">GPU busy µs"),
         ((row.name, row.start_us, row.wall_us, row.gpu_busy_us) for row in span.steps),
     )
-    table(
-        console,
-        "graph breaks by cost",
-        (
-            "~where",
-            "~reason",
-            "~compile ids",
-            ">calls",
-            ">host µs",
-            ">median µs a step",
-            ">% of steps",
-            ">GPU idle µs",
-        ),
-        (
-            (
-                place(row.file, row.line),
-                row.reason,
-                ", ".join(row.compile_ids),
-                row.calls,
-                row.host_us,
-                row.step_median_us,
-                row.share_percent,
-                row.gpu_idle_us,
-            )
-            for row in span.graph_break_sites
-        ),
-    )
+    print_regions(console, span)
     table(
         console,
         "kernel categories",

@@ -4,6 +4,7 @@ import pytest
 
 from tb_torchcompile_plugin.analysis.call_overhead import call_overhead
 from tb_torchcompile_plugin.analysis.compiled_regions import compiled_regions
+from tb_torchcompile_plugin.analysis.frame_times import frame_times
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.reader.kineto import read_trace
@@ -73,6 +74,19 @@ def test_a_graph_key_joins_a_backward_where_nothing_else_does(tmp_path):
     assert Ownership(trace).backwards == []
     known = Ownership(trace, {"fkey": "0/0"})
     assert [known.names[code] for _, code in known.backwards] == ["0/0"]
+
+
+def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
+    """As torch before 2.8 writes it, where no gradient is wanted."""
+    lookup, region = slice_("TorchDynamo Cache Lookup", 0, 5), slice_("Torch-Compiled Region: 0/0", 6, 50)
+    made = profile(tmp_path, [lookup, region, slice_("aten::addmm", 20, 8)])
+    (row,) = compiled_regions(made.trace, made.calls, made.launches, made.ownership)
+    assert (row.guard_us, row.overhead_us, row.graph_us, row.gpu_us) == (5, None, None, None)
+    told = overhead(made)
+    assert (told.guard_us, told.overhead_us, told.overhead_percent) == (5, None, None)
+    assert (told.graph_us, told.beside_percent, told.regions[0].graph_us) == (None, None, None)
+    (frame,) = frame_times(made.calls, overhead_marked=False)
+    assert (frame.overhead_us, frame.other_us) == (None, 50 + 1)
 
 
 def test_the_overhead_of_the_recording_is_the_sum_of_its_slices(recording):

@@ -54,6 +54,7 @@ ROOM_OF = {
     "text_kernel": "cli",
     "text_findings": "cli",
     "text_gpu": "cli",
+    "text_regions": "cli",
     "text_table": "cli",
     "cli_compare": "cli",
     "text_compare": "cli",

@@ -11,35 +11,36 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compiled_regions import graph_us
 from tb_torchcompile_plugin.analysis.ownership import Ownership
-from tb_torchcompile_plugin.analysis.regions import Call, every
+from tb_torchcompile_plugin.analysis.regions import Call, every, marks_graphs, marks_overhead
 from tb_torchcompile_plugin.analysis.steps import StepWindows
 from tb_torchcompile_plugin.analysis.units import percent, us
 from tb_torchcompile_plugin.reader.kineto import Trace
 
 
 class RegionOverhead(msgspec.Struct, frozen=True):
-    """The calls of one compile id inside the window. The times are sums over them."""
+    """The calls of one compile id inside the window. The times are sums over them, None where the trace lacks marks."""
 
     compile_id: str
     calls: int
     guard_us: float
-    overhead_us: float
-    graph_us: float
+    overhead_us: float | None
+    graph_us: float | None
 
 
 class CallOverhead(msgspec.Struct, frozen=True):
     """`window`: the profiled steps, or the span without any; `steps` counts them. `guard_percent` and
     `overhead_percent` are shares of the window; `beside_percent` is guards and overhead as a share of guards, overhead
-    and graphs, forward and backward."""
+    and graphs, forward and backward. None is what the trace does not mark."""
 
     window: Literal["steps", "span"]
     steps: int
     window_us: float
     calls: int
     guard_us: float
-    overhead_us: float
-    graph_us: float
+    overhead_us: float | None
+    graph_us: float | None
     backward_us: float
     guard_percent: float | None
     overhead_percent: float | None
@@ -55,6 +56,7 @@ def call_overhead(trace: Trace, calls: list[Call], ownership: Ownership) -> Call
     first, last = trace.window()
     window = steps.total_ns if len(steps) else last - first
     found = _inside(steps, sorted(every(calls), key=lambda call: call.start))
+    marked = marks_graphs(trace) or all(call.graphs for call in found)
     guards, overhead = sum(call.guard_ns for call in found), sum(call.overhead_ns for call in found)
     graphs, backward = sum(call.graph_ns for call in found), _backward_ns(trace, steps, ownership)
     return CallOverhead(
@@ -63,13 +65,13 @@ def call_overhead(trace: Trace, calls: list[Call], ownership: Ownership) -> Call
         window_us=us(window),
         calls=len(found),
         guard_us=us(guards),
-        overhead_us=us(overhead),
-        graph_us=us(graphs),
+        overhead_us=us(overhead) if marks_overhead(trace) else None,
+        graph_us=us(graphs) if marked else None,
         backward_us=us(backward),
         guard_percent=percent(guards, window),
-        overhead_percent=percent(overhead, window),
-        beside_percent=percent(guards + overhead, guards + overhead + graphs + backward),
-        regions=_by_region(found),
+        overhead_percent=percent(overhead, window) if marks_overhead(trace) else None,
+        beside_percent=percent(guards + overhead, guards + overhead + graphs + backward) if marked else None,
+        regions=_by_region(trace, found),
     )
 
 
@@ -86,7 +88,7 @@ def _backward_ns(trace: Trace, steps: StepWindows, ownership: Ownership) -> int:
     return int(trace.dur[rows[inside]].sum())
 
 
-def _by_region(calls: list[Call]) -> list[RegionOverhead]:
+def _by_region(trace: Trace, calls: list[Call]) -> list[RegionOverhead]:
     by_id: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         by_id[call.compile_id].append(call)
@@ -95,8 +97,8 @@ def _by_region(calls: list[Call]) -> list[RegionOverhead]:
             compile_id=compile_id,
             calls=len(found),
             guard_us=us(sum(call.guard_ns for call in found)),
-            overhead_us=us(sum(call.overhead_ns for call in found)),
-            graph_us=us(sum(call.graph_ns for call in found)),
+            overhead_us=us(sum(call.overhead_ns for call in found)) if marks_overhead(trace) else None,
+            graph_us=graph_us(trace, found),
         )
         for compile_id, found in by_id.items()
     ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels import Launches
 from tb_torchcompile_plugin.analysis.ownership import Ownership
-from tb_torchcompile_plugin.analysis.regions import Call, every
+from tb_torchcompile_plugin.analysis.regions import Call, every, marks_graphs, marks_overhead
 from tb_torchcompile_plugin.analysis.slices import Cover, host_slices
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.reader.kineto import Trace
@@ -23,15 +23,16 @@ _BACKWARD = re.compile(r"^CompiledFunctionBackward$")
 
 class CompiledRegion(msgspec.Struct, frozen=True):
     """One compile id that ran. `guard_us` is the cache lookups before its calls, `overhead_us` pregraph and prologue,
-    `graph_us` its graph executions. `gpu_us` sums the GPU events that it launched, `backward_gpu_us` those of its
-    backward, which are part of it; None without GPU. `backward_calls` and `backward_cpu_us`: its backward graphs."""
+    `graph_us` its graph executions; these two are None where the trace does not mark them. `gpu_us` sums the GPU events
+    that it launched, `backward_gpu_us` those of its backward, which are part of it, None without GPU; `backward_calls`
+    and `backward_cpu_us` are its backward graphs."""
 
     compile_id: str
     calls: int
     cpu_us: float
     guard_us: float
-    overhead_us: float
-    graph_us: float
+    overhead_us: float | None
+    graph_us: float | None
     backward_calls: int
     backward_cpu_us: float
     gpu_us: float | None
@@ -57,8 +58,8 @@ def compiled_regions(
             calls=len(found),
             cpu_us=us(sum(call.own_ns for call in found)),
             guard_us=us(sum(call.guard_ns for call in found)),
-            overhead_us=us(sum(call.overhead_ns for call in found)),
-            graph_us=us(sum(call.graph_ns for call in found)),
+            overhead_us=us(sum(call.overhead_ns for call in found)) if marks_overhead(trace) else None,
+            graph_us=graph_us(trace, found),
             backward_calls=backward_calls[compile_id],
             backward_cpu_us=us(backward_ns[compile_id]),
             gpu_us=us(gpu[compile_id]) if gpus else None,
@@ -66,6 +67,12 @@ def compiled_regions(
         )
         for compile_id, found in by_id.items()
     ]
+
+
+def graph_us(trace: Trace, calls: list[Call]) -> float | None:
+    """Host time of the graphs of some calls of one region, None where the trace does not mark them."""
+    known = marks_graphs(trace) or any(call.graphs for call in calls)
+    return us(sum(call.graph_ns for call in calls)) if known else None
 
 
 def _gpu_time(trace: Trace, rows: list[Launches], ownership: Ownership) -> tuple[Counter[str], Counter[str]]:

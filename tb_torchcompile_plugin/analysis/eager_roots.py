@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.intervals import (
     union,
     within,
 )
-from tb_torchcompile_plugin.analysis.regions import Call, every
+from tb_torchcompile_plugin.analysis.regions import Call, every, marks_graphs
 from tb_torchcompile_plugin.analysis.slices import Cover, by_track, host_slices
 from tb_torchcompile_plugin.analysis.steps import StepWindows
 from tb_torchcompile_plugin.reader.kineto import Trace
@@ -30,9 +30,8 @@ Mask = npt.NDArray[np.bool_]
 
 NODE = "autograd::engine::evaluate_function: "  # around each node of autograd's backward
 _REGION = re.compile(r"^Torch-Compiled Region\b")
-_GRAPH_CALL = re.compile(r"^## Call CompiledFxGraph ")
 _PARTS = re.compile(
-    rf"{_GRAPH_CALL.pattern}|^(?:TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher Runtime Wrapper Prologue"
+    rf"^## Call CompiledFxGraph |^(?:TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher Runtime Wrapper Prologue"
     rf"|(?:{NODE})?CompiledFunction(?:Backward)?|dynamo|.*\(dynamo_timed\))$"
     r"|^(?:_compile\.compile_inner|entire_(?:frame|backward)_compile)\b"
 )
@@ -106,5 +105,5 @@ def _joined(columns: list[Int64s]) -> Int64s:
 
 def _known_regions(trace: Trace, calls: list[Call]) -> Int64s:
     """The regions whose graphs the trace marks: in others nothing tells a graph from what runs beside it."""
-    marked = len(host_slices(trace, _GRAPH_CALL)) > 0
+    marked = marks_graphs(trace)
     return np.array([call.index for call in every(calls) if marked or call.graphs], np.int64)

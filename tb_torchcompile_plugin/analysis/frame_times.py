@@ -20,21 +20,22 @@ _OTHER = "other"
 
 class FrameTime(msgspec.Struct, frozen=True):
     """One row per compile id that begins a frame, its resumes included. `breaks_us` is the gaps between graphs less the
-    guards and the overhead of the regions that resume; `called_us` is other compiled frames called from this one."""
+    guards and the overhead of the regions that resume; `called_us` is other compiled frames called from this one.
+    Where the trace does not mark overhead (None), it is part of the others."""
 
     compile_id: str
     calls: int
     frame_us: float
     guards_us: float
-    overhead_us: float
+    overhead_us: float | None
     graphs_us: float
     breaks_us: float
     called_us: float
     other_us: float
 
 
-def frame_times(calls: list[Call]) -> list[FrameTime]:
-    """Rows in order of first call."""
+def frame_times(calls: list[Call], *, overhead_marked: bool = True) -> list[FrameTime]:
+    """Rows in order of first call. overhead_marked: whether the trace tells overhead from what else regions do."""
     parts: dict[str, Counter[str]] = defaultdict(Counter)
     count, whole = Counter[str](), Counter[str]()
     for frame in frames(calls):
@@ -43,7 +44,7 @@ def frame_times(calls: list[Call]) -> list[FrameTime]:
         parts[frame.compile_id].update(_parts(frame))
     for compile_id, found in parts.items():
         assert sum(found.values()) == whole[compile_id]
-    return [_row(name, count[name], whole[name], found) for name, found in parts.items()]
+    return [_row(name, count[name], whole[name], found, overhead_marked) for name, found in parts.items()]
 
 
 def frame_parts(frame: Call) -> Iterator[tuple[str, int, int]]:
@@ -89,13 +90,13 @@ def _split(
         depth[rank] += change
 
 
-def _row(compile_id: str, calls: int, whole: int, parts: Counter[str]) -> FrameTime:
+def _row(compile_id: str, calls: int, whole: int, parts: Counter[str], overhead_marked: bool) -> FrameTime:
     return FrameTime(
         compile_id=compile_id,
         calls=calls,
         frame_us=us(whole),
         guards_us=us(parts["guards"]),
-        overhead_us=us(parts["overhead"]),
+        overhead_us=us(parts["overhead"]) if overhead_marked else None,
         graphs_us=us(parts["graphs"]),
         breaks_us=us(parts["breaks"]),
         called_us=us(parts["called"]),

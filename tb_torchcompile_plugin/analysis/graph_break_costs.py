@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, busy
 from tb_torchcompile_plugin.analysis.intervals import Int64s, Intervals, covered_ns
-from tb_torchcompile_plugin.analysis.regions import Break, Call, breaks, frames
+from tb_torchcompile_plugin.analysis.regions import Break, Call, breaks, frames, marks_overhead
 from tb_torchcompile_plugin.analysis.resumes import Place, Resumes
 from tb_torchcompile_plugin.analysis.steps import StepWindows
 from tb_torchcompile_plugin.analysis.units import percent, us
@@ -41,7 +41,7 @@ class GraphBreakCost(msgspec.Struct, frozen=True):
     calls: int
     host_us: float
     resume_guard_us: float
-    resume_overhead_us: float
+    resume_overhead_us: float | None
     gpu_idle_us: float | None
     first_us: float
     last_us: float
@@ -80,7 +80,9 @@ def _row(
         calls=len(found),
         host_us=us((ends - starts).sum()),
         resume_guard_us=us(sum(one.resumed.guard_ns for one in found)),
-        resume_overhead_us=us(sum(one.resumed.overhead_ns for one in found)),
+        resume_overhead_us=us(sum(one.resumed.overhead_ns for one in found))
+        if marks_overhead(trace)
+        else None,
         gpu_idle_us=None if idle is None else us(idle.sum()),
         first_us=us(starts[0] - first),
         last_us=us(ends[0] - first),

@@ -115,6 +115,17 @@ def frames(calls: list[Call]) -> Iterator[Call]:
     return (call for call in every(calls) if not call.resume or call.outer is None)
 
 
+def marks_graphs(trace: Trace) -> bool:
+    """Whether the trace marks each graph that inductor made. Other back ends, and torch before 2.11, mark only those
+    that have a backward: of a region without marks nobody knows when its graph ran."""
+    return any(name.startswith("## Call CompiledFxGraph ") for name in trace.names)
+
+
+def marks_overhead(trace: Trace) -> bool:
+    """Whether the trace marks pregraph bytecode and runtime wrappers: torch before 2.8 does not."""
+    return not set(_OVERHEAD).isdisjoint(trace.names)
+
+
 def breaks(frame: Call) -> Iterator[Break]:
     """The graph breaks that one frame went through, in order of time. Their gaps do not overlap."""
     for call in frame.chain():

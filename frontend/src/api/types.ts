@@ -104,8 +104,8 @@ export interface CallOverhead {
   window_us: number;
   calls: number;
   guard_us: number;
-  overhead_us: number;
-  graph_us: number;
+  overhead_us: number | null;
+  graph_us: number | null;
   backward_us: number;
   guard_percent: number | null;
   overhead_percent: number | null;
@@ -234,8 +234,8 @@ export interface CompiledRegion {
   calls: number;
   cpu_us: number;
   guard_us: number;
-  overhead_us: number;
-  graph_us: number;
+  overhead_us: number | null;
+  graph_us: number | null;
   backward_calls: number;
   backward_cpu_us: number;
   gpu_us: number | null;
@@ -404,7 +404,7 @@ export interface FrameTime {
   calls: number;
   frame_us: number;
   guards_us: number;
-  overhead_us: number;
+  overhead_us: number | null;
   graphs_us: number;
   breaks_us: number;
   called_us: number;
@@ -498,7 +498,7 @@ export interface GraphBreakCost {
   calls: number;
   host_us: number;
   resume_guard_us: number;
-  resume_overhead_us: number;
+  resume_overhead_us: number | null;
   gpu_idle_us: number | null;
   first_us: number;
   last_us: number;
@@ -935,8 +935,8 @@ export interface RegionOverhead {
   compile_id: string;
   calls: number;
   guard_us: number;
-  overhead_us: number;
-  graph_us: number;
+  overhead_us: number | null;
+  graph_us: number | null;
 }
 
 export interface RunRef {

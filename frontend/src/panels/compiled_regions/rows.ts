@@ -1,6 +1,6 @@
 /** Compiled regions: what a call costs beside its graph. */
 import type { CallOverhead, Compile, CompiledRegion, FrameTime, Span } from '../../api/types';
-import { duration, percent, plural } from '../../widgets/format';
+import { duration, percent, plural, significant } from '../../widgets/format';
 import type { Column } from '../../widgets/table';
 
 export interface RegionRow extends CompiledRegion {
@@ -22,24 +22,34 @@ export function regionRows(compile: Compile | null, span: Span): RegionRow[] {
   }));
 }
 
+const calls = (n: number) => (Number.isInteger(n) ? plural(n, 'call') : `${significant(n)} calls`);
+
 /** "Guards and wrappers take 275 µs a step, 4.56 % of it; …" */
 export function verdict(found: CallOverhead | null): { strong: string; rest: string } {
   if (!found) return { strong: '', rest: '' };
   const { steps, guard_us, overhead_us, graph_us, backward_us } = found;
-  const per = (us: number) => duration(us / (steps || 1));
+  const each = steps || 1;
+  const per = (us: number) => duration(us / each);
   const where = steps > 0 ? ' a step' : ' in this span';
-  const share = percent((100 * (guard_us + overhead_us)) / found.window_us);
+  const beside = guard_us + (overhead_us ?? 0);
+  const share = percent((100 * beside) / found.window_us);
+  const [what, parts] =
+    overhead_us === null
+      ? ['Guards take', '']
+      : ['Guards and wrappers take', `: guards ${per(guard_us)}, wrappers ${per(overhead_us)}`];
+  const backward = backward_us > 0 ? ` and backward for ${per(backward_us)}` : '';
+  const useful =
+    graph_us === null
+      ? 'The trace does not mark all of their graphs.'
+      : `Their graphs run for ${per(graph_us)}${backward}; ${percent(found.beside_percent)} of all this is overhead of the calls.`;
   return {
-    strong: `Guards and wrappers take ${per(guard_us + overhead_us)}${where}`,
-    rest:
-      `, ${share} of it: guards ${per(guard_us)}, wrappers ${per(overhead_us)} of ${plural(found.calls, 'call')}. ` +
-      `Their graphs run for ${per(graph_us)}${backward_us > 0 ? ` and backward for ${per(backward_us)}` : ''}, ` +
-      `so ${percent(found.beside_percent)} of the host time of compiled code is beside its graphs.`,
+    strong: `${what} ${per(beside)}${where}`,
+    rest: `, ${share} of it${parts}, for ${calls(found.calls / each)}. ${useful}`,
   };
 }
 
 /** The parts of a frame's time, which sum to it. */
-export function frameParts(frame: FrameTime): { label: string; value: number; help: string }[] {
+export function frameParts(frame: FrameTime): { label: string; value: number | null; help: string }[] {
   return [
     { label: 'graphs', value: frame.graphs_us, help: 'Graph execution' },
     { label: 'guards', value: frame.guards_us, help: 'Cache lookups: evaluating guards' },
@@ -51,6 +61,9 @@ export function frameParts(frame: FrameTime): { label: string; value: number; he
 }
 
 const NO_GPU = 'There are no GPU events';
+const UNMARKED =
+  'The trace does not mark when its graph ran: torch before 2.11, or another back end than inductor';
+const NO_WRAPPER = 'torch before 2.8 does not mark it';
 const NO_LOG = 'There is no compile log';
 const perCall = (us: number, r: RegionRow) => us / r.calls;
 
@@ -72,7 +85,15 @@ export function regionColumns(span: Span): Column<RegionRow>[] {
 
 const COLUMNS: Column<RegionRow>[] = [
   { key: 'compile_id', label: 'Compile id', value: (r) => r.compile_id },
-  { key: 'function', label: 'Function', value: (r) => r.function, unknown: NO_LOG, grow: 1 },
+  {
+    key: 'function',
+    label: 'Function',
+    value: (r) => r.function,
+    show: (r) => r.function!.replace(/^torch_dynamo_resume_in_(.*)_at_(\d+)$/, 'rest of $1, from line $2'),
+    title: (r) => r.function ?? '',
+    unknown: NO_LOG,
+    grow: 1,
+  },
   { key: 'calls', label: 'Calls', kind: 'count', value: (r) => r.calls, total: 'sum' },
   {
     key: 'guard_us_per_call',
@@ -87,8 +108,8 @@ const COLUMNS: Column<RegionRow>[] = [
     label: 'Wrapper a call',
     kind: 'us',
     help: 'Pregraph bytecode and AOTDispatcher runtime wrapper prologue',
-    value: (r) => perCall(r.overhead_us, r),
-    bar: true,
+    value: (r) => r.overhead_us && perCall(r.overhead_us, r),
+    unknown: NO_WRAPPER,
     scaleWith: 'guard_us_per_call',
   },
   {
@@ -96,7 +117,8 @@ const COLUMNS: Column<RegionRow>[] = [
     label: 'Graph a call',
     kind: 'us',
     help: 'Host time of graph execution, forward',
-    value: (r) => perCall(r.graph_us, r),
+    value: (r) => r.graph_us && perCall(r.graph_us, r),
+    unknown: UNMARKED,
   },
   {
     key: 'beside_percent',
@@ -104,10 +126,10 @@ const COLUMNS: Column<RegionRow>[] = [
     kind: 'percent',
     help: 'Guards and wrapper, as a share of guards, wrapper and graph',
     value: (r) => {
-      const beside = r.guard_us + r.overhead_us;
-      return beside + r.graph_us > 0 ? (100 * beside) / (beside + r.graph_us) : null;
+      const beside = r.guard_us + (r.overhead_us ?? 0);
+      return r.graph_us === null || beside === 0 ? null : (100 * beside) / (beside + r.graph_us);
     },
-    unknown: 'No graph ran in this region',
+    unknown: UNMARKED,
   },
   {
     key: 'guards',

@@ -106,7 +106,20 @@ export const KINDS: Record<GraphBreak['kind'], string> = {
 const NOT_RUN = 'It was not executed inside this span';
 const NO_STEP = `${NOT_RUN}, or no steps were marked`;
 
-export const SITE_COLUMNS: Column<SiteRow>[] = [
+/** Those that can say something: a log tells reasons, a trace prices, and those of a step where there are steps. */
+export function siteColumns(compile: Compile | null, span: Span | null): Column<SiteRow>[] {
+  const steps = (span?.steps.length ?? 0) > 0;
+  const told = (key: string) =>
+    ['file', 'compile_ids'].includes(key) ||
+    (['source', 'kind', 'reason'].includes(key) ? compile : span) !== null;
+  const perStep = ['step_median_us', 'step_p95_us', 'share_percent', 'calls_per_step'];
+  return COLUMNS.filter(({ key }) => told(key)).map((column) => ({
+    ...column,
+    hidden: ['host_us', 'calls'].includes(column.key) ? steps : perStep.includes(column.key) && !steps,
+  }));
+}
+
+const COLUMNS: Column<SiteRow>[] = [
   {
     key: 'file',
     label: 'Line',
@@ -115,19 +128,11 @@ export const SITE_COLUMNS: Column<SiteRow>[] = [
     title: (r) => location(r.file, r.line),
   },
   {
-    key: 'source',
-    label: 'Source',
-    value: (r) => r.source?.trim() ?? null,
-    unknown: 'The text of this line was not recorded',
-    grow: 1,
-  },
-  {
     key: 'kind',
     label: 'Kind',
     value: (r) => r.kind && KINDS[r.kind],
     unknown: 'There is no compile log',
   },
-  { key: 'reason', label: 'Reason', value: (r) => r.reason, grow: 1, title: (r) => r.reason },
   {
     key: 'step_median_us',
     label: 'Per step',
@@ -178,8 +183,15 @@ export const SITE_COLUMNS: Column<SiteRow>[] = [
     kind: 'count',
     value: (r) => r.calls,
     unknown: NOT_RUN,
-    hidden: true,
   },
+  {
+    key: 'source',
+    label: 'Source',
+    value: (r) => r.source?.trim() ?? null,
+    unknown: 'The text of this line was not recorded',
+    grow: 1,
+  },
+  { key: 'reason', label: 'Reason', value: (r) => r.reason || null, grow: 1, title: (r) => r.reason },
   {
     key: 'compile_ids',
     label: 'Compilations',
