@@ -95,6 +95,11 @@ def test_the_lines_of_kernels_are_the_models_own(opened: Open) -> None:
         (270, "x = self.relu(x)"),
     ]
     assert relu.aten_ops == ["aten._native_batch_norm_legit_functional", "aten.relu"]
+    details = kernel_details(span.profile, "0", relu.name, relu.compile_id or "", relu.graph_key or "")
+    assert [line.line for line in details.context] == [268, 269, 270, 271]
+    assert details.context[3].source == "x = self.maxpool(x)"
+    events = [span.profile.trace.names[span.profile.trace.name[row]] for row in details.launches.row]
+    assert events == [relu.name] * 3, "rows are of the kernel's slices"
     layout = next(row for row in table(span).rows if row.name == "triton_poi_fused_0")
     assert [line.source for line in layout.lines] == ["x = self.conv1(x)"], "what takes its result"
 

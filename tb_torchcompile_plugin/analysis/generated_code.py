@@ -27,6 +27,7 @@ LinesFrom = Literal["provenance", "comments"]
 Read = Callable[[int], str]
 
 _POST_GRAD = ("inductor_post_grad_graph", "after_post_grad_graph")
+_AROUND = 3
 _PROVENANCE = "inductor_provenance_tracking_kernel_stack_traces"
 
 
@@ -96,6 +97,15 @@ class GraphCode:
         operator = (call.operator or "").rpartition("::")[2]
         own = [node for node in call.source_nodes if re.fullmatch(re.escape(operator) + r"(_\d+)?", node)]
         return lines_of(own[-1:], self.nodes) or lines_of(call.source_nodes, self.user_nodes)
+
+    def context(self, lines: list[Frame]) -> list[Frame]:
+        """The known lines at most _AROUND from these, which are among them; in the order of the files."""
+        known = {
+            (frame.file, frame.line): frame for frame in (*self.user_nodes.values(), *self.nodes.values())
+        }
+        known |= {(frame.file, frame.line): frame for frame in lines}
+        near = {(line.file, line.line + by) for line in lines for by in range(-_AROUND, _AROUND + 1)}
+        return [known[place] for place in sorted(near & known.keys())]
 
     def _consumers_lines(self, definition: Definition) -> list[Frame]:
         """A kernel that only changes a layout has no node of its own: it belongs to the call that takes its result."""

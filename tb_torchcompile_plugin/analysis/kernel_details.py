@@ -72,23 +72,26 @@ class Kernels(msgspec.Struct, frozen=True):
 
 class KernelLaunches(msgspec.Struct, frozen=True):
     """Launches in order of time, as columns: `start_us` counts from the span's first event. Of many, evenly chosen ones
-    and always the longest: `shown_every` says of how many one is here."""
+    and always the longest: `shown_every` says of how many one is here. `row`: what the timeline knows the slice by."""
 
     start_us: list[float]
     duration_us: list[float]
+    row: list[int]
     shown_every: int
 
 
 class KernelDetails(msgspec.Struct, frozen=True):
     """One kernel: its launches, the ways in which it was launched, and its source as inductor generated it.
 
-    compile_config: block sizes and warps that torch chose, where it told. has_benchmark: whether the source holds
+    compile_config: block sizes and warps that torch chose, where it told. context: the lines around the user's that are
+    known, because other operators of the graph stand there. has_benchmark: whether the source holds
     inductor's own benchmark, which `tb-torchcompile kernel … --extract` writes to a file.
     """
 
     launches: KernelLaunches
     configs: list[LaunchConfig]
     compile_config: str | None
+    context: list[Frame]
     source: str | None
     language: str | None
     has_benchmark: bool
@@ -188,6 +191,7 @@ def _details(profile: Profile, kernel: Kernel, rows: Launches, places: Int64s) -
         launches=_launches(profile, rows, places),
         configs=LaunchConfigs(profile.trace, rows).of(places),
         compile_config=_compile_config(code),
+        context=code.code.context(code.lines[0]) if code else [],
         source=code.definition.source if code else None,
         language=code.definition.language if code else None,
         has_benchmark=code is not None and code.definition.has_benchmark,
@@ -217,7 +221,13 @@ def _launches(profile: Profile, rows: Launches, places: Int64s) -> KernelLaunche
     # Of each run of launches the longest stands for it: what is slow now and then must not vanish.
     runs = range(0, len(order), every)
     shown = np.array([at + int(np.argmax(dur[at : at + every])) for at in runs], np.int64)
-    return KernelLaunches([us(ns) for ns in start[shown]], [us(ns) for ns in dur[shown]], every)
+    index = rows.index[places][order]
+    return KernelLaunches(
+        start_us=[us(ns) for ns in start[shown]],
+        duration_us=[us(ns) for ns in dur[shown]],
+        row=index[shown].tolist(),
+        shown_every=every,
+    )
 
 
 def _unnamed(profile: Profile) -> tuple[int, int]:

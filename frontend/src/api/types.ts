@@ -608,6 +608,7 @@ export interface KernelDetails {
   launches: KernelLaunches;
   configs: LaunchConfig[];
   compile_config: string | null;
+  context: Frame[];
   source: string | null;
   language: string | null;
   has_benchmark: boolean;
@@ -624,6 +625,7 @@ export interface KernelInRange {
 export interface KernelLaunches {
   start_us: number[];
   duration_us: number[];
+  row: number[];
   shown_every: number;
 }
 

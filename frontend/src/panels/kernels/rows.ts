@@ -1,6 +1,13 @@
 /** Tables of the kernels panel. */
-import type { GeneratedKernels, Kernel, KernelCategory, Span } from '../../api/types';
-import { count } from '../../widgets/format';
+import type {
+  GeneratedKernels,
+  Kernel,
+  KernelCategory,
+  KernelRow,
+  Span,
+  StepCategory,
+} from '../../api/types';
+import { count, location, shortPath, significant } from '../../widgets/format';
 import type { Column } from '../../widgets/table';
 import { categoryHelp, categoryLabel, deviceLabel } from '../shared/categories';
 
@@ -49,17 +56,24 @@ export const CATEGORY_COLUMNS: Column<KernelCategory>[] = [
   },
 ];
 
-export interface KernelRow extends Kernel {
+/** A row of the table: what the span's answer holds, and all the rest once it is there. */
+export interface Row extends Kernel {
   share: number;
+  full: KernelRow | null;
 }
 
 /** Share of the device's summed kernel time, so that the rows of a device sum to 100 %. */
-export function kernelRows(span: Span, category: string): KernelRow[] {
+export function kernelRows(kernels: Kernel[], full: KernelRow[] | null, category: string): Row[] {
   const totals = new Map<number | string, number>();
-  for (const k of span.kernels) totals.set(k.device, (totals.get(k.device) ?? 0) + k.time_us);
-  return span.kernels
+  for (const k of kernels) totals.set(k.device, (totals.get(k.device) ?? 0) + k.time_us);
+  const more = new Map(full?.map((row) => [kernelRowKey(row), row]));
+  return kernels
     .filter((k) => !category || k.category === category)
-    .map((k) => ({ ...k, share: totals.get(k.device) ? (100 * k.time_us) / totals.get(k.device)! : 0 }));
+    .map((k) => ({
+      ...k,
+      share: totals.get(k.device) ? (100 * k.time_us) / totals.get(k.device)! : 0,
+      full: more.get(kernelRowKey(k)) ?? null,
+    }));
 }
 
 /** Different kernels: a name has one row for each compilation that launches it. */
@@ -69,11 +83,6 @@ export function countKernels(span: Span): number {
 
 export function kernelRowKey(row: Kernel): string {
   return [row.device, row.name, row.compile_id ?? '', row.graph_key ?? ''].join(',');
-}
-
-/** "void at::native::elementwise_kernel<…>(…)" → the part that tells kernels apart at a glance. */
-export function shortKernel(name: string): string {
-  return name.replace(/^void /, '').replace(/^\(anonymous namespace\)::/, '');
 }
 
 /** Whether inductor wrote it, so that its source stands in an output code. */
@@ -86,30 +95,26 @@ export function codeName({ name }: Kernel): string {
   return name.replace(/^graph_\d+_/, '');
 }
 
-export const KERNEL_COLUMNS: Column<KernelRow>[] = [
+/** "train.py:27 +2": the first line, and how many more. */
+export function linesText(row: Row): string | null {
+  const [first, ...more] = row.full?.lines ?? [];
+  if (!first) return null;
+  return location(shortPath(first.file, 1), first.line) + (more.length > 0 ? ` +${more.length}` : '');
+}
+
+const NO_WORK = 'Neither inductor nor recorded shapes tell what it moves';
+const achieved = (r: Row) => r.full?.achieved;
+
+/** The first columns are those that a narrow window shows. */
+export const KERNEL_COLUMNS: Column<Row>[] = [
   {
     key: 'name',
     label: 'Kernel',
     value: (r) => r.name,
-    show: (r) => shortKernel(r.name),
-    title: (r) => r.name,
-    grow: 2,
+    title: (r) => `${r.name}\n${categoryLabel(r.category)}`,
+    grow: 3,
   },
-  {
-    key: 'category',
-    label: 'Category',
-    value: (r) => r.category,
-    show: (r) => categoryLabel(r.category),
-    title: (r) => categoryHelp(r.category),
-    inset: 16,
-  },
-  {
-    key: 'device',
-    label: 'Device',
-    value: (r) => r.device,
-    show: (r) => deviceLabel(r.device),
-    hidden: true,
-  },
+  { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
   {
     key: 'share_percent',
     label: '% of device time',
@@ -119,16 +124,101 @@ export const KERNEL_COLUMNS: Column<KernelRow>[] = [
     bar: true,
     total: 'sum',
   },
-  { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
   { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.launches, total: 'sum' },
   { key: 'mean_us', label: 'Mean', kind: 'us', value: (r) => r.mean_us },
   { key: 'min_us', label: 'Min', kind: 'us', value: (r) => r.min_us, scaleWith: 'mean_us', hidden: true },
   { key: 'max_us', label: 'Max', kind: 'us', value: (r) => r.max_us, scaleWith: 'mean_us', hidden: true },
   {
+    key: 'bandwidth_gb_s',
+    label: 'GB/s',
+    kind: 'count',
+    help: 'Bytes over time; “≈” is an estimate from recorded shapes',
+    value: (r) => achieved(r)?.bandwidth_gb_s ?? null,
+    show: (r) =>
+      (achieved(r)?.bandwidth_from === 'shapes' ? '≈ ' : '') + significant(achieved(r)!.bandwidth_gb_s!),
+    unknown: NO_WORK,
+  },
+  {
+    key: 'bandwidth_percent',
+    label: '% of peak',
+    kind: 'percent',
+    help: 'Of the device’s memory bandwidth; above 100 % the data came out of a cache',
+    value: (r) => achieved(r)?.bandwidth_percent ?? null,
+    title: (r) =>
+      (achieved(r)?.bandwidth_percent ?? 0) > 100 ? 'More than its memory can: out of a cache' : '',
+    bar: true,
+    unknown: 'Its bandwidth or the device’s peak is not known',
+  },
+  {
+    key: 'line',
+    label: 'Your line',
+    value: linesText,
+    title: (r) => r.full!.lines.map((l) => `${l.file}:${l.line}  ${l.source ?? ''}`).join('\n'),
+    unknown: 'Nothing tells which line of yours it computes',
+  },
+  {
+    key: 'category',
+    label: 'Category',
+    value: (r) => r.category,
+    show: (r) => categoryLabel(r.category),
+    title: (r) => categoryHelp(r.category),
+    hidden: true,
+  },
+  {
     key: 'compile_id',
     label: 'Compile id',
     value: (r) => r.compile_id,
     unknown: 'Launched outside of compiled code, or the launch is not in the trace',
+  },
+  {
+    key: 'tflop_s',
+    label: 'TFLOP/s',
+    kind: 'count',
+    value: (r) => achieved(r)?.tflop_s ?? null,
+    show: (r) => (achieved(r)?.tflop_from === 'shapes' ? '≈ ' : '') + significant(achieved(r)!.tflop_s!),
+    unknown: 'Neither inductor nor recorded shapes tell what it computes',
+    hidden: true,
+  },
+  {
+    key: 'twice_as_fast_percent',
+    label: 'Gain if 2× faster',
+    kind: 'percent',
+    help: 'What a step gains at most if this kernel takes half its time',
+    value: (r) => r.full?.twice_as_fast_percent ?? null,
+    hidden: true,
+  },
+  {
+    key: 'direction',
+    label: 'Direction',
+    value: (r) => r.full?.direction ?? null,
+    hidden: true,
+  },
+  {
+    key: 'aten_ops',
+    label: 'Fused operators',
+    value: (r) => r.full?.aten_ops.join(' ') || null,
+    hidden: true,
+  },
+  {
+    key: 'occupancy_percent',
+    label: 'Occupancy %',
+    kind: 'percent',
+    value: (r) => r.full?.config?.occupancy_percent ?? null,
+    hidden: true,
+  },
+  {
+    key: 'registers',
+    label: 'Registers',
+    kind: 'count',
+    value: (r) => r.full?.config?.registers ?? null,
+    hidden: true,
+  },
+  {
+    key: 'device',
+    label: 'Device',
+    value: (r) => r.device,
+    show: (r) => deviceLabel(r.device),
+    hidden: true,
   },
   {
     key: 'graph_key',
@@ -138,6 +228,96 @@ export const KERNEL_COLUMNS: Column<KernelRow>[] = [
     unknown: 'No graph is known for it',
   },
 ];
+
+export const GROUPINGS = {
+  '': 'kernel',
+  line: 'line of yours',
+  compiled: 'compiled graph',
+  module: 'module',
+} as const;
+
+export interface Group {
+  key: string;
+  rows: Row[];
+  share: number;
+  time_us: number;
+  launches: number;
+}
+
+/** Kernels put together; one that computes several lines is in a group of these lines. */
+export function groupRows(rows: Row[], by: string): Group[] {
+  const groups = new Map<string, Group>();
+  for (const row of rows) {
+    const key = groupKey(row, by) || '(not known)';
+    const group = groups.get(key) ?? { key, rows: [], share: 0, time_us: 0, launches: 0 };
+    groups.set(key, group);
+    group.rows.push(row);
+    group.share += row.share;
+    group.time_us += row.time_us;
+    group.launches += row.launches;
+  }
+  return [...groups.values()];
+}
+
+function groupKey(row: Row, by: string): string {
+  if (by === 'line') {
+    return row.full?.lines.map((line) => location(shortPath(line.file, 1), line.line)).join(', ') ?? '';
+  }
+  if (by === 'module') return row.full?.modules.join(', ') ?? '';
+  return row.compile_id ? `${row.compile_id} ${row.full?.direction ?? ''} ${row.graph_key ?? ''}`.trim() : '';
+}
+
+export const GROUP_COLUMNS: Column<Group>[] = [
+  { key: 'group', label: 'Group', value: (r) => r.key, grow: 2 },
+  {
+    key: 'share_percent',
+    label: '% of device time',
+    kind: 'percent',
+    value: (r) => r.share,
+    bar: true,
+    total: 'sum',
+  },
+  { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
+  { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.launches, total: 'sum' },
+  { key: 'kernels', label: 'Kernels', kind: 'count', value: (r) => r.rows.length, total: 'sum' },
+];
+
+export interface StepRow {
+  step: string;
+  device: number | 'cpu';
+  percents: Map<string, number>;
+}
+
+export function stepRows(found: StepCategory[]): StepRow[] {
+  const rows = new Map<string, StepRow>();
+  for (const { step, device, category, wall_time_percent } of found) {
+    const key = `${step} ${device}`;
+    if (!rows.has(key)) rows.set(key, { step, device, percents: new Map() });
+    rows.get(key)!.percents.set(category, wall_time_percent ?? 0);
+  }
+  return [...rows.values()];
+}
+
+/** A column for each category that occurs, the largest first. */
+export function stepColumns(rows: StepRow[]): Column<StepRow>[] {
+  const totals = new Map<string, number>();
+  for (const row of rows) {
+    for (const [category, percent] of row.percents)
+      totals.set(category, (totals.get(category) ?? 0) + percent);
+  }
+  const categories = [...totals.keys()].sort((a, b) => totals.get(b)! - totals.get(a)!);
+  return [
+    { key: 'step', label: 'Step', value: (r) => r.step.replace('ProfilerStep', '') },
+    { key: 'device', label: 'Device', value: (r) => deviceLabel(r.device), hidden: true },
+    ...categories.map((category): Column<StepRow> => ({
+      key: category,
+      label: categoryLabel(category),
+      kind: 'percent',
+      help: categoryHelp(category),
+      value: (r) => r.percents.get(category) ?? 0,
+    })),
+  ];
+}
 
 export interface GeneratedRow extends GeneratedKernels {
   key: string;

@@ -4,7 +4,7 @@ import type { Arrangement, Lane } from '../../widgets/timeline/lanes';
 import type { Arrow } from '../../widgets/timeline/paint';
 import type { Reader } from '../../widgets/timeline/read';
 import type { Slice } from '../../widgets/timeline/tiles';
-import { shortKernel } from '../kernels/rows';
+import { shortKernel } from '../kernels/names';
 import { categoryLabel } from '../shared/categories';
 import { phaseLabel } from '../compile_time/phases';
 import type { Lane as LaneRow, SliceRef, TimelineLanes, TimelineSlice } from '../../api/types';

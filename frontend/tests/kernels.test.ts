@@ -1,0 +1,85 @@
+import { expect, test } from 'vitest';
+import type { DevicePeak, KernelRow } from '../src/api/types';
+import { nameParts, shortKernel } from '../src/panels/kernels/names';
+import { roofline, WIDTH } from '../src/panels/kernels/roofline';
+
+const ADD =
+  'void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)';
+const COPY =
+  'void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#7}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul>, 4>(int)';
+const MUL =
+  'void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::BUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> > >(at::TensorIteratorBase&)::{lambda(int)#1}>(int)';
+const APPLY =
+  'void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::TensorListMetadata<2>, at::native::(anonymous namespace)::TernaryOpScalarFunctor<float, 2>, float>(float)';
+
+test.each([
+  [ADD, 'CUDAFunctor_add<float> · vectorized_elementwise_kernel'],
+  [COPY, 'direct_copy_kernel_cuda · unrolled_elementwise_kernel'],
+  [MUL, 'BUnaryFunctor<float, float, float, MulFunctor<float> > · elementwise_kernel'],
+  [APPLY, 'TernaryOpScalarFunctor<float, 2> · multi_tensor_apply_kernel'],
+  [
+    'void at::native::(anonymous namespace)::max_pool_forward_nchw<float, int>(int, float const*)',
+    'max_pool_forward_nchw<float, int>',
+  ],
+  ['triton_poi_fused_add_relu_0', 'triton_poi_fused_add_relu_0'],
+  ['Memcpy DtoH (Device -> Pinned)', 'Memcpy DtoH (Device -> Pinned)'],
+])('%s', (name, short) => {
+  expect(shortKernel(name)).toBe(short);
+});
+
+test('broken names are shown as far as they go', () => {
+  for (const name of ['', '<', 'a<', 'a_kernel<b<', ')(', 'void ', 'x_kernel<1, 2>']) {
+    expect(typeof shortKernel(name)).toBe('string');
+    expect(typeof nameParts(name).head).toBe('string');
+  }
+});
+
+test('the end of a name stays, for it tells kernels apart', () => {
+  expect(nameParts('triton_poi_fused_add_relu_12')).toEqual({
+    kind: 'triton_poi_fused_',
+    head: 'add_relu',
+    tail: '_12',
+  });
+  const long =
+    'sm90_xmma_dgrad_implicit_gemm_f32f32_tf32f32_f32_tilesize128x64x32_execute_segment_k_on_kernel';
+  expect(nameParts(long).head + nameParts(long).tail).toBe(long);
+});
+
+const peak = {
+  bandwidth_gb_s: 4000,
+  bf16_tflop_s: 1000,
+  tf32_tflop_s: null,
+  fp32_tflop_s: null,
+} as DevicePeak;
+
+function row(name: string, achieved: Partial<KernelRow['achieved']>): KernelRow {
+  const nothing = { bandwidth_gb_s: null, bandwidth_from: null, tflop_s: null, flop_per_byte: null };
+  return { name, time_us: 10, achieved: { ...nothing, precision: null, ...achieved } } as KernelRow;
+}
+
+test('a kernel stands on the roof that it reaches, and above it where a cache feeds it', () => {
+  const rows = [
+    row('gemm', { bandwidth_gb_s: 10, tflop_s: 1000, flop_per_byte: 1000, precision: 'bf16' }),
+    row('at the peak', { bandwidth_gb_s: 4000, bandwidth_from: 'inductor' }),
+    row('cached', { bandwidth_gb_s: 8000, bandwidth_from: 'inductor' }),
+    row('copy', { bandwidth_gb_s: 20, bandwidth_from: 'copy' }),
+    row('unknown', {}),
+  ];
+  const chart = roofline(rows, peak);
+  expect(chart.dots.map((dot) => dot.row.name)).toEqual(['gemm', 'at the peak', 'cached']);
+  const [gemm, full, cached] = chart.dots;
+  const roof = chart.roofs[0]!;
+  expect(roof.label).toBe('BF16 1000 TFLOP/s');
+  expect(roof.path).toContain(`${gemm!.y}H${WIDTH - 10}`);
+  const [x0, y0, x1, y1] = roof.path.match(/[\d.]+/g)!.map(Number);
+  const onSlope = y0! + ((full!.x - x0!) / (x1! - x0!)) * (y1! - y0!);
+  expect(full!.y).toBeCloseTo(onSlope, 6);
+  expect(cached!.y).toBeLessThan(full!.y);
+  expect(full!.counted).toBe(false);
+});
+
+test('without known peaks there are dots and no roofs', () => {
+  const chart = roofline([row('a', { bandwidth_gb_s: 100, bandwidth_from: 'shapes' })], null);
+  expect([chart.dots.length, chart.roofs.length]).toEqual([1, 0]);
+  expect(Number.isFinite(chart.dots[0]!.y)).toBe(true);
+});
