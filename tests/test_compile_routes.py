@@ -155,6 +155,7 @@ def test_a_log_adds_the_texts_that_a_summary_lacks(tmp_path: Path) -> None:
     (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(data)
     for file in tmp_path.iterdir():  # of the day that the log's lines tell
         os.utime(file, (LOG_TIME_S, LOG_TIME_S))
+    client.get(f"{ROOT}/runs")  # as the tab does at each reload
     details = ask(client, "compilation", **ids, epoch=0, compile_id="0/0")
     assert [row["name"] for row in details["artifacts"]] == ["wanted"]
     response = client.get(f"{ROOT}/artifact", query_string={**ids, "id": details["artifacts"][0]["id"]})

@@ -84,8 +84,12 @@ def rank_of(path: str, head: bytes = b"") -> int | None:
     return int(told[1]) if told else named
 
 
-def _to_ns(microseconds: bytes) -> int:
-    return nanoseconds(float(microseconds))
+def _to_ns(microseconds: bytes) -> int | None:
+    """None for digits that are no time."""
+    try:
+        return nanoseconds(float(microseconds))
+    except ValueError:
+        return None
 
 
 def _head(path: str) -> bytes:
