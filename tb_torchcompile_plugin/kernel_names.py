@@ -57,7 +57,7 @@ _NAME_RULES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "attention",
-        r"flash|fmha|sdpa|attention|attn_(fwd|bwd)|(^|_)attn_|\bck_tile::Fmha|aiter::.*fmha|"
+        r"flash|fmha|Fmha(Fwd|Bwd)|sdpa|attention|attn_(fwd|bwd)|(^|_)attn_|\bck_tile::Fmha|aiter::.*fmha|"
         r"cudnn::fusion::(compute_dot_do_o|convert_dq)",
         "FlashAttention, memory-efficient attention, cuDNN SDPA with its helpers, AMD CK and AITER",
     ),
@@ -65,7 +65,7 @@ _NAME_RULES: tuple[tuple[str, str, str], ...] = (
         "convolution",
         r"fprop|dgrad|wgrad|implicit_?gemm|ImplicitGemm|[Cc]onv(olution)?[123]?d(?![a-z])|convolve|winograd|"
         r"cudnn::engines_precompiled|cudnn::cnn::|cudnn::detail::|nhwcAddPadding|nch?w[Tt]oN|nhwcToNchw|"
-        r"^miopen|MIOpen|naive_conv|SubTensorOp|Im2[dD]?Col|im2col|col2im|igemm_(fwd|bwd|wrw)|"
+        r"^miopen|MIOpen(?!BatchNorm)|_[sh]cudnn_|grouped_conv_|5x_cudnn.*ReduceSplitK|naive_conv|SubTensorOp|Im2[dD]?Col|im2col|col2im|igemm_(fwd|bwd|wrw)|"
         r"GridwiseConv|DeviceGroupedConv|depthwise",
         "cuDNN, CUTLASS and CASK convolutions, their layout changes, MIOpen and Composable Kernel on AMD",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from tb_torchcompile_plugin.analysis.bandwidth import work_of
 from tb_torchcompile_plugin.analysis.kernel_details import KernelDetails, Kernels, kernel_details
 from tb_torchcompile_plugin.analysis.kernel_steps import alone_ns
-from tb_torchcompile_plugin.analysis.kernels import groups
+from tb_torchcompile_plugin.analysis.kernels import groups, kernel_categories
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.errors import NotFound
@@ -194,6 +195,22 @@ def test_categories_of_steps_are_what_ran_inside_their_windows(opened: Open, nam
         assert sum(row.time_us for row in rows) == pytest.approx(inside, abs=0.01)
         assert sum(row.launches for row in rows) == sum(start <= e["ts"] < end for e in gpu)
         assert sum(row.gpu_time_percent or 0 for row in rows) == pytest.approx(100 if rows else 0)
+
+
+def test_categories_are_those_that_inductor_prints(opened: Open, recording: Callable[[str], Path]) -> None:
+    """`python <output code> -p` prints its own table, in ms of one of the hundred runs; docs/kernels.md shows it."""
+    (span,) = opened("p_table")
+    printed = (recording("p_table") / "p_table.txt").read_text()
+    told = dict(
+        re.findall(r"== (\w+) category kernels ==.*?^Total +([\d.]+)", printed, re.DOTALL | re.MULTILINE)
+    )
+    mine = {
+        row.category: row.time_us / 1000 / 100
+        for row in kernel_categories(span.profile.trace, span.profile.launches)
+    }
+    for category in ("triton_pointwise", "triton_reduction", "triton_persistent_reduction"):
+        assert mine.pop(category) == pytest.approx(float(told.pop(category)), rel=2e-6)
+    assert sum(mine.values()) == pytest.approx(float(told.pop("unknown")), rel=2e-6) and not told
 
 
 def test_only_time_in_which_nothing_else_ran_can_be_gained(tmp_path: Path) -> None:
