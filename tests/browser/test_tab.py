@@ -181,8 +181,12 @@ def test_a_trace_without_compile_data_says_how_to_get_it(tab: Tab) -> None:
     tab.open(run="resnet18_eager")
     tab.wait_text("main", "This worker has a trace, but no compile data.")
     assert "from tb_torchcompile_plugin import tensorboard_trace_handler" in tab.text("main")
-    tab.click("nav a", "Graph breaks")
+    tab.click("nav a", "Compile time")
     tab.wait_text(SENTENCE, "No compile data.")
+    tab.click("nav a", "Graph breaks")
+    tab.wait_text(SENTENCE, "Graph breaks are not known.")
+    tab.click("nav a", "Regions")
+    tab.wait_text("main", "ConvolutionBackward0")
 
 
 def test_a_narrow_window_has_no_sideways_scroll(tab: Tab) -> None:

@@ -115,7 +115,7 @@ export function siteColumns(compile: Compile | null, span: Span | null): Column<
   const perStep = ['step_median_us', 'step_p95_us', 'share_percent', 'calls_per_step'];
   return COLUMNS.filter(({ key }) => told(key)).map((column) => ({
     ...column,
-    hidden: ['host_us', 'calls'].includes(column.key) ? steps : perStep.includes(column.key) && !steps,
+    hidden: (steps ? ['host_us', 'calls', 'compile_ids'] : perStep).includes(column.key),
   }));
 }
 
