@@ -209,14 +209,25 @@ describe('tiles', () => {
   });
 
   it('that fail are asked for again, later', async () => {
+    vi.useFakeTimers();
+    const { fetch: working } = trace(all);
     const failed = vi.fn();
-    const fetch = vi.fn<Fetch>(() => Promise.reject(new Error('gone')));
-    const tiles = new Tiles(all, fetch, () => undefined, failed);
+    const changed = vi.fn(() => tiles.want(view, 1000, [0]));
+    let broken = true;
+    const fetch = vi.fn<Fetch>((...asked) => {
+      if (broken) return Promise.reject(new Error('gone'));
+      void working(...asked);
+      return Promise.resolve(encode([]));
+    });
+    const tiles: Tiles = new Tiles(all, fetch, changed, failed);
     tiles.want(view, 1000, [0]);
-    await new Promise((done) => setTimeout(done));
-    expect(failed).toHaveBeenCalledTimes(3);
-    tiles.want(view, 1000, [0]);
-    expect(fetch).toHaveBeenCalledTimes(3);
+    await vi.advanceTimersByTimeAsync(1000);
+    expect([fetch.mock.calls.length, failed.mock.calls.length]).toEqual([3, 3]);
+    broken = false;
+    await vi.advanceTimersByTimeAsync(4000);
+    expect(failed).toHaveBeenLastCalledWith(null);
+    expect(tiles.complete(view, 1000, [0])).toBe(true);
+    vi.useRealTimers();
   });
 
   it('tell what is where, and what is next', async () => {

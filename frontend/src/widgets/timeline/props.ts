@@ -35,6 +35,7 @@ export interface TimelineProps {
   onseen: (read: Reader, laid: LaidLane[]) => void;
   onselect: (slice: Slice | null, chosen: boolean) => void;
   onrange: (range: View | null) => void;
+  /** Null: it works again. */
   onfail: (error: unknown) => void;
   /** Other keys. True: it was one. */
   onkey: (key: string) => boolean;

@@ -47,7 +47,8 @@ const BUCKETS = 1024;
 const KEPT = 48;
 /** Browsers ask one server six things at a time; others want to ask too. */
 const AT_ONCE = 3;
-const PAUSE_MS = 2000;
+/** After a failure. */
+const PAUSE_MS = 4000;
 
 const TYPES: Record<string, new (buffer: ArrayBuffer, offset: number, length: number) => ArrayLike<number>> =
   {
@@ -261,10 +262,13 @@ export class Tiles {
       for (const [lane, part] of parts) known.set(lane, part);
       this.#touch(key, known);
       this.#forget();
+      if (this.#paused) this.failed(null);
+      this.#paused = 0;
     } catch (error) {
       if (abort.signal.aborted) return;
       this.#paused = Date.now() + PAUSE_MS;
       this.failed(error);
+      setTimeout(this.changed, PAUSE_MS + 1);
     }
     this.#coming.delete(key);
     this.changed();
