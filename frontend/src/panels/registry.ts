@@ -95,6 +95,13 @@ export const PANELS: Panel[] = [
     component: Kernels as Panel['component'],
   },
   {
+    id: 'gpu_utilization',
+    title: 'GPU utilization',
+    needs: 'any',
+    count: () => null,
+    component: GpuUtilization as Panel['component'],
+  },
+  {
     id: 'timeline',
     title: 'Timeline',
     needs: 'any',
@@ -111,11 +118,4 @@ export const PANELS: Panel[] = [
     count: () => null,
     component: panel.component as Panel['component'],
   })),
-  {
-    id: 'gpu_utilization',
-    title: 'GPU utilization',
-    needs: 'any',
-    count: () => null,
-    component: GpuUtilization as Panel['component'],
-  },
 ];
