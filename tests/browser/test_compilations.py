@@ -97,6 +97,29 @@ def test_details_have_guards_shapes_and_metrics(tab: Tab) -> None:
     tab.wait(lambda: "inductor" not in tab.text(f"{DRAWER} .content").lower(), "other fields to go")
 
 
+def test_a_closed_drawer_is_no_step_of_the_way_back(tab: Tab) -> None:
+    tab.open(run="breaks", panel="compile_time")
+    tab.wait_text(SENTENCE, "5 compilations took")
+    tab.click("nav a", "Compilations")
+    tab.click("[role='treeitem']", "2/0")
+    tab.wait_text(f"{DRAWER} h2", "Compilation 2/0")
+    tab.press(Keys.ARROW_DOWN, Keys.ESCAPE)
+    tab.wait(lambda: not tab.all(DRAWER), "the drawer to close")
+    tab.driver.back()
+    tab.enter()
+    tab.wait_text(SENTENCE, "5 compilations took")
+
+
+def test_a_backward_shows_what_is_its_own(tab: Tab) -> None:
+    tab.open(run="breaks", panel="compilations", row="compilation:4/0,0,backward")
+    tab.wait_text(f"{DRAWER} h2", "Compilation 4/0, backward")
+    tab.wait_text(DRAWER, "the backward, compiled when it first ran, of")
+    assert "Guard" not in tab.text(f"{DRAWER} .content")
+    tab.click("[role='tab']", "Code")
+    tab.wait_text(DRAWER, "AOT backward graph")
+    assert "Dynamo graph" not in tab.text(f"{DRAWER} .content")
+
+
 def test_output_code_is_coloured_searched_and_joined_to_the_run(tab: Tab) -> None:
     tab.open(run="breaks", panel="code", code="0/0")
     tab.wait_text(SENTENCE, "Inductor output code (forward) of compilation 0/0, function forward: 266 lines.")
