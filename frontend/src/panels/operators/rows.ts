@@ -16,7 +16,7 @@ const NO_GPU = 'The trace has no GPU events';
 const NO_MEMORY = 'Profile with profile_memory=True';
 
 /** Share of a step's time: of all profiled steps together, where there are none of the span. */
-export function operatorColumns(answer: Operators, whole_us: number): Column<Operator>[] {
+export function operatorColumns(answer: Operators, whole_us: number, whole = 'steps'): Column<Operator>[] {
   const { recorded, rows, split } = answer;
   const device = !recorded.gpu;
   const cpuMemory = !rows.some((row) => row.cpu_memory_bytes);
@@ -45,7 +45,7 @@ export function operatorColumns(answer: Operators, whole_us: number): Column<Ope
     us('self_host_us', 'Self host', { bar: true, total: 'sum', help: 'Without what it called' }),
     {
       key: 'step_percent',
-      label: '% of steps',
+      label: `% of ${whole}`,
       kind: 'percent',
       help: 'Its own host time; threads run side by side',
       value: (row) => (whole_us > 0 ? (100 * row.self_host_us) / whole_us : null),
