@@ -4,7 +4,6 @@ import type { Arrangement, Lane } from '../../widgets/timeline/lanes';
 import type { Arrow } from '../../widgets/timeline/paint';
 import type { Reader } from '../../widgets/timeline/read';
 import type { Slice } from '../../widgets/timeline/tiles';
-import { shortKernel } from '../kernels/names';
 import { categoryLabel } from '../shared/categories';
 import { phaseLabel } from '../compile_time/phases';
 import type { Lane as LaneRow, SliceRef, TimelineLanes, TimelineSlice } from '../../api/types';
@@ -92,7 +91,10 @@ export function describeSlice({ lanes, categories }: TimelineLanes, slice: Slice
   ].filter(Boolean);
 }
 
-export const nameOf = shortKernel;
+/** A kernel without what all of them begin with. */
+export function nameOf(name: string): string {
+  return name.replace(/^void /, '').replace(/^\(anonymous namespace\)::/, '');
+}
 
 export function time(ns: number): string {
   return duration(ns / 1e3);

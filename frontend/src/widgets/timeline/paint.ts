@@ -122,7 +122,7 @@ export class Painter {
 
   #head(lane: LaidLane, y: number): void {
     this.#c.fillStyle = this.#inks.muted;
-    this.#c.fillText(lane.title, 22, y - HEAD / 2);
+    this.#c.fillText(`${lane.folded ? '▸' : '▾'}  ${lane.title}`, 4, y - HEAD / 2);
   }
 
   /** Where nothing of a lane is in view: which way there is something. */
