@@ -41,6 +41,11 @@ def test_the_outermost_operator_counts_with_all_that_it_launched(tmp_path):
     assert told.share_percent == pytest.approx(100 * 50 / 107) and told.device_share_percent == 100
 
 
+def test_one_after_the_other_are_two(tmp_path):
+    told = eager_of(tmp_path, [slice_("aten::add", 0, 5), slice_("aten::add", 5, 5)])
+    assert rows(told) == {("aten::add", "op"): (2, 10, None)}
+
+
 def test_what_torch_compile_made_is_not_eager(tmp_path):
     compiled = [
         slice_("TorchDynamo Cache Lookup", 0, 5),
