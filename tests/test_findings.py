@@ -176,6 +176,19 @@ def test_float32_products_on_a_card_with_tensor_cores(tmp_path: Path, name: str,
     assert "fp32_matmul" not in found(tmp_path, steps(name=name), deviceProperties=old)
 
 
+@pytest.mark.parametrize(("num_gb", "fires"), [(0.00008, True), (0.0004, False)])
+def test_one_kernel_that_dominates_at_low_bandwidth(tmp_path: Path, num_gb: float, fires: bool) -> None:
+    """80 kB in 90 µs are 0.9 GB/s, 0.02 % of what an H200 can; without a figure nothing is claimed."""
+    name = "triton_poi_fused_add_0"
+    events: list[Event] = []
+    for step in range(3):
+        call = launch(name, 100 * step + 1, 100 * step + 4, 0.1 if not fires else 90)
+        told = slice_(name, 100 * step, 3, kernel_num_gb=num_gb)
+        events += [slice_(f"ProfilerStep#{step}", 100 * step, 100, "user_annotation"), told, *call]
+    assert ("kernel_low_bandwidth" in found(tmp_path, events)) == fires
+    assert "kernel_low_bandwidth" not in found(tmp_path, steps(name=name))
+
+
 def test_kernels_without_names(tmp_path: Path) -> None:
     assert found(tmp_path, steps(name="triton_"))["names_disabled"].severity == "warning"
     assert "names_disabled" not in found(tmp_path, steps(name="triton_poi_fused_add_0"))

@@ -11,6 +11,7 @@ from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.case import Case
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.findings.words import duration, percent
+from tb_torchcompile_plugin.analysis.kernel_details import kernel_table
 from tb_torchcompile_plugin.analysis.launch_side import cudagraph_skip_reasons, cudagraph_skips
 from tb_torchcompile_plugin.analysis.profile import Profile
 
@@ -123,4 +124,46 @@ def _has_tf32(profile: Profile) -> bool:
     return any(isinstance(major, int) and major >= 8 for major in majors)
 
 
-GPU_RULES: tuple[Rule, ...] = (LaunchBound(), DataLoading(), ExposedCommunication(), Fp32Matmul())
+class SlowKernel(Rule):
+    """A kernel of generated code that mostly moves data; what multiplies matrices is bound by arithmetic."""
+
+    id = "kernel_low_bandwidth"
+    panel = "kernels"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.profile is None or not _one_dominates(case):
+            return
+        for row in kernel_table(case.profile).rows:
+            share, bandwidth = case.gpu_share(row.time_us), row.bandwidth_percent
+            generated = row.category.startswith("triton_") and row.category != "triton_template"
+            if not generated or share is None or share < thresholds.kernel_percent:
+                continue
+            if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
+                continue
+            yield self.found(
+                case,
+                f"{row.name} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the memory bandwidth",
+                'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
+                f"tb-torchcompile kernel LOGDIR {row.name} shows its source and launches",
+                {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
+                saves_us=row.time_us * (1 - bandwidth / 100),
+            )
+
+
+def _one_dominates(case: Case) -> bool:
+    """Whether it is worth to look at kernels one by one."""
+    assert case.profile
+    trace, index = case.profile.trace, case.profile.work.index
+    times = np.bincount(trace.name[index], trace.dur[index]) if len(index) else np.zeros(1)
+    largest = trace.names[int(times.argmax())] if len(index) else ""
+    share = case.gpu_share(float(times.max()) / 1000)
+    return largest.startswith("triton_") and share is not None and share >= thresholds.kernel_percent
+
+
+GPU_RULES: tuple[Rule, ...] = (
+    LaunchBound(),
+    DataLoading(),
+    ExposedCommunication(),
+    Fp32Matmul(),
+    SlowKernel(),
+)

@@ -16,6 +16,9 @@ communication_percent = 10.0
 # Shares of the summed GPU event time.
 fp32_matmul_percent = 10.0
 unnamed_percent = 1.0
+kernel_percent = 25.0
+
+kernel_bandwidth_percent = 40.0  # of the device's peak
 
 cache_missed_s = 30.0  # compile time of what missed
 steps_least = 2
