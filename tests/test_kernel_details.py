@@ -209,8 +209,8 @@ def test_categories_are_those_that_inductor_prints(opened: Open, recording: Call
         for row in kernel_categories(span.profile.trace, span.profile.launches)
     }
     for category in ("triton_pointwise", "triton_reduction", "triton_persistent_reduction"):
-        assert mine.pop(category) == pytest.approx(float(told.pop(category)), rel=2e-6)
-    assert sum(mine.values()) == pytest.approx(float(told.pop("unknown")), rel=2e-6) and not told
+        assert mine.pop(category) == pytest.approx(float(told.pop(category)), rel=5e-6)
+    assert sum(mine.values()) == pytest.approx(float(told.pop("unknown")), rel=5e-6) and not told
 
 
 def test_only_time_in_which_nothing_else_ran_can_be_gained(tmp_path: Path) -> None:

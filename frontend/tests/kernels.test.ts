@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest';
-import type { DevicePeak, KernelRow } from '../src/api/types';
+import { haystack } from '../src/widgets/table';
+import type { DevicePeak, Kernel, KernelRow } from '../src/api/types';
 import { nameParts, shortKernel } from '../src/panels/kernels/names';
+import { KERNEL_COLUMNS, kernelRows } from '../src/panels/kernels/rows';
 import { roofline, WIDTH } from '../src/panels/kernels/roofline';
 
 const ADD =
@@ -82,4 +84,22 @@ test('without known peaks there are dots and no roofs', () => {
   const chart = roofline([row('a', { bandwidth_gb_s: 100, bandwidth_from: 'shapes' })], null);
   expect([chart.dots.length, chart.roofs.length]).toEqual([1, 0]);
   expect(Number.isFinite(chart.dots[0]!.y)).toBe(true);
+});
+
+test('a search works before the rest of the rows is there', () => {
+  const kernel = { device: 0, name: 'triton_poi_fused_add_0', category: 'triton_pointwise', time_us: 1 };
+  const rows = kernelRows([kernel as Kernel], null, '');
+  expect(
+    haystack(
+      rows[0]!,
+      KERNEL_COLUMNS.filter((c) => !c.kind || c.key.startsWith('bandwidth')),
+    ),
+  ).toContain('fused_add');
+  const full = {
+    ...kernel,
+    lines: [],
+    achieved: { bandwidth_gb_s: null },
+    aten_ops: [],
+  } as unknown as KernelRow;
+  expect(haystack(kernelRows([kernel as Kernel], [full], '')[0]!, KERNEL_COLUMNS)).toContain('fused_add');
 });

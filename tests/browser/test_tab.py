@@ -111,10 +111,10 @@ def test_an_address_restores_everything(tab: Tab) -> None:
 
 def test_sorting_and_searching(tab: Tab) -> None:
     tab.open(run="resnet18", panel="kernels")
-    launches = [int(row[4]) for row in tab.rows("Kernels")]
+    launches = [int(row[3]) for row in tab.rows("Kernels")]
     tab.click("th button", "Launches")
     tab.wait(lambda: "sort.kernels=-launches" in tab.address(), "the sort in the address")
-    sorted_launches = [int(row[4]) for row in tab.rows("Kernels")]
+    sorted_launches = [int(row[3]) for row in tab.rows("Kernels")]
     assert sorted_launches == sorted(sorted_launches, reverse=True) != launches
     tab.one("input[aria-label='Search in Kernels']").send_keys("no such kernel")
     tab.wait_text("main", "No row matches")
@@ -126,9 +126,9 @@ def test_a_category_bar_narrows_the_kernels(tab: Tab) -> None:
     tab.open(run="resnet18")
     tab.click("button.bar", "Triton persistent reduction")
     tab.wait_text(SENTENCE, "launches of")
-    assert {row[1] for row in tab.rows("Kernels")} == {"Triton persistent reduction"}
+    assert {row[0][:11] for row in tab.rows("Kernels")} == {"triton_per_"}
     tab.click("button", "Triton persistent reduction ✕")
-    tab.wait(lambda: len({row[1] for row in tab.rows("Kernels")}) > 1, "all categories")
+    tab.wait(lambda: len({row[0][:11] for row in tab.rows("Kernels")}) > 1, "all categories")
 
 
 def test_columns_can_be_chosen_and_are_remembered(tab: Tab) -> None:

@@ -105,6 +105,11 @@ export function linesText(row: Row): string | null {
 const NO_WORK = 'Neither inductor nor recorded shapes tell what it moves';
 const achieved = (r: Row) => r.full?.achieved;
 
+/** "≈ 909": what shapes tell is an estimate. A search asks about rows without a number too. */
+function amount(value: number | null | undefined, from: string | null | undefined): string {
+  return value ? (from === 'shapes' ? '≈ ' : '') + significant(value) : '';
+}
+
 /** The first columns are those that a narrow window shows. */
 export const KERNEL_COLUMNS: Column<Row>[] = [
   {
@@ -134,8 +139,7 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     kind: 'count',
     help: 'Bytes over time; “≈” is an estimate from recorded shapes',
     value: (r) => achieved(r)?.bandwidth_gb_s ?? null,
-    show: (r) =>
-      (achieved(r)?.bandwidth_from === 'shapes' ? '≈ ' : '') + significant(achieved(r)!.bandwidth_gb_s!),
+    show: (r) => amount(achieved(r)?.bandwidth_gb_s, achieved(r)?.bandwidth_from),
     unknown: NO_WORK,
   },
   {
@@ -153,7 +157,7 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     key: 'line',
     label: 'Your line',
     value: linesText,
-    title: (r) => r.full!.lines.map((l) => `${l.file}:${l.line}  ${l.source ?? ''}`).join('\n'),
+    title: (r) => r.full?.lines.map((l) => `${l.file}:${l.line}  ${l.source ?? ''}`).join('\n') ?? '',
     unknown: 'Nothing tells which line of yours it computes',
   },
   {
@@ -175,7 +179,7 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     label: 'TFLOP/s',
     kind: 'count',
     value: (r) => achieved(r)?.tflop_s ?? null,
-    show: (r) => (achieved(r)?.tflop_from === 'shapes' ? '≈ ' : '') + significant(achieved(r)!.tflop_s!),
+    show: (r) => amount(achieved(r)?.tflop_s, achieved(r)?.tflop_from),
     unknown: 'Neither inductor nor recorded shapes tell what it computes',
     hidden: true,
   },
