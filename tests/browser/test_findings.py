@@ -37,14 +37,14 @@ def test_a_finding_that_is_switched_off_stays_off_with_its_reason(tab: Tab) -> N
     tab.wait_text(COUNT, "2")
     tab.open(run="breaks", panel="findings")
     tab.wait_text(COUNT, "2")
-    tab.click("summary", "1 finding switched off")
+    tab.click("main summary", "1 finding switched off")
     tab.wait_text(
         "[aria-label='Findings that are switched off']", "Switched off for this run: kept on purpose."
     )
     tab.open(run="resnet18", panel="findings")
     tab.wait_text(COUNT, "1")  # another run has its own
     tab.open(run="breaks", panel="findings")
-    tab.click("summary")
+    tab.click("main summary")
     tab.click("button", "Switch on")
     tab.wait_text(COUNT, "3")
 
