@@ -52,6 +52,7 @@ ROOTS = (
     Progress,
     ApiErrorBody,
 )
+PRINT_WIDTH = 110  # of frontend/.prettierrc
 HEADER = "// Made by tools/make_types.py from the structs of report.py. Do not edit.\n"
 
 
@@ -80,8 +81,16 @@ def _add(kind: inspect.Type, found: dict[str, str]) -> None:
         return
     name = kind.cls.__name__
     found[name] = ""  # claims the name: an interface may hold itself
-    fields = "".join(f"  {field.encode_name}: {_spell(field.type, found)};\n" for field in kind.fields)
+    fields = "".join(_field(field.encode_name, _spell(field.type, found)) for field in kind.fields)
     found[name] = f"export interface {name} {{\n{fields}}}\n"
+
+
+def _field(name: str, spelled: str) -> str:
+    """As prettier lays it out: a union that is too long for a line has a line for each option."""
+    line = f"  {name}: {spelled};\n"
+    if len(line) <= PRINT_WIDTH + 1 or " | " not in spelled:
+        return line
+    return f"  {name}:" + "".join(f"\n    | {option}" for option in spelled.split(" | ")) + ";\n"
 
 
 def _spell(kind: inspect.Type, found: dict[str, str]) -> str:

@@ -150,9 +150,9 @@ def test_csv_holds_every_row(tab: Tab, downloads: Path) -> None:
     file = downloads / "torch_compile_graph_breaks.csv"
     tab.wait(lambda: file.exists(), "the download")
     lines = file.read_text().splitlines()
-    assert lines[0].startswith("file,source,reason,step_median_us,share_percent,host_us")
+    assert lines[0].startswith("file,kind,step_median_us,step_p95_us,share_percent")
     assert len(lines) == 5
-    assert "capture.py:28" in lines[1] and ",514.162," in lines[1]
+    assert "capture.py:28" in lines[1] and ",165.637," in lines[1]
 
 
 def test_follows_the_theme_live(tab: Tab) -> None:

@@ -478,7 +478,19 @@ export interface GraphBreak {
   compile_id: string;
   epoch: number;
   reason: string;
-  kind: 'builtin' | 'call' | 'context_manager' | 'data_dependent' | 'disabled' | 'exception' | 'explicit' | 'generator' | 'item' | 'operator' | 'other' | 'print';
+  kind:
+    | 'builtin'
+    | 'call'
+    | 'context_manager'
+    | 'data_dependent'
+    | 'disabled'
+    | 'exception'
+    | 'explicit'
+    | 'generator'
+    | 'item'
+    | 'operator'
+    | 'other'
+    | 'print';
   explanation: string;
   hints: string[];
   docs_url: string;
@@ -509,7 +521,20 @@ export interface GraphBreakSite {
   file: string;
   line: number | null;
   reason: string;
-  kind: 'builtin' | 'call' | 'context_manager' | 'data_dependent' | 'disabled' | 'exception' | 'explicit' | 'generator' | 'item' | 'operator' | 'other' | 'print' | null;
+  kind:
+    | 'builtin'
+    | 'call'
+    | 'context_manager'
+    | 'data_dependent'
+    | 'disabled'
+    | 'exception'
+    | 'explicit'
+    | 'generator'
+    | 'item'
+    | 'operator'
+    | 'other'
+    | 'print'
+    | null;
   compile_ids: string[];
   calls: number | null;
   calls_per_step: number | null;
