@@ -64,6 +64,10 @@ it('loads nothing from outside and interprets no text as HTML', () => {
   for (const file of readdirSync(root, { recursive: true, encoding: 'utf8' })) {
     if (!/\.(svelte|ts|css)$/.test(file)) continue;
     const source = readFileSync(new URL(file, root), 'utf8');
-    expect(source, file).not.toMatch(/\{@html|innerHTML|https?:\/\/[a-z]|@import|eval\(/);
+    // Perfetto is opened by a click that was explained, never by itself.
+    const own = file.endsWith('timeline/perfetto.ts')
+      ? source.replace('https://ui.perfetto.dev', '')
+      : source;
+    expect(own, file).not.toMatch(/\{@html|innerHTML|https?:\/\/[a-z]|@import|eval\(/);
   }
 });
