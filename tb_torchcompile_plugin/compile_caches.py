@@ -76,10 +76,10 @@ class CacheLookups:
         return _Lookup(key, text_of(details.get("key")), self._settings.setdefault(same, same), parts)
 
     def _compare(self, row: CacheResult, lookup: _Lookup, known: deque[_Lookup]) -> None:
-        told = [
-            other for other in reversed(known) if other.key == row.key or (row.parts_told and other.parts)
-        ]
-        nearest = min(told, key=lambda other: _distance(other, lookup), default=None)
+        nearest = next((other for other in reversed(known) if other.key == lookup.key), None)
+        if nearest is None and row.parts_told:
+            told = [other for other in reversed(known) if other.parts]
+            nearest = min(told, key=lambda other: _distance(other, lookup), default=None)
         if nearest is None:
             return
         row.nearest.CopyFrom(nearest.compile_key)
@@ -100,8 +100,6 @@ def _value(part: str | None) -> str:
 
 
 def _distance(one: _Lookup, other: _Lookup) -> int:
-    if one.key == other.key:
-        return -1
     settings = 0 if one.settings is other.settings else len(one.settings ^ other.settings)
     return settings + len(one.parts.items() ^ other.parts.items())
 
