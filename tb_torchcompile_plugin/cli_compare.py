@@ -10,6 +10,7 @@ import msgspec
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.compare_report import SpanName, compare_report
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir import span_time_ns
 from tb_torchcompile_plugin.report import Runs, SpanRef
 from tb_torchcompile_plugin.text_compare import print_comparison
 
@@ -48,4 +49,5 @@ def _spans(runs: Runs) -> Iterator[tuple[SpanRef, SpanName]]:
 
 def _time(span: SpanRef) -> float:
     """Unix seconds: a span is named by its time; copying a logdir changes the files' times."""
-    return int(span.span) / 1e9 if span.span.isdigit() and len(span.span) == 19 else span.modified_s
+    told = span_time_ns(span.span)
+    return span.modified_s if told is None else told / 1e9

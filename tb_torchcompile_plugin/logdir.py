@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.filesystem import File as File
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _SUMMARY = re.compile(r"^(?P<worker>.*?)\.(?P<time>\d+)\.pt\.compile\.pb$")
 _LOG = re.compile(r"^dedicated_log_torch_trace_.*\.log(?:\.gz)?$")
+_NS_DIGITS = 19  # of the time that torch's handler puts into a name
 _LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
 _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
@@ -102,6 +103,11 @@ def log_rank(name: str) -> int | None:
     """The rank in the name of a TORCH_TRACE log, None where it has none."""
     match = _LOG_RANK.search(name)
     return int(match[1]) if match else None
+
+
+def span_time_ns(span: str) -> int | None:
+    """When torch's handler wrote the span, which it puts into the name; None where the name does not tell."""
+    return int(span) if len(span) == _NS_DIGITS and span.isdigit() else None
 
 
 def is_log(name: str) -> bool:

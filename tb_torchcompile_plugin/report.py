@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.eager import EagerTime, eager_time
 from tb_torchcompile_plugin.analysis.frame_times import FrameTime, frame_times
 from tb_torchcompile_plugin.analysis.generated_kernels import GeneratedKernels, generated_kernels
 from tb_torchcompile_plugin.analysis.gpu_utilization import Gpu, gpu_utilization
-from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost, graph_break_costs
+from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost
 from tb_torchcompile_plugin.analysis.graph_break_sites import GraphBreakSite, graph_break_sites
 from tb_torchcompile_plugin.analysis.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.kernel_details import KernelRow, kernel_table
@@ -254,7 +254,7 @@ def span_report(span: SpanFile, profile: Profile) -> Span:
     trace, calls, known, summary = profile.trace, profile.calls, profile.resumes, profile.summary
     rows = profile.launches
     regions = compiled_regions(trace, calls, rows, profile.ownership)
-    costs = graph_break_costs(trace, calls, profile.work, known) if known else None
+    costs = profile.graph_break_costs
     first, last = trace.window()
     return Span(
         span=span.span,

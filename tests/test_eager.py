@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tb_torchcompile_plugin.analysis.eager import eager_time
-from tb_torchcompile_plugin.analysis.host_activity import host_activity
+from tb_torchcompile_plugin.analysis.frame_times import frame_parts
 from tb_torchcompile_plugin.analysis.intervals import Intervals, subtract, union, within
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.regions import frames
 from tb_torchcompile_plugin.reader.kineto import read_trace
 from traces import AUTOGRAD, kernel, launch, slice_, write_trace
 
@@ -198,13 +199,24 @@ def test_launched_time_is_either_compiled_or_eager(recording):
     assert round(1000 * (told.device_us or 0)) + compiled == int(profile.trace.dur[profile.work.index].sum())
 
 
-def test_host_activity_has_the_parts_of_frames_and_the_eager_time(recording):
+def test_the_parts_of_frames_are_disjoint_from_eager_time(recording):
     (path,) = recording("breaks").glob("*.pt.trace.json")
     profile = Profile(read_trace(str(path), workers=1), None)
-    found = {name: intervals.total_ns for name, intervals in host_activity(profile).items()}
-    assert found["guards"] == 387_298 and found["overhead"] == 436_672 and found["breaks"] == 1_115_430
-    assert found["graphs"] == 4_331_567 and found["region"] == 399_516 and found["compiling"] == 0
-    assert found["backward"] > 0 and found["eager"] == 1_458_905
+    moments = [part for frame in frames(profile.calls) for part in frame_parts(frame)]
+    found = {
+        name: union(*np.array([moment for part, *moment in moments if part == name], np.int64).T)
+        for name, *_ in moments
+    }
+    assert {name: intervals.total_ns for name, intervals in found.items()} == {
+        "guards": 387_298,
+        "overhead": 436_672,
+        "breaks": 1_115_430,
+        "graphs": 4_331_567,
+        "other": 399_516,
+    }
+    eager = profile.eager.running
+    assert eager.total_ns == 1_458_905
+    assert subtract(eager, found["graphs"]).total_ns == eager.total_ns
 
 
 names = st.sampled_from(

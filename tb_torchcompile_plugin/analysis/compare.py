@@ -10,7 +10,6 @@ from collections import defaultdict
 import msgspec
 
 from tb_torchcompile_plugin.analysis import compile_time
-from tb_torchcompile_plugin.analysis.graph_break_costs import graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.kernel_matching import (
     KernelDifference,
@@ -134,9 +133,9 @@ def _figures(profile: Profile, launches: list[Step]) -> dict[str, float | None]:
 
 
 def _breaks(profile: Profile) -> dict[str, float | None]:
-    if profile.resumes is None:
+    costs = profile.graph_break_costs
+    if costs is None:
         return {"graph_break_us": None}
-    costs = graph_break_costs(profile.trace, profile.calls, profile.work, profile.resumes)
     return {"graph_break_us": sum(cost.host_us for cost in costs) / max(len(profile.steps), 1)}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.columns import codes_of
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.reader.kineto import Trace
 
@@ -40,14 +41,6 @@ def flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
     answer = np.zeros(len(index), np.int64)
     answer[rows] = np.array(counts, np.int64)[inverse.reshape(-1)]
     return answer
-
-
-def codes_of(trace: Trace, column: str, index: Int64s) -> Int64s:
-    """The code of a sparse text column at each of these rows, -1 where there is none."""
-    rows, codes = trace.sparse(column)
-    found = np.full(len(trace), -1, np.int64)
-    found[rows] = codes
-    return np.asarray(found[index])
 
 
 def flops_of(name: str, shapes: list[Any], values: list[Any]) -> int:

@@ -20,9 +20,11 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.analysis.intervals import Int64s, Intervals, within
 from tb_torchcompile_plugin.analysis.kernels import Launches
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.slices import host_slices
+from tb_torchcompile_plugin.analysis.steps import StepWindows
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.kernel_names import CATEGORIES
 from tb_torchcompile_plugin.reader.kineto import Trace
@@ -40,6 +42,7 @@ _FAMILY_OF_OPERATOR = (  # what an operator is, whatever kernels a library does 
 _NUMBER = re.compile(r"(?<=\D)_\d+$")
 _FUSED = re.compile(r"^(?:graph_\d+_)?(?:triton_[a-z]+|cpp)_fused_+(.+)$")
 _LIBRARY_OPERATOR = re.compile(r"^(?:aten|c10d|nccl|record_param_comms)\b")
+_OPTIMIZER_STEP = re.compile(r"Optimizer\.step#")
 Change = Literal["same", "changed", "appeared", "vanished"]
 
 
@@ -86,17 +89,23 @@ _Unit = tuple[str, Step]
 
 def step_launches(profile: Profile) -> list[Step]:
     """The GPU launches of each profiled step in the order in which they were made; without steps one list of all."""
-    starts = profile.trace.ts[profile.step_slices]
-    ends = starts + profile.trace.dur[profile.step_slices]
-    if not len(starts):
-        starts, ends = np.array([np.iinfo(np.int64).min]), np.array([np.iinfo(np.int64).max])
-    steps: list[list[tuple[int, int, Launch]]] = [[] for _ in starts]
+    windows = StepWindows(profile.trace)
+    steps: list[list[tuple[int, int, Launch]]] = [[] for _ in range(max(len(windows), 1))]
     for rows in profile.launches:
-        for called, ran, launch in _gpu_launches(profile, rows) if rows.device != "cpu" else ():
-            step = int(np.searchsorted(starts, called, side="right")) - 1
-            if step >= 0 and called < ends[step]:
-                steps[step].append((called, ran, launch))
+        if rows.device == "cpu":
+            continue
+        called = _called(profile.trace, rows)
+        step = windows.of(called) if len(windows) else np.zeros(len(called), np.int64)
+        for number, launch in zip(step.tolist(), _gpu_launches(profile, rows, called)):
+            if number >= 0:
+                steps[number].append(launch)
     return [[launch for *_, launch in sorted(step, key=lambda row: row[:2])] for step in steps]
+
+
+def _called(trace: Trace, rows: Launches) -> Int64s:
+    """When each kernel was launched; its own time stands in where no launch is known."""
+    calls = trace.launch_of()[rows.index]
+    return np.where(calls >= 0, trace.ts[calls], trace.ts[rows.index])
 
 
 def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
@@ -121,12 +130,11 @@ def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
     return sorted(rows, key=lambda row: (-abs(row.delta_us), row.category, row.a.kernels))
 
 
-def _gpu_launches(profile: Profile, rows: Launches) -> Iterator[tuple[int, int, Launch]]:
-    """(time of the launch, time of the kernel, launch). The kernel's time stands in where no launch is known."""
+def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[tuple[int, int, Launch]]:
+    """(time of the launch, time of the kernel, launch)."""
     trace = profile.trace
     calls = trace.launch_of()[rows.index]
     operators = np.where(calls >= 0, trace.op_of()[rows.index], -1)
-    called = np.where(calls >= 0, trace.ts[calls], trace.ts[rows.index])
     columns = (
         rows.index,
         called,
@@ -160,15 +168,10 @@ def _launch(kernel: str, operator: str, category: str) -> Launch:
 
 def _optimizer_steps(trace: Trace, times: Int64s) -> Int64s:
     """The row of the `Optimizer.step` around each moment, -1 where there is none."""
-    codes = [code for code, name in enumerate(trace.names) if name.startswith("Optimizer.step#")]
-    rows = trace.select(cat=("user_annotation",))
-    rows = rows[np.isin(trace.name[rows], codes)]
+    rows = host_slices(trace, _OPTIMIZER_STEP)
     rows = rows[np.argsort(trace.ts[rows], kind="stable")]
-    if not len(rows):
-        return np.full(len(times), -1, np.int64)
-    around = rows[np.maximum(np.searchsorted(trace.ts[rows], times, side="right") - 1, 0)]
-    inside = (times >= trace.ts[around]) & (times < trace.ts[around] + trace.dur[around])
-    return np.where(inside, around, -1)
+    number = within(Intervals(trace.ts[rows], trace.ts[rows] + trace.dur[rows]), times)
+    return np.append(rows, -1)[number]  # number -1 reads the last
 
 
 def _fused(kernel: str) -> str:

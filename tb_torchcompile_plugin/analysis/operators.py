@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.call_sites import call_sites
-from tb_torchcompile_plugin.analysis.flops import codes_of, flops
+from tb_torchcompile_plugin.analysis.columns import codes_of
+from tb_torchcompile_plugin.analysis.flops import flops
 from tb_torchcompile_plugin.analysis.host_tree import Mask
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.operator_calls import OperatorCalls

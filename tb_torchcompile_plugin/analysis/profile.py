@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.eager_roots import EagerRoots
 from tb_torchcompile_plugin.analysis.generated_code import GeneratedCode
 from tb_torchcompile_plugin.analysis.generated_kernels import unique_graph_keys
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, gpu_work
+from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.host_tree import HostTree, host_tree
 from tb_torchcompile_plugin.analysis.idle_causes import Gaps, idle_gaps
 from tb_torchcompile_plugin.analysis.intervals import Int64s
@@ -80,6 +81,12 @@ class Profile:
     def calls(self) -> list[Call]:
         """Every call of a compiled region, as trees: the outermost ones, in order of time."""
         return region_calls(self.trace, self.ownership, self.resumes.ids if self.resumes else ())
+
+    @cached_property
+    def graph_break_costs(self) -> list[GraphBreakCost] | None:
+        """What each break cost, dearest first; None where nothing tells resumes from called frames."""
+        known = self.resumes
+        return graph_break_costs(self.trace, self.calls, self.work, known) if known else None
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.filesystem import read_range
-from tb_torchcompile_plugin.logdir import File, Run, Worker, log_rank, read_head
+from tb_torchcompile_plugin.logdir import File, Run, Worker, log_rank, read_head, span_time_ns
 from tb_torchcompile_plugin.reader import copies
 from tb_torchcompile_plugin.reader.structured_log import LogIdentity, log_identity
 
@@ -33,7 +33,6 @@ _REMEMBERED = 4096  # files
 _TRIED = 16  # traces of a worker, newest first, until one tells whose it is
 # A process id comes back sooner or later: after a pause as long as this it is taken for another process.
 _SAME_PROCESS_NS = 12 * 3600 * 10**9
-_NS_DIGITS = 19  # of the time that torch's handler puts into a name
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,8 @@ def trace_identity(file: File, span: str) -> TraceIdentity:
 
 
 def _end_ns(file: File, span: str) -> int:
-    return int(span) if _is_time(span) else file.mtime_ns
-
-
-def _is_time(span: str) -> bool:
-    return len(span) == _NS_DIGITS and span.isdigit()
+    told = span_time_ns(span)
+    return file.mtime_ns if told is None else told
 
 
 @lru_cache(_REMEMBERED)  # the file's size and time are part of its name here, and failures are not kept
@@ -123,7 +119,9 @@ def _identity(worker: Worker) -> TraceIdentity:
         found = trace_identity(span.file, span.span)
         if found.rank is not None or found.pid is not None:
             return found
-    if newest is not None and not _is_time(newest.span):  # a file of another tool may be called anything
+    if (
+        newest is not None and span_time_ns(newest.span) is None
+    ):  # a file of another tool may be called anything
         return trace_identity(newest.file, newest.span)
     rank = re.fullmatch(r"rank_?(\d+)", worker.worker)
     pid = None if rank else re.search(r"_(\d+)$", worker.worker)  # torch's own worker names end with it

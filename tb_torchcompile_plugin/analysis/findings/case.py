@@ -11,7 +11,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings.words import duration
 from tb_torchcompile_plugin.analysis.gpu_utilization import busy
-from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost, graph_break_costs
+from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost
 from tb_torchcompile_plugin.analysis.intervals import Intervals, covered_ns, union
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.units import percent
@@ -70,8 +70,7 @@ class Case:
     @cached_property
     def costs(self) -> list[GraphBreakCost]:
         """What graph breaks cost, dearest first."""
-        one = self.profile
-        return graph_break_costs(one.trace, one.calls, one.work, one.resumes) if one and one.resumes else []
+        return (self.profile and self.profile.graph_break_costs) or []
 
     def inside_us(self, found: Intervals) -> float:
         """How much of the profiled time these cover."""
