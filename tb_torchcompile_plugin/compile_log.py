@@ -17,7 +17,7 @@ from tb_torchcompile_plugin import compile_rows, compile_text
 from tb_torchcompile_plugin.compile_caches import CACHES, RESULTS, CacheLookups
 from tb_torchcompile_plugin.compile_facts import Facts
 from tb_torchcompile_plugin.compile_frames import Frames
-from tb_torchcompile_plugin.compile_payloads import PayloadStore
+from tb_torchcompile_plugin.compile_payloads import PayloadStore, has_text
 from tb_torchcompile_plugin.compile_records import KINDS, Record, compile_id_of, kind_of, nanoseconds
 from tb_torchcompile_plugin.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_shapes import CHANGE, SHAPE_KINDS, change_event, shape_event
@@ -55,10 +55,14 @@ class CompileLog:
 
     source: keep source lines, break texts and other strings that quote the user's code (`capture="full"`).
     payloads: keep the payload texts themselves, compressed and each once (`summary.artifacts`).
+    loads: JSON text → value; raises ValueError. A reader of large logs has a faster one.
     """
 
-    def __init__(self, *, source: bool = True, payloads: bool = False) -> None:
+    def __init__(
+        self, *, source: bool = True, payloads: bool = False, loads: Callable[[str], Any] = json.loads
+    ) -> None:
         self._source = source
+        self._loads = loads
         self._payloads = PayloadStore() if payloads and source else None
         self._lanes = Lanes()
         self._has_spans = False  # logs of torch 2.4 have none
@@ -138,7 +142,7 @@ class CompileLog:
         if compile_id and record.metadata.get("attempt") is not None:
             frame = self._frames.now(compile_id)
             frame.attempt = max(frame.attempt or 0, int(record.metadata["attempt"]))
-        if self._payloads is not None:
+        if self._payloads is not None and has_text(kind, record):
             key = CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
             self._payloads.keep(kind, record, key, self._direction(record, compile_id))
 
@@ -171,7 +175,7 @@ class CompileLog:
         return compile_rows.stack_rows(entries, self.files, source=self._source)
 
     def _on_chromium_event(self, record: Record, compile_id: str) -> None:
-        event = json.loads(record.payload) if record.payload else record.metadata["chromium_event"]
+        event = self._loads(record.payload) if record.payload else record.metadata["chromium_event"]
         mark, arguments = event.get("ph"), event.get("args") or {}
         told = str(arguments.get("compile_id") or "None")
         compile_id = compile_id if told == "None" else told
@@ -302,7 +306,7 @@ class CompileLog:
         return lambda record, compile_id: self._on_cache(cache, result, record, compile_id)
 
     def _on_cache(self, cache: str, result: str, record: Record, compile_id: str) -> None:
-        details = json.loads(record.payload or "{}")
+        details = self._loads(record.payload or "{}")
         frame, direction = self._frames.now(compile_id), self._direction(record, compile_id)
         if cache == "fx_graph" and (key := compile_rows.text_of(details.get("key"))):
             graph = frame.name_graph(key)
@@ -336,7 +340,7 @@ class CompileLog:
     def _on_kernel_info(self, record: Record, compile_id: str) -> None:
         graphs = self._frames.now(compile_id).graphs
         if graphs:
-            compile_rows.add_kernel_info(graphs[-1], json.loads(record.payload or "{}"))
+            compile_rows.add_kernel_info(graphs[-1], self._loads(record.payload or "{}"))
 
     # -- summary out --------------------------------------------------------------------------------------------
 

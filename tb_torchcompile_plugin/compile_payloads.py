@@ -27,8 +27,13 @@ _LZMA2, _FAST, _HC4 = 0x21, 1, 0x04  # lzma.FILTER_LZMA2, MODE_FAST, MF_HC4
 _FILTERS = [{"id": _LZMA2, "dict_size": 1 << 24, "mode": _FAST, "mf": _HC4, "nice_len": 64, "depth": 32}]
 
 NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump")
-# Marks of spans: their content is in the spans.
-_NOT_KEPT = frozenset({"chromium_event"})
+
+
+def has_text(kind: str, record: Record) -> bool:
+    """Whether there is something to keep. Most records are marks of spans, or describe an input in their envelope."""
+    if kind == "chromium_event":  # its content is in the spans
+        return False
+    return record.payload is not None or kind == "compilation_metrics" or kind not in KINDS
 
 
 class PayloadStore:
@@ -47,7 +52,7 @@ class PayloadStore:
                 if isinstance(metrics.get(name), str):
                     self._add(name, "json", metrics[name], record, key, direction)
         text = record.payload or _whole_if_unknown(kind, record)
-        if not text or kind in _NOT_KEPT:
+        if not text:
             return
         encoding = "" if record.payload else "json"
         if kind.startswith("artifact:"):

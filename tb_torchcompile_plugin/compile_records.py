@@ -93,16 +93,19 @@ class Record:
 
 def kind_of(metadata: dict[str, Any]) -> str:
     """The record key of an envelope ("chromium_event"), "" if there is none. Old logs carry explicit nulls."""
-    return next((key for key, value in metadata.items() if key not in ENVELOPE and value is not None), "")
+    for key, value in metadata.items():
+        if value is not None and key not in ENVELOPE:
+            return key
+    return ""
 
 
 def compile_id_of(metadata: dict[str, Any]) -> str:
     """The compile id in torch's spelling: "0/0", "!1/2/0" or "!1" under compiled autograd, "" if there is none."""
     autograd, frame = metadata.get("compiled_autograd_id"), metadata.get("frame_id")
-    parts = [] if autograd is None else [f"!{autograd}"]
-    if frame is not None:
-        parts.append(f"{frame}/{metadata.get('frame_compile_id')}")
-    return "/".join(parts)
+    told = "" if frame is None else f"{frame}/{metadata.get('frame_compile_id')}"
+    if autograd is None:
+        return told
+    return f"!{autograd}/{told}" if told else f"!{autograd}"
 
 
 def nanoseconds(microseconds: float) -> int:

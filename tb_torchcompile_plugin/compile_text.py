@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tb_torchcompile_plugin.kernel_names import category_of
@@ -128,9 +129,9 @@ def withhold_break_reason(found: BreakText) -> str:
 
 # `name = async_compile.triton('name', …` and its sisters. A user's own kernel keeps its name in the call, and gets
 # a number on the left side.
+_COMPILED = " = async_compile."
 _DEFINITION = re.compile(
-    r"^(?P<variable>\w+) = async_compile\.(?P<kind>\w+)\((?:\s*'(?P<name>[^']+)'|\s*\"(?P<name2>[^\"]+)\")?",
-    re.MULTILINE,
+    r"(?P<variable>\w+) = async_compile\.(?P<kind>\w+)\((?:\s*'(?P<name>[^']+)'|\s*\"(?P<name2>[^\"]+)\")?"
 )
 _AOT_ID = re.compile(r"# AOT ID: \['(?P<id>[^']*)'\]")
 
@@ -138,14 +139,21 @@ _AOT_ID = re.compile(r"# AOT ID: \['(?P<id>[^']*)'\]")
 def generated_kernels(code: str) -> list[GeneratedKernel]:
     """The kernels that inductor's output code defines, in order; calls into libraries are not among them."""
     kernels: dict[str, GeneratedKernel] = {}
-    for match in _DEFINITION.finditer(code):
+    for match in _definitions(code):
         kind = match["kind"]
-        if kind == "wait":
-            continue
         quoted = match["name"] or match["name2"]
         name = quoted if kind == "triton" and quoted else match["variable"]
         kernels.setdefault(name, GeneratedKernel(name=name, category=_category(name, kind)))
     return list(kernels.values())
+
+
+def _definitions(code: str) -> Iterator[re.Match[str]]:
+    """Those at the beginning of a line. Trying the pattern at each line would take seconds of a large log."""
+    at = code.find(_COMPILED)
+    while at >= 0:
+        if match := _DEFINITION.match(code, code.rfind("\n", 0, at) + 1):
+            yield match
+        at = code.find(_COMPILED, at + 1)
 
 
 def _category(name: str, kind: str) -> str:

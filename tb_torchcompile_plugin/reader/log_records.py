@@ -85,6 +85,14 @@ def plainly_untabbed(body: bytes) -> bytes:
     return body[2:].replace(b"\n\t", b"\n")
 
 
+def without_tabs(record: bytes, start: int) -> bytes:
+    """The payload after `start` if no TABs are in it but those in front of its lines, which its md5 then proves.
+
+    So it is with all that torch writes itself, and takes half as long as `plainly_untabbed`.
+    """
+    return record[start + 1 :].translate(None, b"\t")
+
+
 def with_unix_lines(payload: bytes) -> bytes:
     """The payload as it was before something copied the log with CR LF at the end of lines."""
     return payload.replace(b"\r\n", b"\n").removesuffix(b"\r")

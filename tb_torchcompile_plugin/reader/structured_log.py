@@ -8,6 +8,7 @@ Read as a stream, so size does not matter: payloads stay in the log, and their p
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from collections import Counter
@@ -27,9 +28,9 @@ from tb_torchcompile_plugin.reader.log_records import (
     content,
     has_md5,
     is_gzip,
-    plainly_untabbed,
     untab,
     with_unix_lines,
+    without_tabs,
 )
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
@@ -92,6 +93,14 @@ def _to_ns(microseconds: bytes) -> int | None:
         return None
 
 
+def _loads(text: str) -> Any:
+    """JSON as the standard library reads it, which takes NaN and lone surrogates, too. Raises ValueError."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return json.loads(text)
+
+
 def _head(path: str) -> bytes:
     head = b""
     with open(path, "rb") as file, contextlib.suppress(CutOffError):
@@ -114,11 +123,12 @@ class _LogReader:
     def __init__(self, path: str, progress: Progress | None) -> None:
         self._path = path
         self._progress = progress
-        self._log = CompileLog(payloads=True)
+        self._log = CompileLog(payloads=True, loads=_loads)
         self._tolerated: Counter[str] = Counter()
         self._decode = msgspec.json.Decoder(dict[str, Any]).decode
         self._pid: int | None = None
         self._records = 0
+        self._damages = 0
 
     def read(self) -> CompileSummary:
         for raw, offset, is_last in self._raw_records():
@@ -182,7 +192,7 @@ class _LogReader:
                     if is_last and raw[:1] == b"V"
                     else "no record (garbage between records)"
                 )
-                self._log.unreadable[cause] += 1
+                self._damage(cause)
             return
         metadata = self._envelope(head["json"], is_last)
         if metadata is None:
@@ -190,10 +200,14 @@ class _LogReader:
         if self._pid is None:
             self._pid = int(head["pid"])
         self._records += 1
-        known = self._log.unreadable.total()
-        payload = self._payload(raw[head.end() :], metadata.get("has_payload"), is_last)
-        damaged = self._log.unreadable.total() > known
+        known = self._damages
+        payload = self._payload(raw, head.end(), metadata.get("has_payload"), is_last)
+        damaged = self._damages > known
         self._log.add(Record(metadata, payload, damaged=damaged, place=(offset, len(raw))))
+
+    def _damage(self, cause: str) -> None:
+        self._log.unreadable[cause] += 1
+        self._damages += 1
 
     def _envelope(self, text: bytes, is_last: bool) -> dict[str, Any] | None:
         """The metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
@@ -202,35 +216,35 @@ class _LogReader:
         try:
             metadata: dict[str, Any] = self._decode(text.decode("utf-8", "replace").encode())
         except msgspec.DecodeError:
-            self._log.unreadable["the last line is cut off" if is_last else "an envelope is no JSON"] += 1
+            self._damage("the last line is cut off" if is_last else "an envelope is no JSON")
             return None
-        self._log.unreadable["invalid UTF-8"] += 1
+        self._damage("invalid UTF-8")
         return metadata
 
-    def _payload(self, body: bytes, md5: object, is_last: bool) -> str | None:
+    def _payload(self, raw: bytes, start: int, md5: object, is_last: bool) -> str | None:
         """The payload text, checked against its md5. A wrong sum is counted, and the text is used all the same."""
         if not md5:
-            if body.strip():
-                self._log.unreadable["lines that belong to no record"] += 1
+            if raw[start:].strip():
+                self._damage("lines that belong to no record")
             return None
-        payload = plainly_untabbed(body)
+        payload = without_tabs(raw, start)
         if not has_md5(payload, md5):
-            payload = self._mended(body, md5, is_last)
+            payload = self._mended(raw[start:], md5, is_last)
         try:
             return payload.decode()
         except UnicodeDecodeError:
-            self._log.unreadable["invalid UTF-8"] += 1
+            self._damage("invalid UTF-8")
             return payload.decode("utf-8", "replace")
 
     def _mended(self, body: bytes, md5: object, is_last: bool) -> bytes:
         payload, foreign = untab(body)
         if foreign:
-            self._log.unreadable["lines that belong to no record"] += 1
+            self._damage("lines that belong to no record")
         if has_md5(payload, md5):
             return payload
         if has_md5(unix := with_unix_lines(payload), md5):
             self._tolerated["payloads had lines ending in CR LF; they were read as LF"] += 1
             return unix
         cause = "the last payload is cut off" if is_last else "a payload does not match its md5"
-        self._log.unreadable[cause] += 1
+        self._damage(cause)
         return payload
