@@ -26,6 +26,8 @@ DAMAGED: tuple[type[Exception], ...] = (zlib.error, EOFError, *((lzma.LZMAError,
 _LZMA2, _FAST, _HC4 = 0x21, 1, 0x04  # lzma.FILTER_LZMA2, MODE_FAST, MF_HC4
 _FILTERS = [{"id": _LZMA2, "dict_size": 1 << 24, "mode": _FAST, "mf": _HC4, "nice_len": 64, "depth": 32}]
 
+_IN_FRONT = ("format_version", "environment", "warnings", "payload_block")  # not among the rows of a file
+
 NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump")
 
 
@@ -133,10 +135,27 @@ def text_of(summary: CompileSummary, index: int) -> str:
 
 
 def packed(summary: CompileSummary) -> CompileSummary:
-    """A copy for the disk, its payloads together in one stream: less than half of what they take one by one."""
+    """For the disk: the payloads of `summary` together in one stream, and everything else that grows in another.
+
+    Without payloads it is `summary` itself, plain.
+    """
+    if not summary.payloads:
+        return summary
+    head, rows = _with_block(summary), CompileSummary()
+    rows.CopyFrom(head)
+    for name in _IN_FRONT:
+        rows.ClearField(name)
+    for field, _ in rows.ListFields():
+        head.ClearField(field.name)
+    head.rows = zlib.compress(rows.SerializeToString())
+    return head
+
+
+def _with_block(summary: CompileSummary) -> CompileSummary:
+    """A copy, its payloads in one stream: less than half of what they take one by one."""
     copy = CompileSummary()
     copy.CopyFrom(summary)
-    if lzma is None or summary.payload_block or not summary.payloads:
+    if lzma is None or summary.payload_block:
         return copy
     try:
         raw = [_raw(payload) for payload in summary.payloads]
@@ -149,6 +168,14 @@ def packed(summary: CompileSummary) -> CompileSummary:
         for payload, data in zip(summary.payloads, raw)
     )
     return copy
+
+
+def unpack_rows(summary: CompileSummary) -> None:
+    """Puts the rows of a file back into their fields. Raises zlib.error or DecodeError if they are damaged."""
+    rows = summary.rows
+    summary.ClearField("rows")
+    if rows:
+        summary.MergeFromString(zlib.decompress(rows))
 
 
 def _raw(payload: Payload) -> bytes:

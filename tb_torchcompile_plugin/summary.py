@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zlib
 
 from google.protobuf.message import DecodeError, EncodeError
 
-from tb_torchcompile_plugin.compile_payloads import packed
+from tb_torchcompile_plugin.compile_payloads import packed, unpack_rows
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def load(path: str) -> CompileSummary:
@@ -41,7 +42,8 @@ def _parse(data: bytes, path: str) -> CompileSummary:
         )
     try:
         summary: CompileSummary = CompileSummary.FromString(data)
-    except DecodeError as error:
+        unpack_rows(summary)
+    except (DecodeError, zlib.error) as error:
         raise UserError(
             "the file is no compile summary, or is cut off", file=path, next_step="Record it again"
         ) from error

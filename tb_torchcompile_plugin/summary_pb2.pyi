@@ -16,7 +16,7 @@ FORWARD: Direction
 BACKWARD: Direction
 
 class CompileSummary(_message.Message):
-    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "artifacts", "warnings", "shape_events", "runtime_metrics")
+    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     COMPILATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class CompileSummary(_message.Message):
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     PAYLOADS_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     SHAPE_EVENTS_FIELD_NUMBER: _ClassVar[int]
@@ -47,11 +48,12 @@ class CompileSummary(_message.Message):
     records: RecordCounts
     payloads: _containers.RepeatedCompositeFieldContainer[Payload]
     payload_block: bytes
+    rows: bytes
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
     warnings: _containers.RepeatedScalarFieldContainer[str]
     shape_events: _containers.RepeatedCompositeFieldContainer[ShapeEvent]
     runtime_metrics: _containers.RepeatedCompositeFieldContainer[RuntimeMetrics]
-    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ...) -> None: ...
+    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ...) -> None: ...
 
 class Environment(_message.Message):
     __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns")

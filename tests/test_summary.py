@@ -72,9 +72,10 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
         (b"", "is empty"),
         (b"hello, world; this is no protobuf", "is no compile summary"),
         (CompileSummary().SerializeToString() + b"\x12\x00", "is no compile summary"),
+        (CompileSummary(format_version=2, rows=b"no zlib").SerializeToString(), "cut off"),
         (CompileSummary(format_version=99).SerializeToString(), "format version 99.*pip install --upgrade"),
     ],
-    ids=["empty", "text", "another message", "newer"],
+    ids=["empty", "text", "another message", "damaged rows", "newer"],
 )
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "x.pt.compile.pb"
@@ -140,6 +141,29 @@ def test_payloads_lie_together_on_disk_and_read_back(tmp_path):
     assert read.ByteSize() < summary.ByteSize() / 3 and not summary.payload_block
     save(read, str(tmp_path / "w.2.pt.compile.pb"))
     assert text_of(load(str(tmp_path / "w.2.pt.compile.pb")), 5) == "short"
+
+
+def test_on_disk_rows_are_packed_where_there_are_texts_and_plain_where_there_are_none(tmp_path):
+    path = tmp_path / "w.1.pt.compile.pb"
+    summary = a_summary()
+    save(summary, str(path))
+    assert b"forward" in path.read_bytes()
+    summary.warnings.append("a warning")
+    summary.payloads.add(sha256=b"x", codec=Payload.RAW, data=b"short")
+    save(summary, str(path))
+    assert b"forward" not in path.read_bytes() and b"a warning" in path.read_bytes()
+    read = load(str(path))
+    assert text_of(read, 0) == "short"
+    for name in ("payloads", "payload_block"):
+        read.ClearField(name)
+        summary.ClearField(name)
+    assert read == summary
+
+
+def test_a_summary_of_format_1_is_read(tmp_path):
+    path = tmp_path / "w.1.pt.compile.pb"
+    path.write_bytes(CompileSummary(format_version=1, warnings=["old"]).SerializeToString())
+    assert list(load(str(path)).warnings) == ["old"]
 
 
 @pytest.mark.parametrize("block", [b"", b"no xz", lzma.compress(b"short")])
