@@ -94,6 +94,7 @@ class CompileLog:
             "artifact:recompile_reasons": self._on_recompile,
             "artifact:triton_kernel_info": self._on_kernel_info,
             "artifact:torch_version": self._on_torch_version,
+            "cudagraph_skip": self._on_cudagraph_skip,
         }
         self._handlers.update(dict.fromkeys(SHAPE_KINDS, self._on_shape))
         for cache, kind in CACHES.items():
@@ -265,6 +266,13 @@ class CompileLog:
         row.direction = BACKWARD if kind.startswith("bwd_") else FORWARD
         row.metrics.update(compile_rows.metrics_json(metrics, source=self._source))
         self._runtime_metrics.append(row)
+
+    def _on_cudagraph_skip(self, record: Record, compile_id: str) -> None:
+        """Into the field where newer torch puts it if it knows while compiling. The reason quotes the user's code."""
+        if self._source and record.payload:
+            key, direction = self._key_and_attempt(record, compile_id)[0], self._direction(record, compile_id)
+            reason = {"cudagraph_skip_reason": json.dumps(record.payload.strip())}
+            self._runtime_metrics.append(RuntimeMetrics(key=key, direction=direction, metrics=reason))
 
     def _on_shape(self, record: Record, compile_id: str) -> None:
         kind = kind_of(record.metadata)

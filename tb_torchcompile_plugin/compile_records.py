@@ -73,6 +73,7 @@ KINDS = frozenset(
         "put_remote_code_state",
         "get_remote_code_state",
         "get_extra_remote_code_state",
+        "cudagraph_skip",  # not of torch: the recorder's own, see writer/recorder.py
     }
 )
 

@@ -44,8 +44,8 @@ def forget_compilations() -> None:
     old = recorder_module._recorder
     if old is not None:
         atexit.unregister(old._at_exit)
-        if old._tap in TRACE_LOGGER.handlers:
-            TRACE_LOGGER.handlers.remove(old._tap)
+        for name, tap in old._taps.items():
+            logging.getLogger(name).removeHandler(tap)
     recorder_module._recorder = None
     torch._dynamo.reset()
     torch._dynamo.utils.clear_compilation_metrics()

@@ -85,10 +85,12 @@ def test_reasons_to_skip_graphs_are_told_with_what_helps() -> None:
             "skipping cudagraphs due to mutated inputs (1 instances). Found from :\n  File …"
         )
     (skipped,) = compile_findings(summary)
-    assert skipped.title == (
-        "CUDA graphs are skipped for 2 compilations: mutated inputs (1 instances). Found from :"
-    )
+    assert skipped.title == "CUDA graphs are skipped for 2 compilations: mutated inputs (1 instances)"
     assert "in place" in skipped.next_step and skipped.row == "compilation:0/0,0,forward"
+    late = CompileSummary()
+    late.runtime_metrics.add().metrics["cudagraph_skip_reason"] = '"skipping cudagraphs due to a late input"'
+    (skipped,) = compile_findings(late)
+    assert (skipped.title, skipped.row) == ("CUDA graphs are skipped: a late input", None)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -181,6 +182,36 @@ def test_the_recompile_limit_is_a_failure_with_a_place(torch: Any, tmp_path: Pat
     assert (last.file, last.function) == (__file__, "<lambda>")
 
 
+def test_why_cuda_graphs_are_skipped_is_heard_from_torchs_logger(torch: Any, tmp_path: Path) -> None:
+    """torch tells it no record. Its own function is called here where inductor calls it for a model on a GPU."""
+    from torch._inductor import cudagraph_utils
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        cudagraph_utils.log_cudagraph_skip_and_bump_counter(
+            f"skipping cudagraphs due to {len(inputs)} inputs\n x.add_(1)"
+        )
+        return graph
+
+    for capture in ("full", "summary"):
+        with fresh_recorder(), CompileRecorder(tmp_path / capture, capture=capture) as recorder:
+            torch.compile(lambda x: x.sin(), backend=backend)(torch.ones(3))
+            cudagraph_utils.log_cudagraph_skip_and_bump_counter("skipping cudagraphs due to a late input")
+            summary = recorder.summary()
+        told = [
+            (row.key.compile_id, json.loads(row.metrics["cudagraph_skip_reason"]))
+            for row in summary.runtime_metrics
+        ]
+        assert told == (
+            [
+                ("0/0", "skipping cudagraphs due to 1 inputs\n x.add_(1)"),
+                ("", "skipping cudagraphs due to a late input"),
+            ]
+            if capture == "full"
+            else []
+        )
+    assert not logging.getLogger("torch._inductor.cudagraph_utils.__cudagraphs").handlers
+
+
 def test_threads_that_compile_at_once(torch: Any, tmp_path: Path) -> None:
     def work(number: int) -> None:
         scope: dict[str, Any] = {}
@@ -264,7 +295,8 @@ def test_capture_summary_writes_no_line_of_the_program(torch: Any, tmp_path: Pat
             for size in (3, 4):
                 compiled(torch.ones(size))
         (path,) = folder.glob("*.pb")
-        found = [line for line in lines if line.encode() in path.read_bytes()]
+        rows = summary_file.load(str(path)).SerializeToString()
+        found = [line for line in lines if line.encode() in path.read_bytes() + rows]
         assert bool(found) == (capture == "full"), found
     (summary,) = summaries(tmp_path / "summary")
     assert not summary.payloads

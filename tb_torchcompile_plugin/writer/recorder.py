@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -25,13 +26,16 @@ from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.writer.environment import fill_environment
 from tb_torchcompile_plugin.writer.recover import Known, known_now, recover
 from tb_torchcompile_plugin.writer.sources import fill_sources
-from tb_torchcompile_plugin.writer.torch_state import Counters, Times, file_names
+from tb_torchcompile_plugin.writer.torch_state import Counters, Times, compiling_now, file_names
 from tb_torchcompile_plugin.writer.winners import add_winners
 
 logger = logging.getLogger("tb_torchcompile_plugin")
 
 CAPTURES = ("full", "summary")
 _TRACE_LOGGER = "torch.__trace"
+# Why CUDA graphs are not used torch tells a logger alone, in words, and no record.
+_CUDAGRAPH_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"
+_SKIPS = ("skipping cudagraphs", "disabling cudagraphs")
 # Payload text that may wait to be read. Beyond it records are read, and their text compressed, as they come.
 _PENDING_LIMIT = 64 << 20
 # Handlers may be created without end, each with a worker name of its own.
@@ -47,15 +51,16 @@ class Output(NamedTuple):
 
 
 class _Tap(logging.Handler):
-    """The handler on torch's trace logger. `emit` runs inside compilation: no torch operations, no input or output."""
+    """A handler on a logger of torch. `emit` runs inside compilation: no torch operations, no input or output."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, take: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(level=logging.DEBUG)
         self._recorder = recorder
+        self._take = take
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._recorder.take(record)
+            self._take(record)
         except Exception as error:
             self._recorder.report("a compile record could not be taken", error)
 
@@ -64,7 +69,10 @@ class Recorder:
     """The compile records of this process. Use `recorder()` to get it."""
 
     def __init__(self) -> None:
-        self._tap = _Tap(self)
+        self._taps = {
+            _TRACE_LOGGER: _Tap(self, self.take),
+            _CUDAGRAPH_LOGGER: _Tap(self, self._take_cudagraph_skip),
+        }
         self._holders = 0
         self._forever = False
         self._reset_to_empty()
@@ -130,7 +138,8 @@ class Recorder:
         """Ends one `listen`. With the last one torch stops building records. Never raises."""
         self._holders -= 1
         if self._holders <= 0 and not self._forever:
-            logging.getLogger(_TRACE_LOGGER).removeHandler(self._tap)
+            for name, tap in self._taps.items():
+                logging.getLogger(name).removeHandler(tap)
             try:
                 self._check_process()
                 self._known = known_now()
@@ -138,7 +147,7 @@ class Recorder:
                 self.report("compilations cannot be recovered later", error)
 
     def _listens(self) -> bool:
-        return self._tap in logging.getLogger(_TRACE_LOGGER).handlers
+        return self._taps[_TRACE_LOGGER] in logging.getLogger(_TRACE_LOGGER).handlers
 
     def _catch_up(self) -> None:
         """Adds what was compiled while nothing listened, as if it had been compiled before recording began."""
@@ -153,9 +162,12 @@ class Recorder:
         import torch  # its own set-up of the logger must come first
 
         assert torch is not None
-        if not self._listens():
-            # In front: torch's own handler removes itself while the list is walked, and a later one would be skipped.
-            logging.getLogger(_TRACE_LOGGER).handlers.insert(0, self._tap)
+        for name, tap in self._taps.items():
+            handlers = logging.getLogger(name).handlers
+            if tap not in handlers:
+                # In front: torch's own handler removes itself while the list is walked, and a later one would be
+                # skipped.
+                handlers.insert(0, tap)
 
     def _recovered_into(self, log: CompileLog, capture: str, known: Known | None = None) -> CompileLog:
         try:
@@ -169,14 +181,21 @@ class Recorder:
     def take(self, record: logging.LogRecord) -> None:
         """Puts one record aside. Called by torch, in any thread, under the handler's lock."""
         self._check_process()
-        metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]
-        payload: str | None = record.payload  # type: ignore[attr-defined]
-        self._pending.append((metadata, payload, record.thread or 0))
+        self._put_aside(record.metadata, record.payload, record.thread or 0)  # type: ignore[attr-defined]
+        if "compilation_metrics" in record.metadata or "bwd_compilation_metrics" in record.metadata:  # type: ignore[attr-defined]
+            self._times.look()
+
+    def _take_cudagraph_skip(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text.startswith(_SKIPS):
+            self._check_process()
+            self._put_aside({"cudagraph_skip": {}, **compiling_now()}, text, record.thread or 0)
+
+    def _put_aside(self, metadata: dict[str, Any], payload: str | None, thread: int) -> None:
+        self._pending.append((metadata, payload, thread))
         self._taken += 1
         if payload is not None:
             self._pending_size += len(payload)
-        if "compilation_metrics" in metadata or "bwd_compilation_metrics" in metadata:
-            self._times.look()
         if self._pending_size > _PENDING_LIMIT:
             self._drain(wait=False)
 

@@ -10,6 +10,8 @@ import sys
 from tb_torchcompile_plugin.compile_rows import break_row
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
+_ID_FIELDS = ("compiled_autograd_id", "frame_id", "frame_compile_id")
+
 
 class Times:
     """torch's `compilation_time_metrics`, kept across torch._dynamo.reset().
@@ -93,6 +95,14 @@ def _counters() -> dict[tuple[str, str], int]:
         for name, value in list(values.items())
         if isinstance(value, int)
     }
+
+
+def compiling_now() -> dict[str, int]:
+    """What this thread is compiling, as the fields of a record's envelope; empty where it compiles nothing."""
+    context = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
+    current = None if context is None else context.current_compile_id()
+    fields = {name: getattr(current, name, None) for name in _ID_FIELDS}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def file_names() -> dict[int, str]:

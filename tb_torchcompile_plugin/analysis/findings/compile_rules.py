@@ -73,12 +73,12 @@ class CudaGraphsSkipped(Rule):
             word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
             yield self.found(
                 case,
-                f"CUDA graphs are skipped for {plural(len(ids), 'compilation')}: "
+                f"CUDA graphs are skipped{_for_compilations(ids)}: "
                 f"{reason.removeprefix('skipping cudagraphs due to ')}",
                 _AGAINST_SKIPS[word] if word else "Change what torch names",
                 {"compilations": len(ids)},
                 severity="warning",
-                row=f"compilation:{ids[0][1]},{ids[0][0]},forward",
+                row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
             )
         untold = cudagraph_skips(case.summary) or 0
         if untold and not reasons:
@@ -91,14 +91,18 @@ class CudaGraphsSkipped(Rule):
             )
 
 
+def _for_compilations(ids: list[tuple[int, str]]) -> str:
+    return f" for {plural(len(ids), 'compilation')}" if ids else ""
+
+
 def _skips(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
-    """First line of torch's reason → (epoch, compile id) of what it holds for."""
+    """First line of torch's reason → (epoch, compile id) of what it holds for, as far as torch told."""
     found: dict[str, dict[tuple[int, str], None]] = {}
     for row in (*summary.compilations, *summary.runtime_metrics):
         if reason := skip_reason(row.metrics):
-            first = reason.splitlines()[0].rstrip(". ")
+            first = reason.splitlines()[0].partition(" Found from")[0].rstrip(". ")
             found.setdefault(first, {})[row.key.epoch, row.key.compile_id] = None
-    return {reason: list(ids) for reason, ids in found.items()}
+    return {reason: [key for key in ids if key[1]] for reason, ids in found.items()}
 
 
 class CacheMissed(Rule):
