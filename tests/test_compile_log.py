@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 PROGRAMS = ["breaks", "resnet18", "recompiles", "ddp", "resnet18_compile"]
 
 
-def summary_of(records: list[Record], **options: bool) -> CompileSummary:
+def summary_of(records: list[Record], **options: Any) -> CompileSummary:
     log = CompileLog(**options)
     for record in records:
         log.add(record)

@@ -1,0 +1,115 @@
+"""`python -m benchmarks.capture`: what recording costs a training job, on its GPU or, without one, on the CPU.
+
+Pairs of fresh processes with empty caches compile one training step, with the recorder and without, in turn. Each then
+times steady steps. Wall time counts, because compile workers are other processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from benchmarks.networks import NETWORKS
+
+_STEADY_STEPS = 50
+
+
+def main() -> int:
+    options = _options()
+    if options.child:
+        print(json.dumps(_train(options.network, options.child)))
+        return 0
+    runs: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    for pair in range(options.pairs):
+        for recorded in (True, False) if pair % 2 else (False, True):
+            runs[recorded].append(_child(options.network, recorded=recorded))
+            print(f"pair {pair + 1}", "recorded" if recorded else "plain   ", runs[recorded][-1], flush=True)
+    for what in ("compile_s", "step_us"):
+        plain, recorded = (statistics.median(run[what] for run in runs[which]) for which in (False, True))
+        ratio = statistics.median(b[what] / a[what] - 1 for a, b in zip(runs[False], runs[True]))
+        print(f"{what}: plain {plain:.4g}, recorded {recorded:.4g}; median of the pairs {100 * ratio:+.1f} %")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--network", choices=sorted(NETWORKS), default="resnet18")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _child(network: str, *, recorded: bool) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        child = f"{folder}/out" if recorded else "plain"
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-W",
+                "ignore",
+                "-m",
+                "benchmarks.capture",
+                "--network",
+                network,
+                "--child",
+                child,
+            ],
+            env={
+                **os.environ,
+                "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+                "TRITON_CACHE_DIR": f"{folder}/triton",
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return told
+
+
+def _train(network: str, out: str) -> dict[str, Any]:
+    import torch
+
+    from tb_torchcompile_plugin.writer.recorder import CompileRecorder, recorder
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = NETWORKS[network]().to(device)
+    compiled = torch.compile(model)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    images, target = torch.randn(8, 3, 64, 64, device=device), torch.randint(0, 1000, (8,), device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(compiled(images), target).backward()
+        optimizer.step()
+
+    def seconds(steps: int) -> float:
+        started = time.perf_counter()
+        for _ in range(steps):
+            step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+    with nullcontext() if out == "plain" else CompileRecorder(out):
+        told: dict[str, Any] = {"compile_s": round(seconds(1), 3)}
+        seconds(3)
+        before = recorder()._taken
+        steady = _STEADY_STEPS if device == "cuda" else 5
+        told["step_us"] = round(seconds(steady) / steady * 1e6, 1)
+        told["records"] = recorder()._taken - before
+    told["summary_bytes"] = sum(path.stat().st_size for path in Path(out).glob("*.pb"))
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(main())
