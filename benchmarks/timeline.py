@@ -75,7 +75,7 @@ def windows(timeline: Timeline, count: int, width: int) -> int:
     ):
         median, high, most = np.percentile(values, (50, 95, 100))
         print(f"{name:6} median {median:7.1f}   p95 {high:7.1f}   most {most:7.1f} {unit}")
-    return int(bool(np.percentile(wall, 95) > LIMIT_MS or max(packed) > LIMIT_KB))
+    return int(bool(np.percentile(wall, 95) > LIMIT_MS or np.percentile(plain, 95) > LIMIT_KB))
 
 
 def answer(timeline: Timeline, start: int, end: int, width: int) -> tuple[int, int]:

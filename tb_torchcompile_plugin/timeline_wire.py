@@ -10,10 +10,18 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.timeline import Window
+from tb_torchcompile_plugin.analysis.timeline_counters import Points
 
 _ALIGN = 8
+BUSY = 65535  # what a full share is sent as
+
+_NO_POINTS = Points(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+
+Column = npt.NDArray[Any]
+Packed = tuple[str, int, bytes]  # dtype, length, and what travels
 
 
 class WindowColumn(msgspec.Struct, frozen=True):
@@ -39,13 +47,12 @@ class WindowHeader(msgspec.Struct, frozen=True, rename={"start": "from", "end": 
 
 def encoded(window: Window, start: int, end: int, width: int) -> bytes:
     """The answer to a request for [start, end) on `width` pixels."""
-    arrays = {name: np.ascontiguousarray(values, dtype) for name, (dtype, values) in _columns(window).items()}
     columns, blocks, offset = {}, [], 0
-    for name, values in arrays.items():
-        columns[name] = WindowColumn(values.dtype.str[1:], offset, len(values))
-        padding = -values.nbytes % _ALIGN
-        blocks += [values.tobytes(), bytes(padding)]
-        offset += values.nbytes + padding
+    for name, (dtype, length, block) in _columns(window).items():
+        columns[name] = WindowColumn(dtype, offset, length)
+        padding = -len(block) % _ALIGN
+        blocks += [block, bytes(padding)]
+        offset += len(block) + padding
     header = WindowHeader(
         start, end, width, [window.start, window.end], 1 << window.shift, window.names, columns, []
     )
@@ -54,23 +61,36 @@ def encoded(window: Window, start: int, end: int, width: int) -> bytes:
     return b"".join((len(text).to_bytes(4, "little"), text, *blocks))
 
 
-def _columns(window: Window) -> dict[str, tuple[str, Any]]:
+def _columns(window: Window) -> dict[str, Packed]:
     drawn, runs = window.rectangles, window.rectangles.runs
     length = runs.end - runs.start
-    points = window.counters.items()
+    share = np.where(length > 0, runs.covered / np.maximum(length, 1), 1)
+    lanes = np.repeat(list(window.counters), [len(found.start) for found in window.counters.values()])
+    start, greatest, last = map(np.concatenate, zip(_NO_POINTS, *window.counters.values()))
     return {
-        "lane": ("<u2", drawn.lane),
-        "depth": ("<u2", runs.group),
-        "start": ("<f8", runs.start),
-        "dur": ("<f8", length),
-        "name": ("<i4", drawn.name),
-        "color": ("<u1", drawn.color),
-        "count": ("<i4", runs.size),
-        "busy": ("<f4", np.where(length > 0, runs.covered / np.maximum(length, 1), 1)),
-        "row": ("<i4", runs.row),
-        "counter_lane": ("<u2", np.repeat(list(window.counters), [len(found.start) for _, found in points])),
-        **{
-            f"counter_{name}": ("<f8", np.concatenate([getattr(found, field) for _, found in points] or [[]]))
-            for name, field in (("start", "start"), ("min", "least"), ("max", "greatest"), ("last", "last"))
-        },
+        "lane": _whole(drawn.lane),
+        "depth": _whole(runs.group),
+        "start": _whole(runs.start - window.start),
+        "dur": _whole(length),
+        "name": _whole(drawn.name),
+        "color": _whole(drawn.color),
+        "count": _whole(runs.size),
+        "busy": _whole(np.rint(share * BUSY)),
+        "row": _whole(runs.row),
+        "counter_lane": _whole(lanes),
+        "counter_start": _whole(start - window.start),
+        "counter_max": ("f4", len(greatest), greatest.astype("<f4").tobytes()),
+        "counter_last": ("f4", len(last), last.astype("<f4").tobytes()),
     }
+
+
+def _whole(values: Column) -> Packed:
+    """Whole numbers in the shortest type that holds them all. "i5": the low 32 bits of all, then their high 8."""
+    low, high = (values.min(), values.max()) if len(values) else (0, 0)
+    for dtype in ("u1", "u2", "u4", "i4"):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return dtype, len(values), values.astype(f"<{dtype}").tobytes()
+    if low >= -(1 << 39) and high < 1 << 39:
+        words = values.astype("<i8").view("<u4").reshape(-1, 2)
+        return "i5", len(values), words[:, 0].tobytes() + words[:, 1].astype("u1").tobytes()
+    return "f8", len(values), values.astype("<f8").tobytes()

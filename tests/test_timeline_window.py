@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 from werkzeug.test import Client
 
+from tb_torchcompile_plugin.analysis.detail import Runs
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.timeline import Rectangles, Window
 from tb_torchcompile_plugin.logdir import Span
+from tb_torchcompile_plugin.reader.kineto import read_trace
 from tb_torchcompile_plugin.span_answers import QUESTIONS
+from tb_torchcompile_plugin.timeline_wire import encoded
 from test_plugin import ROOT, SPAN, ask_span, error_of, make_client, make_plugin, wait_for
 from traces import slice_, write_trace
 
@@ -34,10 +38,19 @@ def decoded(body: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]
     assert (4 + length) % 8 == 0
     header = json.loads(body[4 : 4 + length])
     columns = {
-        name: np.frombuffer(body, "<" + column["dtype"], column["length"], 4 + length + column["offset"])
+        name: column_of(body, column["dtype"], column["length"], 4 + length + column["offset"])
         for name, column in header["columns"].items()
     }
+    for times in ("start", "counter_start"):
+        columns[times] = columns[times] + float(header["aligned"][0])
     return header, columns
+
+
+def column_of(body: bytes, dtype: str, length: int, at: int) -> np.ndarray[Any, Any]:
+    if dtype != "i5":
+        return np.frombuffer(body, f"<{dtype}", length, at)
+    low, high = np.frombuffer(body, "<u4", length, at), np.frombuffer(body, "i1", length, at + 4 * length)
+    return low + high * 2.0**32
 
 
 def ask(client: Client, **parameters: Any) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
@@ -61,6 +74,55 @@ def test_the_whole_recording_in_every_lane(client: Client) -> None:
             here = columns["lane"] == lane["id"]
             assert columns["count"][here].sum() == lane["slices"]
             assert columns["depth"][here].max() == lane["depths"] - 1
+
+
+@pytest.mark.parametrize(
+    ("reach", "dtype"),
+    [
+        (200, "u1"),
+        (-200, "i4"),
+        (60_000, "u2"),
+        (1 << 32, "i5"),
+        (-(1 << 39), "i5"),
+        (1 << 39, "f8"),
+        (-(1 << 50), "f8"),
+    ],
+)
+def test_times_travel_exactly_in_the_shortest_type(reach: int, dtype: str) -> None:
+    starts = np.array([reach, 7, reach // 3])
+    runs = Runs(*[np.zeros(3, np.int64)] * 7)._replace(start=1000 + starts, end=1000 + starts + 5)
+    none = np.zeros(3, np.int64)
+    drawn = Rectangles(none, runs, none, none.astype(np.uint8))
+    body = encoded(Window(1000, 2000, 0, ["a"], drawn, {}), 1000, 2000, 10)
+    header, columns = decoded(body)
+    assert header["columns"]["start"]["dtype"] == dtype
+    assert columns["start"].tolist() == (starts + 1000).tolist()
+    assert columns["dur"].tolist() == [5, 5, 5]
+
+
+def test_a_window_travels_as_it_was_made(client: Client, recording: Callable[[str], Path]) -> None:
+    (path,) = recording("breaks").glob("*.pt.trace.json")
+    timeline = Profile(read_trace(str(path)), None).timeline
+    lanes = range(len(timeline.lanes))
+    window = timeline.window(-500, 7_000_000, 300, lanes)
+    header, columns = decoded(encoded(window, -500, 7_000_000, 300))
+    drawn, runs = window.rectangles, window.rectangles.runs
+    for name, values in (
+        ("lane", drawn.lane),
+        ("depth", runs.group),
+        ("start", runs.start),
+        ("row", runs.row),
+    ):
+        assert columns[name].tolist() == values.tolist()
+    for name, values in (("dur", runs.end - runs.start), ("count", runs.size), ("color", drawn.color)):
+        assert columns[name].tolist() == values.tolist()
+    assert [header["names"][code] for code in columns["name"]] == [window.names[code] for code in drawn.name]
+    covered = columns["busy"] / 65535 * columns["dur"]
+    assert np.allclose(covered[columns["dur"] > 0], runs.covered[columns["dur"] > 0], rtol=1e-3, atol=1)
+    for lane, points in window.counters.items():
+        here = columns["counter_lane"] == lane
+        assert columns["counter_start"][here].tolist() == points.start.tolist()
+        assert columns["counter_max"][here].tolist() == points.greatest.astype(np.float32).tolist()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
+import { rgb } from '../src/widgets/timeline/ink';
 import { layLanes, readLanes, writeLanes, type Lane } from '../src/widgets/timeline/lanes';
 import { Motion } from '../src/widgets/timeline/motion';
 import { exact } from '../src/widgets/timeline/paint';
@@ -11,30 +12,34 @@ const SIZES: Record<string, [size: number, array: new (values: number[]) => { bu
   u1: [1, Uint8Array],
   u2: [2, Uint16Array],
   i4: [4, Int32Array],
+  i5: [5, Uint32Array],
   f4: [4, Float32Array],
   f8: [8, Float64Array],
 };
 
 /** What the server would answer: see docs/http.md. */
-function encode(rows: Row[], points: [lane: number, at: number, value: number][] = []): ArrayBuffer {
+function encode(
+  rows: Row[],
+  points: [lane: number, at: number, value: number][] = [],
+  from = 0,
+): ArrayBuffer {
   const names = [...new Set(rows.map((row) => row[4]))];
   const pick = (k: 0 | 1 | 2 | 3) => rows.map((row) => row[k]);
   const values = points.map((point) => point[2]);
   const columns: Record<string, [dtype: string, values: number[]]> = {
     lane: ['u2', pick(0)],
     depth: ['u2', pick(1)],
-    start: ['f8', pick(2)],
+    start: ['i5', pick(2)],
     dur: ['f8', pick(3)],
     name: ['i4', rows.map((row) => names.indexOf(row[4]))],
     color: ['u1', rows.map(() => 0)],
     count: ['i4', rows.map((row) => row[5] ?? 1)],
-    busy: ['f4', rows.map(() => 1)],
+    busy: ['u2', rows.map(() => 65535)],
     row: ['i4', rows.map((_, i) => 100 + i)],
     counter_lane: ['u2', points.map((point) => point[0])],
     counter_start: ['f8', points.map((point) => point[1])],
-    counter_min: ['f8', values],
-    counter_max: ['f8', values],
-    counter_last: ['f8', values],
+    counter_max: ['f4', values],
+    counter_last: ['f4', values],
   };
   let offset = 0;
   const header: Record<string, unknown> = {};
@@ -42,7 +47,7 @@ function encode(rows: Row[], points: [lane: number, at: number, value: number][]
     header[name] = { dtype, offset, length: column.length };
     offset += Math.ceil((column.length * SIZES[dtype]![0]) / 8) * 8;
   }
-  let json = JSON.stringify({ bucket_ns: 1, names, columns: header });
+  let json = JSON.stringify({ aligned: [from, from + 1], bucket_ns: 1, names, columns: header });
   json += ' '.repeat((8 - ((4 + new TextEncoder().encode(json).length) % 8)) % 8);
   const head = new TextEncoder().encode(json);
   const bytes = new Uint8Array(4 + head.length + offset);
@@ -50,7 +55,14 @@ function encode(rows: Row[], points: [lane: number, at: number, value: number][]
   bytes.set(head, 4);
   for (const [name, [dtype, column]] of Object.entries(columns)) {
     const place = 4 + head.length + (header[name] as { offset: number }).offset;
-    bytes.set(new Uint8Array(new SIZES[dtype]![1](column).buffer), place);
+    if (dtype === 'i5') {
+      const high = column.map((value) => Math.floor(value / 2 ** 32));
+      bytes.set(
+        new Uint8Array(Uint32Array.from(column, (value, i) => value - high[i]! * 2 ** 32).buffer),
+        place,
+      );
+      bytes.set(new Uint8Array(Int8Array.from(high).buffer), place + 4 * column.length);
+    } else bytes.set(new Uint8Array(new SIZES[dtype]![1](column).buffer), place);
   }
   return bytes.buffer;
 }
@@ -98,6 +110,14 @@ describe('the view', () => {
   });
 });
 
+it('takes colours as they are written and as they are shortened', () => {
+  expect([rgb('#ffffff'), rgb('#fff'), rgb('#5a96d2')]).toEqual([
+    [255, 255, 255],
+    [255, 255, 255],
+    [90, 150, 210],
+  ]);
+});
+
 describe('windows', () => {
   it('are read by lane and line, with empty lines and lanes in between', () => {
     const parts = decode(
@@ -124,7 +144,15 @@ describe('windows', () => {
     ]);
     const { window } = parts.get(2)!;
     expect([window.names[window.name[1]!], window.count[1], window.row[2]]).toEqual(['b', 7, 102]);
-    expect([...parts.get(3)!.window.greatest]).toEqual([1, 4]);
+    expect(Array.from(parts.get(3)!.window.greatest)).toEqual([1, 4]);
+  });
+
+  it('come in the shortest types, times from the start of the window', () => {
+    const times = [-4e9, 12, 5e9];
+    const parts = decode(encode(times.map((time) => [0, 0, time, 1, 'a'])), [0]);
+    expect([...parts.get(0)!.window.start]).toEqual(times);
+    const low = new Uint8Array(encode([[0, 0, 7, 1, 'a']], [], 1000));
+    expect([...decode(low.buffer, [0]).get(0)!.window.start]).toEqual([1007]);
   });
 
   it('are found by time', () => {

@@ -1,7 +1,7 @@
 """The plots of a timeline: how busy each GPU was, and how much memory was taken.
 
-A plot has one point a bucket: the least and the greatest value that occurred in it and the last one. Where nothing
-changed there is no point: the last value holds until the next one.
+A plot has one point a bucket: the greatest value that occurred in it and the last one. Where nothing changed there is
+no point: the last value holds until the next one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class Points(NamedTuple):
     """Columns of equal length by time: where a bucket starts (ns), and the values in it."""
 
     start: Int64s
-    least: Float64s
     greatest: Float64s
     last: Float64s
 
@@ -56,7 +55,7 @@ class BusyCounter:
         share = 100 * covered_ns(self._intervals, starts, starts + (1 << shift)) / (1 << shift)
         changed = np.append(True, share[1:] != share[:-1]) if len(share) else np.zeros(0, bool)
         starts, share = starts[changed], share[changed]
-        return Points(starts, share, share, share)
+        return Points(starts, share, share)
 
 
 class MemoryCounter:
@@ -77,7 +76,6 @@ class MemoryCounter:
         values = self._values[low:high].astype(np.float64)
         points = Points(
             bucket[first] << shift,
-            np.minimum.reduceat(values, first) if len(first) else values,
             np.maximum.reduceat(values, first) if len(first) else values,
             values[np.append(first[1:], len(values)) - 1] if len(first) else values,
         )
@@ -89,7 +87,7 @@ class MemoryCounter:
             return points
         held = float(self._values[low - 1])
         if len(points.start) and points.start[0] == start:
-            points.least[0], points.greatest[0] = min(points.least[0], held), max(points.greatest[0], held)
+            points.greatest[0] = max(points.greatest[0], held)
             return points
         return Points(np.append(start, points.start), *(np.append(held, column) for column in points[1:]))
 

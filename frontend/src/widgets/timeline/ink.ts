@@ -47,8 +47,9 @@ function inkOf(color: Rgb, paper: Rgb): Ink {
   return { tints: [tint(0.4), tint(0.6), tint(0.8), css(color)], text: dark ? '#0c1014' : '#ffffff' };
 }
 
-function rgb(hex: string): Rgb {
-  const n = parseInt(hex.slice(1), 16);
+/** Of "#rrggbb" or "#rgb", as what builds the page shortens it. */
+export function rgb(hex: string): Rgb {
+  const n = parseInt(hex.slice(1).replace(/^(.)(.)(.)$/, '$1$1$2$2$3$3'), 16);
   return [n >> 16, (n >> 8) & 255, n & 255];
 }
 

@@ -4,21 +4,22 @@
  */
 import type { View } from './view';
 
+type Numbers = ArrayLike<number>;
+
 /** One answer. Columns by (lane, line, time); the plots of lanes that are no slices have their own. */
 export interface Window {
   bucket: number;
   names: string[];
   start: Float64Array;
   dur: Float64Array;
-  name: Int32Array;
-  color: Uint8Array;
-  count: Int32Array;
-  busy: Float32Array;
-  row: Int32Array;
+  name: Numbers;
+  color: Numbers;
+  count: Numbers;
+  busy: Numbers;
+  row: Numbers;
   at: Float64Array;
-  least: Float64Array;
-  greatest: Float64Array;
-  last: Float64Array;
+  greatest: Numbers;
+  last: Numbers;
 }
 
 /** One lane of a tile: line i is lines[i] … lines[i + 1] of the columns; the plot is first … end of its own. */
@@ -43,59 +44,65 @@ export interface Slice {
 }
 
 const BUCKETS = 1024;
-/** Tiles that are kept: each is at most about 300 kB. */
+/** What a full share is sent as. */
+const BUSY = 65535;
+/** Tiles that are kept: each is at most about 400 kB. */
 const KEPT = 48;
 /** Browsers ask one server six things at a time; others want to ask too. */
 const AT_ONCE = 3;
 /** After a failure. */
 const PAUSE_MS = 4000;
 
-const TYPES: Record<string, new (buffer: ArrayBuffer, offset: number, length: number) => ArrayLike<number>> =
-  {
-    u1: Uint8Array,
-    u2: Uint16Array,
-    i4: Int32Array,
-    f4: Float32Array,
-    f8: Float64Array,
-  };
+const TYPES: Record<string, new (buffer: ArrayBuffer, offset: number, length: number) => Numbers> = {
+  u1: Uint8Array,
+  u2: Uint16Array,
+  u4: Uint32Array,
+  i4: Int32Array,
+  f4: Float32Array,
+  f8: Float64Array,
+};
 
 /** Reads an answer; each lane that was asked for has a part, also when nothing is in it. */
 export function decode(buffer: ArrayBuffer, lanes: number[]): Map<number, Part> {
   const size = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size))) as {
+    aligned: [number, number];
     bucket_ns: number;
     names: string[];
     columns: Record<string, { dtype: string; offset: number; length: number }>;
   };
-  const column = <T>(name: string): T => {
+  const column = (name: string) => {
     const { dtype, offset, length } = header.columns[name]!;
-    return new TYPES[dtype]!(buffer, 4 + size + offset, length) as T;
+    const at = 4 + size + offset;
+    if (dtype !== 'i5') return new TYPES[dtype]!(buffer, at, length);
+    const high = new Int8Array(buffer, at + 4 * length, length);
+    return new Float64Array(new Uint32Array(buffer, at, length)).map((low, i) => low + high[i]! * 2 ** 32);
   };
+  const times = (name: string) => new Float64Array(column(name)).map((time) => time + header.aligned[0]);
   const window: Window = {
     bucket: header.bucket_ns,
     names: header.names,
-    start: column('start'),
-    dur: column('dur'),
+    start: times('start'),
+    dur: new Float64Array(column('dur')),
     name: column('name'),
     color: column('color'),
     count: column('count'),
-    busy: column('busy'),
+    busy: new Float32Array(column('busy')).map((share) => share / BUSY),
     row: column('row'),
-    at: column('counter_start'),
-    least: column('counter_min'),
+    at: times('counter_start'),
     greatest: column('counter_max'),
     last: column('counter_last'),
   };
   const parts = new Map(lanes.map((id) => [id, { window, lines: [] as number[], first: 0, end: 0 }]));
-  const lane = column<Uint16Array>('lane');
-  const line = column<Uint16Array>('depth');
+  const lane = column('lane');
+  const line = column('depth');
   for (let i = 0; i < lane.length;) {
     const part = parts.get(lane[i]!)!;
     const id = lane[i];
     for (; lane[i] === id; i++) while (part.lines.length <= line[i]!) part.lines.push(i);
     part.lines.push(i);
   }
-  const plot = column<Uint16Array>('counter_lane');
+  const plot = column('counter_lane');
   for (let i = 0; i < plot.length; i++) {
     const part = parts.get(plot[i]!)!;
     if (part.end === 0) part.first = i;
