@@ -54,6 +54,7 @@ from tb_torchcompile_plugin.logdir import Span as SpanFile
 from tb_torchcompile_plugin.logdir import Worker as WorkerFiles
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.kineto import Trace
+from tb_torchcompile_plugin.step_report import StepReport, step_report
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
 SCHEMA_VERSION = 1
@@ -200,6 +201,7 @@ class SpanReport(Span, frozen=True):
     operators: list[Operator]
     kernels: Sequence[KernelRow]
     gpu_utilization: GpuUtilization
+    step_breakdown: StepReport
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
@@ -295,6 +297,7 @@ def full_span_report(span: SpanFile, profile: Profile) -> SpanReport:
         eager=eager(span, profile),
         operators=operators(profile).rows,
         gpu_utilization=gpu_report(span, profile),
+        step_breakdown=step_report(span, profile),
     )
 
 

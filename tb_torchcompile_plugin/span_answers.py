@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.findings_report import findings_report
 from tb_torchcompile_plugin.gpu_report import gpu_report
 from tb_torchcompile_plugin.logdir import Span
+from tb_torchcompile_plugin.step_report import step_report
 
 Question = Callable[[Span, Profile], msgspec.Struct]
 
@@ -40,6 +41,7 @@ QUESTIONS: dict[str, Question] = {
     "modules": lambda _, profile: modules(profile),
     "operators": lambda _, profile: operators(profile),
     **{f"operators_by_{split}": _split(split) for split in SPLITS},
+    "step_breakdown": step_report,
     "kernels": lambda _, profile: kernel_table(profile),
     "gpu_utilization": gpu_report,
     "findings": findings_report,

@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.report import Compile, Report, Run, SpanReport, Unre
 from tb_torchcompile_plugin.text_findings import print_findings
 from tb_torchcompile_plugin.text_gpu import print_gpu_utilization
 from tb_torchcompile_plugin.text_regions import print_regions
+from tb_torchcompile_plugin.text_steps import print_steps
 from tb_torchcompile_plugin.text_table import first_lines, place, plural, table
 
 _KERNELS_SHOWN = 20
@@ -280,6 +281,7 @@ def _print_span_tables(console: Console, span: SpanReport) -> None:
         ("step", ">start µs", ">wall µs", ">GPU busy µs"),
         ((row.name, row.start_us, row.wall_us, row.gpu_busy_us) for row in span.steps),
     )
+    print_steps(console, span.step_breakdown)
     print_regions(console, span)
     table(
         console,

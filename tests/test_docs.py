@@ -21,6 +21,7 @@ from tb_torchcompile_plugin import (
     findings_report,
     gpu_report,
     report,
+    step_report,
     timeline_wire,
 )
 from tb_torchcompile_plugin.analysis import (
@@ -147,6 +148,7 @@ def test_every_error_code_is_documented_with_its_status() -> None:
         ("kernels", kernel_details.Kernels),
         ("kernel", kernel_details.KernelDetails),
         ("gpu_utilization", gpu_report.GpuUtilization),
+        ("step_breakdown", step_report.StepReport),
         ("findings", findings_report.Findings),
     ],
 )
@@ -165,6 +167,7 @@ def test_all_examples_are_json() -> None:
         *("timeline", "window", "timeline_slice", "timeline_search", "timeline_range"),
         *("hot_spots", "memory", "modules"),
         "gpu_utilization",
+        "step_breakdown",
         "findings",
     }
     for text in examples.values():

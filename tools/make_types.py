@@ -11,7 +11,14 @@ from pathlib import Path
 
 from msgspec import inspect
 
-from tb_torchcompile_plugin import compile_report, findings_report, gpu_report, report, timeline_wire
+from tb_torchcompile_plugin import (
+    compile_report,
+    findings_report,
+    gpu_report,
+    report,
+    step_report,
+    timeline_wire,
+)
 from tb_torchcompile_plugin.analysis import (
     kernel_details,
     timeline,
@@ -36,6 +43,7 @@ ROOTS = (
     kernel_details.Kernels,
     kernel_details.KernelDetails,
     gpu_report.GpuUtilization,
+    step_report.StepReport,
     findings_report.Findings,
     compile_report.CompileTime,
     compile_report.Compilations,

@@ -7,6 +7,7 @@ communication before copies. Without a GPU: what the thread of the steps does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -14,8 +15,9 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, busy
 from tb_torchcompile_plugin.analysis.idle_causes import causes_in
-from tb_torchcompile_plugin.analysis.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.analysis.intervals import Int64s, covered_ns, union
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.slices import by_track
 from tb_torchcompile_plugin.analysis.thread_activity import CAUSES
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.kernel_names import CATEGORIES
@@ -34,32 +36,65 @@ class StepPart(msgspec.Struct, frozen=True):
 
 
 class StepBreakdown(msgspec.Struct, frozen=True):
-    """`parts` sum to `wall_us`; those that take no time are left out. `device` is None without GPU events."""
+    """`parts` sum to `wall_us`; those that take no time are left out. `device` is None without GPU events, `step` for
+    a window that is no step. `start_us` counts from the span's first event."""
 
-    step: str
+    step: str | None
     device: int | None
+    start_us: float
     wall_us: float
     parts: list[StepPart]
 
 
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
     """One row a profiled step; [] without a schedule."""
-    rows = profile.step_slices
+    trace, rows = profile.trace, profile.step_slices
+    begins = trace.ts[rows]
+    names: list[str | None] = [trace.names[name] for name in trace.name[rows]]
+    return _breakdowns(profile, names, begins, begins + trace.dur[rows], trace.track[rows].astype(np.int64))
+
+
+def window_breakdown(profile: Profile) -> StepBreakdown | None:
+    """The whole span as one row: from the first GPU event to the end of the last, without any from the first event to
+    the last on the thread that had operators running longest. None without either."""
+    trace, rows = profile.trace, profile.work.index
+    track = -1
     if not len(rows):
-        return []
-    trace, begins = profile.trace, profile.trace.ts[rows]
-    ends = begins + trace.dur[rows]
+        operators = trace.select(cat=("cpu_op",))
+        if not len(operators):
+            return None
+        times = {
+            track: union(trace.ts[mine], trace.ts[mine] + trace.dur[mine]).total_ns
+            for track, mine in by_track(trace, operators)
+        }
+        track = max(times, key=lambda track: times[track])
+        rows = np.arange(trace.track_bounds[track], trace.track_bounds[track + 1])
+    begins = trace.ts[rows].min(keepdims=True)
+    ends = (trace.ts[rows] + trace.dur[rows]).max(keepdims=True)
+    (row,) = _breakdowns(profile, [None], begins, ends, np.array([track]))
+    return row
+
+
+def _breakdowns(
+    profile: Profile, names: Sequence[str | None], begins: Int64s, ends: Int64s, tracks: Int64s
+) -> list[StepBreakdown]:
+    """tracks: the thread of each window, which counts where there is no GPU."""
     device = _busiest(profile, begins, ends)
-    kinds, columns = _host(profile, rows) if device is None else _device(profile, device, begins, ends)
+    if device is None:
+        kinds, columns = _host(profile, begins, ends, tracks)
+    else:
+        kinds, columns = _device(profile, device, begins, ends)
     assert np.array_equal(columns.sum(axis=0), ends - begins), "the parts do not sum to the steps"
+    first = profile.trace.window()[0]
     return [
         StepBreakdown(
-            trace.names[trace.name[row]],
+            name,
             device,
-            us(trace.dur[row]),
-            [StepPart(kind, part, us(ns)) for (kind, part), ns in zip(kinds, columns[:, number]) if ns],
+            us(begin - first),
+            us(end - begin),
+            [StepPart(kind, part, us(ns)) for (kind, part), ns in zip(kinds, column) if ns],
         )
-        for number, row in enumerate(rows)
+        for name, begin, end, column in zip(names, begins, ends, columns.T, strict=True)
     ]
 
 
@@ -98,8 +133,7 @@ def _working(profile: Profile, work: GpuWork, begins: Int64s, ends: Int64s) -> I
     return np.asarray(np.diff(np.array(covered), axis=0, prepend=0), np.int64)
 
 
-def _host(profile: Profile, rows: Int64s) -> tuple[list[tuple[PartKind, str]], Int64s]:
-    trace = profile.trace
-    tracks = trace.track[rows].astype(np.int64)
-    did = profile.threads.split(trace.ts[rows], trace.ts[rows] + trace.dur[rows], tracks)
-    return [("host", cause) for cause in CAUSES], did.T
+def _host(
+    profile: Profile, begins: Int64s, ends: Int64s, tracks: Int64s
+) -> tuple[list[tuple[PartKind, str]], Int64s]:
+    return [("host", cause) for cause in CAUSES], profile.threads.split(begins, ends, tracks).T

@@ -26,10 +26,24 @@ def test_overview_says_the_result_in_numbers(tab: Tab) -> None:
     assert tab.text("[aria-label='Counts']").split() == (
         ["5", "compilations", "4", "graph", "breaks", "0", "recompiles", "2/14", "cache", "hits"]
     )
-    assert "compute 150 µs" in tab.text("figure").replace("\n", " ")
-    assert [row[0] for row in tab.rows("Steps")] == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+    assert "GEMM 103 µs" in tab.text("figure").replace("\n", " ")
     assert "_compile.compile_inner" in [row[0] for row in tab.rows("Compiler functions")]
     assert "torch 2.11.0" in tab.text("footer")
+
+
+def test_steps_sum_to_their_wall_time_and_lead_to_the_timeline(tab: Tab) -> None:
+    tab.open(run="breaks")
+    tab.click("figure[aria-label='Steps'] button")  # a column of the overview
+    tab.wait_text("h1", "A step takes 5.60 ms, the median of 3: 5.38 ms to 7.09 ms, mean 6.02 ms ± 930 µs.")
+    assert "1 slow step: ProfilerStep#2, no single cause was recorded." in tab.text("h1")
+    assert [row[0] for row in tab.rows("Steps")] == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+    drawer = tab.text(DRAWER).replace("\n", " ")
+    assert "idle: launch call 3.22 ms" in drawer and "= 7.09 ms" in drawer
+    tab.click("aside a", "Show on timeline")
+    assert (
+        "p.torch_compile.panel=timeline&p.torch_compile.from=317138&p.torch_compile.to=7403798"
+        in tab.address()
+    )
 
 
 def test_categories_are_those_of_the_trace(tab: Tab) -> None:

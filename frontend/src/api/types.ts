@@ -991,6 +991,15 @@ export interface SliceRef {
   dur_ns: number;
 }
 
+export interface SlowStep {
+  step: string;
+  excess_us: number;
+  times_median: number;
+  reason: string | null;
+  explained_us: number | null;
+  compile_ids: string[];
+}
+
 export interface SourceLine {
   file: string;
   line: number;
@@ -1043,6 +1052,14 @@ export interface Step {
   gpu_busy_us: number | null;
 }
 
+export interface StepBreakdown {
+  step: string | null;
+  device: number | null;
+  start_us: number;
+  wall_us: number;
+  parts: StepPart[];
+}
+
 export interface StepCategory {
   step: string;
   device: number | 'cpu';
@@ -1053,10 +1070,32 @@ export interface StepCategory {
   wall_time_percent: number | null;
 }
 
+export interface StepPart {
+  kind: 'gpu' | 'host' | 'idle';
+  part: string;
+  time_us: number;
+}
+
+export interface StepReport {
+  times: StepTimes | null;
+  steps: StepBreakdown[];
+  slow: SlowStep[];
+  window: StepBreakdown | null;
+}
+
 export interface StepSpan {
   name: string;
   start_ns: number;
   end_ns: number;
+}
+
+export interface StepTimes {
+  steps: number;
+  mean_us: number;
+  median_us: number;
+  min_us: number;
+  max_us: number;
+  deviation_us: number | null;
 }
 
 export interface StepUtilization {

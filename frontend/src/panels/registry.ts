@@ -17,6 +17,7 @@ import Operators from './operators/Operators.svelte';
 import Overview from './overview/Overview.svelte';
 import { countCompilations } from './overview/verdict';
 import Recompiles from './recompiles/Recompiles.svelte';
+import StepBreakdown from './step_breakdown/StepBreakdown.svelte';
 import Timeline from './timeline/Timeline.svelte';
 
 /** A place in the sidebar. A panel whose half of the data is missing stays there, dimmed, and says how to get it. */
@@ -100,6 +101,13 @@ export const PANELS: Panel[] = [
     needs: 'any',
     count: () => null,
     component: GpuUtilization as Panel['component'],
+  },
+  {
+    id: 'step_breakdown',
+    title: 'Steps',
+    needs: 'any',
+    count: (_compile, span) => span && (span.steps.length || null),
+    component: StepBreakdown as Panel['component'],
   },
   {
     id: 'timeline',

@@ -5,7 +5,7 @@ import { duration, percent } from '../../widgets/format';
 type Cause = keyof IdleCauses;
 
 /** In the order in which a moment is told: the first that holds. */
-const CAUSES: Record<Cause, [label: string, color: string, help: string]> = {
+export const CAUSES: Record<Cause, [label: string, color: string, help: string]> = {
   compile_us: ['compile', 'var(--phase-inductor)', 'torch.compile was compiling or autotuning'],
   communication_wait_us: [
     'communication wait',

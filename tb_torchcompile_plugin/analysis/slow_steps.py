@@ -1,0 +1,129 @@
+"""Which steps took much longer than the others, and what took the time?
+
+A step is slow if it lasts longer than the median step by more than `SLOW_PERCENT` of it and by more than
+`SLOW_DEVIATIONS` times the usual deviation. Its reason is what explains most of the excess; see `SlowStep`.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.intervals import Int64s, covered_ns, union
+from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.recompile_moments import recompile_moments
+from tb_torchcompile_plugin.analysis.step_breakdown import StepBreakdown
+from tb_torchcompile_plugin.analysis.units import us
+from tb_torchcompile_plugin.compile_spans import phase_of
+
+SLOW_PERCENT = 10
+SLOW_DEVIATIONS = 3
+_FEWEST = 3  # of fewer steps none is typical
+_SCALE = 1.4826  # of a normal distribution: standard deviation over median absolute deviation
+_EXPLAINS = 0.5  # of the excess, at least
+
+# Nobody knows what a thread does that runs Python or nothing that was recorded.
+_NO_REASON = ("python", "nothing_launched")
+_GC = re.compile(r"Python GC$|<built-in (?:function|method) collect\b|gc \(dynamo_timed\)$")
+_TIMED = " (dynamo_timed)"
+
+
+class SlowStep(msgspec.Struct, frozen=True):
+    """`excess_us` is the time beyond the median step. `reason` explains at least half of that, by `explained_us`:
+
+    `gc` or `autotune`, where that was recorded; `recompile` (of `compile_ids`) or `compile`; else the part of the step
+    that grew most (see `StepPart`). None where no single cause was recorded.
+    """
+
+    step: str
+    excess_us: float
+    times_median: float
+    reason: str | None
+    explained_us: float | None
+    compile_ids: list[str]
+
+
+def slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> list[SlowStep]:
+    """In order of time. steps: those of the profile."""
+    limit = slow_from_us([step.wall_us for step in steps])
+    slow = [number for number, step in enumerate(steps) if limit is not None and step.wall_us > limit]
+    if not slow:
+        return []
+    usual = statistics.median(step.wall_us for step in steps)
+    growth = _growth(profile, steps, slow)
+    recompiled = _recompiled(profile)
+    return [
+        _row(steps[number], usual, {part: gains[number] for part, gains in growth.items()}, recompiled)
+        for number in slow
+    ]
+
+
+def slow_from_us(walls_us: Sequence[float]) -> float | None:
+    """Steps that last longer than this are slow; None where there are too few to tell."""
+    if len(walls_us) < _FEWEST:
+        return None
+    usual = statistics.median(walls_us)
+    deviation = _SCALE * statistics.median(abs(wall - usual) for wall in walls_us)
+    return usual + max(usual * SLOW_PERCENT / 100, SLOW_DEVIATIONS * deviation)
+
+
+def _row(
+    step: StepBreakdown, usual_us: float, growth: dict[str, float], recompiled: dict[str, list[str]]
+) -> SlowStep:
+    """growth: by how many µs each part is larger than in usual steps, those that say more of the cause first."""
+    assert step.step is not None
+    excess = step.wall_us - usual_us
+    ids = recompiled.get(step.step, [])
+    grown = max(growth, key=lambda part: growth[part])
+    reason = next((part for part in ("gc", "autotune") if growth[part] >= _EXPLAINS * excess), grown)
+    if growth[reason] < _EXPLAINS * excess or reason in _NO_REASON:
+        return SlowStep(step.step, excess, step.wall_us / usual_us, None, None, ids)
+    told = "recompile" if reason == "compile" and ids else reason
+    return SlowStep(step.step, excess, step.wall_us / usual_us, told, growth[reason], ids)
+
+
+def _growth(profile: Profile, steps: Sequence[StepBreakdown], slow: Sequence[int]) -> dict[str, list[float]]:
+    """Part → for each step by how many µs it is larger than in the median of the steps that are not slow."""
+    times: dict[str, list[float]] = {
+        "gc": _named_us(profile, lambda name: bool(_GC.match(name))),
+        "autotune": _named_us(profile, _is_autotuning),
+    }
+    for number, step in enumerate(steps):
+        for part in step.parts:
+            times.setdefault(part.part, [0.0] * len(steps))[number] += part.time_us
+    usual = [number for number in range(len(steps)) if number not in set(slow)]
+    return {
+        part: [value - statistics.median(values[number] for number in usual) for value in values]
+        for part, values in times.items()
+    }
+
+
+def _is_autotuning(name: str) -> bool:
+    return name.endswith(_TIMED) and phase_of(name.removesuffix(_TIMED)) == "autotune"
+
+
+def _named_us(profile: Profile, named: Callable[[str], bool]) -> list[float]:
+    """For each step how long slices of such names ran on its thread."""
+    trace, rows = profile.trace, profile.step_slices
+    answer: Int64s = np.zeros(len(rows), np.int64)
+    wanted = np.flatnonzero(np.array([named(name) for name in trace.names])[trace.name])
+    for track in np.unique(trace.track[rows]):
+        mine, here = wanted[trace.track[wanted] == track], np.flatnonzero(trace.track[rows] == track)
+        begins = trace.ts[rows[here]]
+        ran = union(trace.ts[mine], trace.ts[mine] + trace.dur[mine])
+        answer[here] = covered_ns(ran, begins, begins + trace.dur[rows[here]])
+    return [us(ns) for ns in answer]
+
+
+def _recompiled(profile: Profile) -> dict[str, list[str]]:
+    """Step → the compile ids of the recompiles that began in it."""
+    found: dict[str, list[str]] = {}
+    if profile.summary:
+        for moment in recompile_moments(profile.trace, profile.ownership, profile.summary):
+            if moment.step is not None:
+                found.setdefault(moment.step, []).append(moment.compile_id)
+    return found
