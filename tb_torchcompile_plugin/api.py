@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.analysis.findings import Finding, ranked, span_findi
 from tb_torchcompile_plugin.analysis.kernel_details import KernelDetails, kernel_details
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.catalog import Catalog
+from tb_torchcompile_plugin.compare_answers import CompareAnswers
 from tb_torchcompile_plugin.compile_answers import CompileAnswers
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.findings_report import RunFinding, located, worker_findings
@@ -48,7 +49,7 @@ class NoCompileData(NotFound):
     code = "no_compile_data"
 
 
-class Session(CompileAnswers, TimelineAnswers):
+class Session(CompareAnswers, CompileAnswers, TimelineAnswers):
     """The answers for one logdir (or several, each under a name of its own). Safe to call from many threads."""
 
     def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:

@@ -1,17 +1,21 @@
-"""Two spans, named and compared, with the verdict in a sentence: what `tb-torchcompile compare` prints."""
+"""Two spans, named and compared, with the verdict in a sentence: what the tab and `tb-torchcompile compare` tell."""
 
 from __future__ import annotations
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare import Comparison, compare
+from tb_torchcompile_plugin.analysis.compare import Comparison, StepTimeDifference, compare
+from tb_torchcompile_plugin.analysis.compare_notes import Side, side_of
+from tb_torchcompile_plugin.analysis.findings.words import duration, plural, significant
 from tb_torchcompile_plugin.analysis.kernel_matching import KernelDifference
-from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.pairs import Pair
 
-__all__ = ["CompareReport", "KernelDifference", "SpanName", "compare_report"]
+__all__ = ["CompareReport", "KernelDifference", "Pair", "Side", "SpanName", "compare_report", "side_of"]
 
 
 class SpanName(msgspec.Struct, frozen=True):
+    """`span` and `trace_file` are empty for what a worker without a trace compiled."""
+
     run: str
     worker: str
     span: str
@@ -23,7 +27,7 @@ class SpanName(msgspec.Struct, frozen=True):
 
 
 class CompareReport(msgspec.Struct, frozen=True):
-    """`verdict` is one sentence; the numbers in it are those of `comparison`."""
+    """`verdict` is one or two sentences; the numbers in it are those of `comparison`."""
 
     a: SpanName
     b: SpanName
@@ -31,34 +35,47 @@ class CompareReport(msgspec.Struct, frozen=True):
     comparison: Comparison
 
 
-def compare_report(a: SpanName, before: Profile, b: SpanName, after: Profile) -> CompareReport:
+def compare_report(a: SpanName, before: Side, b: SpanName, after: Side) -> CompareReport:
     found = compare(before, after)
     return CompareReport(a, b, _verdict(found), found)
 
 
 def _verdict(found: Comparison) -> str:
-    figures = {figure.name: figure for figure in found.figures}
-    gpu = figures["gpu_busy_us"]
-    work = ""
-    if gpu.a is not None and gpu.b is not None:
-        work = f" The GPUs are busy for {_change(gpu.a, gpu.b)} of it."
-    times = found.step_time
-    if times is None:
-        return f"One side has no profiled steps: whole spans are compared.{work}"
-    told = f"A step takes {_change(times.a.mean_us, times.b.mean_us)}"
+    figures = {figure.name: figure.value for figure in found.figures}
+    sentences = [_of_steps(found.step_time) if found.step_time else _of_spans(figures)]
+    if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:
+        sentences.append(f"The GPUs are busy for {_change(busy)} of it.")
+    return " ".join(sentences)
+
+
+def _of_steps(times: StepTimeDifference) -> str:
+    means = Pair(times.a.mean_us, times.b.mean_us, times.delta_us)
+    told = f"a step takes {_change(means)}"
+    steps = f"{times.a.steps} and {plural(times.b.steps, 'step')}"
+    if times.noise_us is None:
+        return f"{told[0].upper()}{told[1:]}; with one step on a side nobody knows the noise."
     if times.within_noise:
-        return f"{told}: within the noise of {times.a.steps} and {times.b.steps} steps (± {_us(times.noise_us)}).{work}"
-    if times.within_noise is None:
-        return f"{told}; with one step on a side nobody knows the noise.{work}"
-    return f"{told}, more than the noise of ± {_us(times.noise_us)}.{work}"
+        return f"No clear difference: {told}, within the noise of {steps} (± {duration(times.noise_us)})."
+    word = "faster" if times.delta_us < 0 else "slower"
+    return f"B is {word}: {told}, more than the noise of {steps} (± {duration(times.noise_us)})."
 
 
-def _change(a: float, b: float) -> str:
-    percent = f" ({100 * (b - a) / a:+.1f} %)" if a else ""
-    return f"{_us(b)} instead of {_us(a)}{percent}"
+def _of_spans(figures: dict[str, Pair]) -> str:
+    """What can be said where a side has no steps, or no trace at all."""
+    for name, told in (
+        ("gpu_time_us", "GPU work of the whole span takes"),
+        ("span_us", "The whole span takes"),
+    ):
+        if (times := figures.get(name)) and times.delta is not None:
+            return f"{told} {_change(times)}; without steps on both sides nobody knows the noise."
+    compiled = figures["compile_s"]
+    if compiled.a is None or compiled.b is None:
+        return "Nothing was recorded on both sides that could be compared."
+    return f"Compiling takes {_change(Pair(1e6 * compiled.a, 1e6 * compiled.b, None))}."
 
 
-def _us(value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.3g} µs"
+def _change(times: Pair) -> str:
+    assert times.a is not None and times.b is not None
+    part = (times.b - times.a) / times.a if times.a else 0.0
+    percent = f" ({'+' if part > 0 else '−'}{significant(abs(100 * part))} %)" if part else ""
+    return f"{duration(times.b)} instead of {duration(times.a)}{percent}"

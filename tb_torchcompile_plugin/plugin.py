@@ -59,6 +59,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/compilation": self._compilation,
             "/artifact": self._artifact,
             "/kernel": self._kernel,
+            "/compare": self._compare,
             **{f"/{question}": partial(self._question, question) for question in QUESTIONS},
             "/timeline_window": self._timeline_window,
             "/timeline_slice": self._timeline_slice,
@@ -110,6 +111,9 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         ids = _span_ids(request)
         return _told(request, self._session.poll_kernel(*ids, device=device, name=name, **launched_by))
 
+    def _compare(self, request: Request) -> Response:
+        return _told(request, self._session.poll_compare(_side_ids(request), _side_ids(request, "2")))
+
     def _timeline_window(self, request: Request) -> Response:
         width, lanes = _number(request, "width"), _numbers(request, "lanes")
         answer = self._session.timeline_window(_span_ids(request), *_window(request), width, lanes)
@@ -147,7 +151,9 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
     def _stop_reading(self, request: Request) -> Response:
         """DELETE: whoever polled this span has left. Browsers ask before they let another site send one."""
         responses.refuse_other_sites(request)
-        self._session.cancel_span(*_ids(request, "run", "worker", "span"))
+        self._session.cancel_span(*_span_ids(request))
+        if request.args.get("span2"):  # whoever compared waited for both
+            self._session.cancel_span(*_side_ids(request, "2"))
         return responses.nothing()
 
     def _static(self, request: Request) -> Response:
@@ -207,6 +213,12 @@ def _number(request: Request, name: str, default: int | None = None) -> int:
 def _span_ids(request: Request) -> tuple[str, str, str]:
     run, worker, span = _ids(request, "run", "worker", "span")
     return run, worker, span
+
+
+def _side_ids(request: Request, side: str = "") -> tuple[str, str, str]:
+    """Of a comparison; without a span what the worker compiled."""
+    run, worker = _ids(request, f"run{side}", f"worker{side}")
+    return run, worker, request.args.get(f"span{side}", "")
 
 
 def _window(request: Request) -> tuple[int, int]:

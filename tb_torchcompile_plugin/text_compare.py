@@ -3,62 +3,101 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence, Sized
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from tb_torchcompile_plugin.compare_report import CompareReport, KernelDifference
+from tb_torchcompile_plugin.compare_report import CompareReport, KernelDifference, Pair
+from tb_torchcompile_plugin.text_table import Cell, table
 
-_KERNELS_SHOWN = 25
+_SHOWN = 25
 _NAME_WIDTH = 60
-Cell = str | float | None
 
 
 def print_comparison(found: CompareReport) -> None:
     """Print all tables to stdout."""
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 180)
-    for side, name in (("a", found.a), ("b", found.b)):
-        console.print(Text(f"{side}: run {name.run}  worker {name.worker}  {name.trace_file}"))
-    console.print(Text(found.verdict))
+    for side, name in (("A", found.a), ("B", found.b)):
+        told = name.trace_file or "no trace, only what was compiled"
+        console.print(Text(f"{side}: run {name.run}  worker {name.worker}  {told}"))
     rows = found.comparison
+    for sentence in (found.verdict, *rows.notes):
+        console.print(Text(sentence), soft_wrap=True)
+    console.print()
+    _table(console, "figures", ["figure"], [(f.name, *_cells(f.value)) for f in rows.figures])
     _table(
         console,
-        "figures",
-        ["figure", "a", "b", "change"],
-        [(f.name, f.a, f.b, f.delta) for f in rows.figures],
+        "where a step goes, µs: the parts sum to its time",
+        ["part"],
+        [(f"{row.kind}: {row.part}", *_cells(row.time_us)) for row in rows.parts],
     )
-    if rows.parts:
-        _table(
-            console,
-            "where a step goes, µs: the parts sum to its time",
-            ["part", "a", "b", "change"],
-            [(f"{part.kind}: {part.part}", part.a_us, part.b_us, part.delta_us) for part in rows.parts],
-        )
     _table(
         console,
         "GPU time of a step by category, µs",
-        ["category", "a", "b", "change", "launches a", "launches b"],
-        [
-            (r.category, r.a_us, r.b_us, r.delta_us, r.a_launches, r.b_launches)
-            for r in rows.kernel_categories
-        ],
+        ["category"],
+        [(r.category, *_cells(r.time_us), r.launches.a, r.launches.b) for r in rows.kernel_categories],
+        ["launches A", "B"],
     )
-    shown = rows.kernels[:_KERNELS_SHOWN]
     _table(
         console,
-        f"kernels, {len(shown)} of {len(rows.kernels)}, µs a step",
-        ["change", "what", "category", "places", "a launches", "a", "b launches", "b", "change"],
-        [_kernel(row) for row in shown],
+        f"kernels{_of(rows.kernels)}, µs a step",
+        ["change", "what", "category"],
+        [_kernel(row) for row in rows.kernels[:_SHOWN]],
+        ["launches A", "B", "places"],
     )
+    _table(
+        console,
+        f"operators{_of(rows.operators)}, own time, µs a step",
+        ["operator"],
+        [
+            (row.name, *_cells(row.self_host_us), *_cells(row.self_device_us), row.calls.a, row.calls.b)
+            for row in rows.operators[:_SHOWN]
+        ],
+        ["GPU A", "B", "change", "calls A", "B"],
+    )
+    _table(
+        console,
+        f"modules{_of(rows.modules)}, µs a step",
+        ["module"],
+        [(r.path[-_NAME_WIDTH:], *_cells(r.host_us), *_cells(r.device_us)) for r in rows.modules[:_SHOWN]],
+        ["GPU A", "B", "change"],
+    )
+    _table(
+        console,
+        "peak memory, bytes",
+        ["device"],
+        [(str(row.device), *_cells(row.peak_bytes), *_cells(row.reserved_bytes)) for row in rows.memory],
+        ["reserved A", "B", "change"],
+    )
+    _table(
+        console,
+        f"compilations{_of(rows.compilations)}, s",
+        ["function", "direction", "id A", "id B"],
+        [
+            (
+                *(r.function, r.direction),
+                *(side.compile_id if side else None for side in (r.a, r.b)),
+                *_cells(r.duration_s),
+            )
+            for r in rows.compilations[:_SHOWN]
+        ],
+    )
+
+
+def _of(rows: Sized) -> str:
+    return f", {_SHOWN} of {len(rows)}" if len(rows) > _SHOWN else ""
+
+
+def _cells(pair: Pair) -> tuple[Cell, Cell, Cell]:
+    return _number(pair.a), _number(pair.b), _number(pair.delta)
 
 
 def _kernel(row: KernelDifference) -> tuple[Cell, ...]:
     what = _what(row.a.operators, row.b.operators, row.a.kernels or row.b.kernels)
-    return (
-        *(row.change, what, row.category, str(row.places)),
-        *(row.a.launches, row.a.time_us, row.b.launches, row.b.time_us, row.delta_us),
-    )
+    times = (_number(value) for value in (row.a.time_us, row.b.time_us, row.delta_us))
+    launches = _number(row.a.launches), _number(row.b.launches)
+    return row.change, what, row.category, *times, *launches, row.places
 
 
 def _what(a: list[str], b: list[str], kernels: list[str]) -> str:
@@ -66,19 +105,12 @@ def _what(a: list[str], b: list[str], kernels: list[str]) -> str:
     return text if len(text) <= _NAME_WIDTH else text[: _NAME_WIDTH - 1] + "…"
 
 
-def _table(console: Console, title: str, heads: list[str], rows: list[tuple[Cell, ...]]) -> None:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for number, head in enumerate(heads):
-        table.add_column(
-            head, justify="left" if number == 0 or isinstance(rows and rows[0][number], str) else "right"
-        )
-    for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
-    console.print(table)
-    console.print()
+def _table(
+    console: Console, title: str, names: list[str], rows: list[tuple[Cell, ...]], more: Sequence[str] = ()
+) -> None:
+    """names: the columns of words; A, B and change come after them, and then `more`."""
+    table(console, title, [*names, *(f">{head}" for head in ("A", "B", "change", *more))], rows)
 
 
-def _cell(value: Cell) -> str:
-    if value is None:
-        return "–"
-    return value if isinstance(value, str) else f"{value:,.3f}".rstrip("0").rstrip(".")
+def _number(value: float | None) -> Cell:
+    return None if value is None else f"{value:,.3f}".rstrip("0").rstrip(".")

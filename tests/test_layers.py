@@ -40,6 +40,7 @@ ROOM_OF = {
     "compare_report": "report",
     "compile_answers": "api",
     "timeline_answers": "api",
+    "compare_answers": "api",
     "api": "api",
     "catalog": "api",
     "readings": "api",

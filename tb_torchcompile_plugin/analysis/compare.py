@@ -1,6 +1,6 @@
 """Two spans side by side: what got faster, what slower, what appeared and what vanished?
 
-Everything is of an average profiled step, a → b; without steps, of the span.
+Everything is of an average profiled step, a → b; without steps, of the span. What was compiled is of the process.
 """
 
 from __future__ import annotations
@@ -10,6 +10,17 @@ from collections import defaultdict
 import msgspec
 
 from tb_torchcompile_plugin.analysis import compile_time
+from tb_torchcompile_plugin.analysis.compare_compilations import CompilationDifference, compare_compilations
+from tb_torchcompile_plugin.analysis.compare_notes import Side, notes
+from tb_torchcompile_plugin.analysis.compare_operators import (
+    MemoryDifference,
+    ModuleDifference,
+    OperatorDifference,
+    compare_memory,
+    compare_modules,
+    compare_operators,
+)
+from tb_torchcompile_plugin.analysis.gpu_utilization import busy
 from tb_torchcompile_plugin.analysis.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.kernel_matching import (
     KernelDifference,
@@ -17,11 +28,13 @@ from tb_torchcompile_plugin.analysis.kernel_matching import (
     match_kernels,
     step_launches,
 )
+from tb_torchcompile_plugin.analysis.pairs import Pair, pair
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.step_breakdown import PartKind, StepBreakdown, step_breakdowns
 from tb_torchcompile_plugin.analysis.step_times import StepTimes, noise_us, step_times
 from tb_torchcompile_plugin.analysis.units import us
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
 
 class StepTimeDifference(msgspec.Struct, frozen=True):
@@ -36,23 +49,18 @@ class StepTimeDifference(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One number of both sides, None where it is unknown; the name carries the unit."""
+    """One number of both sides; the name carries the unit."""
 
     name: str
-    a: float | None
-    b: float | None
-    delta: float | None
+    value: Pair
 
 
 class CategoryDifference(msgspec.Struct, frozen=True):
     """GPU time and launches of a kernel category in an average step. The rows sum to `gpu_time_us`."""
 
     category: str
-    a_us: float
-    b_us: float
-    delta_us: float
-    a_launches: float
-    b_launches: float
+    time_us: Pair
+    launches: Pair
 
 
 class PartDifference(msgspec.Struct, frozen=True):
@@ -60,31 +68,50 @@ class PartDifference(msgspec.Struct, frozen=True):
 
     kind: PartKind
     part: str
-    a_us: float
-    b_us: float
-    delta_us: float
+    time_us: Pair
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """`step_time` is None where a side has no steps; then the rows are of the whole spans."""
+    """`step_time` is None where a side has no steps; then the rows are of the whole spans. `figures`, `compilations`
+    and `notes` are there in any case; the other lists are empty where a side recorded nothing for them."""
 
     step_time: StepTimeDifference | None
     figures: list[Figure]
     parts: list[PartDifference]
     kernel_categories: list[CategoryDifference]
     kernels: list[KernelDifference]
+    operators: list[OperatorDifference]
+    modules: list[ModuleDifference]
+    memory: list[MemoryDifference]
+    compilations: list[CompilationDifference]
+    notes: list[str]
 
 
-def compare(a: Profile, b: Profile) -> Comparison:
-    """What differs between two spans."""
-    launches = step_launches(a), step_launches(b)
+def compare(a: Side, b: Side) -> Comparison:
+    """What differs between two spans, or of what was compiled where one of them has no trace."""
+    whole = not all(side.profile and side.profile.steps for side in (a, b))
+    ours, theirs = _launches(a, whole), _launches(b, whole)
+    ran = (a.profile, b.profile) if a.profile and b.profile else None
+    on_gpu = (ours, theirs) if ours is not None and theirs is not None else None
     return Comparison(
-        step_time=_step_time(a, b),
-        parts=_parts(step_breakdowns(a), step_breakdowns(b)),
-        figures=_differences(_figures(a, launches[0]), _figures(b, launches[1])),
-        kernel_categories=_categories(*launches),
-        kernels=match_kernels(*launches),
+        step_time=_step_time(*ran) if ran else None,
+        parts=_parts(*map(step_breakdowns, ran)) if ran else [],
+        figures=_differences(_figures(a, ours, whole), _figures(b, theirs, whole)),
+        kernel_categories=_categories(*on_gpu) if on_gpu else [],
+        kernels=match_kernels(*on_gpu) if on_gpu else [],
+        operators=compare_operators(*ran, whole=whole) if ran else [],
+        modules=compare_modules(*ran, whole=whole) if ran else [],
+        memory=compare_memory(*ran) if ran else [],
+        compilations=compare_compilations(a.summary, b.summary),
+        notes=notes(a, b),
     )
+
+
+def _launches(side: Side, whole: bool) -> list[Step] | None:
+    """None without GPU events."""
+    if side.profile is None or not len(side.profile.work.index):
+        return None
+    return step_launches(side.profile, whole=whole)
 
 
 def _step_time(a: Profile, b: Profile) -> StepTimeDifference | None:
@@ -100,11 +127,8 @@ def _parts(a: list[StepBreakdown], b: list[StepBreakdown]) -> list[PartDifferenc
     if not a or not b:
         return []
     ours, theirs = _average(a), _average(b)
-    rows = [
-        PartDifference(*key, ours[key], theirs[key], theirs[key] - ours[key])
-        for key in dict.fromkeys((*ours, *theirs))
-    ]
-    return sorted(rows, key=lambda row: -abs(row.delta_us))
+    rows = [PartDifference(*key, pair(ours[key], theirs[key])) for key in dict.fromkeys((*ours, *theirs))]
+    return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
 def _average(steps: list[StepBreakdown]) -> defaultdict[tuple[PartKind, str], float]:
@@ -115,48 +139,60 @@ def _average(steps: list[StepBreakdown]) -> defaultdict[tuple[PartKind, str], fl
     return sums
 
 
-def _figures(profile: Profile, launches: list[Step]) -> dict[str, float | None]:
-    first, last = profile.trace.window()
-    steps = profile.steps
-    wall = sum(step.wall_us for step in steps) / len(steps) if steps else us(last - first)
-    busy = [step.gpu_busy_us for step in steps if step.gpu_busy_us is not None]
-    gpu = sum(busy) / len(busy) if busy else None
+def _figures(side: Side, launches: list[Step] | None, whole: bool) -> dict[str, float | None]:
     return {
-        "step_us" if steps else "span_us": wall,
-        "gpu_busy_us": gpu,
-        "gpu_busy_percent": 100 * gpu / wall if gpu is not None and wall else None,
-        "gpu_time_us": us(sum(one.ns for step in launches for one in step)) / len(launches),
-        "launches": sum(map(len, launches)) / len(launches),
-        **_breaks(profile),
-        **_compile_figures(profile),
+        **(_times(side.profile, whole) if side.profile else {}),
+        "gpu_time_us": us(sum(one.ns for step in launches for one in step)) / len(launches)
+        if launches
+        else None,
+        "launches": sum(map(len, launches)) / len(launches) if launches else None,
+        "graph_break_us": _break_us(side.profile, whole) if side.profile else None,
+        **_compile_figures(side.summary),
     }
 
 
-def _breaks(profile: Profile) -> dict[str, float | None]:
+def _times(profile: Profile, whole: bool) -> dict[str, float | None]:
+    wall, gpu = _of_span(profile) if whole else _of_step(profile)
+    return {
+        "span_us" if whole else "step_us": wall,
+        "gpu_busy_us": gpu,
+        "gpu_busy_percent": 100 * gpu / wall if gpu is not None and wall else None,
+    }
+
+
+def _of_step(profile: Profile) -> tuple[float, float | None]:
+    """Wall time, and how much of it some GPU was busy."""
+    count = len(profile.steps)
+    inside = [step.gpu_busy_us for step in profile.steps if step.gpu_busy_us is not None]
+    return sum(step.wall_us for step in profile.steps) / count, sum(inside) / count if inside else None
+
+
+def _of_span(profile: Profile) -> tuple[float, float | None]:
+    first, last = profile.trace.window()
+    work = profile.work.index
+    return us(last - first), us(busy(profile.trace, work).total_ns) if len(work) else None
+
+
+def _break_us(profile: Profile, whole: bool) -> float | None:
     costs = profile.graph_break_costs
-    if costs is None:
-        return {"graph_break_us": None}
-    return {"graph_break_us": sum(cost.host_us for cost in costs) / max(len(profile.steps), 1)}
+    return (
+        None if costs is None else sum(cost.host_us for cost in costs) / (1 if whole else len(profile.steps))
+    )
 
 
-def _compile_figures(profile: Profile) -> dict[str, float | None]:
-    if profile.summary is None:
+def _compile_figures(summary: CompileSummary | None) -> dict[str, float | None]:
+    if summary is None:
         return dict.fromkeys(("graph_breaks", "recompiles", "compilations", "compile_s"))
     return {
-        "graph_breaks": len({(row.file, row.line) for row in graph_breaks(profile.summary)}),
-        "recompiles": len(recompiles(profile.summary)),
-        "compilations": len(profile.summary.compilations),
-        "compile_s": compile_time.total_s(profile.summary),
+        "graph_breaks": len({(row.file, row.line) for row in graph_breaks(summary)}),
+        "recompiles": len(recompiles(summary)),
+        "compilations": len(summary.compilations),
+        "compile_s": compile_time.total_s(summary),
     }
 
 
 def _differences(a: dict[str, float | None], b: dict[str, float | None]) -> list[Figure]:
-    names = dict.fromkeys((*a, *b))
-    return [Figure(name, a.get(name), b.get(name), _delta(a.get(name), b.get(name))) for name in names]
-
-
-def _delta(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else b - a
+    return [Figure(name, pair(a.get(name), b.get(name))) for name in dict.fromkeys((*a, *b))]
 
 
 def _categories(a: list[Step], b: list[Step]) -> list[CategoryDifference]:
@@ -164,12 +200,10 @@ def _categories(a: list[Step], b: list[Step]) -> list[CategoryDifference]:
     ours, theirs = _by_category(a), _by_category(b)
     rows = []
     for category in dict.fromkeys((*ours, *theirs)):
-        (ns, count), (other_ns, other_count) = ours[category], theirs[category]
-        before, after = us(ns) / len(a), us(other_ns) / len(b)
-        rows.append(
-            CategoryDifference(category, before, after, after - before, count / len(a), other_count / len(b))
-        )
-    return sorted(rows, key=lambda row: -abs(row.delta_us))
+        (before_ns, before), (after_ns, after) = ours[category], theirs[category]
+        time = pair(us(before_ns) / len(a), us(after_ns) / len(b))
+        rows.append(CategoryDifference(category, time, pair(before / len(a), after / len(b))))
+    return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
 def _by_category(steps: list[Step]) -> defaultdict[str, tuple[int, int]]:

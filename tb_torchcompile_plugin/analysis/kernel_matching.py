@@ -87,15 +87,16 @@ _Pair = tuple[Step, Step]
 _Unit = tuple[str, Step]
 
 
-def step_launches(profile: Profile) -> list[Step]:
-    """The GPU launches of each profiled step in the order in which they were made; without steps one list of all."""
-    windows = StepWindows(profile.trace)
+def step_launches(profile: Profile, *, whole: bool = False) -> list[Step]:
+    """The GPU launches of each profiled step in the order in which they were made. whole: one list of all of the span,
+    which it is in any case where there are no steps."""
+    windows = () if whole else StepWindows(profile.trace)
     steps: list[list[tuple[int, int, Launch]]] = [[] for _ in range(max(len(windows), 1))]
     for rows in profile.launches:
         if rows.device == "cpu":
             continue
         called = _called(profile.trace, rows)
-        step = windows.of(called) if len(windows) else np.zeros(len(called), np.int64)
+        step = windows.of(called) if windows else np.zeros(len(called), np.int64)
         for number, launch in zip(step.tolist(), _gpu_launches(profile, rows, called)):
             if number >= 0:
                 steps[number].append(launch)

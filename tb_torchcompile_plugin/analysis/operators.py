@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.analysis.host_tree import Mask
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.operator_calls import OperatorCalls
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.steps import StepWindows
 from tb_torchcompile_plugin.analysis.tensor_cores import uses_tensor_cores
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.reader.kineto import Trace
@@ -82,6 +83,13 @@ def operators(profile: Profile, split: str | None = None) -> Operators:
     """All rows, most self time on the host first. split: one of SPLITS."""
     parts = SPLITS[split](profile) if split else _Parts(np.full(len(profile.operator_calls.index), -1), ())
     return Operators(split, _rows(profile, parts), recorded(profile))
+
+
+def step_operators(profile: Profile) -> list[Operator]:
+    """Rows of the calls that begin in profiled steps, most self time on the host first."""
+    called = profile.trace.ts[profile.operator_calls.index]
+    inside = StepWindows(profile.trace).of(called) >= 0
+    return [row for row in _rows(profile, _Parts(np.where(inside, 0, -1), ("step",))) if row.part]
 
 
 def recorded(profile: Profile) -> Recorded:

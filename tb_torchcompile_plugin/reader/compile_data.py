@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.summary import load
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CompileData:
     """summary: what is known, merged. file: where it comes from first. notices: what could not be read.
 

@@ -113,6 +113,32 @@ export interface CallOverhead {
   regions: RegionOverhead[];
 }
 
+export interface CategoryDifference {
+  category: string;
+  time_us: Pair;
+  launches: Pair;
+}
+
+export interface CompareReport {
+  a: SpanName;
+  b: SpanName;
+  verdict: string;
+  comparison: Comparison;
+}
+
+export interface Comparison {
+  step_time: StepTimeDifference | null;
+  figures: Figure[];
+  parts: PartDifference[];
+  kernel_categories: CategoryDifference[];
+  kernels: KernelDifference[];
+  operators: OperatorDifference[];
+  modules: ModuleDifference[];
+  memory: MemoryDifference[];
+  compilations: CompilationDifference[];
+  notes: string[];
+}
+
 export interface Compilation {
   compile_id: string;
   epoch: number;
@@ -154,6 +180,16 @@ export interface CompilationDetails {
   cudagraph_skip_reasons: string[];
   artifacts: Artifact[];
   warnings: Notice[];
+}
+
+export interface CompilationDifference {
+  function: string;
+  file: string;
+  line: number | null;
+  direction: 'backward' | 'forward';
+  a: Compiled | null;
+  b: Compiled | null;
+  duration_s: Pair;
 }
 
 export interface CompilationRow {
@@ -227,6 +263,12 @@ export interface CompileTime {
   compile_ids: string[];
   origin_s: number | null;
   spans: PhaseColumns;
+}
+
+export interface Compiled {
+  compile_id: string;
+  epoch: number;
+  graph_ops: number | null;
 }
 
 export interface CompiledRegion {
@@ -374,6 +416,11 @@ export interface Failure {
   reason: string;
   file: string;
   line: number | null;
+}
+
+export interface Figure {
+  name: string;
+  value: Pair;
 }
 
 export interface Finding {
@@ -639,6 +686,15 @@ export interface KernelDetails {
   has_benchmark: boolean;
 }
 
+export interface KernelDifference {
+  category: string;
+  change: 'appeared' | 'changed' | 'same' | 'vanished';
+  places: number;
+  a: SideWork;
+  b: SideWork;
+  delta_us: number;
+}
+
 export interface KernelInRange {
   device: number;
   name: string;
@@ -768,6 +824,12 @@ export interface Memory {
   all_allocations: number;
 }
 
+export interface MemoryDifference {
+  device: number | 'cpu';
+  peak_bytes: Pair;
+  reserved_bytes: Pair;
+}
+
 export interface MemoryOwner {
   device: number | 'cpu';
   operator: string | null;
@@ -817,6 +879,13 @@ export interface Module {
   compile_ids: string[];
 }
 
+export interface ModuleDifference {
+  path: string;
+  calls: Pair;
+  host_us: Pair;
+  device_us: Pair;
+}
+
 export interface Modules {
   recorded: boolean;
   modules: Module[];
@@ -855,6 +924,14 @@ export interface Operator {
   flops: number | null;
 }
 
+export interface OperatorDifference {
+  name: string;
+  kind: 'label' | 'operator' | 'overhead' | 'runtime';
+  calls: Pair;
+  self_host_us: Pair;
+  self_device_us: Pair;
+}
+
 export interface Operators {
   split: string | null;
   rows: Operator[];
@@ -865,6 +942,18 @@ export interface OtherArtifacts {
   compile_id: string;
   epoch: number;
   artifacts: Artifact[];
+}
+
+export interface Pair {
+  a: number | null;
+  b: number | null;
+  delta: number | null;
+}
+
+export interface PartDifference {
+  kind: 'gpu' | 'host' | 'idle';
+  part: string;
+  time_us: Pair;
 }
 
 export interface PhaseColumns {
@@ -983,6 +1072,13 @@ export interface ShapeGuard {
   stack: Frame[];
 }
 
+export interface SideWork {
+  kernels: string[];
+  operators: string[];
+  launches: number;
+  time_us: number;
+}
+
 export interface SliceRef {
   row: number;
   lane: number;
@@ -1028,6 +1124,13 @@ export interface Span {
   guard_scans: GuardScan[] | null;
   compile_overlap: CompileOverlap | null;
   hints: Hints;
+}
+
+export interface SpanName {
+  run: string;
+  worker: string;
+  span: string;
+  trace_file: string;
 }
 
 export interface SpanRef {
@@ -1087,6 +1190,14 @@ export interface StepSpan {
   name: string;
   start_ns: number;
   end_ns: number;
+}
+
+export interface StepTimeDifference {
+  a: StepTimes;
+  b: StepTimes;
+  delta_us: number;
+  noise_us: number | null;
+  within_noise: boolean | null;
 }
 
 export interface StepTimes {

@@ -1,0 +1,72 @@
+"""Which compilation of one run is which of another? Ids do not tell where the code in between changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.compile_time import Compilation, compilations
+from tb_torchcompile_plugin.analysis.directions import Direction
+from tb_torchcompile_plugin.analysis.pairs import Pair, pair
+from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """One side of a row."""
+
+    compile_id: str
+    epoch: int
+    graph_ops: int | None
+
+
+class CompilationDifference(msgspec.Struct, frozen=True):
+    """The same function's n-th compilation on both sides; None where a side has none."""
+
+    function: str
+    file: str
+    line: int | None
+    direction: Direction
+    a: Compiled | None
+    b: Compiled | None
+    duration_s: Pair
+
+
+_Key = tuple[str, Direction, int]
+
+
+def compare_compilations(a: CompileSummary | None, b: CompileSummary | None) -> list[CompilationDifference]:
+    """In the order in which they were compiled; [] where a side has no compile data."""
+    if a is None or b is None:
+        return []
+    ours, theirs = _numbered(a), _numbered(b)
+    return [_difference(ours.get(key), theirs.get(key)) for key in dict.fromkeys((*ours, *theirs))]
+
+
+def _numbered(summary: CompileSummary) -> dict[_Key, Compilation]:
+    """By function, direction, and how often it had been compiled before."""
+    before: defaultdict[tuple[str, Direction], int] = defaultdict(int)
+    found: dict[_Key, Compilation] = {}
+    for row in compilations(summary):
+        number = before[row.function, row.direction]
+        found[row.function, row.direction, number] = row
+        before[row.function, row.direction] = number + 1
+    return found
+
+
+def _difference(a: Compilation | None, b: Compilation | None) -> CompilationDifference:
+    either = b or a
+    assert either is not None
+    return CompilationDifference(
+        function=either.function,
+        file=either.file,
+        line=either.line,
+        direction=either.direction,
+        a=_compiled(a),
+        b=_compiled(b),
+        duration_s=pair(a.duration_s if a else None, b.duration_s if b else None),
+    )
+
+
+def _compiled(row: Compilation | None) -> Compiled | None:
+    return Compiled(row.compile_id, row.epoch, row.graph_ops) if row else None
