@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tb_torchcompile_plugin.tables import load
     from tb_torchcompile_plugin.writer.handler import tensorboard_trace_handler
     from tb_torchcompile_plugin.writer.recorder import CompileRecorder
 
 __version__ = "0.1.0"
 
-__all__ = ["CompileRecorder", "__version__", "tensorboard_trace_handler"]
+__all__ = ["CompileRecorder", "__version__", "load", "tensorboard_trace_handler"]
 
 _HOMES = {
     "tensorboard_trace_handler": "tb_torchcompile_plugin.writer.handler",
+    "load": "tb_torchcompile_plugin.tables",
     "CompileRecorder": "tb_torchcompile_plugin.writer.recorder",
 }
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from tb_torchcompile_plugin import text
-from tb_torchcompile_plugin.api import Session, plugin_version
+from tb_torchcompile_plugin.api import plugin_version
 from tb_torchcompile_plugin.cli_compare import show_comparison
 from tb_torchcompile_plugin.cli_kernel import show_kernel
-from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.filesystem import is_remote, plain_path
-from tb_torchcompile_plugin.report import Report, Span
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reports import all_warnings, check, read_report, why_nothing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,26 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(logdir: str) -> None:
-    """Raise UserError for a local path that is neither a file nor a folder."""
-    path = plain_path(logdir)
-    if is_remote(logdir) or os.path.isdir(path) or os.path.isfile(path):
-        return
-    if os.path.exists(path):
-        raise UserError(
-            "this is a pipe or a device, not a regular file",
-            file=logdir,
-            next_step="Write it to a file first",
-        )
-    raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
-
-
 def _report(logdir: str, as_json: bool) -> int:
-    _check(logdir)
     with text.progress_bar() as advance:
-        report = Session([("", logdir)]).report(progress=advance)
-    warnings = list(_warnings(report))
-    why = "" if _something(report) else _why_nothing(logdir, warnings)
+        report = read_report(logdir, advance)
+    warnings = list(all_warnings(report))
+    why = why_nothing(logdir, report)
     for notice in warnings if warnings != [why] else []:
         print(f"warning: {notice}", file=sys.stderr)
     if as_json:
@@ -97,7 +81,7 @@ def _report(logdir: str, as_json: bool) -> int:
 
 
 def _kernel(arguments: argparse.Namespace) -> int:
-    _check(arguments.logdir)
+    check(arguments.logdir)
     show_kernel(arguments.logdir, arguments.name, arguments.graph, arguments.extract)
     if arguments.extract:
         print(f"wrote {arguments.extract}; run it with: python {arguments.extract}", file=sys.stderr)
@@ -105,36 +89,10 @@ def _kernel(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    _check(arguments.a)
-    _check(arguments.b)
+    check(arguments.a)
+    check(arguments.b)
     show_comparison(arguments.a, arguments.b, arguments.json)
     return 0
-
-
-def _something(report: Report) -> bool:
-    workers = [worker for run in report.runs for worker in run.workers]
-    return any(worker.compile or any(isinstance(span, Span) for span in worker.spans) for worker in workers)
-
-
-def _warnings(report: Report) -> Iterator[Notice]:
-    yield from report.warnings
-    for run in report.runs:
-        for worker in run.workers:
-            yield from worker.warnings
-            yield from worker.compile.warnings if worker.compile else ()
-            for span in worker.spans:
-                yield from span.warnings
-
-
-def _why_nothing(logdir: str, warnings: list[Notice]) -> str | Notice:
-    if len(warnings) == 1:
-        return warnings[0]
-    if warnings:
-        return f"{logdir}: nothing could be read; see the warnings above"
-    return (
-        f"{logdir}: no trace, compile summary or TORCH_TRACE log in it. "
-        "Write one with tb_torchcompile_plugin.tensorboard_trace_handler"
-    )
 
 
 def _fail(line: str) -> int:

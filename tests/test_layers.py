@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": {"shared", "reader", "analysis", "report"},
     "plugin": {"shared", "reader", "report", "api"},
     "cli": {"shared", "reader", "report", "api"},
+    "tables": {"shared", "report", "api"},
 }
 ROOM_OF = {
     "report": "report",
@@ -44,6 +45,7 @@ ROOM_OF = {
     "api": "api",
     "catalog": "api",
     "readings": "api",
+    "reports": "api",
     "span_answers": "api",
     "kernel_search": "api",
     "loader": "plugin",
@@ -62,7 +64,13 @@ ROOM_OF = {
     "cli_compare": "cli",
     "text_compare": "cli",
 }
-ONLY_IN = {"torch": {"writer"}, "tensorboard": {"plugin"}, "werkzeug": {"plugin"}, "rich": {"cli"}}
+ONLY_IN = {
+    "torch": {"writer"},
+    "tensorboard": {"plugin"},
+    "werkzeug": {"plugin"},
+    "rich": {"cli"},
+    "pandas": {"tables"},
+}
 
 
 def room_of(module: str) -> str:
