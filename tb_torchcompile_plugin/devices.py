@@ -1,7 +1,8 @@
 """What a device can do at most, by the name that the profiler writes: memory bandwidth and arithmetic.
 
 Figures are of data sheets, dense (no sparsity), per device as the driver counts them: one MI250X die is one device.
-docs/devices.md lists the same table with its sources. TB_TORCHCOMPILE_PEAKS adds to it or replaces rows of it.
+docs/devices.md lists the same table with the source of each row: what no vendor has published is not in it, nor is a
+part of a device (MIG). TB_TORCHCOMPILE_PEAKS adds to it or replaces rows of it.
 """
 
 from __future__ import annotations
@@ -36,12 +37,9 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, float | None], ...] 
     (r"NVIDIA GH200( .*)?", 4000, 67, 494, 989),
     (r"NVIDIA H100 NVL", 3900, 60, 417, 835),
     (r"NVIDIA H100 PCIe", 2000, 51, 378, 756),
-    (r"NVIDIA H100( .*)?", 3350, 67, 494, 989),
-    (r"NVIDIA H800 PCIe", 2000, 51, 378, 756),
-    (r"NVIDIA H800( .*)?", 3350, 67, 494, 989),
-    (r"NVIDIA H20( .*)?", 4000, 44, 74, 148),
+    (r"NVIDIA H100( 80GB HBM3)?", 3350, 67, 494, 989),
     (r"(NVIDIA )?A100-SXM4-80GB", 2039, 19.5, 156, 312),
-    (r"(NVIDIA )?A100 80GB PCIe", 1935, 19.5, 156, 312),
+    (r"(NVIDIA )?A100(-PCIE-80GB| 80GB PCIe)", 1935, 19.5, 156, 312),
     (r"(NVIDIA )?A100-(SXM4|PCIE)-40GB", 1555, 19.5, 156, 312),
     (r"NVIDIA L40S", 864, 91.6, 183, 362),
     (r"NVIDIA L40", 864, 90.5, 90.5, 181),
@@ -49,7 +47,8 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, float | None], ...] 
     (r"NVIDIA A10", 600, 31.2, 62.5, 125),
     (r"(NVIDIA )?RTX A6000", 768, 38.7, 77.4, 154.8),
     (r"(Tesla|NVIDIA) T4", 320, 8.1, None, 65),
-    (r"(Tesla )?V100-SXM\d-\d+GB.*", 900, 15.7, None, 125),
+    (r"(Tesla )?V100-SXM2-\d+GB.*", 900, 15.7, None, 125),
+    (r"(Tesla )?V100S-PCIE-32GB", 1134, 16.4, None, 130),
     (r"(Tesla )?V100-PCIE-\d+GB", 900, 14, None, 112),
     (r"NVIDIA GeForce RTX 5090", 1792, 104.8, 104.8, 209.5),
     (r"NVIDIA GeForce RTX 4090", 1008, 82.6, 82.6, 165.2),
@@ -60,6 +59,7 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, float | None], ...] 
     (r"(AMD )?(Instinct )?MI300X.*", 5300, 163.4, 653.7, 1307.4),
     (r"(AMD )?(Instinct )?MI300A.*", 5300, 122.6, 490.3, 980.6),
     (r"(AMD )?(Instinct )?MI250X.*", 1638, 23.9, None, 191.5),
+    (r"(AMD )?(Instinct )?MI250", 1638, 22.6, None, 181),
     (r"(AMD )?(Instinct )?MI210.*", 1638, 22.6, None, 181),
 )
 
@@ -81,6 +81,8 @@ def table() -> list[tuple[str, Peak]]:
 
 
 def _known(name: str) -> Peak | None:
+    if " MIG " in name:
+        return None
     return next(
         (peak for pattern, peak in table() if re.fullmatch(pattern, name.strip(), re.IGNORECASE)), None
     )
