@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 
 from tb_torchcompile_plugin.analysis.bandwidth import work_of
 from tb_torchcompile_plugin.analysis.kernel_details import KernelDetails, Kernels, kernel_details
+from tb_torchcompile_plugin.analysis.kernel_source import Definition
 from tb_torchcompile_plugin.analysis.kernel_steps import alone_ns
 from tb_torchcompile_plugin.analysis.kernels import groups, kernel_categories
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.roofline import achieved
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.kineto import read_trace
+from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.span_answers import QUESTIONS, Opened
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from traces import Event, kernel, launch, slice_, write_trace
@@ -115,6 +118,95 @@ def test_calls_of_libraries_have_their_lines(opened: Open) -> None:
         ]
         told = {line.source for row in rows for line in row.lines}
         assert told and all("conv" in str(line) or "downsample" in str(line) for line in told)
+
+
+def test_stacks_do_not_stand_between_a_graph_and_its_library_calls(opened: Open) -> None:
+    """`ddp` was recorded with stacks: Python frames lie around each call."""
+    for span in opened("ddp"):
+        rows = [row for row in table(span).rows if row.compile_id and row.category in ("gemm", "attention")]
+        assert rows and all(row.lines for row in rows)
+
+
+def test_the_piece_of_the_graph_behind_a_kernel(opened: Open) -> None:
+    """Its lines are those of the artifact that it names: of kernels, library calls and layout changes alike."""
+    (span,) = opened("resnet18")
+    assert span.profile.data is not None
+    found: dict[str, list[str]] = {}
+    for row in table(span).rows:
+        details = kernel_details(span.profile, "0", row.name, row.compile_id or "", row.graph_key or "")
+        if details.graph is None:
+            assert not row.compile_id or row.category in ("aten", "memset"), row.name
+            continue
+        graph = read_payload(span.profile.data, details.graph.artifact).splitlines()
+        assert [graph[number - 1].strip() for number in details.graph.lines] == details.graph.text
+        found.setdefault(row.category, []).extend(details.graph.text)
+        assert {(line.file, line.line) for line in row.lines} <= {(c.file, c.line) for c in details.context}
+    assert all("conv" in text for text in found["convolution"])
+    relu = kernel_details(span.profile, "0", *relu_of(span))
+    assert relu.graph and any("aten.relu.default" in text for text in relu.graph.text)
+
+
+def relu_of(span: Opened) -> tuple[str, str, str]:
+    name = "triton_poi_fused__native_batch_norm_legit_functional_relu_12"
+    row = next(row for row in table(span).rows if row.name == name)
+    return name, row.compile_id or "", row.graph_key or ""
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager", "ddp"])
+def test_rows_and_categories_are_sums_of_the_raw_events(opened: Open, name: str) -> None:
+    """Time, count, mean, min, max and shares, by brute force."""
+    for span in opened(name):
+        raw: dict[tuple[int, str], list[float]] = defaultdict(list)
+        for event in raw_events(span):
+            if event.get("ph") == "X" and event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+                raw[event["args"]["device"], event["name"]].append(event["dur"])
+        rows = defaultdict(list)
+        for row in table(span).rows:
+            rows[row.device, row.name].append(row)
+        assert rows.keys() == raw.keys()
+        for key, durations in raw.items():
+            same = rows[key]
+            assert sum(row.launches for row in same) == len(durations)
+            assert sum(row.time_us for row in same) == pytest.approx(sum(durations), abs=1e-6)
+            assert min(row.min_us for row in same) == pytest.approx(min(durations))
+            assert max(row.max_us for row in same) == pytest.approx(max(durations))
+            assert all(row.mean_us == pytest.approx(row.time_us / row.launches) for row in same)
+        whole = sum(map(sum, raw.values()))
+        categories = kernel_categories(span.profile.trace, span.profile.launches)
+        assert sum(row.time_us for row in categories) == pytest.approx(whole, abs=1e-6)
+        assert sum(row.gpu_time_percent or 0 for row in categories) == pytest.approx(100)
+        for category in categories:
+            mine = sum(row.time_us for row in table(span).rows if row.category == category.category)
+            assert mine == pytest.approx(category.time_us)
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18"])
+def test_what_a_step_gains_is_what_its_busy_time_loses(opened: Open, name: str) -> None:
+    """Half the difference between the device's busy time with and without a kernel, of the steps: by brute force."""
+    (span,) = opened(name)
+    events = raw_events(span)
+    steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep")]
+    calls = {e["args"]["correlation"]: e for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver")}
+    gpu = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and e["ph"] == "X"]
+
+    def in_steps(event: dict[str, Any]) -> bool:
+        call = calls.get(event["args"]["correlation"])
+        return call is not None and any(s["ts"] <= call["ts"] < s["ts"] + s["dur"] for s in steps)
+
+    def busy(found: list[dict[str, Any]]) -> float:
+        total, end = 0.0, float("-inf")
+        for e in sorted(found, key=lambda e: e["ts"]):
+            total += max(0.0, e["ts"] + e["dur"] - max(end, e["ts"]))
+            end = max(end, e["ts"] + e["dur"])
+        return total
+
+    wall = sum(step["dur"] for step in steps)
+    for row in table(span).rows[:5]:
+        if sum(other.name == row.name for other in table(span).rows) == 1:
+            others = [e for e in gpu if e["name"] != row.name or not in_steps(e)]
+            lost = busy(gpu) - busy(others)
+            assert row.alone_us == pytest.approx(lost, abs=0.05)
+            assert row.twice_as_fast_percent == pytest.approx(50 * lost / wall, abs=0.001)
 
 
 def test_bandwidth_is_what_inductor_computed_over_the_measured_time(opened: Open) -> None:
@@ -325,6 +417,33 @@ def test_the_longest_launch_of_many_is_shown(tmp_path: Path) -> None:
     assert max(details.launches.duration_us) == 9
     with pytest.raises(NotFound):
         kernel_details(profile, "1", "k", "", "")
+
+
+def test_what_the_output_code_says_of_bytes_and_operations_is_taken(tmp_path: Path) -> None:
+    """With TORCHINDUCTOR_BENCHMARK_KERNEL=1 alone, without shapes: 0.002 GB and 3 GFLOP in 10 µs."""
+    name = "triton_tem_fused_mm_0"
+    definition = Definition(name, "triton", 1, "", num_gb=0.002, flop=3e9)
+    trace = read_trace(str(write_trace(tmp_path, launch(name, 1, 2, 10))), workers=1)
+    (rows,) = Profile(trace, None).launches
+    found = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, definition)
+    assert (found.bandwidth_gb_s, found.bandwidth_from) == (pytest.approx(200), "inductor")
+    assert (found.tflop_s, found.tflop_from) == (pytest.approx(300), "inductor")
+    assert found.flop_per_byte == pytest.approx(1500)
+    uncounted = Definition(name, "triton", 1, "", num_gb=0.002, flop=0)
+    nothing = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, uncounted)
+    assert (nothing.tflop_s, nothing.flop_per_byte) == (None, None)
+
+
+@pytest.mark.parametrize(("blocks", "told", "shown"), [(132, 0, None), (3, 0, 0), (132, 18, 18)])
+def test_an_occupancy_that_cannot_be_zero_is_not_known(
+    tmp_path: Path, blocks: int, told: int, shown: int | None
+) -> None:
+    """132 blocks on 132 multiprocessors: each has its warps. 3 blocks round to zero."""
+    args: dict[str, Any] = {"grid": [blocks, 1, 1], "block": [384, 1, 1], "est. achieved occupancy %": told}
+    properties = [{"id": 0, "name": "NVIDIA H200", "numSms": 132, "warpSize": 32}]
+    path = write_trace(tmp_path, [kernel("k", 0, 5, **args)], deviceProperties=properties)
+    (row,) = kernels_of(profile_of(path)).rows
+    assert row.config is not None and row.config.occupancy_percent == shown
 
 
 def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:

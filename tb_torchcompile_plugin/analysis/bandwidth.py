@@ -6,7 +6,6 @@ it computed nothing, recorded shapes give an estimate. Copies say themselves wha
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
@@ -16,9 +15,9 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.analysis.columns import Floats, alike, codes_of, values_of
 from tb_torchcompile_plugin.analysis.kernels import Launches
 from tb_torchcompile_plugin.analysis.op_shapes import (
-    FIRST_WINDOW,
-    Shape,
-    is_operator_known,
+    CallWork,
+    asks_for_values,
+    family_of,
     operator_work,
     tensor_bytes,
 )
@@ -29,7 +28,7 @@ from tb_torchcompile_plugin.reader.kineto import Trace
 Bools = npt.NDArray[np.bool_]
 
 _TRITON = [CATEGORIES.index(name) for name in CATEGORIES if name.startswith("triton_")]
-_LIBRARY = [CATEGORIES.index(name) for name in ("gemm", "convolution")]
+_FAMILY = {"gemm": "library", "convolution": "library", "attention": "attention", "aten": "aten"}
 _GRADIENT = re.compile(r"dgrad|wgrad", re.IGNORECASE)
 _GRADIENTS = {"dgrad": 1, "wgrad": 2}
 
@@ -71,7 +70,7 @@ def _from_launches(trace: Trace, rows: Launches, work: Work) -> None:
 
 
 def _from_shapes(trace: Trace, rows: Launches, work: Work) -> None:
-    """A Triton kernel is launched by an operator of its own name. Launches of equal shapes are looked at once."""
+    """Launches of equal shapes are looked at once."""
     dims, types = codes_of(trace, "input_dims", rows.op), codes_of(trace, "input_types", rows.op)
     called = np.where(rows.op >= 0, trace.name[rows.op], -1).astype(np.int64)
     main = _is_main(trace, rows)
@@ -82,10 +81,10 @@ def _from_shapes(trace: Trace, rows: Launches, work: Work) -> None:
         operator, kernel = trace.names[called[one]], trace.names[rows.name[one]]
         shapes = trace.texts["input_dims"][dims[one]]
         kinds = trace.texts["input_types"][types[one]] if types[one] >= 0 else "[]"
-        if operator == kernel:
+        if _is_launcher(operator, kernel):
             moved, flop = tensor_bytes(shapes, kinds), None
-        elif is_operator_known(operator):
-            moved, flop = operator_work(operator, shapes, kinds, _window(trace, operator, int(rows.op[one])))
+        elif family_of(operator) == _FAMILY.get(CATEGORIES[rows.category[one]], "none"):
+            moved, flop = _of_operator(trace, int(rows.op[one]), operator, shapes, kinds)
             places = places[main[places]]
         else:
             continue
@@ -94,40 +93,46 @@ def _from_shapes(trace: Trace, rows: Launches, work: Work) -> None:
         work.flop[places] = np.nan if flop is None else flop
 
 
-def _is_main(trace: Trace, rows: Launches) -> Bools:
-    """An operator may launch several kernels: the longest computes the product, others prepare it or sum it up.
+def _is_launcher(operator: str, kernel: str) -> bool:
+    """Inductor launches a kernel inside an operator of its name; one that the user wrote gets a number there."""
+    return operator == kernel or (
+        operator.startswith(f"{kernel}_") and operator[len(kernel) + 1 :].isdecimal()
+    )
 
-    The backward of a convolution computes two: only names tell which kernel is for which.
+
+def _of_operator(trace: Trace, op: int, operator: str, shapes: str, kinds: str) -> CallWork:
+    values = None
+    if asks_for_values(operator):
+        try:
+            values = trace.args(op).get("Concrete Inputs")
+        except UserError:
+            return None, None
+    return operator_work(operator, shapes, kinds, values if isinstance(values, list) else None)
+
+
+def _is_main(trace: Trace, rows: Launches) -> Bools:
+    """An operator may launch several kernels of a family: the longest computes the result, others prepare it or sum
+    it up. Two of ATen's own share the work in a way that is not known.
+
+    The backward of a convolution computes two results: only names tell which kernel is for which.
     """
+    families = [_FAMILY.get(name, "") for name in CATEGORIES]
+    family = np.array([sorted(set(families)).index(name) for name in families], np.int64)[rows.category]
     gradient = np.array([_GRADIENTS.get(_kind(name), 0) for name in trace.names] or [0], np.int64)[rows.name]
     backward = np.array([name == "aten::convolution_backward" for name in trace.names] or [False])
     of_two = np.where(rows.op >= 0, backward[trace.name[rows.op]], False)
-    usable = np.isin(rows.category, _LIBRARY) & (rows.op >= 0) & (~of_two | (gradient > 0))
-    places = np.flatnonzero(usable)
-    part = np.where(of_two, gradient, 0)[places]
-    order = places[np.lexsort((rows.dur[places], part, rows.op[places]))]
-    keys = np.stack([rows.op[order], np.where(of_two, gradient, 0)[order]])
+    places = np.flatnonzero((family > 0) & (rows.op >= 0) & (~of_two | (gradient > 0)))
     main = np.zeros(len(rows.index), bool)
-    if len(order):
-        main[order[np.append((keys[:, 1:] != keys[:, :-1]).any(axis=0), True)]] = True
+    if len(places):
+        keys = np.stack([np.where(of_two, gradient, 0), family, rows.op])[:, places]
+        order = np.lexsort((rows.dur[places], *keys))
+        last = np.append((keys[:, order][:, 1:] != keys[:, order][:, :-1]).any(axis=0), True)
+        alone = last & np.append(True, last[:-1])
+        is_aten = rows.category[places[order]] == CATEGORIES.index("aten")
+        main[places[order[np.where(is_aten, alone, last)]]] = True
     return main
 
 
 def _kind(kernel: str) -> str:
     found = _GRADIENT.search(kernel)
     return found[0].lower() if found else ""
-
-
-def _window(trace: Trace, operator: str, op: int) -> list[Shape] | None:
-    """Padding, stride and dilation of a convolution, from the arguments as recorded in the file."""
-    first = FIRST_WINDOW.get(operator)
-    if first is None:
-        return None
-    try:
-        concrete = trace.args(op).get("Concrete Inputs")
-        lists = (
-            [json.loads(text) for text in concrete[first : first + 3]] if isinstance(concrete, list) else []
-        )
-    except (UserError, ValueError, TypeError):
-        return None
-    return lists if len(lists) == 3 and all(isinstance(sizes, list) for sizes in lists) else None

@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.analysis.compile_time import Frame
 from tb_torchcompile_plugin.analysis.generated_code import GeneratedCode, GraphCode
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernel_lines import distinct
+from tb_torchcompile_plugin.analysis.kernel_source import Call
 from tb_torchcompile_plugin.analysis.kernels import Launches
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.reader.kineto import Trace
@@ -24,51 +25,63 @@ _GRAPH_CALL = re.compile(r"^## Call CompiledFxGraph ")
 
 
 class ExternLines:
-    """The lines of each launch of one device, where they can be told."""
+    """The calls in the generated code that the launches of one device are, where they can be told."""
 
     def __init__(self, trace: Trace, rows: Launches, ownership: Ownership, code: GeneratedCode) -> None:
-        self._tops = _tops(trace, rows)
-        self._lines: dict[int, list[Frame]] = {}  # by the row of the call
-        for (compile_id, key), calls in _by_graph(rows, self._tops).items():
+        self._tops, self._executions = _tops(trace, rows)
+        self._calls: dict[int, tuple[GraphCode, Call]] = {}  # by the row of the call
+        for (compile_id, key), calls in self._by_graph(rows).items():
             graph = code.graph(ownership.name(compile_id), ownership.name(key))
             if graph is not None:
                 self._learn(trace, graph, calls)
 
     def of(self, places: Int64s) -> list[Frame]:
         """The distinct lines of these launches."""
-        calls = np.unique(self._tops[places]).tolist()
-        return distinct(frame for call in calls for frame in self._lines.get(call, []))
+        return distinct(frame for graph, call in self.calls(places) for frame in graph.call_lines(call))
 
-    def _learn(self, trace: Trace, graph: GraphCode, calls: list[int]) -> None:
+    def calls(self, places: Int64s) -> list[tuple[GraphCode, Call]]:
+        """Each call of these launches, with the graph in whose code it stands."""
+        tops = np.unique(self._tops[places]).tolist()
+        found = (self._calls[top] for top in tops if top in self._calls)
+        return list({id(call): (graph, call) for graph, call in found}.values())
+
+    def _by_graph(self, rows: Launches) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """(row of the call, row of the graph's execution) for each compile id and key."""
+        known = self._tops >= 0
+        columns = rows.compile_id, rows.graph_key, self._tops, self._executions
+        calls: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        keys = np.stack([column[known] for column in columns])
+        for compile_id, key, top, execution in np.unique(keys, axis=1).T.tolist():
+            calls[compile_id, key].append((top, execution))
+        return calls
+
+    def _learn(self, trace: Trace, graph: GraphCode, calls: list[tuple[int, int]]) -> None:
         by_execution: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for row in sorted(calls, key=lambda row: int(trace.ts[row])):
-            by_execution[int(trace.parent[row]), trace.names[trace.name[row]]].append(row)
+        for row, execution in sorted(calls, key=lambda call: int(trace.ts[call[0]])):
+            by_execution[execution, trace.names[trace.name[row]]].append(row)
         for (_, operator), found in by_execution.items():
             written = [call for call in graph.calls if call.operator == operator]
             if len(found) == len(written):
                 for row, call in zip(found, written, strict=True):
-                    self._lines[row] = graph.call_lines(call)
+                    self._calls[row] = graph, call
 
 
-def _tops(trace: Trace, rows: Launches) -> Int64s:
-    """For each launch the outermost operator around it that a graph's execution calls itself; -1 without one."""
+def _tops(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s]:
+    """For each launch the outermost operator around it inside a graph's execution, and that execution; -1 without one.
+
+    Python frames, which stand between them where stacks were recorded, are passed over.
+    """
     is_graph = np.array([_GRAPH_CALL.match(name) is not None for name in trace.names] or [False])
-    found = np.full(len(rows.op), -1, np.int64)
+    is_op = np.array([cat == "cpu_op" for cat in trace.cats] or [False])
+    tops, executions = (np.full(len(rows.op), -1, np.int64) for _ in range(2))
     here = np.flatnonzero((rows.graph_key >= 0) & (rows.op >= 0))
-    at = rows.op[here]
+    at = outermost = rows.op[here]
     while len(here):
+        outermost = np.where(is_op[trace.cat[at]], at, outermost)
         parent = trace.parent[at]
         inside = (parent >= 0) & is_graph[trace.name[parent]]
-        found[here[inside]] = at[inside]
+        tops[here[inside]] = outermost[inside]
+        executions[here[inside]] = parent[inside]
         climb = ~inside & (parent >= 0)
-        here, at = here[climb], parent[climb]
-    return found
-
-
-def _by_graph(rows: Launches, tops: Int64s) -> dict[tuple[int, int], list[int]]:
-    known = tops >= 0
-    keys = np.stack([rows.compile_id[known], rows.graph_key[known], tops[known]])
-    calls: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for compile_id, key, top in np.unique(keys, axis=1).T.tolist():
-        calls[compile_id, key].append(top)
-    return calls
+        here, at, outermost = here[climb], parent[climb], outermost[climb]
+    return tops, executions

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import msgspec
+
 from tb_torchcompile_plugin.analysis.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.analysis.compile_time import Frame
 from tb_torchcompile_plugin.analysis.directions import Direction
-from tb_torchcompile_plugin.analysis.kernel_lines import lines_of, node_lines, provenance
+from tb_torchcompile_plugin.analysis.kernel_lines import lines_of, node_lines, node_rows, provenance
 from tb_torchcompile_plugin.analysis.kernel_source import Call, Definition, calls, definitions
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -24,6 +26,16 @@ from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.summary_pb2 import BACKWARD, CompileSummary, Graph
 
 LinesFrom = Literal["provenance", "comments"]
+
+
+class GraphPiece(msgspec.Struct, frozen=True):
+    """Nodes of a printed graph: the artifact that it is, the numbers of their lines in it (from 1), and these lines."""
+
+    artifact: int
+    lines: list[int]
+    text: list[str]
+
+
 Read = Callable[[int], str]
 
 _POST_GRAD = ("inductor_post_grad_graph", "after_post_grad_graph")
@@ -93,10 +105,26 @@ class GraphCode:
         return found, "comments" if found else None
 
     def call_lines(self, call: Call) -> list[Frame]:
-        """The lines of a library call. Its comment also lists what led to it: a node called like its operator is it."""
-        operator = (call.operator or "").rpartition("::")[2]
-        own = [node for node in call.source_nodes if re.fullmatch(re.escape(operator) + r"(_\d+)?", node)]
-        return lines_of(own[-1:], self.nodes) or lines_of(call.source_nodes, self.user_nodes)
+        """The lines of a library call."""
+        return lines_of(_call_nodes(call), self.nodes) or lines_of(call.source_nodes, self.user_nodes)
+
+    def piece(self, made: Definition | Iterable[Call]) -> GraphPiece | None:
+        """What a kernel or these calls compute: nodes of the graph after post-grad passes, else of the one that dynamo
+        captured; None where neither was recorded, or has none of them."""
+        if isinstance(made, Definition) and not (made.nodes or made.source_nodes):
+            taker = self._taker(made)
+            made = [taker] if taker else []
+        calls = [] if isinstance(made, Definition) else list(made)
+        nodes = made.nodes if isinstance(made, Definition) else [n for call in calls for n in _call_nodes(call)]
+        users = made.source_nodes if isinstance(made, Definition) else [n for c in calls for n in c.source_nodes]
+        late = [self._by_name[name] for name in _POST_GRAD if name in self._by_name]
+        tried = [*((number, nodes) for number in late), *((number, users) for number in self._users)]
+        return next((found for number, wanted in tried if (found := self._piece(number, wanted))), None)
+
+    def _piece(self, number: int, nodes: list[str]) -> GraphPiece | None:
+        rows = node_rows(self._payload(number)) if nodes else {}
+        found = sorted({rows[node] for node in nodes if node in rows})
+        return GraphPiece(number, [row for row, _ in found], [text for _, text in found]) if found else None
 
     def context(self, lines: list[Frame]) -> list[Frame]:
         """The known lines at most _AROUND from these, which are among them; in the order of the files."""
@@ -108,15 +136,18 @@ class GraphCode:
         return [known[place] for place in sorted(near & known.keys())]
 
     def _consumers_lines(self, definition: Definition) -> list[Frame]:
+        taker = self._taker(definition)
+        return self.call_lines(taker) if taker else []
+
+    def _taker(self, definition: Definition) -> Call | None:
         """A kernel that only changes a layout has no node of its own: it belongs to the call that takes its result."""
         if definition.source_nodes or definition.nodes:
-            return []
+            return None
         for place, call in enumerate(self.calls):
             if call.kernel == definition.name and call.buffers:
                 takers = (c for c in self.calls[place + 1 :] if c.operator and c.buffers & call.buffers)
-                taker = next(takers, None)
-                return self.call_lines(taker) if taker else []
-        return []
+                return next(takers, None)
+        return None
 
     def _text(self, name: str) -> str:
         return self._payload(self._by_name[name]) if name in self._by_name else ""
@@ -126,6 +157,12 @@ class GraphCode:
             return self._read(number)
         except UserError:
             return ""
+
+
+def _call_nodes(call: Call) -> list[str]:
+    """The node of a library call: its comment also lists what led to it, but one called like its operator is it."""
+    operator = (call.operator or "").rpartition("::")[2]
+    return [node for node in call.source_nodes if re.fullmatch(re.escape(operator) + r"(_\d+)?", node)][-1:]
 
 
 @dataclass(frozen=True)

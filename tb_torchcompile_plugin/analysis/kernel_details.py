@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.bandwidth import work_of
 from tb_torchcompile_plugin.analysis.compile_time import Frame
 from tb_torchcompile_plugin.analysis.directions import Direction
 from tb_torchcompile_plugin.analysis.extern_lines import ExternLines
-from tb_torchcompile_plugin.analysis.generated_code import Generated, LinesFrom
+from tb_torchcompile_plugin.analysis.generated_code import Generated, GraphPiece, LinesFrom
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernel_modules import module_names
 from tb_torchcompile_plugin.analysis.kernel_steps import StepCategory, alone_ns, launched_in, step_categories
@@ -83,15 +83,17 @@ class KernelLaunches(msgspec.Struct, frozen=True):
 class KernelDetails(msgspec.Struct, frozen=True):
     """One kernel: its launches, the ways in which it was launched, and its source as inductor generated it.
 
-    compile_config: block sizes and warps that torch chose, where it told. context: the lines around the user's that are
-    known, because other operators of the graph stand there. has_benchmark: whether the source holds
-    inductor's own benchmark, which `tb-torchcompile kernel … --extract` writes to a file.
+    compile_config: block sizes and warps that torch chose, where it told. context: the user's lines and those around
+    them that are known, because other operators of the graph stand there. graph: the nodes that it computes.
+    has_benchmark: whether the source holds inductor's own benchmark, which `tb-torchcompile kernel … --extract` writes
+    to a file.
     """
 
     launches: KernelLaunches
     configs: list[LaunchConfig]
     compile_config: str | None
     context: list[Frame]
+    graph: GraphPiece | None
     source: str | None
     language: str | None
     has_benchmark: bool
@@ -130,7 +132,7 @@ class KernelTables:
             code = profile.code.find(kernel.name, kernel.compile_id, kernel.graph_key, direction)
             lines, lines_from = code.lines if code else (externs.of(places), None)
             configs = launched.of(places)
-            reached = achieved(trace, rows, work, places, peak, code.definition.num_gb if code else None)
+            reached = achieved(trace, rows, work, places, peak, code.definition if code else None)
             own = int(alone[number]) if rows.device != "cpu" else None
             yield (
                 KernelRow(
@@ -187,15 +189,31 @@ def kernel_details(
 def _details(profile: Profile, kernel: Kernel, rows: Launches, places: Int64s) -> KernelDetails:
     direction = _direction(profile, kernel, rows, places)
     code = profile.code.find(kernel.name, kernel.compile_id, kernel.graph_key, direction)
+    context, graph = _origin(profile, code, rows, places)
     return KernelDetails(
         launches=_launches(profile, rows, places),
         configs=LaunchConfigs(profile.trace, rows).of(places),
         compile_config=_compile_config(code),
-        context=code.code.context(code.lines[0]) if code else [],
+        context=context,
+        graph=graph,
         source=code.definition.source if code else None,
         language=code.definition.language if code else None,
         has_benchmark=code is not None and code.definition.has_benchmark,
     )
+
+
+def _origin(
+    profile: Profile, code: Generated | None, rows: Launches, places: Int64s
+) -> tuple[list[Frame], GraphPiece | None]:
+    """The user's lines with those around them, and the nodes of the graph."""
+    if code is not None:
+        return code.code.context(code.lines[0]), code.code.piece(code.definition)
+    externs = ExternLines(profile.trace, rows, profile.ownership, profile.code)
+    calls = externs.calls(places)
+    if not calls:
+        return [], None
+    graph = calls[0][0]
+    return graph.context(externs.of(places)), graph.piece(call for _, call in calls)
 
 
 def _direction(profile: Profile, kernel: Kernel, rows: Launches, places: Int64s) -> Direction | None:

@@ -34,6 +34,15 @@ def node_lines(graph: str) -> dict[str, Frame]:
     return places
 
 
+def node_rows(graph: str) -> dict[str, tuple[int, str]]:
+    """Node of a printed graph → the number of its line, from 1, and the line."""
+    rows: dict[str, tuple[int, str]] = {}
+    for number, line in enumerate(graph.splitlines(), 1):
+        if node := _ASSIGNED.match(line):
+            rows.setdefault(node[1], (number, line.strip()))
+    return rows
+
+
 def lines_of(nodes: Iterable[str], places: dict[str, Frame]) -> list[Frame]:
     """The distinct lines of these nodes, in their order."""
     return distinct(places[node] for node in nodes if node in places)

@@ -17,7 +17,8 @@ _COLUMNS = ("grid", "block", "registers", "shared_memory", "occupancy")
 
 
 class LaunchConfig(msgspec.Struct, frozen=True):
-    """`warps` of a block. `occupancy_percent` is CUPTI's estimate. What the trace does not tell is None."""
+    """`warps` of a block. `occupancy_percent` is CUPTI's estimate. What the trace does not tell is None, and so is an
+    occupancy of zero where every multiprocessor had a warp: CUPTI could not tell."""
 
     grid: list[int]
     block: list[int]
@@ -46,11 +47,14 @@ class LaunchConfigs:
     def _config(self, places: Int64s) -> LaunchConfig:
         codes = [int(column[places[0]]) for column in self._columns]
         registers, shared_memory, occupancy = (code if code >= 0 else None for code in codes[2:])
-        block = _sizes(self._trace, "block", codes[1])
+        grid, block = _sizes(self._trace, "grid", codes[0]), _sizes(self._trace, "block", codes[1])
+        warps = math.ceil(math.prod(block) / _property(self._trace, "warpSize", 32)) if block else None
+        if occupancy == 0 and math.prod(grid) * (warps or 0) >= _property(self._trace, "numSms", 1):
+            occupancy = None
         return LaunchConfig(
-            grid=_sizes(self._trace, "grid", codes[0]),
+            grid=grid,
             block=block,
-            warps=math.ceil(math.prod(block) / _warp_size(self._trace)) if block else None,
+            warps=warps,
             registers=registers,
             shared_memory_bytes=shared_memory,
             occupancy_percent=occupancy,
@@ -67,9 +71,9 @@ def _sizes(trace: Trace, column: str, code: int) -> list[int]:
     return [int(size) for size in value] if isinstance(value, list) else []
 
 
-def _warp_size(trace: Trace) -> int:
-    """64 on AMD's data center cards."""
+def _property(trace: Trace, name: str, otherwise: int) -> int:
+    """Of the first device. A warp has 64 threads on AMD's data center cards."""
     properties = trace.metadata.get("deviceProperties")
     first = properties[0] if isinstance(properties, list) and properties else None
-    size = first.get("warpSize") if isinstance(first, dict) else None
-    return size if isinstance(size, int) and size > 0 else 32
+    value = first.get(name) if isinstance(first, dict) else None
+    return value if isinstance(value, int) and value > 0 else otherwise

@@ -5,16 +5,18 @@ Above 100 % is possible and stays: a kernel whose data lies in a cache is not bo
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.bandwidth import Work
+from tb_torchcompile_plugin.analysis.bandwidth import Bools, Work
 from tb_torchcompile_plugin.analysis.columns import Floats, codes_of
 from tb_torchcompile_plugin.analysis.gpu_utilization import device_names
 from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.analysis.kernel_source import Definition
 from tb_torchcompile_plugin.analysis.kernels import Device, Launches
 from tb_torchcompile_plugin.devices import Peak, peak_of
 from tb_torchcompile_plugin.errors import Notice
@@ -25,8 +27,8 @@ WorkFrom = Literal["inductor", "shapes", "copy"]
 Precision = Literal["fp32", "tf32", "bf16"]
 
 _COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
-_TF32 = re.compile(r"tf32|s1688|nvjet_sm\d+_s|tensorop_s")
-_FP32 = re.compile(r"simt|ffma|sgemm|f32f32_f32f32")
+_TF32 = re.compile(r"tf32|s1688|^nvjet_(sm\d+_)?s|tensorop_s")
+_FP32 = re.compile(r"simt|ffma|sgemm|f32f32_f32f32|gemmSN|gemv")
 
 
 class Achieved(msgspec.Struct, frozen=True):
@@ -80,11 +82,13 @@ def _figures(peak: Peak) -> tuple[float | None, float | None, float | None, floa
 
 
 def achieved(
-    trace: Trace, rows: Launches, work: Work, places: Int64s, peak: DevicePeak | None, code_gb: float | None
+    trace: Trace, rows: Launches, work: Work, places: Int64s, peak: DevicePeak | None, code: Definition | None
 ) -> Achieved:
-    """Of the launches at `places`, which are of one kernel. code_gb: what its generated code says of one launch."""
-    moved, estimated = _bytes(work, places, code_gb)
-    flop, dur = work.flop[places], rows.dur[places]
+    """Of the launches at `places`, which are of one kernel. code: what inductor wrote it as."""
+    told_bytes = code.num_gb * 1e9 if code and code.num_gb else None
+    moved, is_estimate = _amount(work.bytes[places], work.estimated[places], told_bytes)
+    flop, is_flop_estimate = _amount(work.flop[places], work.estimated[places], code.flop if code else None)
+    dur = rows.dur[places]
     gb_s, tflop_s = _rate(moved, dur), _rate(flop, dur, 1e3)
     is_copy = bool(np.isin(rows.category[places[0]], _COPIES))
     precision = _precision(trace, rows, int(places[0])) if tflop_s is not None else None
@@ -92,22 +96,22 @@ def achieved(
     return Achieved(
         bandwidth_gb_s=gb_s,
         bandwidth_percent=None if is_copy else _share(gb_s, peak.bandwidth_gb_s if peak else None),
-        bandwidth_from=None if gb_s is None else "copy" if is_copy else "shapes" if estimated else "inductor",
+        bandwidth_from=None if gb_s is None else "copy" if is_copy else "shapes" if is_estimate else "inductor",
         tflop_s=tflop_s,
         tflop_percent=_share(tflop_s, _limit(peak, precision)),
-        tflop_from=None if tflop_s is None else "shapes" if work.estimated[places].any() else "inductor",
+        tflop_from=None if tflop_s is None else "shapes" if is_flop_estimate else "inductor",
         flop_per_byte=float(flop[both].sum() / moved[both].sum()) if both.any() else None,
         precision=precision,
     )
 
 
-def _bytes(work: Work, places: Int64s, code_gb: float | None) -> tuple[Floats, bool]:
-    """Bytes of each launch and whether any is an estimate; what inductor computed comes first."""
-    moved = work.bytes[places]
-    weak = np.isnan(moved) | work.estimated[places]
-    if code_gb is not None:
-        return np.where(weak, code_gb * 1e9, moved), False
-    return moved, bool((work.estimated[places] & ~np.isnan(moved)).any())
+def _amount(known: Floats, estimated: Bools, told: float | None) -> tuple[Floats, bool]:
+    """The amount of each launch, and whether any is an estimate. told: what the generated code says of one launch, which
+    is better than an estimate; nothing at all says that inductor does not count it for this kernel."""
+    weak = np.isnan(known) | estimated
+    if told:
+        return np.where(weak, told, known), False
+    return known, bool((estimated & ~np.isnan(known)).any())
 
 
 def _rate(amount: Floats, dur_ns: Int64s, unit: float = 1.0) -> float | None:
@@ -128,10 +132,11 @@ def _limit(peak: DevicePeak | None, precision: Precision | None) -> float | None
 def _precision(trace: Trace, rows: Launches, place: int) -> Precision | None:
     """By the type of the first tensor; for float32 the kernel's name says whether tensor cores took part."""
     code = int(codes_of(trace, "input_types", rows.op[place : place + 1])[0])
-    first = trace.texts["input_types"][code] if code >= 0 else ""
+    types = json.loads(trace.texts["input_types"][code]) if code >= 0 else []
+    first = next((kind for kind in types if kind), "")
     name = trace.names[rows.name[place]]
-    if "BFloat16" in first or "Half" in first:
+    if first in ("c10::BFloat16", "c10::Half"):
         return "bf16"
-    if '"float"' not in first:
+    if first != "float":
         return None
     return "tf32" if _TF32.search(name) else "fp32" if _FP32.search(name) else None
