@@ -109,9 +109,11 @@ def _the_one(found: list[Found]) -> Found:
 
 def _no_such_kernel(name: str, every: list[Found]) -> UserError:
     names = sorted({one.name for one in every})
-    near = difflib.get_close_matches(name, names, 3, 0.3) or names[:3]
+    inside = [one for one in names if name.lower() in one.lower()]
+    longest = list(dict.fromkeys(one.name for one in every))
+    near = (inside or difflib.get_close_matches(name, names, 3, 0.5) or longest)[:3]
     hint = (
-        f"Names like it: {', '.join(text[:90] for text in near)}"
+        f"There are {', '.join(text[:90] for text in near)}{' …' if len(names) > len(near) else ''}"
         if near
         else "tb-torchcompile report lists what there is"
     )

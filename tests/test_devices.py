@@ -87,7 +87,9 @@ def test_the_document_lists_the_table() -> None:
     found = re.findall(r"^\| `(.+)` \| (.+) \| ([\w ]+) \|$", text, re.MULTILINE)
     rows = [(pattern, figures) for pattern, figures, _ in found]
     told = re.findall(r"^- \*\*([\w ]+)\*\*: ", text, re.MULTILINE)
-    assert {source for *_, source in found} == set(told), "every row has its source, and every source its rows"
+    assert {source for *_, source in found} == set(told), (
+        "every row has its source, and every source its rows"
+    )
 
     def figure(value: float | None) -> str:
         return "–" if value is None else f"{value:g}"

@@ -426,8 +426,8 @@ def test_what_the_output_code_says_of_bytes_and_operations_is_taken(tmp_path: Pa
     trace = read_trace(str(write_trace(tmp_path, launch(name, 1, 2, 10))), workers=1)
     (rows,) = Profile(trace, None).launches
     found = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, definition)
-    assert (found.bandwidth_gb_s, found.bandwidth_from) == (pytest.approx(200), "inductor")
-    assert (found.tflop_s, found.tflop_from) == (pytest.approx(300), "inductor")
+    assert found.bandwidth_gb_s == pytest.approx(200) and found.bandwidth_from == "inductor"
+    assert found.tflop_s == pytest.approx(300) and found.tflop_from == "inductor"
     assert found.flop_per_byte == pytest.approx(1500)
     uncounted = Definition(name, "triton", 1, "", num_gb=0.002, flop=0)
     nothing = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, uncounted)

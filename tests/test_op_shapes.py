@@ -99,7 +99,9 @@ def achieved(folder: Path, kernel: str, events: list[Event]) -> Achieved:
     return found
 
 
-def called(operator: str, dims: Any, types: list[str], *kernels: tuple[str, float], **args: Any) -> list[Event]:
+def called(
+    operator: str, dims: Any, types: list[str], *kernels: tuple[str, float], **args: Any
+) -> list[Event]:
     events = [slice_(operator, 0, 50, **{"Input Dims": dims, "Input type": types, **args})]
     for number, (name, duration) in enumerate(kernels):
         events += launch(name, 5 + 5 * number, 100 + 100 * number, duration)
@@ -112,7 +114,7 @@ ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor
 def test_a_kernel_of_atens_own_has_the_bytes_of_its_operator(tmp_path: Path) -> None:
     dims, types = [[1000], [1000], []], ["float", "float", "Scalar"]
     found = achieved(tmp_path, ADD, called("aten::add", dims, types, (ADD, 4)))
-    assert (found.bandwidth_gb_s, found.bandwidth_from) == (pytest.approx(12_000 / 4000), "shapes")
+    assert found.bandwidth_gb_s == pytest.approx(12_000 / 4000) and found.bandwidth_from == "shapes"
     two = called("aten::add", dims, types, (ADD, 4), ("at::native::other", 2))
     assert achieved(tmp_path, ADD, two).bandwidth_gb_s is None, "who moved what is not known"
     other = called("aten::add", dims, types, ("nvjet_tst", 4))
@@ -120,7 +122,10 @@ def test_a_kernel_of_atens_own_has_the_bytes_of_its_operator(tmp_path: Path) -> 
 
 
 def test_the_longest_kernel_of_an_attention_computes_it(tmp_path: Path) -> None:
-    main, helper = "cudnn_generated_fort_native_sdpa_sm90_flash_bprop", "void cudnn::fusion::compute_dot_do_o<1>"
+    main, helper = (
+        "cudnn_generated_fort_native_sdpa_sm90_flash_bprop",
+        "void cudnn::fusion::compute_dot_do_o<1>",
+    )
     shape = [2, 4, 128, 64]
     values = {"Concrete Inputs": [*[""] * 14, "False", ""]}
     events = called(

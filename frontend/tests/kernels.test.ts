@@ -2,8 +2,8 @@ import { expect, test } from 'vitest';
 import { haystack } from '../src/widgets/table';
 import type { DevicePeak, Kernel, KernelRow } from '../src/api/types';
 import { nameParts, shortKernel } from '../src/panels/kernels/names';
-import { KERNEL_COLUMNS, kernelRows } from '../src/panels/kernels/rows';
-import { roofline, WIDTH } from '../src/panels/kernels/roofline';
+import { groupRows, KERNEL_COLUMNS, kernelRows, type Row } from '../src/panels/kernels/rows';
+import { HEIGHT, roofline, WIDTH } from '../src/panels/kernels/roofline';
 
 const ADD =
   'void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)';
@@ -78,6 +78,45 @@ test('a kernel stands on the roof that it reaches, and above it where a cache fe
   expect(full!.y).toBeCloseTo(onSlope, 6);
   expect(cached!.y).toBeLessThan(full!.y);
   expect(full!.counted).toBe(false);
+});
+
+test('a kernel that moves next to nothing stands at the edge', () => {
+  const chart = roofline(
+    [
+      row('fast', { bandwidth_gb_s: 4000, bandwidth_from: 'inductor' }),
+      row('tiny', { bandwidth_gb_s: 1e-4, bandwidth_from: 'inductor' }),
+    ],
+    peak,
+  );
+  expect(chart.ys.length).toBeLessThan(11);
+  expect(chart.dots[1]!.y).toBeLessThanOrEqual(HEIGHT);
+});
+
+const kernel = (name: string, time_us: number, lines: number[], more: Partial<Row> = {}) =>
+  ({
+    name,
+    category: 'gemm',
+    device: 0,
+    share: time_us,
+    time_us,
+    launches: 2,
+    min_us: time_us / 4,
+    max_us: time_us / 2,
+    full: { lines: lines.map((line) => ({ file: '/a/b.py', line })) },
+    ...more,
+  }) as unknown as Row;
+
+test('groups are sums; the same lines in another order are the same group', () => {
+  const rows = [kernel('a', 8, [3, 5]), kernel('b', 4, [5, 3]), kernel('c', 2, [], { category: 'aten' })];
+  const [lines, none] = groupRows(rows, 'line', 100);
+  expect([lines!.time_us, lines!.launches, lines!.min_us, lines!.max_us, lines!.wall]).toEqual([
+    12, 4, 1, 4, 12,
+  ]);
+  expect(none!.key).toBe('(not known)');
+  expect(groupRows(rows, 'category', 100).map((group) => [group.key, group.rows.length])).toEqual([
+    ['GEMM', 2],
+    ['ATen', 1],
+  ]);
 });
 
 test('without known peaks there are dots and no roofs', () => {

@@ -115,8 +115,15 @@ class GraphCode:
             taker = self._taker(made)
             made = [taker] if taker else []
         calls = [] if isinstance(made, Definition) else list(made)
-        nodes = made.nodes if isinstance(made, Definition) else [n for call in calls for n in _call_nodes(call)]
-        users = made.source_nodes if isinstance(made, Definition) else [n for c in calls for n in c.source_nodes]
+        nodes = (
+            made.nodes if isinstance(made, Definition) else [n for call in calls for n in _call_nodes(call)]
+        )
+        # Nodes of a call stand in their order: it is the last one, the others lead to it.
+        users = (
+            made.source_nodes
+            if isinstance(made, Definition)
+            else [n for c in calls for n in c.source_nodes[-1:]]
+        )
         late = [self._by_name[name] for name in _POST_GRAD if name in self._by_name]
         tried = [*((number, nodes) for number in late), *((number, users) for number in self._users)]
         return next((found for number, wanted in tried if (found := self._piece(number, wanted))), None)

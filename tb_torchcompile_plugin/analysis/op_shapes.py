@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, Literal, NamedTuple
 
 _SIZES = {
@@ -58,14 +59,13 @@ _ATTENTION = {
     "aten::_scaled_dot_product_cudnn_attention_backward": _Attention(1, 2, 14, backward=True),
 }
 # One result, as large as the arguments together make it; with a `_` at the end it takes the place of the first.
-_ELEMENTWISE = frozenset(
-    """abs add addcdiv addcmul clamp clamp_min cos div elu exp gelu gelu_backward hardtanh leaky_relu lerp log
-    log_sigmoid_forward masked_fill maximum minimum mul native_layer_norm neg pow reciprocal relu rsqrt rsub sigmoid
-    sigmoid_backward silu silu_backward sin softplus sqrt sub tanh tanh_backward threshold_backward where _softmax
-    _log_softmax""".split()
+_ELEMENTWISE = re.compile(
+    r"abs|add|addcdiv|addcmul|clamp|clamp_min|cos|div|elu|exp|gelu|gelu_backward|hardtanh|leaky_relu|lerp|log|masked_fill|"
+    r"maximum|minimum|mul|native_layer_norm|neg|pow|reciprocal|relu|rsqrt|rsub|sigmoid|sigmoid_backward|silu|silu_backward|"
+    r"sin|softplus|sqrt|sub|tanh|tanh_backward|threshold_backward|where|_softmax|_log_softmax"
 )
-_WRITTEN_ONLY = frozenset({"copy_", "fill_", "zero_"})  # the first argument is not read
-_SUMMED = frozenset("sum mean prod amax amin max min argmax argmin norm linalg_vector_norm var std".split())
+_WRITTEN_ONLY = re.compile(r"copy_|fill_|zero_")  # the first argument is not read
+_SUMMED = re.compile(r"sum|mean|prod|amax|amin|max|min|argmax|argmin|norm|linalg_vector_norm|var|std")
 
 Shape = list[int]
 CallWork = tuple[float | None, float | None]  # bytes, floating point operations
@@ -91,7 +91,8 @@ def family_of(operator: str) -> Family | None:
         return "library"
     if operator in _ATTENTION:
         return "attention"
-    return "aten" if _plain(operator) in _ELEMENTWISE | _WRITTEN_ONLY | _SUMMED else None
+    plain = _plain(operator)
+    return "aten" if any(rule.fullmatch(plain) for rule in (_ELEMENTWISE, _WRITTEN_ONLY, _SUMMED)) else None
 
 
 def asks_for_values(operator: str) -> bool:
@@ -125,7 +126,7 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
 def _plain(operator: str) -> str:
     """ "aten::add_" → "add", but "copy_" stays what it is."""
     name = operator.removeprefix("aten::")
-    in_place = name.endswith("_") and name not in _WRITTEN_ONLY
+    in_place = name.endswith("_") and not _WRITTEN_ONLY.fullmatch(name)
     return name[:-1] if in_place else name
 
 
@@ -155,7 +156,7 @@ def _aten_bytes(name: str, dims: str, types: str) -> float | None:
     """All arguments, and the result: as large as the largest of them."""
     arguments = tensor_bytes(dims, types)
     plain = _plain(name)
-    if arguments is None or plain in _SUMMED or plain in _WRITTEN_ONLY:
+    if arguments is None or _SUMMED.fullmatch(plain) or _WRITTEN_ONLY.fullmatch(plain):
         return arguments
     tensors = [
         (shape, _SIZES[kind])
@@ -163,9 +164,11 @@ def _aten_bytes(name: str, dims: str, types: str) -> float | None:
         if kind in _SIZES and _is_shape(shape)
     ]
     if name.endswith("_"):
-        return arguments + math.prod(tensors[0][0]) * tensors[0][1]
-    whole = _broadcast([shape for shape, _ in tensors])
-    return arguments + math.prod(whole) * max(tensors, key=lambda row: math.prod(row[0]))[1]
+        shape, size = tensors[0]
+    else:
+        shape = _broadcast([shape for shape, _ in tensors])
+        size = max(tensors, key=lambda row: math.prod(row[0]))[1]
+    return arguments + float(size * math.prod(shape))
 
 
 def _broadcast(shapes: list[Shape]) -> Shape:

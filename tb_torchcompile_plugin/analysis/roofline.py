@@ -96,7 +96,13 @@ def achieved(
     return Achieved(
         bandwidth_gb_s=gb_s,
         bandwidth_percent=None if is_copy else _share(gb_s, peak.bandwidth_gb_s if peak else None),
-        bandwidth_from=None if gb_s is None else "copy" if is_copy else "shapes" if is_estimate else "inductor",
+        bandwidth_from=None
+        if gb_s is None
+        else "copy"
+        if is_copy
+        else "shapes"
+        if is_estimate
+        else "inductor",
         tflop_s=tflop_s,
         tflop_percent=_share(tflop_s, _limit(peak, precision)),
         tflop_from=None if tflop_s is None else "shapes" if is_flop_estimate else "inductor",
@@ -106,8 +112,8 @@ def achieved(
 
 
 def _amount(known: Floats, estimated: Bools, told: float | None) -> tuple[Floats, bool]:
-    """The amount of each launch, and whether any is an estimate. told: what the generated code says of one launch, which
-    is better than an estimate; nothing at all says that inductor does not count it for this kernel."""
+    """The amount of each launch, and whether any is an estimate. told: what the generated code says of one launch,
+    which is better than an estimate; nothing at all says that inductor does not count it for this kernel."""
     weak = np.isnan(known) | estimated
     if told:
         return np.where(weak, told, known), False

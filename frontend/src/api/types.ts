@@ -594,6 +594,12 @@ export interface GraphBreakSite {
   last_us: number | null;
 }
 
+export interface GraphPiece {
+  artifact: number;
+  lines: number[];
+  text: string[];
+}
+
 export interface Guard {
   text: string;
   kind: string;
@@ -681,6 +687,7 @@ export interface KernelDetails {
   configs: LaunchConfig[];
   compile_config: string | null;
   context: Frame[];
+  graph: GraphPiece | null;
   source: string | null;
   language: string | null;
   has_benchmark: boolean;

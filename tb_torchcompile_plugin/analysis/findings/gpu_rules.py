@@ -14,9 +14,14 @@ from tb_torchcompile_plugin.analysis.findings.words import duration, percent
 from tb_torchcompile_plugin.analysis.kernel_details import kernel_table
 from tb_torchcompile_plugin.analysis.launch_side import cudagraph_skip_reasons, cudagraph_skips
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.kernel_names import CATEGORIES
 
 # Matrix products in single precision on the plain cores, as cuBLAS and CUTLASS name them.
 _FP32_MATMUL = re.compile(r"sgemm|gemm_f32f32_f32f32_f32|simt_\w*gemm|gemmSN_\w+<float|gemv\w*<\w*, ?float")
+# Generated code that mostly moves data: templates multiply matrices.
+_MOVERS = [
+    CATEGORIES.index(name) for name in CATEGORIES if name.startswith("triton_") and name != "triton_template"
+]
 
 
 class LaunchBound(Rule):
@@ -135,8 +140,11 @@ class SlowKernel(Rule):
             return
         for row in kernel_table(case.profile).rows:
             share, bandwidth = case.gpu_share(row.time_us), row.bandwidth_percent
-            generated = row.category.startswith("triton_") and row.category != "triton_template"
-            if not generated or share is None or share < thresholds.kernel_percent:
+            if (
+                CATEGORIES.index(row.category) not in _MOVERS
+                or share is None
+                or share < thresholds.kernel_percent
+            ):
                 continue
             if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
                 continue
@@ -153,11 +161,12 @@ class SlowKernel(Rule):
 def _one_dominates(case: Case) -> bool:
     """Whether it is worth to look at kernels one by one."""
     assert case.profile
-    trace, index = case.profile.trace, case.profile.work.index
-    times = np.bincount(trace.name[index], trace.dur[index]) if len(index) else np.zeros(1)
-    largest = trace.names[int(times.argmax())] if len(index) else ""
-    share = case.gpu_share(float(times.max()) / 1000)
-    return largest.startswith("triton_") and share is not None and share >= thresholds.kernel_percent
+    for rows in case.profile.launches:
+        mine = np.isin(rows.category, _MOVERS)
+        times = np.bincount(rows.name[mine], rows.dur[mine], 1)
+        if (case.gpu_share(float(times.max()) / 1000) or 0) >= thresholds.kernel_percent:
+            return True
+    return False
 
 
 GPU_RULES: tuple[Rule, ...] = (

@@ -11,8 +11,8 @@ from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.case import Case
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.findings.words import percent, plural
+from tb_torchcompile_plugin.kernel_names import is_anonymous
 
-_UNNAMED = re.compile(r"^triton_\d*$")
 _VERSION = re.compile(r"^\d+(?:\.\d+)+$")
 
 
@@ -24,7 +24,7 @@ class NamesDisabled(Rule):
         if case.profile is None:
             return
         trace, work = case.profile.trace, case.profile.work
-        codes = [code for code, name in enumerate(trace.names) if _UNNAMED.match(name)]
+        codes = [code for code, name in enumerate(trace.names) if is_anonymous(name)]
         rows = work.index[np.isin(trace.name[work.index], codes)]
         share = case.gpu_share(float(trace.dur[rows].sum()) / 1000)
         if share is None or share < thresholds.unnamed_percent:

@@ -93,7 +93,7 @@ export function binItems(bins: GapBin[]) {
       bin.to_us === null ? `≥ ${duration(bin.from_us)}` : `${duration(bin.from_us)} – ${duration(bin.to_us)}`;
     return {
       key: String(bin.from_us),
-      label: bin.from_us === 0 ? '<1' : `≥${duration(bin.from_us)}`,
+      label: bin.from_us < 1000 ? `${bin.from_us || '<1'}µs` : `${bin.from_us / 1000}ms`,
       value: bin.idle_us,
       part: bin.idle_us,
       title: `${range}: ${count(bin.gaps)} gaps, ${duration(bin.idle_us)} in all`,

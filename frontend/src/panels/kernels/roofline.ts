@@ -49,16 +49,20 @@ export function roofline(rows: KernelRow[], peak: DevicePeak | null): Chart {
   const memory = peak?.bandwidth_gb_s ?? null;
   const right = Math.max(1000, ...points.map((point) => point.ratio * 2));
   const tops = [...points.map((point) => point.height), ...limits.map((limit) => limit.value ?? 0)];
-  const lows = points.map((point) => point.height);
+  const most = Math.max(...points.map((point) => point.row.time_us));
+  // What is far below the roofs stands at the edge: it would leave little room for the rest.
+  const lowest = Math.max(
+    Math.min(...points.map((point) => point.height)) / 2,
+    ((memory ?? 0) * STRIP) / 1e6,
+  );
   if (memory && used.length === 0) tops.push((memory * right) / 1000);
   const x = scale(STRIP / 2, right, LEFT, WIDTH - 10);
-  const y = scale(Math.min(...lows) / 2, Math.max(...tops) * 2, BOTTOM, TOP);
-  const most = Math.max(...points.map((point) => point.row.time_us));
+  const y = scale(lowest, Math.max(...tops) * 2, BOTTOM, TOP);
   return {
     dots: points.map(({ row, ratio, height, counted }) => ({
       row,
       x: x.of(ratio),
-      y: y.of(height),
+      y: y.of(Math.max(height, lowest)),
       r: 2.5 + 6 * Math.sqrt(row.time_us / most),
       counted,
     })),

@@ -87,7 +87,7 @@ export function kernelRowKey(row: Kernel): string {
 
 /** Whether inductor wrote it, so that its source stands in an output code. */
 export function isGenerated({ category }: Kernel): boolean {
-  return category === 'cpp' || (category.startsWith('triton_') && category !== 'triton_user');
+  return category === 'cpp' || category.startsWith('triton_');
 }
 
 /** Its name in the output code: C++ kernels are traced as graph_3_<name>. */
@@ -122,7 +122,7 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
   { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
   {
     key: 'share_percent',
-    label: '% of device time',
+    label: '% of time',
     kind: 'percent',
     help: 'Share of the summed time of all kernels and copies of the device',
     value: (r) => r.share,
@@ -235,6 +235,7 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
 
 export const GROUPINGS = {
   '': 'kernel',
+  category: 'category',
   line: 'line of yours',
   compiled: 'compiled graph',
   module: 'module',
@@ -246,26 +247,36 @@ export interface Group {
   share: number;
   time_us: number;
   launches: number;
+  min_us: number;
+  max_us: number;
+  /** Share of the span's wall time. */
+  wall: number;
 }
 
 /** Kernels put together; one that computes several lines is in a group of these lines. */
-export function groupRows(rows: Row[], by: string): Group[] {
+export function groupRows(rows: Row[], by: string, wall_us: number): Group[] {
   const groups = new Map<string, Group>();
   for (const row of rows) {
     const key = groupKey(row, by) || '(not known)';
-    const group = groups.get(key) ?? { key, rows: [], share: 0, time_us: 0, launches: 0 };
+    const none = { share: 0, time_us: 0, launches: 0, min_us: Infinity, max_us: 0, wall: 0 };
+    const group = groups.get(key) ?? { key, rows: [], ...none };
     groups.set(key, group);
     group.rows.push(row);
     group.share += row.share;
     group.time_us += row.time_us;
     group.launches += row.launches;
+    group.min_us = Math.min(group.min_us, row.min_us);
+    group.max_us = Math.max(group.max_us, row.max_us);
+    group.wall += (100 * row.time_us) / wall_us;
   }
   return [...groups.values()];
 }
 
 function groupKey(row: Row, by: string): string {
+  if (by === 'category') return categoryLabel(row.category);
   if (by === 'line') {
-    return row.full?.lines.map((line) => location(shortPath(line.file, 1), line.line)).join(', ') ?? '';
+    const lines = row.full?.lines.toSorted((a, b) => a.file.localeCompare(b.file) || a.line - b.line) ?? [];
+    return lines.map((line) => location(shortPath(line.file, 1), line.line)).join(', ');
   }
   if (by === 'module') return row.full?.modules.join(', ') ?? '';
   return row.compile_id ? `${row.compile_id} ${row.full?.direction ?? ''} ${row.graph_key ?? ''}`.trim() : '';
@@ -275,29 +286,42 @@ export const GROUP_COLUMNS: Column<Group>[] = [
   { key: 'group', label: 'Group', value: (r) => r.key, grow: 2 },
   {
     key: 'share_percent',
-    label: '% of device time',
+    label: '% of time',
     kind: 'percent',
+    help: 'Share of the summed time of all kernels and copies of the device',
     value: (r) => r.share,
     bar: true,
     total: 'sum',
   },
+  {
+    key: 'wall_percent',
+    label: '% of wall',
+    kind: 'percent',
+    help: 'Of the span’s wall time; work side by side counts twice',
+    value: (r) => r.wall,
+    total: 'sum',
+  },
   { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
   { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.launches, total: 'sum' },
+  { key: 'mean_us', label: 'Mean', kind: 'us', value: (r) => r.time_us / r.launches },
+  { key: 'min_us', label: 'Min', kind: 'us', value: (r) => r.min_us, scaleWith: 'mean_us' },
+  { key: 'max_us', label: 'Max', kind: 'us', value: (r) => r.max_us, scaleWith: 'mean_us' },
   { key: 'kernels', label: 'Kernels', kind: 'count', value: (r) => r.rows.length, total: 'sum' },
 ];
 
 export interface StepRow {
   step: string;
   device: number | 'cpu';
-  percents: Map<string, number>;
+  categories: Map<string, StepCategory>;
 }
 
 export function stepRows(found: StepCategory[]): StepRow[] {
   const rows = new Map<string, StepRow>();
-  for (const { step, device, category, wall_time_percent } of found) {
+  for (const part of found) {
+    const { step, device } = part;
     const key = `${step} ${device}`;
-    if (!rows.has(key)) rows.set(key, { step, device, percents: new Map() });
-    rows.get(key)!.percents.set(category, wall_time_percent ?? 0);
+    if (!rows.has(key)) rows.set(key, { step, device, categories: new Map() });
+    rows.get(key)!.categories.set(part.category, part);
   }
   return [...rows.values()];
 }
@@ -306,8 +330,8 @@ export function stepRows(found: StepCategory[]): StepRow[] {
 export function stepColumns(rows: StepRow[]): Column<StepRow>[] {
   const totals = new Map<string, number>();
   for (const row of rows) {
-    for (const [category, percent] of row.percents)
-      totals.set(category, (totals.get(category) ?? 0) + percent);
+    for (const [category, { time_us }] of row.categories)
+      totals.set(category, (totals.get(category) ?? 0) + time_us);
   }
   const categories = [...totals.keys()].sort((a, b) => totals.get(b)! - totals.get(a)!);
   return [
@@ -318,7 +342,7 @@ export function stepColumns(rows: StepRow[]): Column<StepRow>[] {
       label: categoryLabel(category),
       kind: 'percent',
       help: categoryHelp(category),
-      value: (r) => r.percents.get(category) ?? 0,
+      value: (r) => r.categories.get(category)?.wall_time_percent ?? 0,
     })),
   ];
 }
