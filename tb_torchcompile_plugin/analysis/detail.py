@@ -11,7 +11,7 @@ A *group* is what is drawn in one line: its slices do not overlap, so their ends
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,9 +112,11 @@ class Level(NamedTuple):
         return self.runs.take(np.concatenate(found) if found else np.zeros(0, np.int64))
 
 
-def levels(slices: Runs, groups: int, length_ns: int) -> Iterator[Level]:
-    """Coarser and coarser, up to where all of the time is a few buckets."""
-    runs = slices
+def levels(lines: Iterable[Runs], groups: int, length_ns: int) -> Iterator[Level]:
+    """Coarser and coarser, up to where all of the time is a few buckets. lines: the slices of each group, in order;
+    one at a time, for memory that is touched for the first time costs more than what is done with it."""
+    finest = [merged(line, _FINEST) for line in lines]
+    runs = Runs(*(np.concatenate(columns) for columns in zip(*finest)))
     for shift in range(_FINEST, max(_FINEST + 1, length_ns.bit_length() - 6), _STEP):
         runs = merged(runs, shift)
         yield Level(shift, runs, np.searchsorted(runs.group, np.arange(groups + 1)))

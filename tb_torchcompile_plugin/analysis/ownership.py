@@ -180,13 +180,15 @@ def _changes(trace: Trace, rows: Owned) -> tuple[Int64s, Int64s]:
 
     Slices may cross: one that outlives the slice around it goes on to own its time.
     """
-    order = sorted(
-        (row for row in rows if trace.dur[row[0]] > 0), key=lambda row: (trace.ts[row[0]], -trace.dur[row[0]])
-    )
-    moments = []  # at one time ends come before starts; starts keep their order
-    for rank, (index, _) in enumerate(order):
-        start = int(trace.ts[index])
-        moments += [(start, 1, rank), (start + int(trace.dur[index]), 0, rank)]
+    index, owner = np.array(rows, np.int64).reshape(-1, 2).T
+    start, dur = trace.ts[index], trace.dur[index]
+    order = np.lexsort((-dur, start))
+    order = order[dur[order] > 0]
+    own = owner[order].tolist()
+    begins, ends = start[order].tolist(), (start + dur)[order].tolist()
+    # at one time ends come before starts; starts keep their order
+    moments = [(time, 1, rank) for rank, time in enumerate(begins)]
+    moments += [(time, 0, rank) for rank, time in enumerate(ends)]
     running: list[int] = []
     times, owners = [], []
     for time, starts, rank in sorted(moments):
@@ -195,5 +197,5 @@ def _changes(trace: Trace, rows: Owned) -> tuple[Int64s, Int64s]:
         elif rank in running:
             running.remove(rank)
         times.append(time)
-        owners.append(order[running[-1]][1] if running else -1)
+        owners.append(own[running[-1]] if running else -1)
     return np.array(times, np.int64), np.array(owners, np.int64)

@@ -7,6 +7,7 @@ own below all others of the track: nothing overlaps, and nothing is left out.
 from __future__ import annotations
 
 import heapq
+import threading
 from functools import cached_property
 from itertools import pairwise
 
@@ -22,6 +23,8 @@ class TraceRows:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self._lock = threading.Lock()
+        self._made: list[Level] | None = None
         self.origin, self.end = trace.window()
         depth = np.array(trace.depth)
         self.crossing, self._clamped = crossing_rows(trace, depth)
@@ -44,7 +47,7 @@ class TraceRows:
     def runs(self, track: int, start: int, end: int, shift: int) -> Runs:
         """The runs of level `shift` of one track that touch [start, end), by (group, start)."""
         groups = range(int(self.first_group[track]), int(self.first_group[track + 1]))
-        level = coarsest(self._levels, shift)
+        level = coarsest(self._levels(), shift)
         near = (
             level.window(groups, start, end, shift)
             if level
@@ -74,15 +77,22 @@ class TraceRows:
             ends = np.where(self.crossing[place] == rows, self._clamped[place], ends)
         return ends
 
-    @cached_property
     def _levels(self) -> list[Level]:
-        if len(self.trace) < _WORTH_LEVELS:
-            return []
-        group = np.repeat(np.arange(self.groups, dtype=np.int32), np.diff(self.bounds))
-        slices = singles(
-            group, self.trace.ts[self.order] - self.origin, self.trace.dur[self.order], self.order
+        """Made once: browsers ask for several windows at a time, and would wait for as many times the work."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._make_levels() if len(self.trace) >= _WORTH_LEVELS else []
+            return self._made
+
+    def _make_levels(self) -> list[Level]:
+        lines = (self._line(group) for group in range(self.groups))
+        return list(levels(lines, self.groups, self.end - self.origin))
+
+    def _line(self, group: int) -> Runs:
+        rows = self.order[int(self.bounds[group]) : int(self.bounds[group + 1])]
+        return singles(
+            np.full(len(rows), group, np.int32), self.trace.ts[rows] - self.origin, self.trace.dur[rows], rows
         )
-        return list(levels(slices, self.groups, self.end - self.origin))
 
     def _slices(self, groups: range, track: int, start: int, end: int, shift: int) -> Runs:
         first, last = self.trace.track_bounds[track : track + 2].tolist()

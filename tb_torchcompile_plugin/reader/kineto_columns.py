@@ -58,7 +58,8 @@ def load_column(directory: Path, name: str) -> Array:
     """A column that a `FileSink` wrote, as a read-only memory map (an empty one as an array)."""
     path = directory / f"{name}.npy"
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]  # numpy types it Any
+        # as a plain array: those of the class memmap take six times as long to give a single element
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except ValueError:
         # an empty array cannot be mapped; any other damage fails here once more
         return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]  # numpy types it Any

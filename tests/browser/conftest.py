@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import Chrome
 
+from browser.processes import Servers, start_browser
 from browser.tab import Tab
 
 RECORDINGS = ("breaks", "resnet18", "resnet18_eager")
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    # Whoever asks for another server gets none.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-    "--window-size=1400,1000",
-)
-
-
-def find(*names: str) -> str:
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if not found:
-        pytest.skip(f"no {names[0]} here; Debian: apt-get install chromium chromium-driver")
-    return found
 
 
 @pytest.fixture(scope="session")
@@ -47,40 +22,9 @@ def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterator[Chrome]:
-    options = ChromeOptions()
-    options.binary_location = find("chromium", "chromium-browser", "google-chrome")
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
-    browser = Chrome(options=options, service=Service(find("chromedriver")))
+    browser = start_browser(tmp_path_factory.mktemp("profile"), downloads)
     yield browser
     browser.quit()
-
-
-class Servers:
-    """TensorBoards, by their addresses."""
-
-    def __init__(self, outputs: Path) -> None:
-        self._outputs = outputs
-        self._running: dict[str, subprocess.Popen[str]] = {}
-
-    def start(self, logdir: Path) -> str:
-        output = self._outputs / f"{len(self._running)}.txt"
-        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0"]
-        with output.open("w") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=file, text=True)
-        address = _address(output, process)
-        self._running[address] = process
-        return address
-
-    def stop(self, address: str) -> None:
-        self._running[address].terminate()
-        self._running[address].wait(timeout=20)
-
-    def stop_all(self) -> None:
-        for address in self._running:
-            self.stop(address)
 
 
 @pytest.fixture(scope="session")
@@ -88,15 +32,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     all_of_them = Servers(tmp_path_factory.mktemp("tensorboards"))
     yield all_of_them
     all_of_them.stop_all()
-
-
-def _address(output: Path, process: subprocess.Popen[str]) -> str:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        if found := re.search(r"http://\S+:(\d+)/", output.read_text()):
-            return f"http://127.0.0.1:{found[1]}/"
-        time.sleep(0.1)
-    raise AssertionError(f"TensorBoard did not start:\n{output.read_text()}")
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
-from browser.conftest import Servers
+from browser.processes import Servers
 from browser.tab import Tab
 
 pytestmark = pytest.mark.browser

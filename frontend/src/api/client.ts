@@ -20,7 +20,8 @@ export class ApiError extends Error {
   }
 }
 
-const POLL_MS = 300;
+/** How long until the server is asked again: soon at first, for most traces have been read before. */
+const POLL_MS = { first: 40, most: 300 };
 
 interface Answer {
   status: number;
@@ -116,12 +117,12 @@ export async function fetchAboutSpan<T>(
   progress: (progress: Progress) => void,
 ): Promise<T> {
   const stop = () => void stopReading(ids);
-  for (;;) {
+  for (let wait = POLL_MS.first; ; wait = Math.min(2 * wait, POLL_MS.most)) {
     const { status, body } = await get(question, ids, signal);
     if (status !== 202) return body as T;
     progress((body as { progress: Progress }).progress);
     signal.addEventListener('abort', stop, { once: true });
-    await sleep(POLL_MS, signal);
+    await sleep(wait, signal);
     if (signal.aborted) throw replaced();
     signal.removeEventListener('abort', stop);
   }
@@ -137,7 +138,7 @@ export async function fetchBytes(
     const response = await ask(route, ids, signal);
     if (response.status === 200) return response.arrayBuffer();
     if (!response.ok) throw toError(route, response.status, await response.json().catch(() => null));
-    await sleep(POLL_MS, signal);
+    await sleep(POLL_MS.most, signal);
     if (signal.aborted) throw replaced();
   }
 }

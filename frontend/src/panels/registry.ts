@@ -24,7 +24,7 @@ import Timeline from './timeline/Timeline.svelte';
 export interface Panel {
   id: string;
   title: string;
-  needs: 'any' | 'compile';
+  needs: 'any' | 'compile' | 'itself';
   count: (compile: Compile | null, span: Span | null) => number | null;
   // Each panel states its own props; all are drawn from the same two halves.
   component: Component<{ compile: Compile; span: Span | null }> | Component<{ compile: Compile }>;
@@ -112,7 +112,7 @@ export const PANELS: Panel[] = [
   {
     id: 'timeline',
     title: 'Timeline',
-    needs: 'any',
+    needs: 'itself',
     count: () => null,
     component: Timeline as Panel['component'],
   },

@@ -1,0 +1,81 @@
+"""TensorBoard and Chromium as processes of their own: for the tests of the tab, and for measuring it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    # Whoever asks for another server gets none.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--window-size=1400,1000",
+)
+
+
+def find(*names: str) -> str:
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if not found:
+        pytest.skip(f"no {names[0]} here; Debian: apt-get install chromium chromium-driver")
+    return found
+
+
+def start_browser(profile: Path, downloads: Path) -> Chrome:
+    """Chromium with an empty profile, which logs what its pages say and ask for."""
+    options = ChromeOptions()
+    options.binary_location = find("chromium", "chromium-browser", "google-chrome")
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    return Chrome(options=options, service=Service(find("chromedriver")))
+
+
+class Servers:
+    """TensorBoards, by their addresses."""
+
+    def __init__(self, outputs: Path) -> None:
+        self._outputs = outputs
+        self._running: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, logdir: Path) -> str:
+        output = self._outputs / f"{len(self._running)}.txt"
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0"]
+        with output.open("w") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=file, text=True)
+        address = _address(output, process)
+        self._running[address] = process
+        return address
+
+    def stop(self, address: str) -> None:
+        self._running[address].terminate()
+        self._running[address].wait(timeout=20)
+
+    def stop_all(self) -> None:
+        for address in self._running:
+            self.stop(address)
+
+
+def _address(output: Path, process: subprocess.Popen[str]) -> str:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := re.search(r"http://\S+:(\d+)/", output.read_text()):
+            return f"http://127.0.0.1:{found[1]}/"
+        time.sleep(0.1)
+    raise AssertionError(f"TensorBoard did not start:\n{output.read_text()}")
