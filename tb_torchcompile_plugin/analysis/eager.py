@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.columns import distinct
 from tb_torchcompile_plugin.analysis.eager_roots import NODE, EagerRoots, Roots
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork
 from tb_torchcompile_plugin.analysis.intervals import Int64s, covered_ns
@@ -121,12 +122,11 @@ def _by_step(steps: StepWindows, roots: Roots, running: Int64s, gpu: bool) -> li
 
 def _ops(trace: Trace, roots: Roots, gpu: bool, kind: Kind | None = None) -> list[EagerOp]:
     """One row for each operator, kind and calling function."""
-    keys = np.stack([trace.name[roots.row], _kinds(trace, roots.row), _callers(trace, roots.row)])
-    distinct, row = np.unique(keys, axis=1, return_inverse=True)
-    host, device = np.zeros((2, distinct.shape[1]), np.int64)
-    np.add.at(host, row.ravel(), roots.host_ns)
-    np.add.at(device, row.ravel(), roots.device_ns)
-    calls = np.bincount(row.ravel(), minlength=distinct.shape[1])
+    keys, row = distinct(trace.name[roots.row], _kinds(trace, roots.row), _callers(trace, roots.row))
+    host, device = np.zeros((2, keys.shape[1]), np.int64)
+    np.add.at(host, row, roots.host_ns)
+    np.add.at(device, row, roots.device_ns)
+    calls = np.bincount(row, minlength=keys.shape[1])
     rows = [
         EagerOp(
             trace.names[name].removeprefix(NODE),
@@ -136,7 +136,7 @@ def _ops(trace: Trace, roots: Roots, gpu: bool, kind: Kind | None = None) -> lis
             host_us=us(host[at]),
             device_us=us(device[at]) if gpu else None,
         )
-        for at, (name, code, caller) in enumerate(distinct.T.tolist())
+        for at, (name, code, caller) in enumerate(keys.T.tolist())
     ]
     return sorted(rows, key=lambda op: (-op.host_us, op.name))
 

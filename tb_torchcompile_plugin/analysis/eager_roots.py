@@ -62,9 +62,10 @@ class EagerRoots:
         self._launches = np.where(launch >= 0, launch, trace.op_of()[work.index])
         self._gpu_ns = trace.dur[work.index]
         regions, parts = host_slices(trace, _REGION), host_slices(trace, _PARTS)
-        made = np.union1d(regions, parts)
-        ops = np.union1d(trace.select(cat="cpu_op"), launch[launch >= 0])
-        ops = np.setdiff1d(ops, made, assume_unique=True)
+        made, ops = np.zeros((2, len(trace)), bool)
+        made[regions] = made[parts] = True
+        ops[trace.select(cat="cpu_op")] = ops[launch[launch >= 0]] = True
+        ops, made = np.flatnonzero(ops & ~made), np.flatnonzero(made)
         compiled, graphs = Cover(trace, made), Cover(trace, parts)
         broken = Cover(trace, _known_regions(trace, calls))
         self.outside, self.running = self._roots(ops[~compiled.holds(ops)], compiled)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.columns import codes_of
+from tb_torchcompile_plugin.analysis.columns import codes_of, distinct
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.reader.kineto import Trace
 
@@ -31,15 +31,14 @@ def flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
     wanted = np.array([name in _COUNTED for name in trace.names], bool)
     rows = np.flatnonzero(wanted[trace.name[index]] & (dims >= 0))
     inputs = codes_of(trace, "concrete_inputs", index[rows])
-    kinds = np.stack([trace.name[index[rows]].astype(np.int64), dims[rows], inputs])
-    distinct, inverse = np.unique(kinds, axis=1, return_inverse=True)
+    kinds, inverse = distinct(trace.name[index[rows]], dims[rows], inputs)
     shapes, values = trace.texts["input_dims"], [*trace.texts["concrete_inputs"], "[]"]
     counts = [
         flops_of(trace.names[name], json.loads(shapes[shape]), json.loads(values[value]))
-        for name, shape, value in distinct.T.tolist()
+        for name, shape, value in kinds.T.tolist()
     ]
     answer = np.zeros(len(index), np.int64)
-    answer[rows] = np.array(counts, np.int64)[inverse.reshape(-1)]
+    answer[rows] = np.array(counts, np.int64)[inverse]
     return answer
 
 

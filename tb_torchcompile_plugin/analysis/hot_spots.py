@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.call_sites import FUNCTION, is_users
+from tb_torchcompile_plugin.analysis.columns import distinct
 from tb_torchcompile_plugin.analysis.host_tree import HostTree, Mask
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.profile import Profile
@@ -134,14 +135,12 @@ def _frames(trace: Trace, tree: HostTree, position: Int64s, name: Int64s) -> tup
     count = 0
     for calls in levels(caller):
         above = frame[caller[calls]]
-        keys = np.stack([trace.track[rows[calls]], above, name[calls]])
-        distinct, which = np.unique(keys, axis=1, return_inverse=True)
-        which = which.reshape(-1)
-        total = np.zeros(distinct.shape[1], np.int64)
+        stacks, which = distinct(trace.track[rows[calls]], above, name[calls])
+        total = np.zeros(stacks.shape[1], np.int64)
         np.add.at(total, which, trace.dur[rows[calls]])
-        found.append(np.vstack([distinct, total, np.bincount(which)]))
+        found.append(np.vstack([stacks, total, np.bincount(which)]))
         frame[calls] = count + which
-        count += distinct.shape[1]
+        count += stacks.shape[1]
     return _told(trace, np.hstack(found))
 
 

@@ -12,6 +12,7 @@ import re
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.columns import distinct
 from tb_torchcompile_plugin.analysis.host_tree import HostTree, Mask
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernels import Device
@@ -238,7 +239,7 @@ def _extremes(ts: Int64s, curves: list[Int64s]) -> Int64s:
 
 def _owners(profile: Profile, events: _Moments, allocated: Int64s, peak: Mask) -> list[MemoryOwner]:
     columns = (events.device, events.operator, events.owner, events.graph)
-    keys, which = np.unique(np.stack([column[allocated] for column in columns]), axis=1, return_inverse=True)
+    keys, which = distinct(*(column[allocated] for column in columns))
     size = events.size[allocated]
     sums = np.zeros((4, keys.shape[1]), np.int64)
     largest = np.zeros(keys.shape[1], np.int64)

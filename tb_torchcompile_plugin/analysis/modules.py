@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.call_sites import forwards
+from tb_torchcompile_plugin.analysis.columns import distinct
 from tb_torchcompile_plugin.analysis.hot_spots import levels
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.profile import Profile
@@ -79,10 +80,10 @@ def _merged(name: Int64s, caller: Int64s) -> tuple[Int64s, Int64s]:
     found = [np.zeros((2, 0), np.int64)]
     count = 0
     for calls in levels(caller):
-        distinct, which = np.unique(np.stack([row[caller[calls]], name[calls]]), axis=1, return_inverse=True)
-        row[calls] = count + which.reshape(-1)
-        count += distinct.shape[1]
-        found.append(distinct)
+        rows, which = distinct(row[caller[calls]], name[calls])
+        row[calls] = count + which
+        count += rows.shape[1]
+        found.append(rows)
     return np.hstack(found), row[:-1]
 
 

@@ -82,7 +82,8 @@ class Ownership:
             code: match for code, name in enumerate(self._trace.names) if (match := pattern.match(name))
         }
         hits = self._hosts[np.isin(self._trace.name[self._hosts], list(matches))]
-        return [(int(index), matches[int(self._trace.name[index])]) for index in hits]
+        names = self._trace.name[hits].tolist()
+        return [(index, matches[name]) for index, name in zip(hits.tolist(), names)]
 
     def _named(self, pattern: re.Pattern[str]) -> Owned:
         return [(index, self.code(match[1])) for index, match in self._slices(pattern) if match[1] != "None"]

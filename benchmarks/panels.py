@@ -1,0 +1,80 @@
+"""`python -m benchmarks.panels [TRACE]`: how long each panel of a trace waits for its first answer, from the cache.
+
+Each question of `span_answers.QUESTIONS` is asked in a fresh process, as a browser that opens at that panel asks the
+server: polled, while `span` is made as well, which every panel needs. Without a trace it writes a synthetic one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import synthetic
+from tb_torchcompile_plugin.reader.store import is_stored, open_trace
+from tb_torchcompile_plugin.span_answers import QUESTIONS
+
+LIMIT_S = 2
+_ASK = """
+import json, os, sys, time
+import msgspec
+from tb_torchcompile_plugin.api import Session
+from tb_torchcompile_plugin.readings import Progress
+folder, file = os.path.split(sys.argv[1])
+session = Session([("", folder)])
+begun = time.monotonic()
+(ids,) = [
+    (run.run, worker.worker, span.span)
+    for run in session.runs().runs
+    for worker in run.workers
+    for span in worker.spans
+    if os.path.basename(span.trace_file) == file
+]
+while isinstance(answer := session.poll(sys.argv[2], *ids), Progress):
+    time.sleep(0.01)
+told = msgspec.json.encode(answer)
+times = os.times()
+print(json.dumps([time.monotonic() - begun, times.user + times.system, len(told)]))
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.panels", description=__doc__)
+    parser.add_argument("trace", nargs="?", type=Path, help="a trace in a folder of its own")
+    parser.add_argument("--megabytes", type=float, default=1000, help="size of the synthetic trace")
+    parser.add_argument("--only", nargs="*", default=list(QUESTIONS), choices=list(QUESTIONS))
+    options = parser.parse_args()
+    if options.trace is not None:
+        return measure(options.trace, options.only)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "synthetic.1.pt.trace.json"
+        synthetic.write(path, options.megabytes)
+        return measure(path, options.only)
+
+
+def measure(path: Path, questions: list[str]) -> int:
+    """Print what each question costs. 1 where one takes longer than the limit."""
+    if not is_stored(str(path)):
+        print("reading it for the first time", flush=True)
+        open_trace(str(path))
+    print(f"{'question':<26}{'wall s':>8}{'CPU s':>8}{'kB':>9}")
+    slowest = 0.0
+    for question in questions:
+        wall, cpu, size = _ask(path, question)
+        slowest = max(slowest, wall)
+        print(f"{question:<26}{wall:8.2f}{cpu:8.2f}{size / 1000:9.0f}", flush=True)
+    return int(slowest > LIMIT_S)
+
+
+def _ask(path: Path, question: str) -> tuple[float, float, int]:
+    """Wall seconds from the first request to the answer, CPU seconds of the process, bytes of the answer."""
+    command = [sys.executable, "-c", _ASK, str(path), question]
+    wall, cpu, size = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return wall, cpu, size
+
+
+if __name__ == "__main__":
+    sys.exit(main())
