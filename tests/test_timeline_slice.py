@@ -120,11 +120,11 @@ class TestSlice:
         assert found.args is None
         assert "cannot be opened" in found.args_problem
 
-    @pytest.mark.parametrize(("lane", "row"), [(0, 1), (0, 99), (1, 0), (9, 0), (2, 0)])
+    @pytest.mark.parametrize(("lane", "row"), [(2, 1), (2, 99), (0, 0), (9, 0), (1, 0)])
     def test_what_is_not_there_is_refused(self, tmp_path: Path, lane: int, row: int) -> None:
-        """Rows: the host's slice is 1, the kernel's 0; lanes: host, GPU busy, stream."""
+        """Rows: the host's slice is 1, the kernel's 0; lanes: GPU busy, stream, host."""
         timeline = timeline_of(write_trace(tmp_path, [slice_("host", 0, 9), kernel("k", 1, 2)]))
-        there = (lane, row) in [(0, 1), (2, 0)]
+        there = (lane, row) in [(2, 1), (1, 0)]
         if there:
             assert timeline_slice(timeline, lane, row).row == row
         else:
@@ -147,19 +147,37 @@ class TestSearch:
             assert [hit.start_ns for hit in found.hits] == sorted(hit.start_ns for hit in found.hits)
             assert all(wanted in hit.name.lower() for hit in found.hits)
 
-    def test_next_and_previous(self, tmp_path: Path) -> None:
+    def test_the_first_behind_a_time_and_every_one_after_it(self, tmp_path: Path) -> None:
+        """Also those that begin at the same ns: each has a number of its own."""
         events = [slice_(f"hit{at}", at, 1) for at in (10, 20, 30)] + [slice_("other", 0, 5)]
+        events += [slice_("hit20 too", 20, 3, tid=101), slice_("hit20 inside", 20, 0.5)]
         timeline = timeline_of(write_trace(tmp_path, events))
 
-        def around(at: int) -> tuple[int, str | None, str | None]:
-            found = timeline_search(timeline, "hit", None, [], at, 0, 10)
-            previous, following = (one.name if one else None for one in (found.previous, found.next))
-            return found.position, previous, following
+        def position(at: int) -> int:
+            return timeline_search(timeline, "hit", None, [], at, 0, 0).position
 
-        assert around(0) == (0, None, "hit10")
-        assert around(20_000) == (1, "hit10", "hit30")
-        assert around(25_000) == (2, "hit20", "hit30")
-        assert around(90_000) == (3, "hit30", None)
+        assert [position(at) for at in (0, 20_000, 20_001, 90_000)] == [0, 1, 4, 5]
+        pages = [timeline_search(timeline, "hit", None, [], 0, number, 1) for number in range(6)]
+        assert [[hit.name for hit in page.hits] for page in pages] == [
+            ["hit10"],
+            ["hit20"],
+            ["hit20 inside"],
+            ["hit20 too"],
+            ["hit30"],
+            [],
+        ]
+        assert {page.count for page in pages} == {5}
+
+    def test_a_compile_id_finds_what_belongs_to_it(self, breaks: Timeline) -> None:
+        found = timeline_search(breaks, "1/0", None, [], 0, 0, 1000)
+        kinds = {breaks.lanes[hit.lane].kind for hit in found.hits}
+        assert kinds == {"regions", "breaks", "phases", "thread"}
+        lane = lane_of(breaks, "phases")
+        items = breaks.slices[lane]
+        assert isinstance(items, ItemSlices)
+        mine = [item for item in items.items if item.compile_id == "1/0"]
+        assert len([hit for hit in found.hits if hit.lane == lane]) == len(mine) > 10
+        assert found.hits[0].start_ns == mine[0].start
 
     def test_windows_lanes_and_pages(self, tmp_path: Path) -> None:
         events = [slice_("hit", at, 2, tid=100 + at % 2) for at in range(0, 40, 5)]

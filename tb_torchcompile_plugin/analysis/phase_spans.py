@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.compile_spans import phase_of
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary, PhaseSpan
 
 WORKERS = "compile workers"
+ALL_THREADS = "all threads"
 
 
 class PhaseColumns(msgspec.Struct, frozen=True):
@@ -93,7 +94,7 @@ def thread_labels(rows: Iterable[PhaseSpan]) -> dict[int, str]:
     """A label for each thread. A log does not tell threads apart: all its spans are of thread 0."""
     known = dict.fromkeys(row.thread for row in rows if not row.worker_process)
     if set(known) <= {0}:
-        return dict.fromkeys(known, "all threads")
+        return dict.fromkeys(known, ALL_THREADS)
     return {thread: f"thread {number}" for number, thread in enumerate(known, 1)}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tb_torchcompile_plugin.analysis.compile_time import EPOCH_FROM_NS
-from tb_torchcompile_plugin.analysis.phase_spans import WORKERS, thread_labels
+from tb_torchcompile_plugin.analysis.phase_spans import ALL_THREADS, WORKERS, thread_labels
 from tb_torchcompile_plugin.analysis.regions import Break, breaks, every, frames
 from tb_torchcompile_plugin.analysis.timeline_lanes import Item, Kind
 from tb_torchcompile_plugin.analysis.units import us
@@ -155,7 +155,14 @@ def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Ite
         lanes[WORKERS if row.worker_process else labels[row.thread]].append(row)
     for label in [*dict.fromkeys(labels.values()), WORKERS]:
         if label in lanes:
-            yield f"Compile phases: {label}", _phase_items(lanes[label], epoch)
+            yield _title(label), _phase_items(lanes[label], epoch)
+
+
+def _title(label: str) -> str:
+    """Short enough for the column of names."""
+    if label in (WORKERS, ALL_THREADS):
+        return "Compile phases" if label == ALL_THREADS else WORKERS.capitalize()
+    return f"Compile phases, {label}"
 
 
 def _phase_items(rows: list[PhaseSpan], epoch: int) -> list[Item]:

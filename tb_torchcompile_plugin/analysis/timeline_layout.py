@@ -1,4 +1,7 @@
-"""Which lanes a timeline has, and in which order: steps, what was compiled, host threads, GPUs, what is left."""
+"""Which lanes a timeline has, and in which order: steps, what was compiled, GPUs, host threads, what is left.
+
+GPUs come before the threads that launch their work: streams are a line or two, threads are as deep as their stacks.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,7 @@ def _lane(
 
 
 def _tracks(rows: TraceRows) -> Iterator[tuple[Kind, str, int]]:
-    """Kind, group and number of each track that has slices: threads by process, streams by device, the profiler's."""
+    """Kind, group and number of each track that has slices: streams by device, threads by process, the profiler's."""
     trace = rows.trace
     cats = [_cats(trace, track) for track in range(len(trace.tracks))]
     known = [track for track, found in enumerate(cats) if found]
@@ -101,10 +104,10 @@ def _tracks(rows: TraceRows) -> Iterator[tuple[Kind, str, int]]:
     streams = [track for track in known if cats[track] & set(_DEVICE_CATS)]
     threads = [track for track in known if track not in own and track not in streams]
     first = {int(trace.track[row]) for row in trace.select(cat="user_annotation")[:1]}
-    for track in sorted(threads, key=lambda track: track not in first):
-        yield "thread", _process(trace.tracks[track]), track
     for track in streams:
         yield "stream", f"GPU {_device(trace, track)}", track
+    for track in sorted(threads, key=lambda track: track not in first):
+        yield "thread", _process(trace.tracks[track]), track
     for track in own:
         yield "thread", "profiler", track
 

@@ -20,15 +20,13 @@ MAX_HITS = 1000
 
 class TimelineHits(msgspec.Struct, frozen=True):
     """All hits are numbered by time, from 0. `hits`: those from `offset` on. `position`: how many begin before the time
-    that was asked from; `previous` is the last of them, `next` the one after them that begins later."""
+    that was asked from, and so the number of the first behind it."""
 
     query: str
     count: int
     offset: int
     hits: list[SliceRef]
     position: int
-    previous: SliceRef | None
-    next: SliceRef | None
 
 
 class Found(NamedTuple):
@@ -49,26 +47,20 @@ def timeline_search(
     offset: int,
     limit: int,
 ) -> TimelineHits:
-    """Slices whose name holds `query`, in whatever case. window, lanes: look only there; no lanes: in all.
-
-    at: the time from which `previous` and `next` are. At most `limit` hits from `offset` on are listed.
-    """
+    """Slices whose name holds `query`, in whatever case, and what belongs to the compile id that it is. window, lanes:
+    look only there; no lanes: in all. At most `limit` hits from `offset` on are listed."""
     timeline.check_lanes(lanes)
     found = _in(timeline.found(query), window, lanes)
-    position, later = np.searchsorted(found.start, (at, at + 1)).tolist()
-    count = len(found.row)
-
-    def hit(place: int) -> SliceRef:
-        return _ref(timeline, int(found.lane[place]), int(found.row[place]))
-
+    last = offset + min(limit, MAX_HITS)
     return TimelineHits(
         query=query,
-        count=count,
+        count=len(found.row),
         offset=offset,
-        hits=[hit(place) for place in range(min(offset, count), min(offset + min(limit, MAX_HITS), count))],
-        position=position,
-        previous=hit(position - 1) if position else None,
-        next=hit(later) if later < count else None,
+        hits=[
+            _ref(timeline, lane, row)
+            for lane, row in zip(found.lane[offset:last].tolist(), found.row[offset:last].tolist())
+        ],
+        position=int(np.searchsorted(found.start, at)),
     )
 
 
@@ -94,7 +86,8 @@ def _hits(timeline: Timeline, lane: int, slices: Slices, query: str) -> Found:
         start, dur = trace.ts[row] - timeline.origin, trace.dur[row]
     else:
         assert isinstance(slices, ItemSlices)
-        row = np.flatnonzero(hit[slices.name_codes(np.arange(len(slices.items)))])
+        mine = np.array([item.compile_id == query for item in slices.items])
+        row = np.flatnonzero(mine | hit[slices.name_codes(np.arange(len(slices.items)))])
         start, dur = slices.start[row], slices.dur[row]
     return Found(start, start + dur, np.full(len(row), lane), row)
 

@@ -1257,8 +1257,6 @@ export interface TimelineHits {
   offset: number;
   hits: SliceRef[];
   position: number;
-  previous: SliceRef | null;
-  next: SliceRef | null;
 }
 
 export interface TimelineLanes {

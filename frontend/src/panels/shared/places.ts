@@ -103,3 +103,8 @@ export function toTimeline({ from, to, row, lane }: TimelinePlace = {}): Change 
     slice: row === undefined || lane === undefined ? null : `${row},${lane}`,
   };
 }
+
+/** The first slice that a name or a compile id finds there, with all others counted. */
+export function toSlices(query: string): Change {
+  return { ...toTimeline(), range: null, 'search.timeline': query };
+}
