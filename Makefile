@@ -55,6 +55,7 @@ benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs
 	@$(BIN)/python -m benchmarks.timeline
 	@$(BIN)/python -m benchmarks.timeline_browser
 	@$(BIN)/python -m benchmarks.panels
+	@$(BIN)/python -m benchmarks.table_browser
 
 clean: ## remove everything that the other targets have made
 	rm -rf $(VENV) frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

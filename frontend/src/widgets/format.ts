@@ -11,8 +11,10 @@ export function significant(value: number, digits = 3): string {
   return decimals === 0 ? count(Math.round(value)) : rounded.toFixed(Math.min(decimals, 6));
 }
 
+const GROUPED = new Intl.NumberFormat('en-US');
+
 export function count(value: number): string {
-  return Math.round(value).toLocaleString('en-US');
+  return GROUPED.format(Math.round(value));
 }
 
 export function plural(value: number, one: string, many = one + 's'): string {
