@@ -62,12 +62,8 @@ def _of_steps(times: StepTimeDifference) -> str:
 
 def _of_spans(figures: dict[str, Pair]) -> str:
     """What can be said where a side has no steps, or no trace at all."""
-    for name, told in (
-        ("gpu_time_us", "GPU work of the whole span takes"),
-        ("span_us", "The whole span takes"),
-    ):
-        if (times := figures.get(name)) and times.delta is not None:
-            return f"{told} {_change(times)}; without steps on both sides nobody knows the noise."
+    if (times := figures.get("span_us")) and times.delta is not None:
+        return f"The whole span takes {_change(times)}; without steps on both sides nobody knows the noise."
     compiled = figures["compile_s"]
     if compiled.a is None or compiled.b is None:
         return "Nothing was recorded on both sides that could be compared."

@@ -151,6 +151,9 @@ def test_one_side_with_steps_is_compared_as_a_whole(recording):
     figures = {figure.name: figure.value for figure in found.figures}
     assert found.step_time is None and "step_us" not in figures
     assert figures["launches"].a == 1050 == sum(row.launches.a or 0 for row in found.kernel_categories)
+    for side in "ab":
+        parts = sum(ns(getattr(part.time_us, side)) for part in found.parts)
+        assert parts == ns(getattr(figures["span_us"], side)) > 0
     assert any(note.startswith("B has no profiled steps") for note in found.notes)
     assert [(r.a and r.a.compile_id, r.b and r.b.compile_id) for r in found.compilations] == [
         *(("0/0", "1/0"),) * 2,
@@ -244,10 +247,11 @@ def test_without_steps_whole_spans_are_compared(tmp_path, capsys):
         write_trace(tmp_path / name, [kernel("k", 0, dur)])
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["comparison"]["step_time"] is None and document["comparison"]["parts"] == []
-    assert document["verdict"].startswith(
-        "GPU work of the whole span takes 9.00 µs instead of 5.00 µs (+80.0 %)"
-    )
+    assert document["comparison"]["step_time"] is None
+    assert document["comparison"]["parts"] == [
+        {"kind": "gpu", "part": "other", "time_us": {"a": 5, "b": 9, "delta": 4}}
+    ]
+    assert document["verdict"].startswith("The whole span takes 9.00 µs instead of 5.00 µs (+80.0 %)")
 
 
 def test_a_log_alone_can_be_compared(recording, capsys, tmp_path):

@@ -31,7 +31,12 @@ from tb_torchcompile_plugin.analysis.kernel_matching import (
 from tb_torchcompile_plugin.analysis.pairs import Pair, pair
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.recompiles import recompiles
-from tb_torchcompile_plugin.analysis.step_breakdown import PartKind, StepBreakdown, step_breakdowns
+from tb_torchcompile_plugin.analysis.step_breakdown import (
+    PartKind,
+    StepBreakdown,
+    step_breakdowns,
+    window_breakdown,
+)
 from tb_torchcompile_plugin.analysis.step_times import StepTimes, noise_us, step_times
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
@@ -64,7 +69,8 @@ class CategoryDifference(msgspec.Struct, frozen=True):
 
 
 class PartDifference(msgspec.Struct, frozen=True):
-    """One part of an average step (see `step_breakdown`). The rows sum to the difference of the step times."""
+    """One part of an average step (see `step_breakdown`), or of the whole span. The rows sum to the difference of the
+    step times, or of `span_us`."""
 
     kind: PartKind
     part: str
@@ -95,7 +101,7 @@ def compare(a: Side, b: Side) -> Comparison:
     on_gpu = (ours, theirs) if ours is not None and theirs is not None else None
     return Comparison(
         step_time=_step_time(*ran) if ran else None,
-        parts=_parts(*map(step_breakdowns, ran)) if ran else [],
+        parts=_parts(*(_windows(side, whole) for side in ran)) if ran else [],
         figures=_differences(_figures(a, ours, whole), _figures(b, theirs, whole)),
         kernel_categories=_categories(*on_gpu) if on_gpu else [],
         kernels=match_kernels(*on_gpu) if on_gpu else [],
@@ -123,12 +129,19 @@ def _step_time(a: Profile, b: Profile) -> StepTimeDifference | None:
 
 
 def _parts(a: list[StepBreakdown], b: list[StepBreakdown]) -> list[PartDifference]:
-    """The largest change first; [] where a side has no steps."""
+    """The largest change first; [] where nothing ran on a side."""
     if not a or not b:
         return []
     ours, theirs = _average(a), _average(b)
     rows = [PartDifference(*key, pair(ours[key], theirs[key])) for key in dict.fromkeys((*ours, *theirs))]
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
+
+
+def _windows(profile: Profile, whole: bool) -> list[StepBreakdown]:
+    if not whole:
+        return step_breakdowns(profile)
+    span = window_breakdown(profile)
+    return [span] if span else []
 
 
 def _average(steps: list[StepBreakdown]) -> defaultdict[tuple[PartKind, str], float]:
@@ -160,17 +173,16 @@ def _times(profile: Profile, whole: bool) -> dict[str, float | None]:
     }
 
 
-def _of_step(profile: Profile) -> tuple[float, float | None]:
+def _of_step(profile: Profile) -> tuple[float | None, float | None]:
     """Wall time, and how much of it some GPU was busy."""
     count = len(profile.steps)
     inside = [step.gpu_busy_us for step in profile.steps if step.gpu_busy_us is not None]
     return sum(step.wall_us for step in profile.steps) / count, sum(inside) / count if inside else None
 
 
-def _of_span(profile: Profile) -> tuple[float, float | None]:
-    first, last = profile.trace.window()
-    work = profile.work.index
-    return us(last - first), us(busy(profile.trace, work).total_ns) if len(work) else None
+def _of_span(profile: Profile) -> tuple[float | None, float | None]:
+    span, work = window_breakdown(profile), profile.work.index
+    return span.wall_us if span else None, us(busy(profile.trace, work).total_ns) if len(work) else None
 
 
 def _break_us(profile: Profile, whole: bool) -> float | None:

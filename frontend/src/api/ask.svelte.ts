@@ -1,7 +1,7 @@
 import { untrack } from 'svelte';
 import { fetchAboutSpan, type SpanIds } from './client';
 import { data } from './data.svelte';
-import { Resource } from './resource.svelte';
+import { Resource, type Fetcher } from './resource.svelte';
 
 export interface WorkerIds extends Record<string, string> {
   run: string;
@@ -10,29 +10,22 @@ export interface WorkerIds extends Record<string, string> {
 
 /**
  * An answer about the selected worker, asked for while the component that calls this is shown, and again when
- * TensorBoard reloads or what `more` names changes. `more` returning null asks for nothing.
+ * TensorBoard reloads or what `more` names changes. `more` returning null asks for nothing; what it names goes before
+ * what is selected.
  */
 export function ask<T, More extends Record<string, string>>(
   fetcher: (ids: WorkerIds & More, signal: AbortSignal) => Promise<T>,
   more: () => More | null,
 ): Resource<T> {
-  const resource = new Resource<T>();
-  // Objects are new after every reload: the key says whether it is still the same question.
-  const key = $derived.by(() => {
-    const { run, worker } = data.selection;
-    const rest = more();
-    return run && worker && rest ? JSON.stringify({ run: run.run, worker: worker.worker, ...rest }) : null;
-  });
-  $effect(() => {
-    void data.compile.value;
-    const ids = key;
-    untrack(() => {
-      if (ids === null) resource.clear();
-      else void resource.load(ids, (signal) => fetcher(JSON.parse(ids) as WorkerIds & More, signal));
-    });
-  });
-  $effect(() => () => resource.clear());
-  return resource;
+  return asked(
+    () => {
+      const { run, worker } = data.selection;
+      const rest = more();
+      return run && worker && rest && { run: run.run, worker: worker.worker, ...rest };
+    },
+    () => data.compile.value,
+    (ids) => (signal) => fetcher(ids, signal),
+  );
 }
 
 /**
@@ -40,21 +33,35 @@ export function ask<T, More extends Record<string, string>>(
  * this is shown, and again when TensorBoard reloads.
  */
 export function askAboutSpan<T>(question: string): Resource<T> {
-  const resource = new Resource<T>();
-  const key = $derived.by(() => {
+  return askAbout(question, () => {
     const { run, worker, span } = data.selection;
-    return run && worker && span
-      ? JSON.stringify({ run: run.run, worker: worker.worker, span: span.span })
-      : null;
+    return run && worker && span && { run: run.run, worker: worker.worker, span: span.span };
   });
+}
+
+/** The same about any span, or about two; null asks for nothing. */
+export function askAbout<T>(question: string, ids: () => SpanIds | null): Resource<T> {
+  return asked(
+    ids,
+    () => data.span.value,
+    (ids) => (signal, progress) => fetchAboutSpan<T>(question, ids, signal, progress),
+  );
+}
+
+function asked<T, Ids>(
+  ids: () => Ids | null,
+  again: () => unknown,
+  fetcher: (ids: Ids) => Fetcher<T>,
+): Resource<T> {
+  const resource = new Resource<T>();
+  // Objects are new after every reload: the key says whether it is still the same question.
+  const key = $derived(JSON.stringify(ids()));
   $effect(() => {
-    void data.span.value;
-    const ids = key;
+    again();
+    const now = JSON.parse(key) as Ids | null;
     untrack(() => {
-      if (ids === null) return resource.clear();
-      void resource.load(ids, (signal, progress) =>
-        fetchAboutSpan<T>(question, JSON.parse(ids) as SpanIds, signal, progress),
-      );
+      if (now === null) resource.clear();
+      else void resource.load(key, fetcher(now));
     });
   });
   $effect(() => () => resource.clear());

@@ -1,7 +1,7 @@
 import { ApiError } from './client';
 import type { Progress } from './types';
 
-type Fetcher<T> = (signal: AbortSignal, progress: (progress: Progress) => void) => Promise<T>;
+export type Fetcher<T> = (signal: AbortSignal, progress: (progress: Progress) => void) => Promise<T>;
 
 /** One answer of the server with its states. A refresh keeps the old value on screen until the new one is there. */
 export class Resource<T> {

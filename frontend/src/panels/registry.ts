@@ -3,6 +3,7 @@ import type { Compile, Span } from '../api/types';
 import CodePanel from './code/CodePanel.svelte';
 import Compilations from './compilations/Compilations.svelte';
 import CompiledRegions from './compiled_regions/CompiledRegions.svelte';
+import Compare from './compare/Compare.svelte';
 import CompileTime from './compile_time/CompileTime.svelte';
 import GraphBreaks from './graph_breaks/GraphBreaks.svelte';
 import { countSites } from './graph_breaks/sites';
@@ -120,6 +121,7 @@ export const PANELS: Panel[] = [
     { id: 'operators', title: 'Operators', component: Operators },
     { id: 'memory', title: 'Memory', component: Memory },
     { id: 'modules', title: 'Modules', component: Modules },
+    { id: 'compare', title: 'Compare', component: Compare },
   ].map((panel): Panel => ({
     ...panel,
     needs: 'any',

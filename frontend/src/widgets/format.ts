@@ -58,6 +58,11 @@ export function percent(value: number | null | undefined): string {
   return (value >= 99.95 ? '100' : significant(value)) + THIN + '%';
 }
 
+/** A change: "−4.2 ms", "+3". */
+export function signed(value: number, text: (size: number) => string): string {
+  return (value < 0 ? '−' : '+') + text(Math.abs(value));
+}
+
 export function bytes(value: number): string {
   const names = ['B', 'kB', 'MB', 'GB', 'TB'];
   const power = value < 1 ? 0 : Math.min(4, Math.floor(Math.log10(value) / 3));

@@ -24,6 +24,10 @@ export class CodePlace {
     );
   });
   otherKey = $derived(parseCodeKey(nav.get('code2')));
+  /** The run and worker of the other side where it is of another one. */
+  elsewhere = $derived.by((): Record<string, string> =>
+    nav.get('side2') ? { run: nav.get('run2'), worker: nav.get('worker2') } : {},
+  );
   line = $derived(idOf(nav.get('line')));
   query = $derived(nav.get('find'));
 
@@ -41,10 +45,13 @@ export class CodePlace {
 
   /** The other compilation of a comparison, if it is another. */
   otherDetails = ask(fetchCompilation, () =>
-    this.otherKey && !this.#sameKey ? askFor(this.otherKey) : null,
+    this.otherKey && !this.#sameKey ? { ...askFor(this.otherKey), ...this.elsewhere } : null,
   );
   #sameKey = $derived(
-    this.otherKey !== null && this.key !== null && codeKey(this.otherKey) === codeKey(this.key),
+    this.otherKey !== null &&
+      this.key !== null &&
+      !nav.get('side2') &&
+      codeKey(this.otherKey) === codeKey(this.key),
   );
   other: Artifact | null = $derived.by(() => {
     if (!this.otherKey || !this.artifact) return null;
@@ -52,7 +59,7 @@ export class CodePlace {
     const id = idOf(nav.get('artifact2'));
     return id === null ? counterpart(artifacts, this.artifact) : (artifacts.find((a) => a.id === id) ?? null);
   });
-  otherText = ask(fetchArtifact, () => this.other && { id: String(this.other.id) });
+  otherText = ask(fetchArtifact, () => this.other && { id: String(this.other.id), ...this.elsewhere });
 }
 
 function askFor({ compile_id, epoch }: Required<CompileKey>) {

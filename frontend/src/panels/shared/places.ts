@@ -38,8 +38,8 @@ export interface CodePlace {
   line?: number | null;
   find?: string;
   direction?: string;
-  /** The other side of a comparison. */
-  other?: { key: CompileKey; artifact: number | null } | null;
+  /** The other side of a comparison. elsewhere: of the run and worker that this one is compared with. */
+  other?: { key: CompileKey; artifact: number | null; elsewhere?: boolean } | null;
 }
 
 export function toCode(key: CompileKey, place: CodePlace = {}): Change {
@@ -55,6 +55,7 @@ export function toCode(key: CompileKey, place: CodePlace = {}): Change {
     seek: find && artifact === null ? '1' : null,
     direction: artifact === null ? direction : null,
     code2: other && codeKey(other.key),
+    side2: other?.elsewhere ? 'b' : null,
     artifact2: other && other.artifact !== null ? String(other.artifact) : null,
   };
 }

@@ -4,9 +4,10 @@ import { duration } from '../../widgets/format';
 import { CAUSES } from '../gpu_utilization/causes';
 import { categoryColor, categoryHelp, categoryLabel } from '../shared/categories';
 
-export const partKey = ({ kind, part }: StepPart) => `${kind} ${part}`;
+type PartName = Pick<StepPart, 'kind' | 'part'>;
+export const partKey = ({ kind, part }: PartName) => `${kind} ${part}`;
 
-function looks({ kind, part }: StepPart): [label: string, color: string, help: string] {
+export function looks({ kind, part }: PartName): [label: string, color: string, help: string] {
   if (kind === 'gpu') return [categoryLabel(part), categoryColor(part), categoryHelp(part)];
   const [label, color, help] = CAUSES[`${part}_us` as keyof typeof CAUSES] ?? [part, 'var(--idle)', ''];
   return kind === 'host' ? [label, color, help] : [`idle: ${label}`, color, help];

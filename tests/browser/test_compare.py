@@ -1,0 +1,48 @@
+"""Two runs side by side: from the verdict to the difference of their code."""
+
+from __future__ import annotations
+
+from selenium.webdriver.support.ui import Select
+
+from browser.tab import Tab
+
+
+def test_two_runs_side_by_side(tab: Tab) -> None:
+    """B is the run that was recorded next to A; the address says so, and what is swapped can be linked."""
+    tab.open(run="resnet18_eager", panel="compare")
+    tab.wait_text("h1", "B is faster: a step takes 6.02 ms instead of 13.6 ms")
+    assert "run2=breaks&" in tab.address()
+    Select(tab.all(".sides select")[1]).select_by_visible_text("B: resnet18 · vm_424")
+    tab.wait_text(
+        "h1", "a step takes 13.0 ms instead of 13.6 ms (−4.04 %), within the noise of 3 and 3 steps"
+    )
+    assert "run2=resnet18&" in tab.address()
+    assert "A has no compile data" in tab.text(".panel")
+    bars = tab.text("ul[aria-label='Where the step time changes']").splitlines()
+    assert (bars[:2], bars[-2:]) == (["A", "13.6 ms"], ["B", "13.0 ms"])
+    first = tab.rows("Kernels")[0]
+    assert first[:3] == ["convolution_backward", "Convolution", "faster"]
+
+    tab.click("button", "Swap")
+    tab.wait_text("h1", "a step takes 13.6 ms instead of 13.0 ms")
+    assert tab.rows("Kernels")[0][:3] == ["convolution_backward", "Convolution", "slower"]
+    assert "run=resnet18&" in tab.address()
+
+
+def test_the_code_of_two_runs_as_a_difference(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="compare", run2="breaks", worker2="vm_1027", table="compilations")
+    tab.wait_text("h1", "Compiling takes 4.56 s instead of 17.5 s")
+    assert tab.rows("Compilations")[0][:2] == ["forward", "forward"]
+    tab.click("[aria-label='Compilations'] a", "Compare code")
+    tab.wait_text("h1", "Inductor output code, attempt 2 of breaks: −4,532 +87 lines")
+    tab.click("nav[aria-label='Texts of this compilation'] a", "AOT forward graph")
+    tab.wait_text("h1", "0/0 forward: AOT forward graph, attempt 2 of breaks")
+    tab.click("a", "Swap sides")
+    tab.wait_text("h1", "AOT forward graph, attempt 1 of resnet18")
+    assert "run=breaks&" in tab.address()
+
+
+def test_what_is_gone_is_named(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="compare", run2="gone", worker2="w", span2="1")
+    tab.wait_text("[role='alert']", "B: there is no worker 'w' in run 'gone'")
+    assert all("404" in complaint for complaint in tab.complaints())
