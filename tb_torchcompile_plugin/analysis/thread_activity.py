@@ -41,7 +41,7 @@ _RULES = (
         "communication",
         r"(?:nccl|rccl|gloo|mpi|ucc|xccl):|_?c10d(?:_functional)?::|record_param_comms$|.*torch\._C\._distributed_c10d",
     ),
-    ("synchronise", r"(?:cuda|cu|hip)[A-Z]\w*Synchronize$|(?:cuda|hip)Memcpy$"),
+    ("synchronise", r"(?:cuda|cu|hip)[A-Z]\w*Synchronize$|(?:cuda|hip)Memcpy$|hipMemcpyWithStream$"),
     ("data", r"enumerate\(DataLoader\)|.*\btorch/utils/data/"),
     ("guards", r"(?:TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher Runtime Wrapper Prologue)$"),
     ("graph", r"CompiledFunction(?:Backward)?$|## Call CompiledFxGraph "),
