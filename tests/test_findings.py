@@ -82,7 +82,7 @@ def test_reasons_to_skip_graphs_are_told_with_what_helps() -> None:
         row = summary.compilations.add()
         row.key.compile_id = compile_id
         row.metrics["cudagraph_skip_reason"] = json.dumps(
-            "skipping cudagraphs due to mutated inputs (1 instances). Found from :\n  File …"
+            "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 instances). Found from :\n …"
         )
     (skipped,) = compile_findings(summary)
     assert skipped.title == "CUDA graphs are skipped for 2 compilations: mutated inputs (1 instances)"
@@ -178,17 +178,124 @@ def test_float32_products_on_a_card_with_tensor_cores(tmp_path: Path, name: str,
     assert "fp32_matmul" not in found(tmp_path, steps(name=name), deviceProperties=old)
 
 
-@pytest.mark.parametrize(("num_gb", "fires"), [(0.00008, True), (0.0004, False)])
-def test_one_kernel_that_dominates_at_low_bandwidth(tmp_path: Path, num_gb: float, fires: bool) -> None:
-    """80 kB in 90 µs are 0.9 GB/s, 0.02 % of what an H200 can; without a figure nothing is claimed."""
-    name = "triton_poi_fused_add_0"
+def moving(num_gb: float | None, busy: float, name: str = "triton_poi_fused_index_0") -> list[Event]:
+    """Steps of 100 µs with a product of 30 µs and a kernel of so many that moves so much, as inductor told."""
+    args = {} if num_gb is None else {"kernel_num_gb": num_gb}
     events: list[Event] = []
     for step in range(3):
-        call = launch(name, 100 * step + 1, 100 * step + 4, 0.1 if not fires else 90)
-        told = slice_(name, 100 * step, 3, kernel_num_gb=num_gb)
-        events += [slice_(f"ProfilerStep#{step}", 100 * step, 100, "user_annotation"), told, *call]
-    assert ("kernel_low_bandwidth" in found(tmp_path, events)) == fires
-    assert "kernel_low_bandwidth" not in found(tmp_path, steps(name=name))
+        begin = 100 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
+        events += launch(GEMM, begin, begin + 1, 30)
+        events += [slice_(name, begin + 1, 3, **args), *launch(name, begin + 2, begin + 32, busy)]
+    return events
+
+
+@pytest.mark.parametrize(
+    ("num_gb", "busy", "name", "fires"),
+    [
+        (0.05, 60, "triton_poi_fused_index_0", True),  # 0.05 GB in 60 µs: 833 GB/s, 17 % of an H200's memory
+        (0.05, 20, "triton_red_fused_sum_1", False),  # 2500 GB/s
+        (0.01, 20, "triton_red_fused_sum_1", True),  # 500 GB/s, though a product takes longer
+        (0.2, 60, "triton_poi_fused_index_0", False),  # 3333 GB/s
+        (0.001, 8, "triton_poi_fused_index_0", False),  # a fifth of the GPU time
+        (0.05, 60, "triton_tem_fused_mm_0", False),  # multiplies matrices
+        (None, 60, "triton_poi_fused_index_0", False),  # nothing tells what it moves
+    ],
+)
+def test_one_kernel_that_dominates_at_low_bandwidth(
+    tmp_path: Path, num_gb: float | None, busy: float, name: str, fires: bool
+) -> None:
+    row = found(tmp_path, moving(num_gb, busy, name)).get("kernel_low_bandwidth")
+    assert (row is not None) == fires
+    if row is not None and num_gb is not None:
+        share = num_gb * 1e9 / busy / 1e3 / 48  # % of 4800 GB/s
+        assert row.evidence["bandwidth_percent"] == pytest.approx(share)
+        assert row.saves_us == pytest.approx(3 * busy * (1 - share / 100))
+        assert name in row.title and "--extract" not in row.title
+
+
+Build = Callable[[float], list[Event]]
+WAIT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def beside(name: str, cat: str, at: int, **kwargs: Any) -> Build:
+    """In each of three steps, in which the GPU works for 50 µs, a slice of so many µs on the host."""
+    return lambda us: [*steps(busy=50), *[slice_(name, 100 * s + at, us, cat, **kwargs) for s in range(3)]]
+
+
+def work(name: str, at: int) -> Build:
+    """The same on the GPU, in steps that are busy already."""
+    return lambda us: [*steps(busy=60), *[kernel(name, 100 * s + at, us) for s in range(3)]]
+
+
+# rule → (what it looks at, an amount over its threshold, one below)
+AMOUNTS: dict[str, tuple[Build, float, float]] = {
+    "launch_bound": (lambda busy: steps(busy=busy), 49, 51),
+    "data_loading": (beside(WAIT, "user_annotation", 55), 16, 14),  # two of the three waits are before work
+    "communication": (work("ncclDevKernel_AllReduce_Sum", 62), 11, 9),
+    "fp32_matmul": (work("cutlass_80_simt_sgemm_128x64_8x5_nt_align1", 62), 7, 6),
+    "kernel_low_bandwidth": (lambda busy: moving(0.001, busy), 11, 9),
+    "names_disabled": (work("triton__0d1d2de", 62), 1, 0.5),
+    "compile_in_steps": (beside("entire_frame_compile (dynamo_timed)", "cpu_op", 5), 1.1, 0.9),
+    "autotune_in_steps": (
+        beside("CachingAutotuner.benchmark_all_configs (dynamo_timed)", "cpu_op", 5),
+        1.1,
+        0.9,
+    ),
+    "guards": (
+        lambda us: [
+            *beside("TorchDynamo Cache Lookup", "cpu_op", 10)(us),
+            *beside("Torch-Compiled Region: 0/0", "cpu_op", 30)(10)[-3:],
+        ],
+        5.1,
+        4.9,
+    ),
+    "eager_remainder": (
+        lambda us: [
+            slice_("Torch-Compiled Region: 0/0", 20, 10),
+            *beside("aten::mul", "cpu_op", 40)(us),
+        ],
+        31,
+        28,  # the launches are operators of 1 µs, too
+    ),
+    "empty_profile": (lambda number: steps(number=round(number)), 1, 2),
+}
+
+
+@pytest.mark.parametrize("rule", AMOUNTS)
+def test_a_rule_speaks_above_its_threshold_and_is_silent_below(tmp_path: Path, rule: str) -> None:
+    build, over, below = AMOUNTS[rule]
+    assert rule in found(tmp_path, build(over))
+    assert rule not in found(tmp_path, build(below))
+
+
+def test_recompiling_counts_from_its_threshold_on(tmp_path: Path) -> None:
+    def told(us: int) -> bool:
+        summary = CompileSummary()
+        row = summary.compilations.add(start_ns=BASE_NS + 110_000, duration_ns=us * 1000)
+        row.key.compile_id = "0/1"
+        summary.recompiles.add(reasons=["0/0: L['x'].size()[0] == 4"]).key.compile_id = "0/1"
+        return "recompiles" in found(tmp_path, steps(), summary)
+
+    assert (told(4), told(2)) == (True, False)  # of 300 µs
+
+
+def test_every_rule_has_a_case_on_either_side() -> None:
+    """Those that are not in the table have tests of their own."""
+    others = {"graph_breaks", "recompiles", "cudagraphs_old_driver"}
+    assert {rule.id for rule in SPAN_RULES} == set(AMOUNTS) | others
+    assert {rule.id for rule in COMPILE_RULES} == {"recompile_limit", "cudagraphs_skipped", "cache_missed"}
+    assert compile_findings(CompileSummary()) == []
+
+
+def test_cheap_breaks_are_left_alone(
+    recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cost 9.22 % of a step in `breaks`."""
+    session = Session([("", str(recording("breaks")))])
+    for threshold, fires in ((9.0, True), (9.5, False)):
+        monkeypatch.setattr(thresholds, "graph_breaks_percent", threshold)
+        assert any(row.rule == "graph_breaks" for row in session.report().findings) == fires
 
 
 def test_kernels_without_names(tmp_path: Path) -> None:

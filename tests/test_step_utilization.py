@@ -61,6 +61,16 @@ def step(number: int, ts: float, dur: float) -> Event:
     return slice_(f"ProfilerStep#{number}", ts, dur, "user_annotation")
 
 
+def test_a_host_that_is_ahead_is_not_what_bounds(tmp_path: Path) -> None:
+    """Two steps of 20 µs launch 100 µs of work each, which begins after them: an earlier queue is not in the trace."""
+    calls = [launched("cudaLaunchKernel", 5 + 20 * at, 3, (40 + 100 * at, 100)) for at in (0, 1)]
+    found = report(write_trace(tmp_path, [step(1, 0, 20), step(2, 20, 20), *calls[0], *calls[1]]))
+    assert found.verdict is not None
+    assert (found.verdict.bound, found.verdict.share_percent) == ("compute", None)
+    assert (found.verdict.least_us, found.verdict.launch_us) == (200, 40)
+    assert [row.verdict.least_us for row in found.steps] == [100, 100]
+
+
 def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
     events = [
         step(1, 0, 100),

@@ -91,7 +91,7 @@ def achieved(
     dur = rows.dur[places]
     gb_s, tflop_s = _rate(moved, dur), _rate(flop, dur, 1e3)
     is_copy = bool(np.isin(rows.category[places[0]], _COPIES))
-    precision = _precision(trace, rows, int(places[0])) if tflop_s is not None else None
+    precision = _precision(trace, rows, places) if tflop_s is not None else None
     both = ~np.isnan(moved) & ~np.isnan(flop) & (moved > 0)
     return Achieved(
         bandwidth_gb_s=gb_s,
@@ -135,12 +135,12 @@ def _limit(peak: DevicePeak | None, precision: Precision | None) -> float | None
     return getattr(peak, f"{precision}_tflop_s") if peak and precision else None
 
 
-def _precision(trace: Trace, rows: Launches, place: int) -> Precision | None:
+def _precision(trace: Trace, rows: Launches, places: Int64s) -> Precision | None:
     """By the type of the first tensor; for float32 the kernel's name says whether tensor cores took part."""
-    code = int(codes_of(trace, "input_types", rows.op[place : place + 1])[0])
-    types = json.loads(trace.texts["input_types"][code]) if code >= 0 else []
+    codes = codes_of(trace, "input_types", rows.op[places])
+    types = json.loads(trace.texts["input_types"][codes.max()]) if codes.max() >= 0 else []
     first = next((kind for kind in types if kind), "")
-    name = trace.names[rows.name[place]]
+    name = trace.names[rows.name[places[0]]]
     if first in ("c10::BFloat16", "c10::Half"):
         return "bf16"
     if first != "float":

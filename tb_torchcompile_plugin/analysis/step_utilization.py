@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, layers
+from tb_torchcompile_plugin.analysis.columns import alike
+from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, busy, layers
 from tb_torchcompile_plugin.analysis.idle_causes import Gaps, IdleCauses, causes_in, idle_causes
 from tb_torchcompile_plugin.analysis.intervals import Int64s, covered_ns
 from tb_torchcompile_plugin.analysis.launch_side import LaunchCalls
@@ -58,6 +59,7 @@ class Windows:
     communication: Int64s  # exposed
     memory: Int64s  # exposed
     causes: npt.NDArray[np.int64]
+    launched: Int64s  # busy time of the work that was launched in the window, whenever it ran
 
     @property
     def busy(self) -> Int64s:
@@ -73,7 +75,8 @@ def _windows(
     begins: Int64s,
     ends: Int64s,
 ) -> Windows:
-    did = layers(trace, work.where(work.device == device))
+    mine = work.where(work.device == device)
+    did = layers(trace, mine)
     compute, communication, memory = (covered_ns(layer, begins, ends) for layer in did)
     causes = causes_in(gaps, threads, begins, ends)
     assert np.array_equal(memory + causes.sum(axis=1), ends - begins)
@@ -84,7 +87,20 @@ def _windows(
         communication=communication - compute,
         memory=memory - communication,
         causes=causes,
+        launched=_launched(trace, mine.index, begins, ends),
     )
+
+
+def _launched(trace: Trace, index: Int64s, begins: Int64s, ends: Int64s) -> Int64s:
+    """For each window the time in which any of the GPU events ran that were launched in it."""
+    call = trace.launch_of()[index]
+    times = trace.ts[call]
+    at = np.searchsorted(begins, times, side="right") - 1
+    known = np.flatnonzero((call >= 0) & (at >= 0) & (times < ends[at]))
+    total = np.zeros(len(begins), np.int64)
+    for same in alike(known, at):
+        total[at[same[0]]] = busy(trace, index[same]).total_ns
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +165,7 @@ def _verdict(found: list[Windows], rows: Int64s) -> Verdict:
         int(device.busy[rows].sum()),
         int(device.communication[rows].sum()),
         device.causes[rows].sum(axis=0),
+        int(device.launched[rows].sum()),
     )
 
 

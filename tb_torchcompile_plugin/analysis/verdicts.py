@@ -22,12 +22,14 @@ _COMMUNICATION, _INPUT, _COMPILE = (
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`bound`: the largest of the five parts, which sum to `wall_us`; `share_percent` is its share.
+    """`bound`: the largest of the five parts, which sum to `wall_us`; `share_percent` is its share. Where what was
+    launched keeps the device busy for longer than `wall_us`, the host is ahead of it and cannot be what bounds:
+    then it is compute or communication in place of launch, and `share_percent` is None.
 
     compute: the device computed, copied or filled. communication: only communication ran, or the host waited for it.
     input, compile: the device idled while the host loaded data, or compiled. launch: it idled for any other reason.
-    least_us: how long the busiest device was busy. With CUDA graphs, which launch a step's kernels at once, the step
-    could not be shorter than that.
+    least_us: how long the busiest device was busy, or is with what was launched meanwhile if that is longer. With CUDA
+    graphs, which launch a step's kernels at once, the step could not be shorter than that.
     """
 
     bound: Bound
@@ -43,9 +45,17 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def verdict(
-    device: int, wall_ns: int, busy_ns: int, exposed_communication_ns: int, causes_ns: Int64s
+    device: int,
+    wall_ns: int,
+    busy_ns: int,
+    exposed_communication_ns: int,
+    causes_ns: Int64s,
+    launched_ns: int = 0,
 ) -> Verdict:
-    """The verdict over one window, or over several whose numbers were summed. causes_ns: idle time by cause."""
+    """The verdict over one window, or over several whose numbers were summed.
+
+    causes_ns: idle time by cause. launched_ns: how long the work takes that was launched there.
+    """
     idle = np.asarray(causes_ns)
     assert wall_ns == busy_ns + int(idle.sum())
     parts: dict[Bound, int] = {
@@ -56,9 +66,12 @@ def verdict(
     }
     parts["launch"] = wall_ns - sum(parts.values())
     bound = max(parts, key=lambda name: parts[name])
+    is_ahead = bound == "launch" and launched_ns >= wall_ns
+    if is_ahead:
+        bound = "communication" if parts["communication"] > parts["compute"] else "compute"
     return Verdict(
         bound=bound,
-        share_percent=percent(parts[bound], wall_ns),
+        share_percent=None if is_ahead else percent(parts[bound], wall_ns),
         device=device,
         wall_us=us(wall_ns),
         compute_us=us(parts["compute"]),
@@ -66,5 +79,5 @@ def verdict(
         input_us=us(parts["input"]),
         compile_us=us(parts["compile"]),
         launch_us=us(parts["launch"]),
-        least_us=us(busy_ns),
+        least_us=us(max(busy_ns, launched_ns)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -13,6 +14,8 @@ from tb_torchcompile_plugin.analysis.findings.words import duration, plural
 from tb_torchcompile_plugin.analysis.launch_side import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
+# torch may say it twice.
+_PREFIX = re.compile(r"^(?:skipping cudagraphs due to )+")
 # What helps against each reason to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
     "mutated": "Do not write to inputs in place: clone them, or make them parameters or buffers of the module",
@@ -73,8 +76,7 @@ class CudaGraphsSkipped(Rule):
             word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
             yield self.found(
                 case,
-                f"CUDA graphs are skipped{_for_compilations(ids)}: "
-                f"{reason.removeprefix('skipping cudagraphs due to ')}",
+                f"CUDA graphs are skipped{_for_compilations(ids)}: {_PREFIX.sub('', reason)}",
                 _AGAINST_SKIPS[word] if word else "Change what torch names",
                 {"compilations": len(ids)},
                 severity="warning",
