@@ -180,7 +180,7 @@ def test_float32_products_on_a_card_with_tensor_cores(tmp_path: Path, name: str,
 
 def moving(num_gb: float | None, busy: float, name: str = "triton_poi_fused_index_0") -> list[Event]:
     """Steps of 100 µs with a product of 30 µs and a kernel of so many that moves so much, as inductor told."""
-    args = {} if num_gb is None else {"kernel_num_gb": num_gb}
+    args: dict[str, Any] = {} if num_gb is None else {"kernel_num_gb": num_gb}
     events: list[Event] = []
     for step in range(3):
         begin = 100 * step
