@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tb_torchcompile_plugin.api import Session
-from tb_torchcompile_plugin.compare_report import Side, SpanName, compare_report, side_of
+from tb_torchcompile_plugin.compare_report import Side, SpanName, full_report, side_of
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir import span_time_ns
 from tb_torchcompile_plugin.report import Runs, SpanRef
@@ -20,7 +20,7 @@ def show_comparison(a: str, b: str, as_json: bool) -> None:
     sessions = Session([("", a)]), Session([("", b)])
     names = [newest_span(session.runs(), logdir) for session, logdir in zip(sessions, (a, b))]
     sides = [_side(session, name) for session, name in zip(sessions, names)]
-    found = compare_report(names[0], sides[0], names[1], sides[1])
+    found = full_report(names[0], sides[0], names[1], sides[1])
     if as_json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:

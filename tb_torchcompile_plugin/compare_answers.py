@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from typing import Literal
 from weakref import WeakKeyDictionary
 
-from tb_torchcompile_plugin.compare_report import CompareReport, Side, SpanName, compare_report
+import msgspec
+
+from tb_torchcompile_plugin.compare_report import Side, SpanName, compare_report, compare_tables
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.readings import Progress
 from tb_torchcompile_plugin.span_answers import Opened
 
 SpanIds = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
+Question = Literal["compare", "compare_tables"]
 _Found = Opened | CompileData
-_Made = Future[CompareReport]
+_Made = Future[msgspec.Struct]
 _PATIENCE_S = 1.0  # most comparisons are there sooner: one request is enough
 
 
@@ -32,8 +36,8 @@ class CompareAnswers(ABC):
     def compile_data(self, run: str, worker: str) -> CompileData:
         """Raises NotFound, and NoCompileData where none could be read."""
 
-    def poll_compare(self, a: SpanIds, b: SpanIds) -> CompareReport | Progress:
-        """Both spans side by side; while one is read, or they are compared, how far that is.
+    def poll_compare(self, question: Question, a: SpanIds, b: SpanIds) -> msgspec.Struct | Progress:
+        """The answer to one of QUESTIONS about both spans; while one is read, or they are compared, how far that is.
 
         Raises UserError, which tells the side that cannot be shown.
         """
@@ -45,7 +49,7 @@ class CompareAnswers(ABC):
             if isinstance(side, Progress):
                 return side
         assert not isinstance(before, Progress) and not isinstance(after, Progress)
-        made = _comparison(a, before, b, after)
+        made = _comparison(question, a, before, b, after)
         wait([made], _PATIENCE_S)
         return made.result() if made.done() else _all_read(after)
 
@@ -53,21 +57,26 @@ class CompareAnswers(ABC):
         return self.poll_opened(*ids) if ids[2] else self.compile_data(*ids[:2])
 
 
+QUESTIONS: dict[Question, Callable[[SpanName, Side, SpanName, Side], msgspec.Struct]] = {
+    "compare": compare_report,
+    "compare_tables": lambda _, before, __, after: compare_tables(before, after),
+}
 _lock = threading.Lock()
-_known: WeakKeyDictionary[_Found, WeakKeyDictionary[_Found, _Made]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[_Found, WeakKeyDictionary[_Found, dict[Question, _Made]]] = WeakKeyDictionary()
 
 
-def _comparison(a: SpanIds, before: _Found, b: SpanIds, after: _Found) -> _Made:
+def _comparison(question: Question, a: SpanIds, before: _Found, b: SpanIds, after: _Found) -> _Made:
     """Begun when first asked for, and kept as long as both sides."""
     with _lock:
-        others = _known.setdefault(before, WeakKeyDictionary())
-        if (made := others.get(after)) is not None:
+        known = _known.setdefault(before, WeakKeyDictionary()).setdefault(after, {})
+        if (made := known.get(question)) is not None:
             return made
-        others[after] = made = Future()
+        known[question] = made = Future()
 
     def make() -> None:
         try:
-            made.set_result(compare_report(_name(a, before), _of(before), _name(b, after), _of(after)))
+            answer = QUESTIONS[question](_name(a, before), _of(before), _name(b, after), _of(after))
+            made.set_result(answer)
         except BaseException as error:  # whatever it is, it belongs to whoever asks
             made.set_exception(error)
 

@@ -6,11 +6,24 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compare import Comparison, StepTimeDifference, compare
 from tb_torchcompile_plugin.analysis.compare_notes import Side, side_of
+from tb_torchcompile_plugin.analysis.compare_tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.findings.words import duration, plural, significant
 from tb_torchcompile_plugin.analysis.kernel_matching import KernelDifference
 from tb_torchcompile_plugin.analysis.pairs import Pair
 
-__all__ = ["CompareReport", "KernelDifference", "Pair", "Side", "SpanName", "compare_report", "side_of"]
+__all__ = [
+    "CompareReport",
+    "ComparedTables",
+    "FullReport",
+    "KernelDifference",
+    "Pair",
+    "Side",
+    "SpanName",
+    "compare_report",
+    "compare_tables",
+    "full_report",
+    "side_of",
+]
 
 
 class SpanName(msgspec.Struct, frozen=True):
@@ -35,9 +48,20 @@ class CompareReport(msgspec.Struct, frozen=True):
     comparison: Comparison
 
 
+class FullReport(CompareReport, frozen=True):
+    """All that there is to say about two spans."""
+
+    tables: ComparedTables
+
+
 def compare_report(a: SpanName, before: Side, b: SpanName, after: Side) -> CompareReport:
     found = compare(before, after)
     return CompareReport(a, b, _verdict(found), found)
+
+
+def full_report(a: SpanName, before: Side, b: SpanName, after: Side) -> FullReport:
+    told = compare_report(a, before, b, after)
+    return FullReport(a, b, told.verdict, told.comparison, compare_tables(before, after))
 
 
 def _verdict(found: Comparison) -> str:

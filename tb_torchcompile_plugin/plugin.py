@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from tensorboard.plugins import base_plugin
@@ -59,7 +59,8 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/compilation": self._compilation,
             "/artifact": self._artifact,
             "/kernel": self._kernel,
-            "/compare": self._compare,
+            "/compare": partial(self._compare, "compare"),
+            "/compare_tables": partial(self._compare, "compare_tables"),
             **{f"/{question}": partial(self._question, question) for question in QUESTIONS},
             "/timeline_window": self._timeline_window,
             "/timeline_slice": self._timeline_slice,
@@ -111,8 +112,9 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         ids = _span_ids(request)
         return _told(request, self._session.poll_kernel(*ids, device=device, name=name, **launched_by))
 
-    def _compare(self, request: Request) -> Response:
-        return _told(request, self._session.poll_compare(_side_ids(request), _side_ids(request, "2")))
+    def _compare(self, question: Literal["compare", "compare_tables"], request: Request) -> Response:
+        sides = _side_ids(request), _side_ids(request, "2")
+        return _told(request, self._session.poll_compare(question, *sides))
 
     def _timeline_window(self, request: Request) -> Response:
         width, lanes = _number(request, "width"), _numbers(request, "lanes")

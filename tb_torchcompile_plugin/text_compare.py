@@ -8,20 +8,20 @@ from collections.abc import Sequence, Sized
 from rich.console import Console
 from rich.text import Text
 
-from tb_torchcompile_plugin.compare_report import CompareReport, KernelDifference, Pair
+from tb_torchcompile_plugin.compare_report import FullReport, KernelDifference, Pair
 from tb_torchcompile_plugin.text_table import Cell, table
 
 _SHOWN = 25
 _NAME_WIDTH = 60
 
 
-def print_comparison(found: CompareReport) -> None:
+def print_comparison(found: FullReport) -> None:
     """Print all tables to stdout."""
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 180)
     for side, name in (("A", found.a), ("B", found.b)):
         told = name.trace_file or "no trace, only what was compiled"
         console.print(Text(f"{side}: run {name.run}  worker {name.worker}  {told}"))
-    rows = found.comparison
+    rows, tables = found.comparison, found.tables
     for sentence in (found.verdict, *rows.notes):
         console.print(Text(sentence), soft_wrap=True)
     console.print()
@@ -41,33 +41,33 @@ def print_comparison(found: CompareReport) -> None:
     )
     _table(
         console,
-        f"kernels{_of(rows.kernels)}, µs a step",
+        f"kernels{_of(tables.kernels)}, µs a step",
         ["change", "what", "category"],
-        [_kernel(row) for row in rows.kernels[:_SHOWN]],
+        [_kernel(row) for row in tables.kernels[:_SHOWN]],
         ["launches A", "B", "places"],
     )
     _table(
         console,
-        f"operators{_of(rows.operators)}, own time, µs a step",
+        f"operators{_of(tables.operators)}, own time, µs a step",
         ["operator"],
         [
             (row.name, *_cells(row.self_host_us), *_cells(row.self_device_us), row.calls.a, row.calls.b)
-            for row in rows.operators[:_SHOWN]
+            for row in tables.operators[:_SHOWN]
         ],
         ["GPU A", "B", "change", "calls A", "B"],
     )
     _table(
         console,
-        f"modules{_of(rows.modules)}, µs a step",
+        f"modules{_of(tables.modules)}, µs a step",
         ["module"],
-        [(r.path[-_NAME_WIDTH:], *_cells(r.host_us), *_cells(r.device_us)) for r in rows.modules[:_SHOWN]],
+        [(r.path[-_NAME_WIDTH:], *_cells(r.host_us), *_cells(r.device_us)) for r in tables.modules[:_SHOWN]],
         ["GPU A", "B", "change"],
     )
     _table(
         console,
         "peak memory, bytes",
         ["device"],
-        [(str(row.device), *_cells(row.peak_bytes), *_cells(row.reserved_bytes)) for row in rows.memory],
+        [(str(row.device), *_cells(row.peak_bytes), *_cells(row.reserved_bytes)) for row in tables.memory],
         ["reserved A", "B", "change"],
     )
     _table(

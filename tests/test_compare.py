@@ -7,6 +7,7 @@ import pytest
 
 from tb_torchcompile_plugin.analysis.compare import compare
 from tb_torchcompile_plugin.analysis.compare_notes import Side, side_of
+from tb_torchcompile_plugin.analysis.compare_tables import compare_tables
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.step_breakdown import step_breakdowns
 from tb_torchcompile_plugin.api import Session
@@ -36,6 +37,11 @@ def profiles(recording):
 @pytest.fixture(scope="module")
 def found(profiles):
     return compare(*map(side_of, profiles))
+
+
+@pytest.fixture(scope="module")
+def tables(profiles):
+    return compare_tables(*map(side_of, profiles))
 
 
 def ns(time_us):
@@ -82,7 +88,7 @@ def test_the_difference_is_accounted_for(found, profiles):
     assert delta == ns(3 * found.step_time.delta_us) == -1_649_381
 
 
-def test_what_compilation_fused_away_per_category(found):
+def test_what_compilation_fused_away_per_category(found, tables):
     """Batch norm of cuDNN ("other") is gone, and half of the convolution kernels, which moved data between layouts."""
     rows = {row.category: row for row in found.kernel_categories}
     assert (rows["other"].launches.a, rows["other"].launches.b, rows["other"].time_us.b) == (40, 0, 0)
@@ -91,26 +97,26 @@ def test_what_compilation_fused_away_per_category(found):
     gpu = next(figure.value for figure in found.figures if figure.name == "gpu_time_us")
     for side in "ab":
         categories = sum(ns(3 * getattr(row.time_us, side)) for row in found.kernel_categories)
-        kernels = sum(ns(3 * getattr(row, side).time_us) for row in found.kernels)
+        kernels = sum(ns(3 * getattr(row, side).time_us) for row in tables.kernels)
         assert categories == kernels == ns(3 * getattr(gpu, side))
 
 
-def test_rows_with_names_explain_what_gpu_time_changed(found):
+def test_rows_with_names_explain_what_gpu_time_changed(tables):
     """Named: on each side that has work in the row it is known which operators it is of. Also with rises and falls
     added up instead of set off against one another it is more than nine tenths."""
-    named = [row for row in found.kernels if all(s.operators or not s.launches for s in (row.a, row.b))]
-    assert sum(abs(row.delta_us) for row in named) > 0.95 * sum(abs(row.delta_us) for row in found.kernels)
-    assert sum(row.delta_us for row in named) < 0.9 * sum(row.delta_us for row in found.kernels) < 0
+    named = [row for row in tables.kernels if all(s.operators or not s.launches for s in (row.a, row.b))]
+    assert sum(abs(row.delta_us) for row in named) > 0.95 * sum(abs(row.delta_us) for row in tables.kernels)
+    assert sum(row.delta_us for row in named) < 0.9 * sum(row.delta_us for row in tables.kernels) < 0
 
 
-def test_operators_of_an_average_step(found, profiles):
-    rows = {row.name: row for row in found.operators}
+def test_operators_of_an_average_step(found, tables):
+    rows = {row.name: row for row in tables.operators}
     norm = rows["aten::cudnn_batch_norm"]
     assert (norm.calls.a, norm.calls.b, norm.self_host_us.b) == (20, 0, 0)  # resnet18 has 20
     assert rows["## Call CompiledFxGraph"].calls.b == 2  # forward and backward, whatever their hashes
     gpu = next(figure.value for figure in found.figures if figure.name == "gpu_time_us")
     for side in "ab":  # all GPU work of both is launched by some operator or label
-        assert sum(getattr(row.self_device_us, side) for row in found.operators) == pytest.approx(
+        assert sum(getattr(row.self_device_us, side) for row in tables.operators) == pytest.approx(
             getattr(gpu, side)
         )
 
@@ -122,10 +128,10 @@ def test_three_noisy_steps_prove_nothing(found):
     assert time.noise_us is not None and time.noise_us > 6000
 
 
-def test_what_is_unknown_stays_unknown(found):
+def test_what_is_unknown_stays_unknown(found, tables):
     figures = {figure.name: figure.value for figure in found.figures}
     assert (figures["compile_s"].a, figures["compile_s"].delta) == (None, None)
-    assert found.modules == [] and found.memory == []  # neither was recorded
+    assert tables.modules == [] and tables.memory == []  # neither was recorded
 
 
 def test_ranks_of_one_job(recording):
@@ -135,11 +141,11 @@ def test_ranks_of_one_job(recording):
         side_of(session.opened(run.run, worker.worker, worker.spans[0].span).profile)
         for worker in run.workers
     ]
-    found = compare(*sides)
-    reduce = found.kernels[0]
-    assert {row.change for row in found.kernels} == {"same"} and reduce.category == "communication"
+    found, tables = compare(*sides), compare_tables(*sides)
+    reduce = tables.kernels[0]
+    assert {row.change for row in tables.kernels} == {"same"} and reduce.category == "communication"
     assert reduce.delta_us == pytest.approx(495.677, abs=1e-3)  # the GPU of rank 1 waits for that of rank 0
-    assert sum(row.delta_us for row in found.kernels) == pytest.approx(496.518, abs=1e-3)
+    assert sum(row.delta_us for row in tables.kernels) == pytest.approx(496.518, abs=1e-3)
     ids = [(row.a and row.a.compile_id, row.b and row.b.compile_id) for row in found.compilations]
     assert [a for a, b in ids if b is None] == ["0/1", "4/1"]  # only rank 0 recompiled
     assert all(a == b for a, b in ids if b) and len(ids) == 9
@@ -165,7 +171,8 @@ def test_without_a_trace_what_was_compiled_is_compared(recording, profiles):
     compiled = Side(None, opened(recording("resnet18")).summary)
     found = compare(compiled, opened(recording("breaks")))
     figures = {figure.name: figure.value for figure in found.figures}
-    assert not found.kernels and not found.operators and not found.parts and found.step_time is None
+    assert not found.kernel_categories and not found.parts and found.step_time is None
+    assert compare_tables(compiled, Side(profiles[0], None)).operators == []
     assert (figures["graph_breaks"].a, figures["graph_breaks"].b) == (0, 4)
     assert figures["compile_s"].delta is not None and figures["span_us"].a is None
     assert found.notes == ["A has no trace: only what was compiled is compared."]
@@ -195,7 +202,8 @@ def test_notes_tell_what_else_differs(tmp_path):
     ]
     found = compare(b, c)
     assert "B has no GPU events: GPU time and kernels are not compared." in found.notes
-    assert found.kernels == [] and all(row.self_device_us.delta is None for row in found.operators)
+    tables = compare_tables(b, c)
+    assert tables.kernels == [] and all(row.self_device_us.delta is None for row in tables.operators)
     assert found.step_time is not None and found.step_time.within_noise is None
 
 
@@ -205,8 +213,8 @@ def test_peaks_of_memory(tmp_path):
         told = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": size}
         moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": told | {"Total Reserved": 4096}}
         write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), moment])
-    found = compare(*(side_of(profile(tmp_path / name)) for name in "ab"))
-    (row,) = found.memory
+    tables = compare_tables(*(side_of(profile(tmp_path / name)) for name in "ab"))
+    (row,) = tables.memory
     assert (row.device, row.peak_bytes.a, row.peak_bytes.b, row.peak_bytes.delta) == (0, 512, 2048, 1536)
     assert row.reserved_bytes.b == 4096
 
@@ -221,7 +229,7 @@ def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp
     ):
         (tmp_path / name).mkdir()
         write_trace(tmp_path / name, events)
-    rows = compare(*(side_of(profile(tmp_path / name)) for name in "ab")).modules
+    rows = compare_tables(*(side_of(profile(tmp_path / name)) for name in "ab")).modules
     assert [(row.path, row.host_us.a, row.host_us.b) for row in rows] == [
         ("Net_0", 100, 70),
         ("Net_0/Linear_0", 20, None),

@@ -36,9 +36,9 @@ def client(logdir: Path) -> Client:
     return make_client(make_plugin(logdir))
 
 
-def ask(client: Client, ids: dict[str, str]) -> TestResponse:
+def ask(client: Client, ids: dict[str, str], question: str = "compare") -> TestResponse:
     deadline = time.monotonic() + 60
-    while (response := client.get(f"{ROOT}/compare", query_string=ids)).status_code == 202:
+    while (response := client.get(f"{ROOT}/{question}", query_string=ids)).status_code == 202:
         assert set(response.get_json()) == {"progress"} and time.monotonic() < deadline
         time.sleep(0.02)
     return response
@@ -51,12 +51,13 @@ def test_it_answers_what_the_command_prints(
     assert main(["compare", str(logdir / "resnet18_eager"), str(logdir / "resnet18"), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (answer["verdict"], answer["comparison"]) == (printed["verdict"], printed["comparison"])
+    assert ask(client, A | B, "compare_tables").get_json() == printed["tables"]
     assert answer["a"] == A | {"trace_file": "vm_1119.1795230258714803450.pt.trace.json"}
 
 
 def test_a_comparison_is_made_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     first = ask(client, A | B)
-    monkeypatch.setattr(compare_answers, "compare_report", None)
+    monkeypatch.setattr(compare_answers, "QUESTIONS", {})
     assert ask(client, A | B).data == first.data
 
 
@@ -67,7 +68,8 @@ def test_a_worker_without_a_span_is_compared_by_what_it_compiled(client: Client)
         **{key: value for key, value in B.items() if key != "span2"},
     }
     comparison = ask(client, ids).get_json()["comparison"]
-    assert comparison["kernels"] == [] and len(comparison["compilations"]) == 2
+    assert comparison["parts"] == [] and len(comparison["compilations"]) == 2
+    assert ask(client, ids, "compare_tables").get_json()["operators"] == []
 
 
 @pytest.mark.parametrize(

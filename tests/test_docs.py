@@ -36,7 +36,7 @@ from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
 from tb_torchcompile_plugin.analysis.memory import Memory
 from tb_torchcompile_plugin.analysis.modules import Modules
 from tb_torchcompile_plugin.analysis.operators import Operators
-from tb_torchcompile_plugin.compare_report import CompareReport
+from tb_torchcompile_plugin.compare_report import ComparedTables, CompareReport
 from tb_torchcompile_plugin.plugin import TorchCompilePlugin
 
 ROOT = Path(__file__).parent.parent
@@ -152,6 +152,7 @@ def test_every_error_code_is_documented_with_its_status() -> None:
         ("step_breakdown", step_report.StepReport),
         ("findings", findings_report.Findings),
         ("compare", CompareReport),
+        ("compare_tables", ComparedTables),
     ],
 )
 def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str, kind: type[Any]) -> None:
@@ -171,7 +172,7 @@ def test_all_examples_are_json() -> None:
         "gpu_utilization",
         "step_breakdown",
         "findings",
-        "compare",
+        *("compare", "compare_tables"),
     }
     for text in examples.values():
         json.loads(text)

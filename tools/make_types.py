@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
 from tb_torchcompile_plugin.analysis.memory import Memory
 from tb_torchcompile_plugin.analysis.modules import Modules
 from tb_torchcompile_plugin.analysis.operators import Operators
-from tb_torchcompile_plugin.compare_report import CompareReport
+from tb_torchcompile_plugin.compare_report import ComparedTables, CompareReport
 from tb_torchcompile_plugin.errors import ApiErrorBody
 from tb_torchcompile_plugin.readings import Progress
 
@@ -59,6 +59,7 @@ ROOTS = (
     Memory,
     Modules,
     CompareReport,
+    ComparedTables,
     Progress,
     ApiErrorBody,
 )

@@ -1,5 +1,5 @@
 import { describe, expect, it, test } from 'vitest';
-import type { Comparison, Runs } from '../src/api/types';
+import type { ComparedTables, Comparison, Runs } from '../src/api/types';
 import { changeOf, columns, figureRows, tables } from '../src/panels/compare/rows';
 import { choices, sideKey, usual } from '../src/panels/compare/sides';
 import { waterfall } from '../src/panels/compare/waterfall';
@@ -86,8 +86,9 @@ const comparison: Comparison = {
     { name: 'gpu_busy_percent', value: pair(10, 12.5) },
     { name: 'graph_breaks', value: pair(null, 2) },
   ],
-  parts: [],
-  kernel_categories: [],
+  ...{ parts: [], kernel_categories: [], compilations: [], notes: [] },
+};
+const more: ComparedTables = {
   kernels: [
     {
       category: 'gemm',
@@ -109,12 +110,12 @@ const comparison: Comparison = {
   operators: [],
   modules: [{ path: 'Net_0/Linear_0', calls: pair(1, 1), host_us: pair(3, 9), device_us: pair(null, null) }],
   memory: [{ device: 0, peak_bytes: pair(1e6, 3e6), reserved_bytes: pair(null, null) }],
-  compilations: [],
-  notes: [],
 };
 
 test('figures in words', () => {
-  const plain = figureRows(comparison).map((row) => row.map((cell) => cell.replaceAll('\u202f', ' ')));
+  const plain = figureRows(comparison, more.memory).map((row) =>
+    row.map((cell) => cell.replaceAll('\u202f', ' ')),
+  );
   expect(plain).toEqual([
     ['Step time', '2.00 ms ± 50.0 µs', '1.00 ms', '−1.00 ms (−50.0 %)'],
     ['GPU busy, share', '10.0 %', '12.5 %', '+2.50 points'],
@@ -125,7 +126,7 @@ test('figures in words', () => {
 });
 
 test('one table for all that is compared row by row', () => {
-  const shown = tables(comparison);
+  const shown = tables(comparison, more);
   const kernels = shown.find(({ key }) => key === 'kernels')!;
   expect(kernels.rows.map(({ name, change }) => [name, change])).toEqual([
     ['mm', 'faster'],

@@ -6,28 +6,17 @@ Everything is of an average profiled step, a → b; without steps, of the span. 
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from tb_torchcompile_plugin.analysis import compile_time
 from tb_torchcompile_plugin.analysis.compare_compilations import CompilationDifference, compare_compilations
-from tb_torchcompile_plugin.analysis.compare_notes import Side, notes
-from tb_torchcompile_plugin.analysis.compare_operators import (
-    MemoryDifference,
-    ModuleDifference,
-    OperatorDifference,
-    compare_memory,
-    compare_modules,
-    compare_operators,
-)
+from tb_torchcompile_plugin.analysis.compare_notes import Side, as_a_whole, notes
 from tb_torchcompile_plugin.analysis.gpu_utilization import busy
 from tb_torchcompile_plugin.analysis.graph_breaks import graph_breaks
-from tb_torchcompile_plugin.analysis.kernel_matching import (
-    KernelDifference,
-    Step,
-    match_kernels,
-    step_launches,
-)
+from tb_torchcompile_plugin.analysis.kernel_matching import launched_at
 from tb_torchcompile_plugin.analysis.pairs import Pair, pair
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.recompiles import recompiles
@@ -38,7 +27,9 @@ from tb_torchcompile_plugin.analysis.step_breakdown import (
     window_breakdown,
 )
 from tb_torchcompile_plugin.analysis.step_times import StepTimes, noise_us, step_times
+from tb_torchcompile_plugin.analysis.steps import StepWindows
 from tb_torchcompile_plugin.analysis.units import us
+from tb_torchcompile_plugin.kernel_names import CATEGORIES
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
 
@@ -85,43 +76,61 @@ class Comparison(msgspec.Struct, frozen=True):
     figures: list[Figure]
     parts: list[PartDifference]
     kernel_categories: list[CategoryDifference]
-    kernels: list[KernelDifference]
-    operators: list[OperatorDifference]
-    modules: list[ModuleDifference]
-    memory: list[MemoryDifference]
     compilations: list[CompilationDifference]
     notes: list[str]
 
 
+class _Run(NamedTuple):
+    """What ran on one side. windows: its steps, or the span as one. categories: (ns, launches) by name, None without
+    GPU events."""
+
+    profile: Profile
+    windows: list[StepBreakdown]
+    categories: dict[str, tuple[int, int]] | None
+
+    def gpu(self, category: str | None = None) -> tuple[float, float] | tuple[None, None]:
+        """µs and launches of an average window, of all categories or of one."""
+        if self.categories is None:
+            return None, None
+        found = [row for name, row in self.categories.items() if category in (None, name)]
+        ns, launches = (sum(column) for column in zip((0, 0), *found))
+        return us(ns) / len(self.windows), launches / len(self.windows)
+
+
 def compare(a: Side, b: Side) -> Comparison:
     """What differs between two spans, or of what was compiled where one of them has no trace."""
-    whole = not all(side.profile and side.profile.steps for side in (a, b))
-    ours, theirs = _launches(a, whole), _launches(b, whole)
-    ran = (a.profile, b.profile) if a.profile and b.profile else None
-    on_gpu = (ours, theirs) if ours is not None and theirs is not None else None
+    whole = as_a_whole(a, b)
+    ours, theirs = (_run(side.profile, whole) if side.profile else None for side in (a, b))
     return Comparison(
-        step_time=_step_time(*ran) if ran else None,
-        parts=_parts(*(_windows(side, whole) for side in ran)) if ran else [],
+        step_time=_step_time(ours, theirs) if ours and theirs and not whole else None,
+        parts=_parts(ours.windows, theirs.windows) if ours and theirs else [],
         figures=_differences(_figures(a, ours, whole), _figures(b, theirs, whole)),
-        kernel_categories=_categories(*on_gpu) if on_gpu else [],
-        kernels=match_kernels(*on_gpu) if on_gpu else [],
-        operators=compare_operators(*ran, whole=whole) if ran else [],
-        modules=compare_modules(*ran, whole=whole) if ran else [],
-        memory=compare_memory(*ran) if ran else [],
+        kernel_categories=_categories(ours, theirs) if ours and theirs else [],
         compilations=compare_compilations(a.summary, b.summary),
         notes=notes(a, b),
     )
 
 
-def _launches(side: Side, whole: bool) -> list[Step] | None:
-    """None without GPU events."""
-    if side.profile is None or not len(side.profile.work.index):
-        return None
-    return step_launches(side.profile, whole=whole)
+def _run(profile: Profile, whole: bool) -> _Run:
+    span = window_breakdown(profile) if whole else None
+    windows = step_breakdowns(profile) if not whole else [span] if span else []
+    return _Run(profile, windows, _by_category(profile, whole) if len(profile.work.index) else None)
 
 
-def _step_time(a: Profile, b: Profile) -> StepTimeDifference | None:
-    ours, theirs = (step_times([step.wall_us for step in side.steps]) for side in (a, b))
+def _by_category(profile: Profile, whole: bool) -> dict[str, tuple[int, int]]:
+    """ns and launches of all steps. As the launches tell it: a user's Triton kernel has no name of its own kind."""
+    windows = StepWindows(profile.trace)
+    sums = np.zeros((2, len(CATEGORIES)), np.int64)
+    for rows in profile.launches:
+        if rows.device != "cpu":
+            counted = whole | (windows.of(launched_at(profile.trace, rows)) >= 0)
+            np.add.at(sums[0], rows.category[counted], rows.dur[counted])
+            np.add.at(sums[1], rows.category[counted], 1)
+    return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
+
+
+def _step_time(a: _Run, b: _Run) -> StepTimeDifference | None:
+    ours, theirs = (step_times([step.wall_us for step in side.windows]) for side in (a, b))
     if ours is None or theirs is None:
         return None
     delta, noise = theirs.mean_us - ours.mean_us, noise_us(ours, theirs)
@@ -137,13 +146,6 @@ def _parts(a: list[StepBreakdown], b: list[StepBreakdown]) -> list[PartDifferenc
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
-def _windows(profile: Profile, whole: bool) -> list[StepBreakdown]:
-    if not whole:
-        return step_breakdowns(profile)
-    span = window_breakdown(profile)
-    return [span] if span else []
-
-
 def _average(steps: list[StepBreakdown]) -> defaultdict[tuple[PartKind, str], float]:
     sums: defaultdict[tuple[PartKind, str], float] = defaultdict(float)
     for step in steps:
@@ -152,44 +154,45 @@ def _average(steps: list[StepBreakdown]) -> defaultdict[tuple[PartKind, str], fl
     return sums
 
 
-def _figures(side: Side, launches: list[Step] | None, whole: bool) -> dict[str, float | None]:
-    return {
-        **(_times(side.profile, whole) if side.profile else {}),
-        "gpu_time_us": us(sum(one.ns for step in launches for one in step)) / len(launches)
-        if launches
-        else None,
-        "launches": sum(map(len, launches)) / len(launches) if launches else None,
-        "graph_break_us": _break_us(side.profile, whole) if side.profile else None,
-        **_compile_figures(side.summary),
-    }
+def _categories(a: _Run, b: _Run) -> list[CategoryDifference]:
+    """The largest change first; [] where a side has no GPU events."""
+    if a.categories is None or b.categories is None:
+        return []
+    rows = []
+    for category in dict.fromkeys((*a.categories, *b.categories)):
+        times, launches = zip(a.gpu(category), b.gpu(category))
+        rows.append(CategoryDifference(category, pair(*times), pair(*launches)))
+    return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
-def _times(profile: Profile, whole: bool) -> dict[str, float | None]:
-    wall, gpu = _of_span(profile) if whole else _of_step(profile)
+def _figures(side: Side, run: _Run | None, whole: bool) -> dict[str, float | None]:
+    return {**(_run_figures(run, whole) if run else {}), **_compile_figures(side.summary)}
+
+
+def _run_figures(run: _Run, whole: bool) -> dict[str, float | None]:
+    """A run without anything in it has no windows."""
+    count = len(run.windows)
+    wall = sum(window.wall_us for window in run.windows) / count if count else None
+    gpu = _busy_us(run.profile, whole)
+    time, launches = run.gpu()
+    costs = run.profile.graph_break_costs
     return {
         "span_us" if whole else "step_us": wall,
         "gpu_busy_us": gpu,
         "gpu_busy_percent": 100 * gpu / wall if gpu is not None and wall else None,
+        "gpu_time_us": time,
+        "launches": launches,
+        "graph_break_us": None if costs is None or not count else sum(cost.host_us for cost in costs) / count,
     }
 
 
-def _of_step(profile: Profile) -> tuple[float | None, float | None]:
-    """Wall time, and how much of it some GPU was busy."""
-    count = len(profile.steps)
-    inside = [step.gpu_busy_us for step in profile.steps if step.gpu_busy_us is not None]
-    return sum(step.wall_us for step in profile.steps) / count, sum(inside) / count if inside else None
-
-
-def _of_span(profile: Profile) -> tuple[float | None, float | None]:
-    span, work = window_breakdown(profile), profile.work.index
-    return span.wall_us if span else None, us(busy(profile.trace, work).total_ns) if len(work) else None
-
-
-def _break_us(profile: Profile, whole: bool) -> float | None:
-    costs = profile.graph_break_costs
-    return (
-        None if costs is None else sum(cost.host_us for cost in costs) / (1 if whole else len(profile.steps))
-    )
+def _busy_us(profile: Profile, whole: bool) -> float | None:
+    """How long some GPU was busy, in an average step or in all."""
+    if not len(profile.work.index):
+        return None
+    if whole:
+        return us(busy(profile.trace, profile.work.index).total_ns)
+    return sum(step.gpu_busy_us or 0.0 for step in profile.steps) / len(profile.steps)
 
 
 def _compile_figures(summary: CompileSummary | None) -> dict[str, float | None]:
@@ -205,24 +208,3 @@ def _compile_figures(summary: CompileSummary | None) -> dict[str, float | None]:
 
 def _differences(a: dict[str, float | None], b: dict[str, float | None]) -> list[Figure]:
     return [Figure(name, pair(a.get(name), b.get(name))) for name in dict.fromkeys((*a, *b))]
-
-
-def _categories(a: list[Step], b: list[Step]) -> list[CategoryDifference]:
-    """The largest change first."""
-    ours, theirs = _by_category(a), _by_category(b)
-    rows = []
-    for category in dict.fromkeys((*ours, *theirs)):
-        (before_ns, before), (after_ns, after) = ours[category], theirs[category]
-        time = pair(us(before_ns) / len(a), us(after_ns) / len(b))
-        rows.append(CategoryDifference(category, time, pair(before / len(a), after / len(b))))
-    return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
-
-
-def _by_category(steps: list[Step]) -> defaultdict[str, tuple[int, int]]:
-    """category → (ns, launches) over all steps."""
-    sums: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for step in steps:
-        for launch in step:
-            ns, count = sums[launch.category]
-            sums[launch.category] = ns + launch.ns, count + 1
-    return sums

@@ -21,6 +21,11 @@ def side_of(profile: Profile) -> Side:
     return Side(profile, profile.summary)
 
 
+def as_a_whole(a: Side, b: Side) -> bool:
+    """Whether the whole spans are compared: a step of one against all of the other would tell nothing."""
+    return not all(side.profile and side.profile.steps for side in (a, b))
+
+
 def notes(a: Side, b: Side) -> list[str]:
     """Sentences, each about one thing that a reader of the tables must know."""
     found = []

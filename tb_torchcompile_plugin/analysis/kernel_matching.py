@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import isqrt
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -66,7 +66,7 @@ class KernelDifference(msgspec.Struct, frozen=True):
     delta_us: float
 
 
-class Launch(NamedTuple):
+class Launch(msgspec.Struct, frozen=True, gc=False):
     """One launch. `kind`: the kernel's name without inductor's running number. `family`: the landmark that it is part
     of, "" for none. `unit`: one number for all that an operator or an optimizer's step launches, -1 if unknown."""
 
@@ -95,7 +95,7 @@ def step_launches(profile: Profile, *, whole: bool = False) -> list[Step]:
     for rows in profile.launches:
         if rows.device == "cpu":
             continue
-        called = _called(profile.trace, rows)
+        called = launched_at(profile.trace, rows)
         step = windows.of(called) if windows else np.zeros(len(called), np.int64)
         for number, launch in zip(step.tolist(), _gpu_launches(profile, rows, called)):
             if number >= 0:
@@ -103,7 +103,7 @@ def step_launches(profile: Profile, *, whole: bool = False) -> list[Step]:
     return [[launch for *_, launch in sorted(step, key=lambda row: row[:2])] for step in steps]
 
 
-def _called(trace: Trace, rows: Launches) -> Int64s:
+def launched_at(trace: Trace, rows: Launches) -> Int64s:
     """When each kernel was launched; its own time stands in where no launch is known."""
     calls = trace.launch_of()[rows.index]
     return np.where(calls >= 0, trace.ts[calls], trace.ts[rows.index])
@@ -137,7 +137,7 @@ def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[
     calls = trace.launch_of()[rows.index]
     operators = np.where(calls >= 0, trace.op_of()[rows.index], -1)
     columns = (
-        rows.index,
+        trace.ts[rows.index],
         called,
         operators,
         _optimizer_steps(trace, called),
@@ -145,15 +145,16 @@ def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[
         rows.category,
         rows.dur,
     )
-    for index, time, operator, optimizer, name, category, ns in zip(*(column.tolist() for column in columns)):
-        launch = _launch(
+    for start, time, operator, optimizer, name, category, ns in zip(*(column.tolist() for column in columns)):
+        told = _launch(
             trace.names[name],
             trace.names[trace.name[operator]] if operator >= 0 else "",
             CATEGORIES[category],
         )
-        unit = optimizer if optimizer >= 0 else operator if launch.unit >= 0 else -1
-        family = "optimizer" if optimizer >= 0 else launch.family
-        yield time, int(trace.ts[index]), launch._replace(unit=unit, family=family, ns=ns)
+        unit = optimizer if optimizer >= 0 else operator if told.unit >= 0 else -1
+        family = "optimizer" if optimizer >= 0 else told.family
+        launch = Launch(told.kind, told.name, told.operator, family, unit, told.category, ns)
+        yield time, start, launch
 
 
 @lru_cache(maxsize=65536)

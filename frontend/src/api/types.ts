@@ -126,15 +126,18 @@ export interface CompareReport {
   comparison: Comparison;
 }
 
+export interface ComparedTables {
+  kernels: KernelDifference[];
+  operators: OperatorDifference[];
+  modules: ModuleDifference[];
+  memory: MemoryDifference[];
+}
+
 export interface Comparison {
   step_time: StepTimeDifference | null;
   figures: Figure[];
   parts: PartDifference[];
   kernel_categories: CategoryDifference[];
-  kernels: KernelDifference[];
-  operators: OperatorDifference[];
-  modules: ModuleDifference[];
-  memory: MemoryDifference[];
   compilations: CompilationDifference[];
   notes: string[];
 }

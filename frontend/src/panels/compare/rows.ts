@@ -1,5 +1,5 @@
 /** One shape for whatever is compared row by row, so that one table shows it all. */
-import type { Comparison, Pair } from '../../api/types';
+import type { ComparedTables, Comparison, Pair } from '../../api/types';
 import {
   bytes,
   count,
@@ -67,12 +67,12 @@ const indented = (path: string) => {
 
 const unique = (names: string[]) => [...new Set(names)].join(', ');
 
-export function tables(found: Comparison): TableOf[] {
+export function tables(found: Comparison, more: ComparedTables): TableOf[] {
   return [
     {
       ...{ key: 'kernels', label: 'Kernels', heads: ['Kernels of', 'Category'] },
       measures: [measure('time_us', 'Time'), measure('launches', 'Launches', 'count')],
-      rows: found.kernels.map(({ a, b, category }) =>
+      rows: more.kernels.map(({ a, b, category }) =>
         row(
           unique([...a.operators, ...b.operators]) || unique([...a.kernels, ...b.kernels]),
           categoryLabel(category),
@@ -93,12 +93,12 @@ export function tables(found: Comparison): TableOf[] {
         measure('self_device_us', 'Self GPU'),
         measure('calls', 'Calls', 'count'),
       ],
-      rows: found.operators.map((r) => row(r.name, r.kind, [r.self_host_us, r.self_device_us, r.calls])),
+      rows: more.operators.map((r) => row(r.name, r.kind, [r.self_host_us, r.self_device_us, r.calls])),
     },
     {
       ...{ key: 'modules', label: 'Modules', heads: ['Module', ''] },
       measures: [measure('host_us', 'Host'), measure('device_us', 'GPU'), measure('calls', 'Calls', 'count')],
-      rows: found.modules.map((r) =>
+      rows: more.modules.map((r) =>
         row(r.path, '', [r.host_us, r.device_us, r.calls], { short: indented(r.path) }),
       ),
     },
@@ -202,7 +202,7 @@ export function told(name: string, pair: Pair): string {
 }
 
 /** Each figure: its name, A, B, and the change; step times with their standard deviation. */
-export function figureRows({ figures, step_time, memory }: Comparison): string[][] {
+export function figureRows({ figures, step_time }: Comparison, memory: ComparedTables['memory']): string[][] {
   const known = figures.map(({ name, value }) => [FIGURES[name] ?? name, ...words(name, value)]);
   if (step_time && known[0])
     [step_time.a, step_time.b].forEach(({ deviation_us }, i) => {
