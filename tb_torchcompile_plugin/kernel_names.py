@@ -64,7 +64,7 @@ _NAME_RULES: tuple[tuple[str, str, str], ...] = (
     (
         "convolution",
         r"fprop|dgrad|wgrad|implicit_?gemm|ImplicitGemm|[Cc]onv(olution)?[123]?d(?![a-z])|convolve|winograd|"
-        r"cudnn::engines_precompiled|cudnn::cnn::|cudnn::detail::|nhwcAddPadding|nch?w[Tt]oN|nhwcToNchw|"
+        r"cudnn::engines_precompiled|cudnn::cnn::|cudnn::detail::(?!bn_)|s\d+cudnn_|nhwcAddPadding|nch?w[Tt]oN|nhwcToNchw|"
         r"^miopen|MIOpen(?!BatchNorm)|_[sh]cudnn_|grouped_conv_|5x_cudnn.*ReduceSplitK|naive_conv|SubTensorOp|Im2[dD]?Col|im2col|col2im|igemm_(fwd|bwd|wrw)|"
         r"GridwiseConv|DeviceGroupedConv|depthwise",
         "cuDNN, CUTLASS and CASK convolutions, their layout changes, MIOpen and Composable Kernel on AMD",
@@ -78,7 +78,7 @@ _NAME_RULES: tuple[tuple[str, str, str], ...] = (
     (
         "aten",
         r"at::native|at::cuda|at::hip|at_cuda_detail|2at6native|at::mps|(^|[^a-z])cub::|3cub|hipcub|rocprim::|"
-        r"c10::cuda|caffe2::",
+        r"c10::cuda|caffe2::|softmax_warp_(for|back)ward|elementwise_kernel_with_index",
         "PyTorch's own kernels, and the sorting and scanning libraries that they call",
     ),
 )

@@ -134,7 +134,7 @@ def test_compiling_again_is_told_apart(tmp_path: Path) -> None:
     again.key.compile_id = "0/1"
     rows = found(tmp_path, steps(), summary)
     assert (rows["recompiles"].saves_us, rows["recompiles"].evidence["recompiles"]) == (20, 1)
-    assert "float" in rows["recompiles"].next_step
+    assert "float" in rows["recompiles"].next_step and rows["recompiles"].row == "recompiles:0/1,0"
     assert rows["compile_in_steps"].saves_us == 7
 
 
@@ -149,6 +149,7 @@ def test_expensive_guards(tmp_path: Path) -> None:
     ]
     row = found(tmp_path, [*steps(), *calls])["guards"]
     assert (row.saves_us, row.severity, row.evidence["guard_us_per_step"]) == (18, "warning", 6)
+    assert row.row == "compiled_regions:0/0"
 
 
 def test_what_still_runs_eager(tmp_path: Path) -> None:

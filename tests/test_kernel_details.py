@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.analysis.kernel_steps import alone_ns
 from tb_torchcompile_plugin.analysis.kernels import groups, kernel_categories
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.roofline import achieved
+from tb_torchcompile_plugin.analysis.timeline_slice import timeline_slice
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -104,6 +105,8 @@ def test_the_lines_of_kernels_are_the_models_own(opened: Open) -> None:
     assert details.context[3].source == "x = self.maxpool(x)"
     events = [span.profile.trace.names[span.profile.trace.name[row]] for row in details.launches.row]
     assert events == [relu.name] * 3, "rows are of the kernel's slices"
+    shown = timeline_slice(span.profile.timeline, details.launches.lane[1], details.launches.row[1])
+    assert (shown.name, shown.dur_ns) == (relu.name, round(1000 * details.launches.duration_us[1]))
     layout = next(row for row in table(span).rows if row.name == "triton_poi_fused_0")
     assert [line.source for line in layout.lines] == ["x = self.conv1(x)"], "what takes its result"
 

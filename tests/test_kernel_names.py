@@ -71,6 +71,10 @@ REAL = [
     ("void ck_tile::kentry<256, 2, ck_tile::FmhaFwdKernel<", "attention"),
     ("attn_fwd.kd", "attention"),
     ("volta_scudnn_128x64_relu_interior_nn_v1", "convolution"),
+    ("turing_fp16_s1688cudnn_fp16_256x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "convolution"),
+    ("volta_fp16_s884cudnn_fp16_256x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "convolution"),
+    ("void cudnn::detail::bn_fw_tr_1C11_kernel_new<float, float, 512, true, 1>", "other"),
+    ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 4, true, false>", "aten"),
     ("maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile148n_nt_v1", "convolution"),
     (
         "_ZN2ck16tensor_operation6device12_GLOBAL__N_137kernel_grouped_conv_fwd_multiple_abd_xdl",

@@ -13,6 +13,7 @@ import pytest
 from tb_torchcompile_plugin.analysis.bandwidth import work_of
 from tb_torchcompile_plugin.analysis.idle_causes import causes_of, idle_causes
 from tb_torchcompile_plugin.analysis.kernel_details import KernelRow, Kernels, kernel_details
+from tb_torchcompile_plugin.analysis.kernels import row_key
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.findings_report import Findings
@@ -147,6 +148,10 @@ def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
         "kernel_low_bandwidth": "triton_poi_fused_add_index_mul_0 takes 100 % of the GPU time at "
         "11.7 % of the memory bandwidth"
     }
+    answer = opened("low_bandwidth").answer("findings")
+    assert isinstance(answer, Findings)
+    (kernel,) = rows_of(opened("low_bandwidth"))
+    assert answer.findings[0].row == row_key(kernel)
     found = opened("low_bandwidth").answer("gpu_utilization")
     assert isinstance(found, GpuUtilization) and found.verdict is not None
     assert (found.verdict.bound, found.verdict.share_percent) == ("compute", None)

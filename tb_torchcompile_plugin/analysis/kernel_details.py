@@ -72,11 +72,13 @@ class Kernels(msgspec.Struct, frozen=True):
 
 class KernelLaunches(msgspec.Struct, frozen=True):
     """Launches in order of time, as columns: `start_us` counts from the span's first event. Of many, evenly chosen ones
-    and always the longest: `shown_every` says of how many one is here. `row`: what the timeline knows the slice by."""
+    and always the longest: `shown_every` says of how many one is here. `row`, `lane`: what the timeline knows the slice
+    by."""
 
     start_us: list[float]
     duration_us: list[float]
     row: list[int]
+    lane: list[int]
     shown_every: int
 
 
@@ -239,11 +241,13 @@ def _launches(profile: Profile, rows: Launches, places: Int64s) -> KernelLaunche
     # Of each run of launches the longest stands for it: what is slow now and then must not vanish.
     runs = range(0, len(order), every)
     shown = np.array([at + int(np.argmax(dur[at : at + every])) for at in runs], np.int64)
-    index = rows.index[places][order]
+    index = rows.index[places][order][shown]
+    lanes = profile.timeline.lane_of_track
     return KernelLaunches(
         start_us=[us(ns) for ns in start[shown]],
         duration_us=[us(ns) for ns in dur[shown]],
-        row=index[shown].tolist(),
+        row=index.tolist(),
+        lane=[lanes[track] for track in trace.track[index].tolist()],
         shown_every=every,
     )
 

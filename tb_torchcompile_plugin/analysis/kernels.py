@@ -112,6 +112,11 @@ def row_order(row: Kernel) -> tuple[float, str, str, str]:
     return -row.time_us, row.name, row.compile_id or "", row.graph_key or ""
 
 
+def row_key(row: Kernel) -> str:
+    """What the tab's table of kernels knows a row by."""
+    return f"kernels:{row.device},{row.name},{row.compile_id or ''},{row.graph_key or ''}"
+
+
 def groups(rows: Launches) -> list[Int64s]:
     """The places in `rows` of the launches of each kernel row, in order of time as the trace has them."""
     places = np.arange(len(rows.name))

@@ -717,6 +717,7 @@ export interface KernelLaunches {
   start_us: number[];
   duration_us: number[];
   row: number[];
+  lane: number[];
   shown_every: number;
 }
 

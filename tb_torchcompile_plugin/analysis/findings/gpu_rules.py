@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.analysis.findings.case import Case
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.findings.words import duration, percent
 from tb_torchcompile_plugin.analysis.kernel_details import kernel_table
+from tb_torchcompile_plugin.analysis.kernels import kernels, row_key
 from tb_torchcompile_plugin.analysis.launch_side import cudagraph_skip_reasons, cudagraph_skips
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.kernel_names import CATEGORIES
@@ -118,7 +119,14 @@ class Fp32Matmul(Rule):
             'Allow TF32: torch.set_float32_matmul_precision("high"), or use torch.autocast with bfloat16',
             {"gpu_us_per_step": case.each_us(us), "gpu_share_percent": share, "kernels": len(rows)},
             saves_us=us,
+            row=_longest(case.profile, {trace.names[code] for code in codes}),
         )
+
+
+def _longest(profile: Profile, names: set[str]) -> str | None:
+    """The row of the kernel among these that takes most time."""
+    rows = kernels(profile.trace, profile.launches, profile.ownership)
+    return next((row_key(row) for row in rows if row.name in names), None)
 
 
 def _has_tf32(profile: Profile) -> bool:
@@ -155,6 +163,7 @@ class SlowKernel(Rule):
                 f"tb-torchcompile kernel LOGDIR {row.name} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 saves_us=row.time_us * (1 - bandwidth / 100),
+                row=row_key(row),
             )
 
 

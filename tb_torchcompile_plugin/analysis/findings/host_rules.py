@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tb_torchcompile_plugin.analysis.eager import eager_time
@@ -11,7 +12,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.findings.words import duration, percent, plural
 from tb_torchcompile_plugin.analysis.intervals import Intervals, covered_ns
 from tb_torchcompile_plugin.analysis.recompiles import recompiles
-from tb_torchcompile_plugin.analysis.regions import every
+from tb_torchcompile_plugin.analysis.regions import Call, every
 from tb_torchcompile_plugin.summary_pb2 import Compilation, GraphBreak
 
 
@@ -67,6 +68,7 @@ class Recompiles(Rule):
         share = case.share(us)
         if share is None or share < thresholds.recompiles_percent:
             return
+        longest = max(inside, key=lambda row: row.duration_ns).key
         ids = {row.key.compile_id for row in inside}
         reasons = [row for row in recompiles(case.summary) if row.compile_id in ids]
         guard = next((guard for row in reasons for guard in row.guards), None)
@@ -78,6 +80,7 @@ class Recompiles(Rule):
             else "See which guard failed, and keep what it checks the same",
             {"recompiles": len(inside), "compile_us": us, "share_percent": share},
             saves_us=us,
+            row=f"recompiles:{longest.compile_id},{longest.epoch}",
         )
 
 
@@ -161,7 +164,16 @@ class Guards(Rule):
             "torch.compile(model, options={'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe})",
             {"guard_us_per_step": case.each_us(us), "share_percent": share, "calls": len(calls)},
             saves_us=us,
+            row=f"compiled_regions:{_dearest(calls)}",
         )
+
+
+def _dearest(calls: list[Call]) -> str:
+    """The compile id of the region whose guards take most time."""
+    spent: Counter[str] = Counter()
+    for call in calls:
+        spent[call.compile_id] += call.guard_ns
+    return spent.most_common(1)[0][0]
 
 
 class EagerRemainder(Rule):
