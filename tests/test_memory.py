@@ -25,7 +25,7 @@ def memory_of(folder, events):
     return memory(Profile(read_trace(str(write_trace(folder, events)), workers=1), None))
 
 
-@pytest.mark.parametrize("mode", ["eager_plain", "eager_shapes", "compiled_shapes"])
+@pytest.mark.parametrize("mode", ["eager_plain", "eager_shapes", "compiled_plain", "compiled_shapes"])
 def test_totals_are_those_of_torch(recording, mode):
     """What its rows sum to, with the row for memory that no operator asked for, is what was allocated less freed."""
     folder = recording("key_averages")

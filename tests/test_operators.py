@@ -32,7 +32,7 @@ def named(rows):
 @pytest.mark.parametrize(
     ("mode", "by"),
     [
-        ("eager_plain", "name"),  # it has no shapes
+        *((mode, "name") for mode in ("eager_plain", "compiled_plain")),  # they have no shapes
         *((mode, by) for mode in ("eager_shapes", "compiled_shapes") for by in ("name", "shape")),
     ],
 )
