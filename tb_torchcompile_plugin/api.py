@@ -18,6 +18,7 @@ import msgspec
 from tb_torchcompile_plugin import report as answer
 from tb_torchcompile_plugin.analysis.findings import Finding, ranked, span_findings
 from tb_torchcompile_plugin.analysis.kernel_details import KernelDetails, kernel_details
+from tb_torchcompile_plugin.analysis.memory import Memory, memory
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.catalog import Catalog
 from tb_torchcompile_plugin.compare_answers import CompareAnswers
@@ -121,6 +122,11 @@ class Session(CompareAnswers, CompileAnswers, TimelineAnswers):
         if isinstance(opened, Progress):
             return opened
         return kernel_details(opened.profile, device, name, compile_id, graph_key)
+
+    def poll_memory(self, run: str, worker: str, span: str, start: int, end: int) -> Memory | Progress:
+        """The memory of a span in [start, end) ns from its first event. Does not wait."""
+        opened = self.poll_opened(run, worker, span)
+        return opened if isinstance(opened, Progress) else memory(opened.profile, start, end)
 
     def cancel_span(self, run: str, worker: str, span: str) -> None:
         """Whoever polled this span does not want it any more. Does nothing where it is not being read."""

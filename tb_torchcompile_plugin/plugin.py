@@ -62,6 +62,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/compare": partial(self._compare, "compare"),
             "/compare_tables": partial(self._compare, "compare_tables"),
             **{f"/{question}": partial(self._question, question) for question in QUESTIONS},
+            "/memory": self._memory,
             "/timeline_window": self._timeline_window,
             "/timeline_slice": self._timeline_slice,
             "/timeline_search": self._timeline_search,
@@ -105,6 +106,12 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
     def _question(self, question: str, request: Request) -> Response:
         """202 with the progress while the trace is being read: nobody waits in a request thread."""
         return _told(request, self._session.poll(question, *_span_ids(request)))
+
+    def _memory(self, request: Request) -> Response:
+        """Of the whole span, or of a stretch of it."""
+        if "from" not in request.args:
+            return self._question("memory", request)
+        return _told(request, self._session.poll_memory(*_span_ids(request), *_window(request)))
 
     def _kernel(self, request: Request) -> Response:
         device, name = _ids(request, "device", "name")

@@ -92,3 +92,45 @@ def test_every_extreme_is_drawn(steps, factor):
     kept = _extremes(ts, [total])
     assert len(kept) <= 4 * 600 and (np.diff(kept) > 0).all()
     assert {0, len(ts) - 1, int(total.argmax()), int(total.argmin())} <= set(kept.tolist())
+
+
+def test_a_stretch_has_its_own_peak_and_only_what_happened_in_it(tmp_path):
+    made = Profile(read_trace(str(write_trace(tmp_path, EVENTS)), workers=1), None)
+    answer = memory(made, 55_000, 71_000)
+    (device,) = answer.devices
+    assert (device.peak_bytes, device.peak_us, device.first_bytes, device.last_bytes) == (880, 70, 950, 880)
+    assert (device.allocations, device.allocated_bytes, device.freed_bytes) == (1, 30, 100)
+    (row,) = answer.owners  # what it allocated before the stretch is alive at the peak, but not counted again
+    assert (row.operator, row.peak_bytes, row.allocated_bytes, row.allocations, row.kept_bytes) == (
+        None,
+        730,
+        30,
+        1,
+        30,
+    )
+    assert [row.start_us for row in answer.allocations] == [70] and answer.all_allocations == 1
+    assert memory(made, 41_000, 42_000).devices == []
+
+
+@given(st.integers(0, 60), st.integers(1, 60))
+def test_any_stretch_agrees_with_the_events_in_it(tmp_path_factory, start, length):
+    made = Profile(read_trace(str(write_trace(tmp_path_factory.mktemp("t"), EVENTS)), workers=1), None)
+    answer = memory(made, 1000 * start, 1000 * (start + length))
+    inside = [
+        (event["args"]["Bytes"], event["args"]["Total Allocated"])
+        for event in EVENTS
+        if event["ph"] == "i" and start <= event["ts"] - 0 < start + length
+    ]
+    assert [row.peak_bytes for row in answer.devices] == (
+        [max(total for _, total in inside)] if inside else []
+    )
+    assert sum(row.allocated_bytes for row in answer.owners) == sum(max(size, 0) for size, _ in inside)
+    for row in answer.devices:
+        assert sum(owner.peak_bytes for owner in answer.owners) + row.before_bytes == row.peak_bytes
+
+
+def test_the_header_tells_what_a_device_has(tmp_path):
+    devices = [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150_110_011_392}, {"id": "?"}, None]
+    trace = write_trace(tmp_path, EVENTS, deviceProperties=devices)
+    (row,) = memory(Profile(read_trace(str(trace), workers=1), None)).devices
+    assert row.capacity_bytes == 150_110_011_392

@@ -1,33 +1,21 @@
-"""What was allocated, when, by whom, and what was alive when most was? From `profile_memory`.
-
-The profiler writes one moment for each allocation and each free, with the totals after it. A free belongs to the
-last allocation at its address; one without was allocated before recording began. Who allocated is the innermost
-operator around the moment that is more than an allocation, and the compilation that owns it.
-"""
+"""What was allocated, when, by whom, and what was alive when most was? Of all that was recorded, or of a stretch."""
 
 from __future__ import annotations
-
-import re
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.columns import distinct
-from tb_torchcompile_plugin.analysis.host_tree import HostTree, Mask
+from tb_torchcompile_plugin.analysis.host_tree import Mask
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernels import Device
-from tb_torchcompile_plugin.analysis.operator_calls import CPU_TYPES
+from tb_torchcompile_plugin.analysis.memory_moments import Moments
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.reader.kineto import Trace
 
 _POINTS = 600  # stretches of time that a curve is drawn in, each with its extremes
 _TOLD = 2000  # allocations that leave, the largest
-
-# Operators that only allocate: whoever called them wanted the memory.
-_ALLOCATORS = re.compile(
-    r"aten::((new_)?(empty|zeros|ones|full)(_like|_strided|_permuted)?|resize_|to|_to_copy|clone)"
-)
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -39,9 +27,11 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
-    """One device. `before_bytes`: what of the peak was allocated before recording began."""
+    """One device. `before_bytes`: what of the peak was allocated before recording began. `capacity_bytes`: all that the
+    device has, None where the trace does not tell."""
 
     device: Device
+    capacity_bytes: int | None
     curve: Curve
     peak_bytes: int
     peak_us: float
@@ -65,7 +55,7 @@ class MemoryOwner(msgspec.Struct, frozen=True):
     allocated_bytes: int
     largest_bytes: int
     peak_bytes: int  # alive at the device's peak
-    kept_bytes: int  # not freed until recording ended
+    kept_bytes: int  # not freed until the end
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -94,105 +84,37 @@ class Memory(msgspec.Struct, frozen=True):
     all_allocations: int
 
 
-class _Moments(msgspec.Struct, frozen=True):
-    """The memory events of a trace as columns by time. device: -1 for the CPU."""
-
-    ts: Int64s
-    device: Int64s
-    size: Int64s  # negative: freed
-    freed_by: Int64s  # of an allocation its free, -1: none
-    operator: Int64s  # code of a name, -1 unknown
-    owner: Int64s  # code of a compile id
-    graph: Int64s  # code of a graph key
-
-
-def memory(profile: Profile) -> Memory:
-    """The memory of every device that was used, most first."""
-    trace = profile.trace
-    events = _moments(profile)
+def memory(profile: Profile, start: int | None = None, end: int | None = None) -> Memory:
+    """The memory of every device that was used, most first; of [start, end) ns from the span's first event."""
+    trace, events = profile.trace, profile.memory_moments
     recorded = bool(trace.metadata.get("profile_memory")) or len(events.ts) > 0
+    first = trace.window()[0]
+    inside = np.ones(len(events.ts), bool)
+    if start is not None and end is not None:
+        inside = (events.ts >= first + start) & (events.ts < first + end)
     peak = np.zeros(len(events.ts), bool)
-    devices = [_device(trace, events, device, peak) for device in np.unique(events.device).tolist()]
-    allocated = np.flatnonzero(events.size > 0)
+    used = np.unique(events.device[inside]).tolist()
+    devices = [_device(trace, events, device, inside, peak) for device in used]
+    allocated = np.flatnonzero((events.size > 0) & inside)
     return Memory(
         recorded=recorded,
         devices=sorted(devices, key=lambda row: -row.peak_bytes),
-        owners=_owners(profile, events, allocated, peak),
+        owners=_owners(profile, events, inside, peak),
         allocations=_allocations(profile, events, allocated, peak),
         all_allocations=len(allocated),
     )
 
 
-def _moments(profile: Profile) -> _Moments:
-    trace, tree, told = profile.trace, profile.host_tree, profile.trace.memory()
-    device = np.where(np.isin(told["device_type"], CPU_TYPES), -1, told["device_id"])
-    inside = _innermost(trace, tree, told["ts"], told["track"])
-    operator = tree.nearest(inside, _wanting(trace, tree))
-    rows = np.where(inside >= 0, tree.index[inside], -1) if len(tree.index) else inside
-    return _Moments(
-        ts=np.asarray(told["ts"]),
-        device=device,
-        size=np.asarray(told["memory_bytes"]),
-        freed_by=_frees(device, told["address"], told["memory_bytes"]),
-        operator=np.where(operator >= 0, trace.name[tree.index[operator]], -1)
-        if len(tree.index)
-        else operator,
-        owner=profile.ownership.compile_ids(rows),
-        graph=profile.ownership.graph_keys(rows),
-    )
-
-
-def _innermost(trace: Trace, tree: HostTree, ts: Int64s, track: Int64s) -> Int64s:
-    """The position of the innermost host slice around each moment of a track, -1 where there is none."""
-    found = np.full(len(ts), -1, np.int64)
-    start = trace.ts[tree.index]
-    end = start + trace.dur[tree.index]
-    bounds = np.searchsorted(tree.index, trace.track_bounds)
-    for code in np.unique(track):
-        here = np.flatnonzero(track == code)
-        first = int(bounds[code])
-        place = first + np.searchsorted(start[first : int(bounds[code + 1])], ts[here], side="right") - 1
-        found[here] = np.where(place >= first, place, -1)
-    while len(outside := np.flatnonzero((found >= 0) & (np.append(end, 0)[found] < ts))):
-        found[outside] = tree.parent[found[outside]]
-    return found
-
-
-def _wanting(trace: Trace, tree: HostTree) -> Mask:
-    """Operators that did not just allocate for their caller, and calls of compiled graphs."""
-    cats = np.array([cat in ("cpu_op", "user_annotation") for cat in trace.cats], bool)
-    wanting = [
-        not _ALLOCATORS.fullmatch(name) and (not name.startswith("ProfilerStep#")) for name in trace.names
-    ]
-    found: Mask = cats[trace.cat[tree.index]] & np.array(wanting, bool)[trace.name[tree.index]]
-    return found
-
-
-def _frees(device: Int64s, address: Int64s, size: Int64s) -> Int64s:
-    """For each allocation the next event at its address, if that frees it; else -1."""
-    order = np.lexsort((address, device))  # stable: by time at each address
-    now, after = order[:-1], order[1:]
-    pair = (
-        (device[now] == device[after])
-        & (address[now] == address[after])
-        & (size[now] > 0)
-        & (size[after] < 0)
-    )
-    found = np.full(len(size), -1, np.int64)
-    found[now[pair]] = after[pair]
-    return found
-
-
-def _device(trace: Trace, events: _Moments, device: int, peak: Mask) -> MemoryUse:
+def _device(trace: Trace, events: Moments, device: int, inside: Mask, peak: Mask) -> MemoryUse:
     """One device; marks in `peak` what was alive when most was."""
-    told, here = trace.memory(), np.flatnonzero(events.device == device)
-    size = events.size[here]
-    total = told["total_allocated"][here]
+    told, every = trace.memory(), np.flatnonzero(events.device == device)
+    total = told["total_allocated"][every]
     if (total < 0).any():
-        total = np.cumsum(size)
-    reserved = told["total_reserved"][here]
+        total = np.cumsum(events.size[every])
+    here, total = every[inside[every]], total[inside[every]]
+    size, reserved = events.size[here], told["total_reserved"][here]
     top = int(np.argmax(total))
-    alive = here[: top + 1]
+    alive = every[every <= here[top]]
     alive = alive[
         (events.size[alive] > 0) & ((events.freed_by[alive] < 0) | (events.freed_by[alive] > here[top]))
     ]
@@ -201,6 +123,7 @@ def _device(trace: Trace, events: _Moments, device: int, peak: Mask) -> MemoryUs
     has_reserved = bool((reserved > 0).any())
     return MemoryUse(
         device="cpu" if device < 0 else device,
+        capacity_bytes=_capacities(trace).get(device),
         curve=_curve(events.ts[here] - first, total, reserved if has_reserved else None),
         peak_bytes=int(total[top]),
         peak_us=us(events.ts[here[top]] - first),
@@ -212,6 +135,16 @@ def _device(trace: Trace, events: _Moments, device: int, peak: Mask) -> MemoryUs
         allocated_bytes=int(size[size > 0].sum()),
         freed_bytes=-int(size[size < 0].sum()),
     )
+
+
+def _capacities(trace: Trace) -> dict[int, int]:
+    """The memory of each device, as the trace's header tells it."""
+    properties = trace.metadata.get("deviceProperties")
+    rows = [row for row in properties if isinstance(row, dict)] if isinstance(properties, list) else []
+    told = {row.get("id"): row.get("totalGlobalMem") for row in rows}
+    return {
+        device: size for device, size in told.items() if isinstance(device, int) and isinstance(size, int)
+    }
 
 
 def _curve(ts: Int64s, total: Int64s, reserved: Int64s | None) -> Curve:
@@ -237,21 +170,24 @@ def _extremes(ts: Int64s, curves: list[Int64s]) -> Int64s:
     return np.unique(np.concatenate(kept))
 
 
-def _owners(profile: Profile, events: _Moments, allocated: Int64s, peak: Mask) -> list[MemoryOwner]:
+def _owners(profile: Profile, events: Moments, inside: Mask, peak: Mask) -> list[MemoryOwner]:
+    """Of what was allocated inside, or was alive at the peak."""
     columns = (events.device, events.operator, events.owner, events.graph)
+    allocated = np.flatnonzero((events.size > 0) & (inside | peak))
     keys, which = distinct(*(column[allocated] for column in columns))
-    size = events.size[allocated]
+    size, new = events.size[allocated], inside[allocated]
+    freed = events.freed_by[allocated]
     sums = np.zeros((4, keys.shape[1]), np.int64)
     largest = np.zeros(keys.shape[1], np.int64)
     parts = (
-        np.ones_like(size),
-        size,
+        new,
+        np.where(new, size, 0),
         np.where(peak[allocated], size, 0),
-        np.where(events.freed_by[allocated] < 0, size, 0),
+        np.where(new & ((freed < 0) | ~inside[freed]), size, 0),
     )
     for total, part in zip(sums, parts):
-        np.add.at(total, which.reshape(-1), part)
-    np.maximum.at(largest, which.reshape(-1), size)
+        np.add.at(total, which, part)
+    np.maximum.at(largest, which, np.where(new, size, 0))
     rows = [
         MemoryOwner(
             device="cpu" if device < 0 else device,
@@ -275,7 +211,7 @@ def _name(names: list[str], code: int) -> str | None:
     return names[code] if code >= 0 else None
 
 
-def _allocations(profile: Profile, events: _Moments, allocated: Int64s, peak: Mask) -> list[Allocation]:
+def _allocations(profile: Profile, events: Moments, allocated: Int64s, peak: Mask) -> list[Allocation]:
     trace = profile.trace
     told = allocated[np.argsort(-events.size[allocated], kind="stable")[:_TOLD]]
     first = trace.window()[0]

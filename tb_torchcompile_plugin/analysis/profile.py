@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.analysis.idle_causes import Gaps, idle_gaps
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernels import Launches, launches
 from tb_torchcompile_plugin.analysis.launch_side import LaunchCalls, launch_calls
+from tb_torchcompile_plugin.analysis.memory_moments import Moments, memory_moments
 from tb_torchcompile_plugin.analysis.operator_calls import OperatorCalls, operator_calls
 from tb_torchcompile_plugin.analysis.ownership import Ownership
 from tb_torchcompile_plugin.analysis.regions import Call, region_calls
@@ -107,6 +108,11 @@ class Profile:
     def operator_calls(self) -> OperatorCalls:
         """Every call of an operator, label or CUDA function with its times, device work and memory."""
         return operator_calls(self.trace, self.host_tree, self.work.index)
+
+    @cached_property
+    def memory_moments(self) -> Moments:
+        """Every allocation and free with who asked for it."""
+        return memory_moments(self.trace, self.host_tree, self.ownership)
 
     @cached_property
     def threads(self) -> ThreadActivity:

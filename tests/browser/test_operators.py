@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
+from selenium.webdriver.common.action_chains import ActionChains
 
 from browser.processes import Servers
 from browser.tab import Tab
@@ -51,3 +53,24 @@ def test_memory_over_time_and_by_owner(
     assert "75.0 MB of it was there before recording began" in tab.text("h1")
     assert tab.rows("Owners of memory")[0][0] == "aten::addmm"
     assert len(tab.all("svg path.allocated")) == 2
+
+
+def allocations(tab: Tab) -> int:
+    return int(tab.one("table[aria-label='Allocations']").get_attribute("aria-rowcount") or 0) - 1
+
+
+def test_memory_of_a_stretch_that_is_dragged_over(
+    driver: Chrome, servers: Servers, recording: Callable[[str], Path]
+) -> None:
+    tab = Tab(driver, servers.start(recording("key_averages")))
+    tab.open(panel="memory", worker="key_averages_eager_shapes")
+    everything = allocations(tab)
+    ActionChains(driver).drag_and_drop_by_offset(tab.one("figure svg"), 150, 0).perform()
+    tab.wait(lambda: "stretch=" in tab.address(), "the stretch in the address")
+    tab.wait(lambda: 0 < allocations(tab) < everything, "the allocations of the stretch")
+    told = re.search(r"stretch=(\d+)(?:,|%2C)(\d+)", tab.address())
+    assert told and int(told[1]) < int(told[2])
+    tab.click("main a", "Show on timeline")
+    assert {f"p.torch_compile.{end}" for end in (f"from={told[1]}", f"to={told[2]}")} <= {
+        *tab.address().split("&")
+    }

@@ -30,12 +30,15 @@ export function ask<T, More extends Record<string, string>>(
 
 /**
  * The answer to one question about the selected span (see span_answers.py), asked for while the component that calls
- * this is shown, and again when TensorBoard reloads.
+ * this is shown, and again when TensorBoard reloads or what `more` names changes.
  */
-export function askAboutSpan<T>(question: string): Resource<T> {
+export function askAboutSpan<T>(
+  question: string,
+  more: () => Record<string, string> = () => ({}),
+): Resource<T> {
   return askAbout(question, () => {
     const { run, worker, span } = data.selection;
-    return run && worker && span && { run: run.run, worker: worker.worker, span: span.span };
+    return run && worker && span && { run: run.run, worker: worker.worker, span: span.span, ...more() };
   });
 }
 

@@ -855,6 +855,7 @@ export interface MemoryOwner {
 
 export interface MemoryUse {
   device: number | 'cpu';
+  capacity_bytes: number | null;
   curve: Curve;
   peak_bytes: number;
   peak_us: number;

@@ -91,7 +91,14 @@ export interface TimelinePlace {
 }
 
 /** What the address says of the timeline of one span, and of no other. */
-export const NO_TIMELINE: Change = { from: null, to: null, slice: null, range: null, lanes: null };
+export const NO_TIMELINE: Change = {
+  from: null,
+  to: null,
+  slice: null,
+  range: null,
+  lanes: null,
+  stretch: null,
+};
 
 /** In the address: `from`, `to`, and `slice` = "row,lane". */
 export function toTimeline({ from, to, row, lane }: TimelinePlace = {}): Change {
