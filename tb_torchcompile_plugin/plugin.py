@@ -131,7 +131,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         return responses.binary(request, answer)
 
     def _timeline_slice(self, request: Request) -> Response:
-        lane, row = _number(request, "lane"), _number(request, "row")
+        lane, row = _number(request, "lane", -1), _number(request, "row")
         return _told(request, self._session.timeline_slice(_span_ids(request), lane, row))
 
     def _timeline_search(self, request: Request) -> Response:

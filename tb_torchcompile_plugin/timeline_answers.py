@@ -51,7 +51,7 @@ class TimelineAnswers(ABC):
         return self._told(ids, lambda it: encoded(it.window(start, end, width, lanes), start, end, width))
 
     def timeline_slice(self, ids: SpanIds, lane: int, row: int) -> TimelineSlice | Progress:
-        """All of one slice. Raises BadRequest where there is none."""
+        """All of one slice; lane -1: of that row of the trace. Raises BadRequest where there is none."""
         return self._told(ids, lambda it: timeline_slice(it, lane, row))
 
     def timeline_search(

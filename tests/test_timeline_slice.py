@@ -68,9 +68,10 @@ class TestSlice:
             "train.py(3): <module>",
             "home/user/model.py(17): forward",
             "torch/nn/modules/module.py(9): _call",
+            "/tmp/torchinductor_me/vd/cvdocykifmynkmmmuw7rgu22g4zgqu7kh3lmlzoghvd5acdygpmo.py(211): call",
         ]
         events = [slice_(name, at, 20 - 2 * at, "python_function") for at, name in enumerate(frames)]
-        events += [slice_("contextlib.py(4): inner", 3, 10, "python_function"), *launch("k", 5, 9, 1)]
+        events += [slice_("contextlib.py(4): inner", 4, 9, "python_function"), *launch("k", 5, 9, 1)]
         line = told(timeline_of(write_trace(tmp_path, events)), "k").user_line
         assert line is not None
         assert (line.file, line.line, line.function) == ("home/user/model.py", 17, "forward")

@@ -154,6 +154,8 @@ class TestOtherRoutes:
         told = client.get(f"{ROOT}/timeline_slice", query_string=asked).get_json()
         assert (told["lane"], told["start_ns"]) == (5, columns["start"][-1])
         assert told["launch"]["start_ns"] < told["start_ns"]
+        alone = SPAN | {"row": asked["row"]}
+        assert client.get(f"{ROOT}/timeline_slice", query_string=alone).get_json() == told
 
     def test_a_search(self, client: Client) -> None:
         asked = SPAN | {"q": "compiled region: 0/0", "at": 5 * 10**6, "limit": 2}
@@ -189,6 +191,7 @@ class TestOtherRoutes:
             ("timeline_slice", {"lane": 8, "row": 10**8}),
             ("timeline_slice", {"lane": 99, "row": 0}),
             ("timeline_slice", {"lane": 8}),
+            ("timeline_slice", {"row": 10**8}),
             ("timeline_search", {}),
             ("timeline_search", {"q": "x", "from": 1}),
             ("timeline_search", {"q": "x", "limit": "many"}),

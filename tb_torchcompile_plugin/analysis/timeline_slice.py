@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tb_torchcompile_plugin.analysis.timeline import Timeline
 
 _FRAME = re.compile(r"^(?P<file>[^<].*)\((?P<line>\d+)\): (?P<function>.*)$")
+_GENERATED = re.compile(r"/c[a-z2-7]{51}\.py$")  # a name that inductor gives its code
 _LIBRARIES = frozenset({"torch", "triton"}) | sys.stdlib_module_names
 
 
@@ -71,7 +72,9 @@ class TimelineSlice(msgspec.Struct, frozen=True):
 
 
 def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
-    """Raises BadRequest where the lane has no such slice."""
+    """lane -1: the one that has this row of the trace. Raises BadRequest where the lane has no such slice."""
+    if lane < 0 and row < len(timeline.rows.trace):
+        lane = timeline.lane_of_track[int(timeline.rows.trace.track[row])]
     timeline.check_lanes([lane])
     slices = timeline.slices.get(lane)
     if isinstance(slices, ItemSlices) and 0 <= row < len(slices.items):
@@ -249,4 +252,5 @@ def user_line(trace: Trace, row: int) -> SourceLine | None:
 def _is_users(file: str) -> bool:
     """Kineto cuts off where a module was found, so that paths of libraries begin with their package."""
     package = os.path.splitext(file.split("/")[0])[0]
-    return package not in _LIBRARIES and "site-packages" not in file and "/torch/" not in file
+    library = package in _LIBRARIES or "site-packages" in file or "/torch/" in file
+    return not library and _GENERATED.search(file) is None

@@ -85,7 +85,7 @@ export interface TimelinePlace {
   /** Without both ends: around the slice, or where the timeline opens by itself. */
   from?: number;
   to?: number;
-  /** A slice as the server's answers name it: by both. */
+  /** A slice as the server's answers name it: by both, or by its row of the trace alone. */
   row?: number;
   lane?: number;
 }
@@ -100,7 +100,7 @@ export const NO_TIMELINE: Change = {
   stretch: null,
 };
 
-/** In the address: `from`, `to`, and `slice` = "row,lane". */
+/** In the address: `from`, `to`, and `slice` = "row,lane" or "row". */
 export function toTimeline({ from, to, row, lane }: TimelinePlace = {}): Change {
   const text = (value: number | undefined) => (value === undefined ? null : String(Math.round(value)));
   return {
@@ -108,7 +108,7 @@ export function toTimeline({ from, to, row, lane }: TimelinePlace = {}): Change 
     row: null,
     from: text(from),
     to: text(to),
-    slice: row === undefined || lane === undefined ? null : `${row},${lane}`,
+    slice: row === undefined ? null : [row, lane].filter((part) => part !== undefined).join(),
   };
 }
 
