@@ -30,7 +30,11 @@ from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 from traces import Event, kernel, launch, slice_, write_trace
 
 DOCUMENT = (Path(__file__).parent.parent / "docs" / "findings.md").read_text()
-H200 = {"deviceProperties": [{"id": 0, "name": "NVIDIA H200", "computeMajor": 9}]}
+H200 = {
+    "deviceProperties": [
+        {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "totalGlobalMem": 150_110_011_392}
+    ]
+}
 BASE_NS = 1_790_000_000_000_000_000
 GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT"
 
@@ -229,6 +233,16 @@ def work(name: str, at: int) -> Build:
     return lambda us: [*steps(busy=60), *[kernel(name, 100 * s + at, us) for s in range(3)]]
 
 
+def held(gb: float) -> Event:
+    """An allocation after which the allocator holds so much."""
+    args = {"Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": 512, "Total Allocated": 512}
+    return {
+        **slice_("[memory]", 10, 0, "cpu_instant_event", **args, **{"Total Reserved": round(gb * 1e9)}),
+        "ph": "i",
+        "s": "t",
+    }
+
+
 # rule → (what it looks at, an amount over its threshold, one below)
 AMOUNTS: dict[str, tuple[Build, float, float]] = {
     "launch_bound": (lambda busy: steps(busy=busy), 49, 51),
@@ -259,6 +273,7 @@ AMOUNTS: dict[str, tuple[Build, float, float]] = {
         31,
         28,  # the launches are operators of 1 µs, too
     ),
+    "memory_limit": (lambda gb: [*steps(), held(gb)], 135.2, 135.0),
     "empty_profile": (lambda number: steps(number=round(number)), 1, 2),
 }
 
@@ -283,10 +298,33 @@ def test_recompiling_counts_from_its_threshold_on(tmp_path: Path) -> None:
 
 def test_every_rule_has_a_case_on_either_side() -> None:
     """Those that are not in the table have tests of their own."""
-    others = {"graph_breaks", "recompiles", "cudagraphs_old_driver"}
+    others = {"graph_breaks", "recompiles", "cudagraphs_old_driver", "data_parallel", "slow_backend"}
     assert {rule.id for rule in SPAN_RULES} == set(AMOUNTS) | others
     assert {rule.id for rule in COMPILE_RULES} == {"recompile_limit", "cudagraphs_skipped", "cache_missed"}
     assert compile_findings(CompileSummary()) == []
+
+
+def test_several_gpus_in_one_process(tmp_path: Path) -> None:
+    label = slice_("DataParallel.forward", 1, 90, "user_annotation")
+    assert "data_parallel" not in found(tmp_path, [*steps(), label])
+    row = found(tmp_path, [*steps(), label, kernel(GEMM, 5, 80, device=1)])["data_parallel"]
+    assert row.title.startswith("One process drives 2 GPUs") and "DistributedDataParallel" in row.next_step
+
+
+@pytest.mark.parametrize(
+    ("backend", "ranks", "fires"),
+    [
+        ("gloo", 2, True),
+        ("mpi", 8, True),
+        ("gloo", 1, False),
+        ("nccl", 2, False),
+        ("cpu:gloo,cuda:nccl", 2, False),
+    ],
+)
+def test_a_backend_of_the_host(tmp_path: Path, backend: str, ranks: int, fires: bool) -> None:
+    info = {"backend": backend, "world_size": ranks, "rank": 0}
+    assert ("slow_backend" in found(tmp_path, steps(), distributedInfo=info)) == fires
+    assert "slow_backend" not in found(tmp_path, [slice_("aten::mm", 0, 1)], distributedInfo=info)
 
 
 def test_cheap_breaks_are_left_alone(

@@ -123,7 +123,7 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, peak: Mask
     has_reserved = bool((reserved > 0).any())
     return MemoryUse(
         device="cpu" if device < 0 else device,
-        capacity_bytes=_capacities(trace).get(device),
+        capacity_bytes=capacities(trace).get(device),
         curve=_curve(events.ts[here] - first, total, reserved if has_reserved else None),
         peak_bytes=int(total[top]),
         peak_us=us(events.ts[here[top]] - first),
@@ -137,7 +137,7 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, peak: Mask
     )
 
 
-def _capacities(trace: Trace) -> dict[int, int]:
+def capacities(trace: Trace) -> dict[int, int]:
     """The memory of each device, as the trace's header tells it."""
     properties = trace.metadata.get("deviceProperties")
     rows = [row for row in properties if isinstance(row, dict)] if isinstance(properties, list) else []

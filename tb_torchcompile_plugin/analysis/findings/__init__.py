@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.analysis.findings.compile_rules import COMPILE_RULES
 from tb_torchcompile_plugin.analysis.findings.gpu_rules import GPU_RULES
 from tb_torchcompile_plugin.analysis.findings.host_rules import HOST_RULES
 from tb_torchcompile_plugin.analysis.findings.rule import SEVERITIES, Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.scale_rules import SCALE_RULES
 from tb_torchcompile_plugin.analysis.findings.setup_rules import SETUP_RULES
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
@@ -18,7 +19,7 @@ __all__ = ["COMPILE_RULES", "RULES", "SPAN_RULES", "Finding", "compile_findings"
 
 Found = TypeVar("Found", bound=Finding)
 
-SPAN_RULES: tuple[Rule, ...] = (*HOST_RULES, *GPU_RULES, *SETUP_RULES)
+SPAN_RULES: tuple[Rule, ...] = (*HOST_RULES, *GPU_RULES, *SCALE_RULES, *SETUP_RULES)
 RULES: tuple[Rule, ...] = (*SPAN_RULES, *COMPILE_RULES)
 
 

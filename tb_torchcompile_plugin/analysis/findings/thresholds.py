@@ -20,6 +20,8 @@ kernel_percent = 25.0
 
 kernel_bandwidth_percent = 40.0  # of the device's peak
 
+memory_percent = 90.0  # of what the device has
+
 cache_missed_s = 30.0  # compile time of what missed
 steps_least = 2
 driver_least = "525.85.12"

@@ -1,0 +1,85 @@
+"""Rules about how far the devices reach: the memory of one, and several of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.case import Case
+from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.words import percent, plural, significant
+from tb_torchcompile_plugin.analysis.memory import capacities
+from tb_torchcompile_plugin.analysis.operator_calls import DEVICE_TYPES
+
+_DATA_PARALLEL = "DataParallel.forward"
+_GPU_BACKENDS = ("nccl", "rccl", "ucc", "xccl", "hccl")
+
+
+class MemoryLimit(Rule):
+    """What the caching allocator holds counts: it is what fails to grow."""
+
+    id = "memory_limit"
+    panel = "memory"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.profile is None:
+            return
+        told, sizes = case.profile.trace.memory(), capacities(case.profile.trace)
+        for device in np.unique(told["device_id"][np.isin(told["device_type"], DEVICE_TYPES)]).tolist():
+            mine = np.isin(told["device_type"], DEVICE_TYPES) & (told["device_id"] == device)
+            held = int(max(told["total_reserved"][mine].max(), told["total_allocated"][mine].max()))
+            share = 100 * held / sizes[device] if sizes.get(device) else 0.0
+            if share < thresholds.memory_percent:
+                continue
+            yield self.found(
+                case,
+                f"torch holds {significant(held / 1e9)} GB of GPU {device}, {percent(share)} of its memory",
+                "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
+                {"held_bytes": held, "capacity_bytes": sizes[device], "share_percent": share},
+                severity="warning",
+            )
+
+
+class DataParallel(Rule):
+    id = "data_parallel"
+    panel = "gpu_utilization"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.profile is None or _DATA_PARALLEL not in case.profile.trace.names:
+            return
+        devices = len(np.unique(case.profile.work.device))
+        if devices > 1:
+            yield self.found(
+                case,
+                f"One process drives {plural(devices, 'GPU')} through DataParallel, which copies the model each time",
+                "Use torch.nn.parallel.DistributedDataParallel: a process for each GPU, started by torchrun",
+                {"devices": devices},
+                severity="warning",
+            )
+
+
+class SlowBackend(Rule):
+    id = "slow_backend"
+    panel = "gpu_utilization"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if case.profile is None or not len(case.profile.work.index):
+            return
+        told = case.profile.trace.metadata.get("distributedInfo")
+        info = told if isinstance(told, dict) else {}
+        backend, size = str(info.get("backend", "")), info.get("world_size")
+        if not backend or any(name in backend for name in _GPU_BACKENDS):
+            return
+        if isinstance(size, int) and size > 1:
+            yield self.found(
+                case,
+                f"{size} ranks with GPUs communicate through {backend}, by way of the host",
+                'Use the GPUs\' own: torch.distributed.init_process_group("nccl")',
+                {"ranks": size},
+                severity="warning",
+            )
+
+
+SCALE_RULES: tuple[Rule, ...] = (MemoryLimit(), DataParallel(), SlowBackend())
