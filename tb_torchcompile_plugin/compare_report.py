@@ -96,6 +96,8 @@ def _of_spans(figures: dict[str, Pair]) -> str:
 
 def _change(times: Pair) -> str:
     assert times.a is not None and times.b is not None
-    part = (times.b - times.a) / times.a if times.a else 0.0
-    percent = f" ({'+' if part > 0 else '−'}{significant(abs(100 * part))} %)" if part else ""
+    if times.a == times.b:
+        return f"{duration(times.b)} on both sides"
+    part = 100 * (times.b - times.a) / times.a if times.a else 0.0
+    percent = f" ({'+' if part > 0 else '−'}{significant(abs(part))} %)" if part else ""
     return f"{duration(times.b)} instead of {duration(times.a)}{percent}"

@@ -134,6 +134,20 @@ def test_what_is_unknown_stays_unknown(found, tables):
     assert tables.modules == [] and tables.memory == []  # neither was recorded
 
 
+def test_only_launches_of_a_step_count(tmp_path):
+    events = [
+        slice_("ProfilerStep#1", 0, 100, "user_annotation"),
+        *launch("in", 10, 20, 5),
+        *launch("out", 150, 160, 7),
+    ]
+    write_trace(tmp_path, events)
+    side = side_of(profile(tmp_path))
+    (category,) = compare(side, side).kernel_categories
+    assert (category.time_us.a, category.launches.b) == (5, 1)
+    assert [row.a.kernels for row in compare_tables(side, side).kernels] == [["in"]]
+    assert {row.name for row in compare_tables(side, side).operators} == {"ProfilerStep*", "cuLaunchKernelEx"}
+
+
 def test_ranks_of_one_job(recording):
     session = Session([("", str(recording("ddp")))])
     (run,) = session.runs().runs

@@ -1,7 +1,7 @@
 import { describe, expect, it, test } from 'vitest';
 import type { ComparedTables, Comparison, Runs } from '../src/api/types';
 import { changeOf, columns, figureRows, tables } from '../src/panels/compare/rows';
-import { choices, sideKey, usual } from '../src/panels/compare/sides';
+import { choices, resolve, sideKey, usual } from '../src/panels/compare/sides';
 import { waterfall } from '../src/panels/compare/waterfall';
 
 const span = (id: string, modified_s: number) => ({ span: id, trace_file: id, size_bytes: 1, modified_s });
@@ -35,6 +35,18 @@ describe('what a span is compared with', () => {
     expect(from(logdir([before]), 'r0_20')).toBe('r0_10');
     expect(from(logdir([after]), 's0_40')).toBe('s1_41');
     expect(from(logdir([later]), 't0_90')).toBe(undefined);
+  });
+
+  it('is what the address says, as far as it says it', () => {
+    const all = choices(logdir([before]));
+    expect(resolve(all, { run: 'before', worker: 'r0_', span: 'r0_10' })).toMatchObject({ span: 'r0_10' });
+    expect(resolve(all, { run: 'before', worker: 'r0_', span: '' })).toMatchObject({ span: 'r0_20' });
+    expect(resolve(all, { run: 'before', worker: '', span: '' })).toMatchObject({ span: 'r1_21' });
+    expect(resolve(all, { run: 'gone', worker: 'w', span: '' })).toEqual({
+      run: 'gone',
+      worker: 'w',
+      span: '',
+    });
   });
 
   it('may be a worker without a trace, but only one that compiled', () => {
@@ -121,7 +133,6 @@ test('figures in words', () => {
     ['GPU busy, share', '10.0 %', '12.5 %', '+2.50 points'],
     ['Graph breaks', '–', '2', '–'],
     ['Peak memory, GPU 0', '1.00 MB', '3.00 MB', '+2.00 MB (+200 %)'],
-    ['Peak reserved, GPU 0', '–', '–', '–'],
   ]);
 });
 

@@ -54,7 +54,7 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
 def _compile_notes(summary: CompileSummary | None) -> Iterator[str]:
     if summary is None:
         yield (
-            "has no compile data, as eager runs have none: its graph breaks, recompiles and compile time are unknown."
+            "has no compile data (an eager run has none): its graph breaks, recompiles and compile time are unknown."
         )
 
 

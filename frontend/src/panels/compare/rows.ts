@@ -104,7 +104,7 @@ export function tables(found: Comparison, more: ComparedTables): TableOf[] {
     },
     {
       ...{ key: 'compilations', label: 'Compilations', heads: ['Function', 'Direction'] },
-      measures: [measure('duration_s', 'Compile time', 's'), measure('graph_ops', 'Operators', 'count')],
+      measures: [measure('duration_s', 'Time', 's'), measure('graph_ops', 'Graph ops', 'count')],
       rows: found.compilations.map((r) =>
         row(r.function, r.direction, [r.duration_s, pair(r.a?.graph_ops ?? null, r.b?.graph_ops ?? null)], {
           ids: r,
@@ -209,8 +209,9 @@ export function figureRows({ figures, step_time }: Comparison, memory: ComparedT
       known[0]![i + 1] += deviation_us === null ? '' : ` ± ${duration(deviation_us)}`;
     });
   const peaks = memory.flatMap(({ device, peak_bytes, reserved_bytes }) => [
-    [`Peak memory, ${deviceLabel(device)}`, ...words('peak_bytes', peak_bytes)],
-    [`Peak reserved, ${deviceLabel(device)}`, ...words('reserved_bytes', reserved_bytes)],
+    { label: `Peak memory, ${deviceLabel(device)}`, value: peak_bytes },
+    { label: `Peak reserved, ${deviceLabel(device)}`, value: reserved_bytes },
   ]);
-  return [...known, ...peaks];
+  const told = peaks.filter(({ value }) => value.a !== null || value.b !== null);
+  return [...known, ...told.map(({ label, value }) => [label, ...words('peak_bytes', value)])];
 }

@@ -48,6 +48,13 @@ export function usual(all: Choice[], side: Side): Side | null {
   return others[0]?.choice ?? null;
 }
 
+/** What an address names, the newest where it names no worker or span; as it is where the logdir has no such thing. */
+export function resolve(all: Choice[], asked: Side): Side {
+  const fits = ({ run, worker, span }: Side) =>
+    run === asked.run && [worker, ''].includes(asked.worker) && [span, ''].includes(asked.span);
+  return all.findLast(fits) ?? asked;
+}
+
 /** The two sides in the address: A is what the whole tab shows. */
 export function toSides(a: Side, b: Side): Change {
   return {
