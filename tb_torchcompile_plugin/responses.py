@@ -16,11 +16,12 @@ from isal import igzip
 from tensorboard.backend import http_util
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
+from werkzeug.datastructures import Headers
 
 from tb_torchcompile_plugin.errors import ApiErrorBody, BadRequest, NotFound, Notice, UserError
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
 logger = tb_logging.get_logger()
 
@@ -121,11 +122,18 @@ def nothing() -> Response:
     return _bare(204, "application/json", [])
 
 
+class _Bare(Response):
+    """An answer without a body that says its type. TensorBoard warns in the terminal about any that does not, and
+    werkzeug leaves it out of a 304."""
+
+    def get_wsgi_headers(self, environ: WSGIEnvironment) -> Headers:
+        headers = super().get_wsgi_headers(environ)
+        headers["Content-Type"] = self.content_type or ""
+        return headers
+
+
 def _bare(status: int, mime_type: str, headers: list[tuple[str, str]]) -> Response:
-    """An answer without a body. TensorBoard warns in the terminal about any that does not say its type."""
-    return Response(
-        status=status, mimetype=mime_type, headers=[*headers, ("X-Content-Type-Options", "nosniff")]
-    )
+    return _Bare(status=status, mimetype=mime_type, headers=[*headers, ("X-Content-Type-Options", "nosniff")])
 
 
 def refuse_other_sites(request: Request) -> None:
