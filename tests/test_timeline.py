@@ -216,6 +216,38 @@ class TestLanes:
         ]
         assert costs == [636_703, 523_926, 505_275]
 
+    def test_both_ranks_of_a_distributed_run_have_their_spans(self, recording: Callable[[str], Path]) -> None:
+        session = Session([("", str(recording("ddp")))])
+        (run,) = session.runs().runs
+        assert [worker.worker for worker in run.workers] == ["rank0", "rank1"]
+        for worker in run.workers:
+            opened = session.opened(run.run, worker.worker, worker.spans[0].span)
+            told = opened.profile.timeline.describe()
+            assert [step.name for step in told.steps] == [f"ProfilerStep#{number}" for number in (2, 3, 4)]
+            kinds = {lane.kind for lane in told.lanes}
+            assert {"steps", "regions", "phases", "thread", "stream"} <= kinds
+            nccl = [name for name in opened.profile.trace.names if name.startswith("ncclDevKernel")]
+            assert nccl
+
+    def test_a_profiled_compilation_shows_its_phases_and_autotuning(
+        self, recording: Callable[[str], Path]
+    ) -> None:
+        timeline = session_timeline(recording("resnet18_compile"))
+        items = timeline.slices[lane_of(timeline, "phases")]
+        assert isinstance(items, ItemSlices)
+        inside = [item for item in items.items if 0 <= item.start < timeline.duration]
+        took: Counter[str] = Counter()
+        for item in inside:
+            took[item.color] += item.dur
+        phases = {
+            f"phase_{name}" for name in ("dynamo", "aot_autograd", "inductor", "triton", "autotune", "cache")
+        }
+        assert phases <= set(took)
+        assert took["phase_autotune"] > 10**8
+        # Every one is a rectangle of its own where the view is close enough.
+        window = timeline.window(0, timeline.duration, 16384, [lane_of(timeline, "phases")])
+        assert int(window.rectangles.runs.size.sum()) == len(inside)
+
     def test_what_was_compiled_before_the_trace_has_negative_times(
         self, recording: Callable[[str], Path]
     ) -> None:
@@ -247,7 +279,7 @@ class TestLanes:
     ) -> None:
         assert session_timeline(recording("breaks")).describe().notes == []
         (note,) = timeline_of(write_trace(tmp_path, [slice_("a", 3, 5)])).describe().notes
-        assert "no compile summary or log" in note
+        assert "No compile summary or log" in note
         old = Profile(
             read_trace(str(write_trace(tmp_path, [slice_("a", 3, 5)], baseTimeNanoseconds=0))), None
         )

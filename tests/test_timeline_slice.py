@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tb_torchcompile_plugin.analysis.timeline_search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline_slice import TimelineSlice, timeline_slice
 from tb_torchcompile_plugin.errors import BadRequest
 from test_timeline import lane_of, session_timeline, timeline_of
+from timeline_reference import ns
 from traces import MAIN, PID, kernel, launch, slice_, write_trace
 
 GPU_CATS = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -100,6 +102,25 @@ class TestSlice:
             assert launch.args["correlation"] == found.args["correlation"]
             assert row in [kernel.row for kernel in launch.kernels]
             assert found.compile_id is None or found.compile_id.endswith("/0")
+
+    @pytest.mark.parametrize("name", ["resnet18_eager", "breaks"])
+    def test_both_ends_of_every_arrow_of_a_recording_know_each_other(
+        self, recording: Callable[[str], Path], name: str
+    ) -> None:
+        (path,) = recording(name).glob("*.pt.trace.json")
+        timeline = timeline_of(path)
+        ends: dict[int, dict[str, tuple[Any, int]]] = defaultdict(dict)
+        for event in json.loads(path.read_text())["traceEvents"]:
+            if event.get("cat") == "fwdbwd":
+                ends[event["id"]][event["ph"]] = event["tid"], ns(event["ts"]) - timeline.origin
+        arrows = [(found["s"], found["f"]) for found in ends.values()]
+        assert len(arrows) > 10
+        for tail, head in arrows[:200]:
+            forward, backward = slice_at(timeline, *tail), slice_at(timeline, *head)
+            assert head[1] in [one.start_ns for one in forward.backward]
+            assert backward.forward is not None
+            assert backward.forward.row == forward.row
+            assert backward.row in [one.row for one in forward.backward]
 
     def test_an_item_tells_its_facts_and_its_slice_in_the_trace(self, breaks: Timeline) -> None:
         lane = lane_of(breaks, "breaks")
@@ -217,20 +238,26 @@ class TestRange:
         ]
         assert [one.busy_ns for one in found.threads] == [32_000]
 
-    def test_ranges_of_a_recording_are_what_the_events_give(self, breaks: Timeline) -> None:
+    def test_ranges_of_a_recording_are_what_the_file_gives(
+        self, breaks: Timeline, recording: Callable[[str], Path]
+    ) -> None:
+        (path,) = recording("breaks").glob("*.pt.trace.json")
+        events = file_slices(path, breaks.origin)
         draw = random.Random(2)
         for _ in range(25):
             start = draw.randint(0, breaks.duration - 1)
             end = draw.randint(start + 1, breaks.duration)
             found = timeline_range(breaks, start, end)
-            own, time, busy = by_hand(breaks, start, end)
+            own, time, launches, busy = by_hand(events, start, end)
             assert found.host_self_ns == sum(own.values())
-            for op in found.ops:
-                assert (op.self_ns, op.time_ns) == (own[op.name, op.cat], time[op.name, op.cat])
-            for kernel_row in found.kernels:
-                cats = [time[kernel_row.name, cat] for cat in GPU_CATS]
-                assert kernel_row.time_ns in cats
+            ops = {(op.name, op.cat): (op.self_ns, op.time_ns) for op in found.ops}
+            assert ops == {key: (own[key], time[key]) for key in ops}
+            assert [op.self_ns for op in found.ops] == sorted(own.values(), reverse=True)[: len(ops)]
+            kernels = {row.name: (row.launches, row.time_ns) for row in found.kernels}
+            assert kernels == {name: tuple(told) for name, told in launches.items()}
+            assert found.gpu[0].kernels == sum(count for count, _ in launches.values())
             assert found.gpu[0].busy_ns == busy
+            assert found.gpu[0].busy_percent == pytest.approx(100 * busy / (end - start))
 
     def test_the_parts_of_a_trace_sum_to_the_whole(self, breaks: Timeline) -> None:
         cuts = [0, 1_234_567, 5_000_000, 11_111_111, breaks.duration]
@@ -245,33 +272,70 @@ def numbered(event: dict[str, Any], sequence: int) -> dict[str, Any]:
     return event | {"args": {"Sequence number": sequence}}
 
 
+def slice_at(timeline: Timeline, tid: Any, start: int) -> TimelineSlice:
+    """The outermost op of a thread that starts there."""
+    trace = timeline.rows.trace
+    rows = [
+        row
+        for row in (trace.ts == start + timeline.origin).nonzero()[0].tolist()
+        if trace.tracks[trace.track[row]].tid == tid and trace.cats[trace.cat[row]] == "cpu_op"
+    ]
+    numbered = [row for row in rows if trace.sequence[row] >= 0]
+    return timeline_slice(timeline, -1, (numbered or rows)[0])
+
+
 Named = dict[tuple[str, str], int]
+OFF_HOST = (*GPU_CATS, "gpu_user_annotation", "Trace", "overhead")
 
 
-def by_hand(timeline: Timeline, start: int, end: int) -> tuple[Named, Named, int]:
-    """Self time and time inside by (name, cat), and GPU busy time, in plain loops over all slices."""
-    trace, origin = timeline.rows.trace, timeline.origin
-    ends: dict[int, int] = {-1: 1 << 62}
+def file_slices(path: Path, origin: int) -> dict[tuple[Any, Any], list[dict[str, Any]]]:
+    """The slices of the file by thread, by (start, longest first): name, cat, start, end and the place of the parent.
+
+    A slice ends at the latest where the one around it does, except on the GPU."""
+    threads: dict[tuple[Any, Any], list[dict[str, Any]]] = defaultdict(list)
+    for event in json.loads(path.read_text())["traceEvents"]:
+        if event.get("ph") == "X":
+            start, dur = ns(event["ts"]) - origin, ns(event["dur"])
+            row = {"name": event["name"], "cat": event["cat"], "start": start, "end": start + dur}
+            threads[event["pid"], event["tid"]].append(row)
+    for rows in threads.values():
+        rows.sort(key=lambda row: (row["start"], -row["end"]))
+        around: list[int] = []
+        for place, row in enumerate(rows):
+            while around and rows[around[-1]]["end"] <= row["start"]:
+                around.pop()
+            row["parent"] = around[-1] if around else None
+            if around and row["cat"] not in OFF_HOST:
+                row["end"] = min(row["end"], rows[around[-1]]["end"])
+            around.append(place)
+    return threads
+
+
+def by_hand(
+    threads: dict[tuple[Any, Any], list[dict[str, Any]]], start: int, end: int
+) -> tuple[Named, Named, dict[str, list[int]], int]:
+    """Self time and time inside by (name, cat), [launches, time] of kernels by name, and GPU busy time: plain loops."""
     own: Named = defaultdict(int)
     time: Named = defaultdict(int)
+    launches: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     gpu: list[tuple[int, int]] = []
-    columns = [trace.ts, trace.dur, trace.parent, trace.name, trace.cat]
-    keys: dict[int, tuple[str, str]] = {}
-    for row, (ts, dur, parent, name, cat) in enumerate(zip(*(column.tolist() for column in columns))):
-        keys[row] = trace.names[name], trace.cats[cat]
-        begin = ts - origin
-        ends[row] = min(begin + dur, ends[parent])
-        on_gpu = trace.cats[cat] in (*GPU_CATS, "gpu_user_annotation")
-        inside = max(0, min(begin + dur if on_gpu else ends[row], end) - max(begin, start))
-        time[keys[row]] += inside
-        if trace.cats[cat] in GPU_CATS:
-            gpu.append((max(begin, start), min(begin + dur, end)))
-        elif not on_gpu and trace.cats[cat] not in ("Trace", "overhead"):
-            own[keys[row]] += inside
-            if parent >= 0:
-                own[keys[parent]] -= inside
+    for rows in threads.values():
+        for row in rows:
+            begin, stop = max(row["start"], start), min(row["end"], end)
+            inside = max(0, stop - begin)
+            touches = row["start"] < end and (row["end"] > start or row["start"] >= start)
+            if row["cat"] in GPU_CATS and touches:
+                launches[row["name"]][0] += 1
+                launches[row["name"]][1] += inside
+                gpu.append((begin, stop))
+            elif row["cat"] not in OFF_HOST:
+                own[row["name"], row["cat"]] += inside
+                time[row["name"], row["cat"]] += inside
+                if row["parent"] is not None:
+                    parent = rows[row["parent"]]
+                    own[parent["name"], parent["cat"]] -= inside
     busy = reach = 0
     for begin, stop in sorted(gpu):
         busy += max(0, stop - max(begin, reach))
         reach = max(reach, stop)
-    return own, time, busy
+    return own, time, launches, busy

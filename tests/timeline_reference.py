@@ -39,7 +39,7 @@ def slices_of(path: Path) -> dict[Place, list[Slice]]:
     tracks: dict[Place, list[Slice]] = defaultdict(list)
     for event in document["traceEvents"]:
         if event.get("ph") == "X":
-            start, dur = _ns(event["ts"]), _ns(event["dur"])
+            start, dur = ns(event["ts"]), ns(event["dur"])
             tracks[event["pid"], event["tid"]].append(Slice(event["name"], start, start + dur))
     for found in tracks.values():
         found.sort(key=lambda one: (one.start, -one.end))
@@ -47,7 +47,8 @@ def slices_of(path: Path) -> dict[Place, list[Slice]]:
     return tracks
 
 
-def _ns(us: float) -> int:
+def ns(us: float) -> int:
+    """Whole ns; the file has µs."""
     whole = int(us // 1)
     return whole * 1000 + round((us - whole) * 1000)
 

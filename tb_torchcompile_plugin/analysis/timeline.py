@@ -185,7 +185,8 @@ class Timeline:
         """Which lanes are missing, and why."""
         if self.profile.summary is None:
             return [
-                "Phases of compilation and recompiles are not known: no compile summary or log goes with this trace"
+                "No compile summary or log goes with this trace, so phases of compilation and recompiles are "
+                "not shown. The handler of this package writes one beside each trace"
             ]
         if not has_unix_time(self.profile, self.origin):
             return ["Phases of compilation and recompiles have no place: the trace's clock is not Unix time"]
