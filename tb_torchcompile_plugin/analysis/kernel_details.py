@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.compile_time import Frame
 from tb_torchcompile_plugin.analysis.directions import Direction
 from tb_torchcompile_plugin.analysis.extern_lines import ExternLines
 from tb_torchcompile_plugin.analysis.generated_code import Generated, GraphPiece, LinesFrom
+from tb_torchcompile_plugin.analysis.gpu_utilization import busy
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernel_modules import module_names
 from tb_torchcompile_plugin.analysis.kernel_steps import StepCategory, alone_ns, launched_in, step_categories
@@ -34,7 +35,8 @@ class KernelRow(Kernel, frozen=True):
     none. aten_ops: fused operators. output_code_file, artifact, code_line: where inductor defined it.
     config: the launch configuration that took most time, of `configs`. achieved: see `roofline.Achieved`.
     alone_us: time of its launches in the steps in which nothing else ran on the device. `twice_as_fast_percent`: half
-    of that, of the wall time of the steps: what a step gains at most from a kernel that takes half its time.
+    of that, of the wall time of the steps, or of what they launched if that takes longer: what a step gains at most
+    from a kernel that takes half its time.
     """
 
     direction: Direction | None
@@ -122,7 +124,10 @@ class KernelTables:
     def _device(self, rows: Launches) -> Iterator[tuple[KernelRow, Launches, Int64s]]:
         profile, trace = self._profile, self._profile.trace
         grouped = groups(rows)
-        alone = alone_ns(trace, rows, grouped, launched_in(trace, rows, profile.step_slices))
+        counted = launched_in(trace, rows, profile.step_slices)
+        alone = alone_ns(trace, rows, grouped, counted)
+        # Where the host is ahead, steps launch more work than they last.
+        wall_ns = max(self._wall_ns, busy(trace, rows.index[counted]).total_ns)
         work = work_of(trace, rows)
         launched = LaunchConfigs(trace, rows)
         named = module_names(trace, rows, grouped)
@@ -154,7 +159,7 @@ class KernelTables:
                     bandwidth_percent=reached.bandwidth_percent,
                     achieved=reached,
                     alone_us=None if own is None else us(own),
-                    twice_as_fast_percent=None if own is None else percent(own, 2 * self._wall_ns),
+                    twice_as_fast_percent=None if own is None else percent(own, 2 * wall_ns),
                 ),
                 rows,
                 places,

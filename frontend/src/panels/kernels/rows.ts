@@ -117,7 +117,7 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     label: 'Kernel',
     value: (r) => r.name,
     title: (r) => `${r.name}\n${categoryLabel(r.category)}`,
-    grow: 3,
+    grow: 2.4,
   },
   { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
   {
