@@ -145,6 +145,23 @@ def test_a_category_bar_narrows_the_kernels(tab: Tab) -> None:
     tab.wait(lambda: len({row[0][:11] for row in tab.rows("Kernels")}) > 1, "all categories")
 
 
+def test_a_kernel_leads_to_its_graph_its_source_and_the_timeline(tab: Tab) -> None:
+    """Opened by its row: nodes of the graph, highlighted source, and links to the graph's text and to a launch."""
+    tab.open(run="resnet18", panel="kernels", **{"search.kernels": "legit_functional_relu_12"})
+    tab.wait(lambda: tab.all("circle"), "the roofline, which comes last")
+    tab.click("table[aria-label='Kernels'] td", "relu_12")
+    tab.wait_text("aside", "nodes in the compiled graph")
+    assert "torch.ops.aten.relu.default" in tab.text("aside")
+    tab.wait(lambda: tab.all("aside .code .keyword"), "colours of the source")
+    tab.click("aside a", "The graph from there")
+    tab.wait_text(SENTENCE, "After post-grad passes (forward)")
+    tab.wait(lambda: tab.text(".marked"), "the line of the node")
+    tab.driver.back()
+    tab.enter()
+    tab.click("aside a", "The first one on the timeline")
+    tab.wait_text("main", "All launches of this kernel")
+
+
 def test_columns_can_be_chosen_and_are_remembered(tab: Tab) -> None:
     tab.open(run="resnet18", panel="kernels")
     width = len(tab.rows("Kernels")[0])
