@@ -7,6 +7,7 @@ import pytest
 from tb_torchcompile_plugin.analysis.hot_spots import hot_spots
 from tb_torchcompile_plugin.analysis.modules import modules
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.reader.kineto import read_trace
 from traces import AUTOGRAD, launch, slice_, write_trace
 
@@ -35,6 +36,22 @@ def test_modules_are_a_tree_with_forward_and_backward_work(tmp_path):
     assert (net.device_us, net.self_device_us, net.backward_device_us) == (14, 3, 7)
     assert (linear.parent, linear.depth, linear.device_us, linear.backward_device_us) == (0, 1, 11, 7)
     assert (net.compile_ids, linear.compile_ids) == (["0/0"], [])
+
+
+def test_inside_compiled_code_kernels_tell_the_lines(recording):
+    """They sum to what the only module that ran the compilation launched itself."""
+    session = Session([("", str(recording("handler_breaks")))])
+    (run,) = session.runs().runs
+    (worker,) = run.workers
+    answer = modules(session.opened(run.run, worker.worker, worker.spans[0].span).profile)
+    assert answer.compiled_lines
+    for row, module in enumerate(answer.modules):
+        inside = [lines for lines in answer.compiled_lines if lines.module == row]
+        assert {lines.compile_id for lines in inside} <= set(module.compile_ids)
+        if inside:
+            told = sum(lines.forward_us for lines in inside)
+            assert told == pytest.approx(module.self_device_us or told)
+            assert any(line.source for lines in inside for line in lines.lines)
 
 
 def test_a_recursive_function_counts_once_in_its_total(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.call_sites import forwards
 from tb_torchcompile_plugin.analysis.columns import distinct
+from tb_torchcompile_plugin.analysis.compiled_lines import CompiledLines, compiled_lines
 from tb_torchcompile_plugin.analysis.hot_spots import levels
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.profile import Profile
@@ -42,10 +43,14 @@ class Module(msgspec.Struct, frozen=True):
 
 
 class Modules(msgspec.Struct, frozen=True):
-    """Callers come before what they called. `recorded` is false where no stacks were recorded, and so no modules."""
+    """Callers come before what they called. `recorded` is false where no stacks were recorded, and so no modules.
+
+    compiled_lines: the kernels of each compilation that one module alone ran, by the user's lines.
+    """
 
     recorded: bool
     modules: list[Module]
+    compiled_lines: list[CompiledLines]
 
 
 def modules(profile: Profile) -> Modules:
@@ -136,7 +141,17 @@ def _told(profile: Profile, rows: Int64s, figures: tuple[Int64s, ...], around: I
         )
         for row in order
     ]
-    return Modules("python_function" in trace.cats, told)
+    lines = compiled_lines(profile, _alone(told))
+    return Modules("python_function" in trace.cats, told, lines)
+
+
+def _alone(told: list[Module]) -> dict[str, int]:
+    """Compile id → the row of the module that ran it, where it is the only one."""
+    ran: dict[str, list[int]] = {}
+    for row, module in enumerate(told):
+        for compile_id in module.compile_ids:
+            ran.setdefault(compile_id, []).append(row)
+    return {compile_id: rows[0] for compile_id, rows in ran.items() if len(rows) == 1}
 
 
 def _tree_order(parents: list[int], weight: list[int]) -> list[int]:

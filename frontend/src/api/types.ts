@@ -274,6 +274,15 @@ export interface Compiled {
   graph_ops: number | null;
 }
 
+export interface CompiledLines {
+  module: number;
+  compile_id: string;
+  lines: Frame[];
+  launches: number;
+  forward_us: number;
+  backward_us: number;
+}
+
 export interface CompiledRegion {
   compile_id: string;
   calls: number;
@@ -901,6 +910,7 @@ export interface ModuleDifference {
 export interface Modules {
   recorded: boolean;
   modules: Module[];
+  compiled_lines: CompiledLines[];
 }
 
 export interface Notice {
