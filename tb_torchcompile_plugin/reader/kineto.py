@@ -192,10 +192,12 @@ class Trace:
 
     @cached_property
     def _window(self) -> tuple[int, int]:
-        rows = self.select(cat=set(self.cats) - {"Trace"})
-        if not len(rows):
+        counted = np.array([found != "Trace" for found in self.cats] or [False], bool)[self.cat]
+        if not counted.any():
             return 0, 0
-        return int(self.ts[rows].min()), int((self.ts[rows] + self.dur[rows]).max())
+        limits = np.iinfo(np.int64)
+        start = np.min(self.ts, where=counted, initial=limits.max)
+        return int(start), int(np.max(self.ts + self.dur, where=counted, initial=limits.min))
 
     @cached_property
     def _launch_rows(self) -> Array:
