@@ -29,6 +29,10 @@ class CompileAnswers(ABC):
         """All that is known of one compile id."""
         return answer.compilation(self.compile_data(run, worker), epoch, compile_id)
 
+    def guards(self, run: str, worker: str, epoch: int, compile_id: str) -> answer.GuardChecks:
+        """What is checked at each call of one compile id."""
+        return answer.guard_checks(self.compile_data(run, worker), epoch, compile_id)
+
     def worker_findings(self, run: str, worker: str) -> Findings:
         """What should be changed, as far as that shows without a trace."""
         return worker_findings(self.compile_data(run, worker).summary)

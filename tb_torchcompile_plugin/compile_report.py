@@ -36,7 +36,16 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
-__all__ = ["CompilationDetails", "Compilations", "CompileTime", "compilation", "compilations", "compile_time"]
+__all__ = [
+    "CompilationDetails",
+    "Compilations",
+    "CompileTime",
+    "GuardChecks",
+    "compilation",
+    "compilations",
+    "compile_time",
+    "guard_checks",
+]
 
 
 class _OfACompilation(Protocol):
@@ -96,10 +105,13 @@ class DetailedFailure(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
+    """`guard_checks`: how many `GuardChecks` there are; None where the guard tree was not stored."""
+
     ops: int | None
     nodes: int | None
     inputs: int | None
     parameters: int | None
+    guard_checks: int | None
 
 
 class CompilationDetails(msgspec.Struct, frozen=True):
@@ -114,7 +126,6 @@ class CompilationDetails(msgspec.Struct, frozen=True):
     graph_breaks: list[GraphBreak]
     recompile: Recompile | None
     counts: Counts
-    guards: list[Guard]
     symbolic_shapes: list[SymbolicShape]
     specializations: list[Specialization]
     shape_guards: list[ShapeGuard]
@@ -122,6 +133,13 @@ class CompilationDetails(msgspec.Struct, frozen=True):
     metrics: list[Metric]
     cudagraph_skip_reasons: list[str]
     artifacts: list[Artifact]
+    warnings: list[Notice]
+
+
+class GuardChecks(msgspec.Struct, frozen=True):
+    """What is checked at each call of one compile id, in this order. Thousands, for a large model."""
+
+    guards: list[Guard]
     warnings: list[Notice]
 
 
@@ -161,7 +179,7 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
     rows = _of(ct.compilations(summary), epoch, compile_id)
     texts = artifacts(summary, epoch, compile_id)
     if not rows and not texts:
-        raise NotFound(f"there is no compilation {compile_id!r} (epoch {epoch})", next_step="Reload")
+        raise _not_found(epoch, compile_id)
     first = next((row for row in rows if row.direction == "forward"), rows[0] if rows else None)
     told = metrics(summary, epoch, compile_id)
     shapes = symbolic_shapes(summary, epoch, compile_id)
@@ -175,8 +193,7 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         failure=_failure(data, rows, texts, told, warnings),
         graph_breaks=_of(graph_breaks(summary), epoch, compile_id),
         recompile=next(iter(_of(recompiles(summary), epoch, compile_id)), None),
-        counts=_counts(first, told),
-        guards=_guards(data, texts, warnings),
+        counts=_counts(first, told, len(_guards(data, texts, warnings)) or None),
         symbolic_shapes=shapes.symbols,
         specializations=shapes.specializations,
         shape_guards=shapes.guards,
@@ -186,6 +203,19 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         artifacts=texts,
         warnings=warnings,
     )
+
+
+def guard_checks(data: CompileData, epoch: int, compile_id: str) -> GuardChecks:
+    """Raises NotFound if nothing is known of this compile id."""
+    texts = artifacts(data.summary, epoch, compile_id)
+    if not texts and not _of(ct.compilations(data.summary), epoch, compile_id):
+        raise _not_found(epoch, compile_id)
+    warnings: list[Notice] = []
+    return GuardChecks(_guards(data, texts, warnings), warnings)
+
+
+def _not_found(epoch: int, compile_id: str) -> NotFound:
+    return NotFound(f"there is no compilation {compile_id!r} (epoch {epoch})", next_step="Reload")
 
 
 def _recorded_s(summary: CompileSummary) -> float | None:
@@ -276,13 +306,14 @@ def _broke(texts: list[Artifact]) -> bool:
     return any(text.name == "dynamo_graph_break_reason" for text in texts)
 
 
-def _counts(row: ct.Compilation | None, told: list[Metric]) -> Counts:
+def _counts(row: ct.Compilation | None, told: list[Metric], guard_checks: int | None) -> Counts:
     parameters = _values(told, "param_count")
     return Counts(
         ops=row.graph_ops if row else None,
         nodes=row.graph_nodes if row else None,
         inputs=row.graph_inputs if row else None,
         parameters=parameters[0] if parameters and isinstance(parameters[0], int) else None,
+        guard_checks=guard_checks,
     )
 
 

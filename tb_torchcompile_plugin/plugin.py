@@ -57,6 +57,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/compile_time": self._compile_time,
             "/compilations": self._compilations,
             "/compilation": self._compilation,
+            "/guards": self._guards,
             "/artifact": self._artifact,
             "/kernel": self._kernel,
             "/compare": partial(self._compare, "compare"),
@@ -89,9 +90,10 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         return responses.json(request, self._session.compilations(*_ids(request, "run", "worker")))
 
     def _compilation(self, request: Request) -> Response:
-        run, worker, compile_id = _ids(request, "run", "worker", "compile_id")
-        epoch = _number(request, "epoch")
-        return responses.json(request, self._session.compilation(run, worker, epoch, compile_id))
+        return responses.json(request, self._session.compilation(*_compile_ids(request)))
+
+    def _guards(self, request: Request) -> Response:
+        return responses.json(request, self._session.guards(*_compile_ids(request)))
 
     def _artifact(self, request: Request) -> Response:
         run, worker = _ids(request, "run", "worker")
@@ -222,6 +224,11 @@ def _number(request: Request, name: str, default: int | None = None) -> int:
 def _span_ids(request: Request) -> tuple[str, str, str]:
     run, worker, span = _ids(request, "run", "worker", "span")
     return run, worker, span
+
+
+def _compile_ids(request: Request) -> tuple[str, str, int, str]:
+    run, worker, compile_id = _ids(request, "run", "worker", "compile_id")
+    return run, worker, _number(request, "epoch"), compile_id
 
 
 def _side_ids(request: Request, side: str = "") -> tuple[str, str, str]:

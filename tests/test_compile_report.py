@@ -184,7 +184,9 @@ def test_dynamic_shapes(torch: Any, tmp_path: Path) -> None:
     assert (change.source, change.before, change.now) == ("L['x']", "4", "5")
     (fixed,) = found.details("0/2").specializations
     assert (fixed.symbol, fixed.value, fixed.source) == (shape.symbol, "7", "L['x'].size()[0]")
-    assert any(guard.source and "L['x']" in guard.source for guard in dynamic.guards)
+    checks = found.session.guards(*found.ids, 0, "0/1").guards
+    assert len(checks) == dynamic.counts.guard_checks
+    assert any(guard.source and "L['x']" in guard.source for guard in checks)
     assert any(
         "size mismatch at index 0" in reason for reason in found.compilations.flat[1].recompile_reasons
     )
@@ -211,7 +213,8 @@ def test_without_source_a_text_says_why_there_is_none(torch: Any, tmp_path: Path
     compiled = torch.compile(lambda x: x + 1, backend="eager")
     found = recorded(lambda: compiled(torch.ones(3)), tmp_path, capture="summary")
     details = found.details("0/0")
-    assert (details.artifacts, details.guards) == ([], [])
+    assert (details.artifacts, details.counts.guard_checks) == ([], None)
+    assert found.session.guards(*found.ids, 0, "0/0").guards == []
     assert details.counts.ops == 1
     with pytest.raises(NotFound, match='capture="summary"') as error:
         found.session.artifact(*found.ids, 0)

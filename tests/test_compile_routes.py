@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,18 @@ def test_compilations_and_one_of_them(client: Client) -> None:
     assert ids == {"0/0", "1/0", "2/0", "3/0", "4/0"}
     details = ask(client, "compilation", epoch=0, compile_id="3/0")
     assert [row["direction"] for row in details["rows"]] == ["forward", "backward"]
-    assert len(details["guards"]) > 10
+    assert "guards" not in details
     assert details["artifacts"]
+
+
+def test_guards_are_a_question_of_their_own(client: Client) -> None:
+    of = {"epoch": 0, "compile_id": "3/0"}
+    details, found = ask(client, "compilation", **of), ask(client, "guards", **of)
+    dump = next(row["id"] for row in details["artifacts"] if row["name"] == "dynamo_cpp_guards_str")
+    tree = client.get(f"{ROOT}/artifact", query_string={**BREAKS, "id": dump}).text
+    leaves = re.findall(r"^[| ]*\+- (?!\w*Manager)\w+(?=:)", tree, re.MULTILINE)
+    assert len(found["guards"]) == len(leaves) == details["counts"]["guard_checks"] > 10
+    assert found["warnings"] == []
 
 
 def test_a_text_is_plain_text_whatever_it_holds(client: Client) -> None:
@@ -89,6 +100,8 @@ def test_a_text_is_plain_text_whatever_it_holds(client: Client) -> None:
         ("compilation", {"epoch": "-1", "compile_id": "0/0"}, 400, "bad_request"),
         ("compilation", {"epoch": "٣", "compile_id": "0/0"}, 400, "bad_request"),
         ("compilation", {"compile_id": "0/0"}, 400, "bad_request"),
+        ("guards", {"epoch": 0, "compile_id": "99/0"}, 404, "not_found"),
+        ("guards", {"compile_id": "0/0"}, 400, "bad_request"),
         ("artifact", {"id": "../../etc/passwd"}, 400, "bad_request"),
         ("artifact", {"id": "99999"}, 404, "not_found"),
         ("artifact", {"id": "9" * 30}, 400, "bad_request"),
@@ -144,8 +157,9 @@ def test_a_damaged_text_costs_itself_alone(tmp_path: Path, payloads: list[Payloa
     response = client.get(f"{ROOT}/artifact", query_string={**ids, "id": 0})
     assert (response.status_code, error_of(response)["code"]) == (422, "unreadable")
     details = ask(client, "compilation", **ids, epoch=0, compile_id="0/0")
-    assert details["guards"] == []
-    assert len(details["warnings"]) == 1
+    checks = ask(client, "guards", **ids, epoch=0, compile_id="0/0")
+    assert (details["counts"]["guard_checks"], checks["guards"]) == (None, [])
+    assert len(details["warnings"]) == len(checks["warnings"]) == 1
 
 
 def test_a_log_adds_the_texts_that_a_summary_lacks(tmp_path: Path) -> None:

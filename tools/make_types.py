@@ -49,6 +49,7 @@ ROOTS = (
     compile_report.CompileTime,
     compile_report.Compilations,
     compile_report.CompilationDetails,
+    compile_report.GuardChecks,
     timeline.TimelineLanes,
     timeline_wire.WindowHeader,
     Operators,

@@ -4,6 +4,7 @@ import type {
   Compilations,
   Compile,
   CompileTime,
+  GuardChecks,
   Progress,
   Runs,
 } from './types';
@@ -89,11 +90,17 @@ export async function fetchCompilations(ids: WorkerIds, signal: AbortSignal): Pr
   return (await get('compilations', ids, signal)).body as Compilations;
 }
 
-export async function fetchCompilation(
-  ids: WorkerIds & { epoch: string; compile_id: string },
-  signal: AbortSignal,
-): Promise<CompilationDetails> {
+interface CompileIds extends WorkerIds {
+  epoch: string;
+  compile_id: string;
+}
+
+export async function fetchCompilation(ids: CompileIds, signal: AbortSignal): Promise<CompilationDetails> {
   return (await get('compilation', ids, signal)).body as CompilationDetails;
+}
+
+export async function fetchGuards(ids: CompileIds, signal: AbortSignal): Promise<GuardChecks> {
+  return (await get('guards', ids, signal)).body as GuardChecks;
 }
 
 /** The text of an artifact: a graph, generated code, guards. */
