@@ -31,6 +31,7 @@ from tb_torchcompile_plugin.summary_pb2 import (
 
 TEMPLATE_END = re.compile(r"_template_(?:pre)?(?:compiling|autotuning)$")
 CONFIG_FIELDS = ("dynamo_config", "inductor_config", "compiler_config", "functorch_config")
+_CLASS = re.compile(r"<class '(?:.*\.)?(\w+)'>")
 _RECOMPILE_LIMIT = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')  # its name until torch 2.6
 # Metrics whose text may quote the user's code; numbers are always kept.
 _SAFE_TEXT_METRICS = frozenset(
@@ -128,10 +129,16 @@ def _is_safe(name: str, value: object) -> bool:
     return isinstance(value, int | float) or name in _SAFE_TEXT_METRICS
 
 
+def _class_name(text: str) -> str:
+    """Torch 2.4 writes "<class 'torch._dynamo.exc.Unsupported'>", later ones "Unsupported"."""
+    named = _CLASS.fullmatch(text)
+    return named[1] if named else text
+
+
 def _fill_failure(row: Compilation, metrics: dict[str, Any], source: bool) -> None:
     if metrics.get("fail_type"):
         row.failure.CopyFrom(
-            Failure(type=text_of(metrics["fail_type"]), file=text_of(metrics.get("fail_user_frame_filename")))
+            Failure(type=_class_name(text_of(metrics["fail_type"])), file=text_of(metrics.get("fail_user_frame_filename")))
         )
         row.failure.reason = text_of(metrics.get("fail_reason")) if source else compile_text.WITHHELD
         if metrics.get("fail_user_frame_lineno") is not None:

@@ -166,7 +166,17 @@ def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str, ki
 def test_all_examples_are_json() -> None:
     examples = dict(EXAMPLE.findall(TEXTS["http.md"]))
     assert set(examples) == {
-        *("runs", "compile", "compile_time", "compilations", "compilation", "guards", "progress", "span", "error"),
+        *(
+            "runs",
+            "compile",
+            "compile_time",
+            "compilations",
+            "compilation",
+            "guards",
+            "progress",
+            "span",
+            "error",
+        ),
         *("eager", "operators", "kernels", "kernel"),
         *("timeline", "window", "timeline_slice", "timeline_search", "timeline_range"),
         *("hot_spots", "memory", "modules"),

@@ -216,6 +216,59 @@ def test_identity_of_a_gz_and_of_nonsense(tmp_path: Path) -> None:
     assert log_identity(written(tmp_path, b"nonsense")).pid is None
 
 
+# Of each line of a log that torch 2.4.1 wrote: (function, its compile id, its caller, why it was started over).
+OLD_FRAMES = [
+    ("breaks", "1/0", "<module>", ["builtin: print"]),
+    ("torch_dynamo_resume_in_breaks_at_15", "2/0", "breaks", []),
+    ("torch_dynamo_resume_in_breaks_at_17", "3/0", "torch_dynamo_resume_in_breaks_at_15", ["Tensor.item"]),
+    ("torch_dynamo_resume_in_breaks_at_18", "4/0", "torch_dynamo_resume_in_breaks_at_17", []),
+    ("scaled", "6/0", "<module>", []),
+    ("scaled", "6/1", "<module>", []),
+]
+
+
+def old_frame(function: str, compile_id: str, caller: str, restarts: list[str], **more: Any) -> list[Record]:
+    stack = [{"line": 3, "name": caller, "filename": 0}, {"line": 1116, "name": "__call__", "filename": 1}]
+    metrics = {"co_name": function, "co_filename": "/m.py", "co_firstlineno": 9, "restart_reasons": restarts}
+    return [
+        Record(envelope("dynamo_start", {"stack": stack}, compile_id)),
+        Record(envelope("compilation_metrics", {**metrics, **more}, compile_id)),
+    ]
+
+
+def old_log(tmp_path: Path, *more: Record) -> CompileSummary:
+    names = [Record({"str": ["/m.py", 0]}), Record({"str": ["/convert_frame.py", 1]})]
+    frames = [record for frame in OLD_FRAMES for record in old_frame(*frame)]
+    return read_log(written(tmp_path, lines([*names, *frames, *more])))
+
+
+def test_breaks_and_recompiles_that_torch_2_4_does_not_log(tmp_path: Path) -> None:
+    summary = old_log(tmp_path)
+    assert [(row.key.compile_id, row.file, row.line, row.reason) for row in summary.graph_breaks] == [
+        ("1/0", "/m.py", 15, "builtin: print"),
+        ("2/0", "/m.py", 17, "torch 2.4 does not log the reason"),
+        ("3/0", "/m.py", 18, "Tensor.item"),
+    ]
+    (again,) = summary.recompiles
+    assert (again.key.compile_id, again.file, again.line, list(again.reasons)) == ("6/1", "/m.py", 9, [])
+
+
+def test_a_later_torch_logs_them_and_nothing_is_added(tmp_path: Path) -> None:
+    summary = old_log(tmp_path, artifact("torch_version", "2.6.0"))
+    assert (len(summary.graph_breaks), len(summary.recompiles)) == (0, 0)
+
+
+def test_a_failure_of_torch_2_4_is_named_as_later_ones_are(tmp_path: Path) -> None:
+    failed = old_frame("f", "9/0", "<module>", [], fail_type="<class 'torch._dynamo.exc.Unsupported'>")
+    assert old_log(tmp_path, *failed).compilations[-1].failure.type == "Unsupported"
+
+
+def test_the_number_of_a_thread_is_no_process_id(tmp_path: Path) -> None:
+    log = written(tmp_path, b"".join(line(record, pid=139_815_684_995_968) for record in ONE))
+    assert log_identity(log).pid is None
+    assert read_log(log).environment.pid == 0
+
+
 def test_a_log_of_torch_2_4(tmp_path: Path) -> None:
     """As torch 2.4 wrote it: explicit nulls, no compile id in events, whole seconds in metrics, one cumulative time."""
     nulls = {"rank": None, "compiled_autograd_id": None, "stack": None}

@@ -32,6 +32,7 @@ from tb_torchcompile_plugin.reader.log_records import (
     with_unix_lines,
     without_tabs,
 )
+from tb_torchcompile_plugin.reader.unlogged import add_unlogged
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
 
 Progress = Callable[[int, int], None]
@@ -39,6 +40,7 @@ Progress = Callable[[int, int], None]
 _RANK = re.compile(rb'^V[^\n]*"rank": (\d+)', re.MULTILINE)
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
 _EDGE = 512 << 10
+_LARGEST_PID = 1 << 22  # of Linux; torch 2.4 writes the thread instead, a number far above
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def log_identity(path: str) -> LogIdentity:
     starts, ends = _TIME.search(head), _TIME.findall(tail or b"")
     return LogIdentity(
         rank=rank_of(path, head),
-        pid=next((int(m["pid"]) for m in HEAD.finditer(head)), None),
+        pid=next((_pid(match["pid"]) for match in HEAD.finditer(head)), None),
         start_ns=_to_ns(starts[1]) if starts else None,
         end_ns=_to_ns(ends[-1]) if ends else None,
     )
@@ -83,6 +85,10 @@ def rank_of(path: str, head: bytes = b"") -> int | None:
     named = log_rank(os.path.basename(path))
     told = _RANK.search(head) if named is None else None
     return int(told[1]) if told else named
+
+
+def _pid(number: bytes) -> int | None:
+    return int(number) if int(number) <= _LARGEST_PID else None
 
 
 def _to_ns(microseconds: bytes) -> int | None:
@@ -140,6 +146,7 @@ class _LogReader:
                 next_step="Set TORCH_TRACE to a folder before the run, and record it again",
             )
         summary = self._log.summary()
+        add_unlogged(summary)
         if self._pid is not None:
             summary.environment.pid = self._pid
         rank = rank_of(self._path)
@@ -198,7 +205,7 @@ class _LogReader:
         if metadata is None:
             return
         if self._pid is None:
-            self._pid = int(head["pid"])
+            self._pid = _pid(head["pid"])
         self._records += 1
         known = self._damages
         payload = self._payload(raw, head.end(), metadata.get("has_payload"), is_last)
