@@ -137,9 +137,8 @@ def _class_name(text: str) -> str:
 
 def _fill_failure(row: Compilation, metrics: dict[str, Any], source: bool) -> None:
     if metrics.get("fail_type"):
-        row.failure.CopyFrom(
-            Failure(type=_class_name(text_of(metrics["fail_type"])), file=text_of(metrics.get("fail_user_frame_filename")))
-        )
+        kind, file = (text_of(metrics.get(name)) for name in ("fail_type", "fail_user_frame_filename"))
+        row.failure.CopyFrom(Failure(type=_class_name(kind), file=file))
         row.failure.reason = text_of(metrics.get("fail_reason")) if source else compile_text.WITHHELD
         if metrics.get("fail_user_frame_lineno") is not None:
             row.failure.line = int(metrics["fail_user_frame_lineno"])

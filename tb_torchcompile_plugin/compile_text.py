@@ -117,9 +117,18 @@ def parse_recompile_reasons(payload: str) -> list[str]:
     return [text] if text else []
 
 
+# A string in a guard, which may be cut off, or what is quoted but is a name: L['x'], and "tensor 'x' size mismatch".
+_STRING = re.compile(
+    r"(?P<name>\b[LG]\['\w+'\]|\btensor '|'(?= (?:dispatch|dtype|Tensor|requires_grad|rank|size|stride) ))"
+    r"|'(?:\\.|[^'\\])*(?:'|\\?$)|\"(?:\\.|[^\"\\])*(?:\"|\\?$)"
+)
+
+
 def withhold_source(text: str) -> str:
-    """A guard or a recompile reason without the user's code, which follows the `#`, or stands in a traceback."""
-    return re.split(r"\s*#|\s*\bUser stack trace:|\n", text, maxsplit=1)[0]
+    """A guard or a recompile reason without the user's code, which follows the `#`, or stands in a traceback, and
+    without the strings that the code compares with or looks up. Names of variables stay."""
+    guard = re.split(r"\s*#|\s*\bUser stack trace:|\n", text, maxsplit=1)[0]
+    return _STRING.sub(lambda found: found["name"] or "'…'", guard)
 
 
 def withhold_break_reason(found: BreakText) -> str:

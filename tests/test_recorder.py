@@ -275,10 +275,10 @@ def test_after_the_last_recorder_torch_builds_no_records(torch: Any, tmp_path: P
 
 
 def test_capture_summary_writes_no_line_of_the_program(torch: Any, tmp_path: Path) -> None:
-    def model(x: Any) -> Any:
+    def model(x: Any, word: str) -> Any:
         y = x.sin() + 12.625
-        torch._dynamo.graph_break()
-        if y.sum() > 12.375:
+        torch._dynamo.graph_break("a secret break of the model")
+        if word != "a secret word of the model" and y.sum() > 12.375:
             y = y * 2
         raise_or_not(y)
         return y
@@ -287,13 +287,13 @@ def test_capture_summary_writes_no_line_of_the_program(torch: Any, tmp_path: Pat
         print("a secret of the model", end="")
 
     lines = {line.strip() for line in Path(__file__).read_text().splitlines() if len(line.strip()) > 12}
-    lines -= {"torch._dynamo.graph_break()"}  # torch's own name of that break
+    lines = lines - {"torch._dynamo.graph_break()"} | {"secret"}  # torch's own name of that break
     for capture in ("full", "summary"):
         folder = tmp_path / capture
         with fresh_recorder(), CompileRecorder(folder, capture=capture):
             compiled = torch.compile(model, backend="aot_eager", dynamic=False)
-            for size in (3, 4):
-                compiled(torch.ones(size))
+            for word in ("a secret word of the model", "another secret word"):
+                compiled(torch.ones(3), word)
         (path,) = folder.glob("*.pb")
         rows = summary_file.load(str(path)).SerializeToString()
         found = [line for line in lines if line.encode() in path.read_bytes() + rows]
@@ -301,6 +301,7 @@ def test_capture_summary_writes_no_line_of_the_program(torch: Any, tmp_path: Pat
     (summary,) = summaries(tmp_path / "summary")
     assert not summary.payloads
     assert len(summary.graph_breaks) >= 3
+    assert any("== '…'" in reason for row in summary.recompiles for reason in row.reasons)
     assert all(row.line for row in summary.graph_breaks)
 
 

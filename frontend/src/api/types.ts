@@ -174,7 +174,6 @@ export interface CompilationDetails {
   graph_breaks: GraphBreak[];
   recompile: Recompile | null;
   counts: Counts;
-  guards: Guard[];
   symbolic_shapes: SymbolicShape[];
   specializations: Specialization[];
   shape_guards: ShapeGuard[];
@@ -301,6 +300,7 @@ export interface Counts {
   nodes: number | null;
   inputs: number | null;
   parameters: number | null;
+  guard_checks: number | null;
 }
 
 export interface CudaGraphs {
@@ -617,6 +617,11 @@ export interface Guard {
   kind: string;
   source: string | null;
   user_line: string | null;
+}
+
+export interface GuardChecks {
+  guards: Guard[];
+  warnings: Notice[];
 }
 
 export interface GuardScan {
