@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tb_torchcompile_plugin.kernel_names import category_of
+from tb_torchcompile_plugin.kernel_names import category_of, is_anonymous
 from tb_torchcompile_plugin.summary_pb2 import Frame, GeneratedKernel
 
 _BREAK_AT = re.compile(r"Graph break in user code at (?P<file>.+):(?P<line>\d+)")
@@ -137,7 +137,7 @@ def withhold_break_reason(found: BreakText) -> str:
 
 
 # `name = async_compile.triton('name', …` and its sisters. A user's own kernel keeps its name in the call, and gets
-# a number on the left side.
+# a number on the left side. Without unique names the call says `triton_` of all.
 _COMPILED = " = async_compile."
 _DEFINITION = re.compile(
     r"(?P<variable>\w+) = async_compile\.(?P<kind>\w+)\((?:\s*'(?P<name>[^']+)'|\s*\"(?P<name2>[^\"]+)\")?"
@@ -151,7 +151,8 @@ def generated_kernels(code: str) -> list[GeneratedKernel]:
     for match in _definitions(code):
         kind = match["kind"]
         quoted = match["name"] or match["name2"]
-        name = quoted if kind == "triton" and quoted else match["variable"]
+        own = kind == "triton" and quoted and not is_anonymous(quoted)
+        name = quoted if own else match["variable"]
         kernels.setdefault(name, GeneratedKernel(name=name, category=_category(name, kind)))
     return list(kernels.values())
 

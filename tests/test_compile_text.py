@@ -132,6 +132,8 @@ def test_kernels_that_output_code_defines() -> None:
         ("multi_kernel_0", "other"),
         ("triton_tem_fused_mm_2", "triton_template"),
     ]
+    unnamed = CODE.replace("triton('triton_poi_fused_add_0'", "triton('triton_'")
+    assert generated_kernels(unnamed) == generated_kernels(CODE), "unique_kernel_names off"
     assert is_backward_code(CODE) is True
     assert is_backward_code("# AOT ID: ['2_inference']") is False
     assert is_backward_code("no header") is None

@@ -173,6 +173,11 @@ def test_kernels_without_names_are_known_by_their_launch(opened: Open, mode: str
     named = {"triton_pointwise", "triton_reduction", "triton_persistent_reduction"}
     assert found == {"triton_other"} if graphs else found <= named
     assert "names_disabled" in rules(opened(mode))
+    for row in answer.rows:
+        if not graphs and row.category.startswith("triton_"):
+            assert row.compile_id == "0/0" and row.lines and row.artifact is not None, row.name
+            details = kernel_details(opened(mode).profile, "0", row.name, "0/0", row.graph_key or "")
+            assert details.graph and details.source and "def triton_(" in details.source
 
 
 def test_why_cuda_graphs_were_skipped(opened: Open) -> None:

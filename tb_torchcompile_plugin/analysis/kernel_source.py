@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tb_torchcompile_plugin.kernel_names import is_anonymous
+
 _DEFINITION = re.compile(r"^(\w+) = async_compile\.(\w+)\(", re.MULTILINE)
 _QUOTED = re.compile(r"\s*(?:'([^'\n]+)'|\"([^\"\n]+)\"),")
 _SOURCE = re.compile(r"[rR]?('''|\"\"\")")
@@ -27,10 +29,10 @@ _HARNESS = re.compile(r"^def (get_args|call|benchmark_all_configs)\(", re.MULTIL
 class Definition:
     """One kernel of an output code.
 
-    name: what the GPU calls it. language: inductor's word for what compiles it ("triton", "cpp_pybinding", …).
-    line: of the definition, from 1. aten_ops: "aten.relu". source_nodes: of the user's graph; nodes: of the graph
-    after post-grad passes. path: file and line of a kernel that the user wrote. num_gb, flop: what inductor computed
-    for one launch; None where it was not asked to.
+    name: what the GPU calls it, or would with unique names. language: inductor's word for what compiles it ("triton",
+    "cpp_pybinding", …). line: of the definition, from 1. aten_ops: "aten.relu". source_nodes: of the user's graph;
+    nodes: of the graph after post-grad passes. path: file and line of a kernel that the user wrote. num_gb, flop: what
+    inductor computed for one launch; None where it was not asked to.
     """
 
     name: str
@@ -101,7 +103,8 @@ def calls(code: str) -> list[Call]:
 def _definition(code: str, match: re.Match[str]) -> Definition:
     language = match[2]
     quoted = _QUOTED.match(code, match.end())
-    name = (quoted[1] or quoted[2]) if quoted and language == "triton" else match[1]
+    called = (quoted[1] or quoted[2]) if quoted and language == "triton" else ""
+    name = called if called and not is_anonymous(called) else match[1]
     source = _source(code, match)
     comment = "\n".join(reversed(list(_comment_above(code, match.start()))))
     original = _ORIGINAL.search(comment)

@@ -78,7 +78,7 @@ class CudaGraphsSkipped(Rule):
                 case,
                 f"CUDA graphs are skipped{_for_compilations(ids)}: {_PREFIX.sub('', reason)}",
                 _AGAINST_SKIPS[word] if word else "Change what torch names",
-                {"compilations": len(ids)},
+                {"compilations": len(ids)} if ids else {},
                 severity="warning",
                 row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
             )
