@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import isqrt
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -84,7 +84,20 @@ _WEIGHT = 1 << 12  # of a landmark that occurs once: their sum stays far below 2
 
 Step = list[Launch]
 _Pair = tuple[Step, Step]
-_Unit = tuple[str, Step]
+
+
+class _Units(NamedTuple):
+    """A step as a row of units, in columns: objects by the million would keep the garbage collector busy.
+
+    names: the landmark that each is, "" for what runs until the next one. bounds: where each begins, and the end.
+    """
+
+    names: list[str]
+    bounds: list[int]
+
+    @property
+    def landmarks(self) -> list[str]:
+        return [name for name in self.names if name]
 
 
 def step_launches(profile: Profile, *, whole: bool = False) -> list[Step]:
@@ -113,12 +126,12 @@ def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
     """One row for each kind of work, the largest change first. a, b: the launches of each step (`step_launches`)."""
     typical = _typical(a), _typical(b)
     landmark = _landmarks_of(*typical)
-    ours, theirs = (_names(_units(step, landmark)) for step in typical)
+    ours, theirs = (_units(step, landmark).landmarks for step in typical)
     common = [name for name, other in zip(ours, _aligned(ours, theirs)) if other >= 0]
     places: dict[int, _Pair] = defaultdict(lambda: ([], []))
     for side, steps in enumerate((a, b)):
         for step in steps:
-            for place, launches in _placed(_units(step, landmark), common):
+            for place, launches in _placed(step, _units(step, landmark), common):
                 places[place][side].extend(launches)
     kinds: dict[tuple[frozenset[str], frozenset[str]], list[_Pair]] = defaultdict(list)
     for place, pair in sorted(places.items()):
@@ -202,33 +215,30 @@ def _family(launch: Launch) -> str:
     return launch.family
 
 
-def _units(step: Step, landmark: Callable[[Launch], str]) -> list[_Unit]:
-    """(landmark, all that its operator launches), or ("", what runs until the next one)."""
-    units: list[_Unit] = []
+def _units(step: Step, landmark: Callable[[Launch], str]) -> _Units:
+    """A landmark is all that its operator launches."""
+    units = _Units([], [])
     last: tuple[str, int] | None = None
     for number, launch in enumerate(step):
         name = landmark(launch)
         unit = launch.unit if name and landmark is _family else -1
         this = name, unit if unit >= 0 else number if name else -1
         if this != last:
-            units.append((name, []))
-        units[-1][1].append(launch)
+            units.names.append(name)
+            units.bounds.append(number)
         last = this
+    units.bounds.append(len(step))
     return units
 
 
-def _placed(units: list[_Unit], landmarks: list[str]) -> Iterator[tuple[int, Step]]:
+def _placed(step: Step, units: _Units, landmarks: list[str]) -> Iterator[tuple[int, Step]]:
     """(place, launches): landmark n is place 2n + 1, what runs before it is in place 2n."""
-    found = iter(_aligned(_names(units), landmarks))
+    found = iter(_aligned(units.landmarks, landmarks))
     place = 0
-    for name, launches in units:
+    for name, start, end in zip(units.names, units.bounds, units.bounds[1:]):
         landmark = next(found) if name else -1
-        yield (2 * landmark + 1 if landmark >= 0 else place), launches
+        yield (2 * landmark + 1 if landmark >= 0 else place), step[start:end]
         place = max(place, 2 * landmark + 2)
-
-
-def _names(units: list[_Unit]) -> list[str]:
-    return [name for name, _ in units if name]
 
 
 def _aligned(ours: list[str], theirs: list[str]) -> list[int]:
@@ -267,7 +277,10 @@ def _common_subsequence(ours: list[str], theirs: list[str]) -> list[tuple[int, i
 
 def _parts(pair: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
     """A landmark is compared as a whole. Elsewhere what is of one kind on both sides is, and then all the rest."""
-    common = set() if is_landmark else _kinds(pair[0]) & _kinds(pair[1])
+    if is_landmark:
+        yield pair
+        return
+    common = _kinds(pair[0]) & _kinds(pair[1])
     for kind in sorted(common):
         yield tuple([row for row in side if row.kind == kind] for side in pair)  # type: ignore[misc]
     rest = (
@@ -279,7 +292,14 @@ def _parts(pair: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
 
 
 def _kinds(launches: Step) -> frozenset[str]:
-    return frozenset(launch.kind for launch in launches)
+    if len(launches) == 1:  # most often
+        return _kind(launches[0].kind)
+    return frozenset([launch.kind for launch in launches])
+
+
+@lru_cache(maxsize=65536)
+def _kind(name: str) -> frozenset[str]:
+    return frozenset([name])
 
 
 def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDifference:
