@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tb_torchcompile_plugin.analysis.kernel_matching import (
     Launch,
+    Mark,
     _aligned,
     match_kernels,
     step_launches,
@@ -142,15 +143,43 @@ def test_launches_belong_to_the_step_of_their_call(tmp_path):
     ]
 
 
-WORDS = st.lists(st.sampled_from("abc"), max_size=12)
+def test_shapes_tell_which_of_several_was_added():
+    """By names alone the first three would be paired, and the last one would be new."""
+
+    def convolutions(*shapes):
+        return [
+            [
+                Launch("k", f"k{shape}", "conv2d", "convolution", n, "convolution", 1, shape)
+                for n, shape in enumerate(shapes)
+            ]
+        ]
+
+    rows = match_kernels(convolutions("[3]", "[5]", "[7]"), convolutions("[9]", "[3]", "[5]", "[7]"))
+    assert {row.change: (row.a.kernels, row.b.kernels) for row in rows} == {
+        "same": (["k[3]", "k[5]", "k[7]"],) * 2,
+        "appeared": ([], ["k[9]"]),
+    }
+    unknown = match_kernels(convolutions("", ""), convolutions("[3]", "[5]"))
+    assert [row.change for row in unknown] == ["same"]
+
+
+def test_shapes_tell_also_between_others():
+    ours, theirs = ([Mark("conv", shape) for shape in shapes] for shapes in ("adb", "xdyz"))
+    assert _aligned(ours, theirs)[1] == 1
+    assert _aligned(theirs, ours)[1] == 1
+    ours, theirs = ([Mark("conv", shape) for shape in shapes] for shapes in ("adb", "xwdz"))
+    assert _aligned(ours, theirs)[1] == 2
+
+
+WORDS = st.lists(st.builds(Mark, st.sampled_from("abc"), st.sampled_from(["", "[1]"])), max_size=12)
 
 
 @given(WORDS, WORDS)
 def test_alignment_is_a_common_subsequence(ours, theirs):
     pairs = [(mine, other) for mine, other in enumerate(_aligned(ours, theirs)) if other >= 0]
-    assert all(ours[mine] == theirs[other] for mine, other in pairs)
+    assert all(ours[mine].name == theirs[other].name for mine, other in pairs)
     assert all(one[1] < next_[1] for one, next_ in pairwise(pairs))
-    if set(ours) & set(theirs):
+    if {mark.name for mark in ours} & {mark.name for mark in theirs}:
         assert pairs
 
 

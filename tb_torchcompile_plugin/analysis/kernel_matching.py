@@ -4,15 +4,16 @@ Names do not tell: inductor numbers its kernels anew in every run, eager code ha
 another kernel for another layout. The order of the work does. Convolutions, matrix products, attention and collectives
 are made in eager and in compiled code alike and in the same order: they are landmarks, and so is an optimizer's step.
 Landmarks of one side are put beside their likes on the other, and what runs between two of them belongs together:
-first what is the same but for a number, then the rest as a whole. Where both sides launch mostly the same kernels,
-each of those is a landmark. Every launch of a step is in exactly one row: the rows add up to the GPU time.
+first what is the same but for a number, then the rest as a whole. Input shapes tell landmarks of one name apart. Where
+both sides launch mostly the same kernels, each of those is a landmark. Every launch of a step is in exactly one row:
+the rows add up to the GPU time.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from math import isqrt
 from typing import Literal, NamedTuple
@@ -20,6 +21,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.columns import codes_of
 from tb_torchcompile_plugin.analysis.intervals import Int64s, Intervals, within
 from tb_torchcompile_plugin.analysis.kernels import Launches
 from tb_torchcompile_plugin.analysis.profile import Profile
@@ -68,7 +70,8 @@ class KernelDifference(msgspec.Struct, frozen=True):
 
 class Launch(msgspec.Struct, frozen=True, gc=False):
     """One launch. `kind`: the kernel's name without inductor's running number. `family`: the landmark that it is part
-    of, "" for none. `unit`: one number for all that an operator or an optimizer's step launches, -1 if unknown."""
+    of, "" for none. `unit`: one number for all that an operator or an optimizer's step launches, -1 if unknown.
+    `shapes`: those of the operator's inputs, "" if unknown."""
 
     kind: str
     name: str
@@ -77,6 +80,14 @@ class Launch(msgspec.Struct, frozen=True, gc=False):
     unit: int
     category: str
     ns: int
+    shapes: str = ""
+
+
+class Mark(NamedTuple):
+    """What a landmark is recognised by."""
+
+    name: str
+    shapes: str
 
 
 _MOST_PAIRS = 4_000_000  # landmarks of both sides multiplied: more would take long to align
@@ -89,15 +100,15 @@ _Pair = tuple[Step, Step]
 class _Units(NamedTuple):
     """A step as a row of units, in columns: objects by the million would keep the garbage collector busy.
 
-    names: the landmark that each is, "" for what runs until the next one. bounds: where each begins, and the end.
+    marks: the landmark that each is, None for what runs until the next one. bounds: where each begins, and the end.
     """
 
-    names: list[str]
+    marks: list[Mark | None]
     bounds: list[int]
 
     @property
-    def landmarks(self) -> list[str]:
-        return [name for name in self.names if name]
+    def landmarks(self) -> list[Mark]:
+        return [mark for mark in self.marks if mark]
 
 
 def step_launches(profile: Profile, *, whole: bool = False) -> list[Step]:
@@ -127,7 +138,7 @@ def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
     typical = _typical(a), _typical(b)
     landmark = _landmarks_of(*typical)
     ours, theirs = (_units(step, landmark).landmarks for step in typical)
-    common = [name for name, other in zip(ours, _aligned(ours, theirs)) if other >= 0]
+    common = [mark for mark, other in zip(ours, _aligned(ours, theirs)) if other >= 0]
     places: dict[int, _Pair] = defaultdict(lambda: ([], []))
     for side, steps in enumerate((a, b)):
         for step in steps:
@@ -157,8 +168,12 @@ def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[
         rows.name,
         rows.category,
         rows.dur,
+        codes_of(trace, "input_dims", operators),
     )
-    for start, time, operator, optimizer, name, category, ns in zip(*(column.tolist() for column in columns)):
+    shapes = ["", *trace.texts["input_dims"]]
+    for start, time, operator, optimizer, name, category, ns, dims in zip(
+        *(column.tolist() for column in columns)
+    ):
         told = _launch(
             trace.names[name],
             trace.names[trace.name[operator]] if operator >= 0 else "",
@@ -166,7 +181,9 @@ def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[
         )
         unit = optimizer if optimizer >= 0 else operator if told.unit >= 0 else -1
         family = "optimizer" if optimizer >= 0 else told.family
-        launch = Launch(told.kind, told.name, told.operator, family, unit, told.category, ns)
+        launch = Launch(
+            told.kind, told.name, told.operator, family, unit, told.category, ns, shapes[dims + 1]
+        )
         yield time, start, launch
 
 
@@ -224,44 +241,64 @@ def _units(step: Step, landmark: Callable[[Launch], str]) -> _Units:
         unit = launch.unit if name and landmark is _family else -1
         this = name, unit if unit >= 0 else number if name else -1
         if this != last:
-            units.names.append(name)
+            units.marks.append(_mark(name, launch.shapes) if name else None)
             units.bounds.append(number)
         last = this
     units.bounds.append(len(step))
     return units
 
 
-def _placed(step: Step, units: _Units, landmarks: list[str]) -> Iterator[tuple[int, Step]]:
+_mark = lru_cache(maxsize=65536)(Mark)
+
+
+def _placed(step: Step, units: _Units, landmarks: list[Mark]) -> Iterator[tuple[int, Step]]:
     """(place, launches): landmark n is place 2n + 1, what runs before it is in place 2n."""
     found = iter(_aligned(units.landmarks, landmarks))
     place = 0
-    for name, start, end in zip(units.names, units.bounds, units.bounds[1:]):
-        landmark = next(found) if name else -1
+    for mark, start, end in zip(units.marks, units.bounds, units.bounds[1:]):
+        landmark = next(found) if mark else -1
         yield (2 * landmark + 1 if landmark >= 0 else place), step[start:end]
         place = max(place, 2 * landmark + 2)
 
 
-def _aligned(ours: list[str], theirs: list[str]) -> list[int]:
-    """For each of ours the index of its like among theirs, in the same order; -1 where there is none."""
-    shorter = min(len(ours), len(theirs))
-    head = next((n for n in range(shorter) if ours[n] != theirs[n]), shorter)
-    tail = next((n for n in range(shorter - head) if ours[-1 - n] != theirs[-1 - n]), shorter - head)
-    answer = [*range(head), *[-1] * (len(ours) - head - tail), *range(len(theirs) - tail, len(theirs))]
-    middle = ours[head : len(ours) - tail], theirs[head : len(theirs) - tail]
+def _aligned(ours: list[Mark], theirs: list[Mark]) -> list[int]:
+    """For each of ours the index of its like among theirs, in the same order; -1 where there is none.
+
+    Begins and ends that are equal, shapes included, are taken as they are; where what is between them is too much to
+    align, also those that are equal but for the shapes.
+    """
+    answer = [-1] * len(ours)
+    first, last = _middle(ours, theirs)
+    names = [mark.name for mark in ours], [mark.name for mark in theirs]
+    if (len(ours) - first - last) * (len(theirs) - first - last) > _MOST_PAIRS:
+        first, last = _middle(*names)
+    answer[:first] = range(first)
+    answer[len(ours) - last :] = range(len(theirs) - last, len(theirs))
+    middle = ours[first : len(ours) - last], theirs[first : len(theirs) - last]
     if len(middle[0]) * len(middle[1]) <= _MOST_PAIRS:
         for ours_at, theirs_at in _common_subsequence(*middle):
-            answer[head + ours_at] = head + theirs_at
+            answer[first + ours_at] = first + theirs_at
     return answer
 
 
-def _common_subsequence(ours: list[str], theirs: list[str]) -> list[tuple[int, int]]:
-    """The pairs of a heaviest common subsequence. The rarer a landmark, the heavier: an attention tells more of where
-    we are than one of a hundred matrix products."""
-    occurs, codes = Counter(ours), {name: code for code, name in enumerate(dict.fromkeys([*ours, *theirs]))}
-    other = np.array([codes[name] for name in theirs], np.int64)
+def _middle(ours: Sequence[object], theirs: Sequence[object]) -> tuple[int, int]:
+    """How many are equal at the beginning, and how many at the end."""
+    shorter = min(len(ours), len(theirs))
+    head = next((n for n in range(shorter) if ours[n] != theirs[n]), shorter)
+    tail = next((n for n in range(shorter - head) if ours[-1 - n] != theirs[-1 - n]), shorter - head)
+    return head, tail
+
+
+def _common_subsequence(ours: list[Mark], theirs: list[Mark]) -> list[tuple[int, int]]:
+    """The pairs of a heaviest common subsequence of names. The rarer a landmark, the heavier: an attention tells more
+    of where we are than one of a hundred matrix products. One of the same shapes is twice as heavy."""
+    occurs = Counter(mark.name for mark in ours)
+    names, other_names = _codes([mark.name for mark in ours], [mark.name for mark in theirs])
+    marks, other_marks = _codes(ours, theirs)
     best = np.zeros((len(ours) + 1, len(theirs) + 1), np.int32)
-    for row, name in enumerate(ours):
-        gain = best[row, :-1] + (other == codes[name]) * (_WEIGHT // isqrt(occurs[name]))
+    for row, mark in enumerate(ours):
+        same = (other_names == names[row]).astype(np.int32) + (other_marks == marks[row])
+        gain = best[row, :-1] + same * (_WEIGHT // isqrt(occurs[mark.name]))
         np.maximum.accumulate(np.maximum(best[row, 1:], gain), out=best[row + 1, 1:])
     pairs, row, column = [], len(ours), len(theirs)
     while row and column:
@@ -273,6 +310,14 @@ def _common_subsequence(ours: list[str], theirs: list[str]) -> list[tuple[int, i
             row, column = row - 1, column - 1
             pairs.append((row, column))
     return pairs
+
+
+def _codes(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> tuple[Int64s, Int64s]:
+    """Equal ones have equal codes."""
+    codes = {one: code for code, one in enumerate(dict.fromkeys([*ours, *theirs]))}
+    return np.array([codes[one] for one in ours], np.int64), np.array(
+        [codes[one] for one in theirs], np.int64
+    )
 
 
 def _parts(pair: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
