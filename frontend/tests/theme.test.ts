@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { isDark } from '../src/host/theme';
+import { inkOf, rgb } from '../src/widgets/timeline/ink';
 
 const css = readFileSync(new URL('../src/app.css', import.meta.url), 'utf8');
 const stage = readFileSync(new URL('../src/panels/timeline/Stage.svelte', import.meta.url), 'utf8');
@@ -131,6 +132,21 @@ describe.each([
     for (const [key, color] of all)
       if (key.startsWith('phase-'))
         expect(contrast(color, all.get('on-phase')!), key).toBeGreaterThanOrEqual(4.5);
+  });
+
+  it('writes names on every colour of the timeline with AA contrast', () => {
+    const hex = (css: string) =>
+      '#' + [...css.matchAll(/\d+/g)].map((m) => Number(m[0]).toString(16).padStart(2, '0')).join('');
+    const [day, night] = stage.split("[data-theme='dark']") as [string, string];
+    const drawn = new Map([...colors(light), ...palette, ...colors(part === light ? day : night)]);
+    for (const [key, color] of drawn) {
+      if (!/^(cat|phase|tl)-/.test(key)) continue;
+      const { tints, texts } = inkOf(rgb(color), rgb(palette.get('bg')!));
+      tints.forEach((tint, i) => {
+        const text = texts[i] === '#000' ? '#000000' : '#ffffff';
+        expect(contrast(hex(tint), text), key).toBeGreaterThanOrEqual(4.5);
+      });
+    }
   });
 
   it('has a colour for every category', () => {

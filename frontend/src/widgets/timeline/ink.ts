@@ -1,8 +1,9 @@
 /** Colours of one theme as a canvas takes them. */
 export interface Ink {
   /** From hardly anything in it to full. */
-  tints: [string, string, string, string];
-  text: string;
+  tints: string[];
+  /** What is legible on each of them. */
+  texts: string[];
 }
 
 export interface Inks {
@@ -41,10 +42,14 @@ export function inksOf(element: Element, tokens: string[]): Inks {
   };
 }
 
-function inkOf(color: Rgb, paper: Rgb): Ink {
-  const tint = (share: number) => css(color.map((c, i) => c * share + paper[i]! * (1 - share)) as Rgb);
-  const dark = luminance(color) > 0.18;
-  return { tints: [tint(0.4), tint(0.6), tint(0.8), css(color)], text: dark ? '#0c1014' : '#ffffff' };
+export function inkOf(color: Rgb, paper: Rgb): Ink {
+  const tints = [0.4, 0.6, 0.8, 1].map(
+    (share) => color.map((c, i) => Math.round(c * share + paper[i]! * (1 - share))) as Rgb,
+  );
+  return {
+    tints: tints.map((tint) => `rgb(${tint.join(' ')})`),
+    texts: tints.map((tint) => (luminance(tint) > 0.179 ? '#000' : '#fff')),
+  };
 }
 
 /** Of "#rrggbb" or "#rgb", as what builds the page shortens it. */
@@ -53,9 +58,7 @@ export function rgb(hex: string): Rgb {
   return [n >> 16, (n >> 8) & 255, n & 255];
 }
 
-const css = (color: Rgb) => `rgb(${color.map(Math.round).join(' ')})`;
-
-/** Relative luminance as WCAG defines it: on more than 0.18 black text has the greater contrast. */
+/** Relative luminance as WCAG defines it: on more than 0.179 black text has the greater contrast, and never less than 4.5. */
 function luminance(color: Rgb): number {
   const [r, g, b] = color.map((c) => {
     const share = c / 255;

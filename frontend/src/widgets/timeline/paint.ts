@@ -204,7 +204,7 @@ export class Painter {
       this.#box(drawn, left, top, right);
       // The name goes on into the next tile.
       const room = Math.min(this.#x(end), this.#scene.width) - x0;
-      c.fillStyle = this.#inks.colors[color[i]!]!.text;
+      c.fillStyle = this.#inks.colors[color[i]!]!.texts[tint & 3]!;
       c.fillText(this.#fit(part.window.names[name[i]!]!, room - 6), x0 + 3, top + LINE / 2);
       drawn = -1;
       right = -1;
@@ -213,7 +213,7 @@ export class Painter {
   }
 
   #box(tint: number, left: number, top: number, right: number): void {
-    this.#c.fillStyle = this.#inks.colors[tint >> 2]!.tints[(tint & 3) as 0];
+    this.#c.fillStyle = this.#inks.colors[tint >> 2]!.tints[tint & 3]!;
     this.#c.fillRect(left, top, right - left, LINE - 1);
   }
 
@@ -276,9 +276,9 @@ export class Painter {
     const width = this.#snap(this.#x(to)) - x;
     if (width <= 0 || value === 0) return;
     const high = Math.max(1, (value / (this.#scene.greatest.get(lane.id) || 1)) * lane.height);
-    this.#c.fillStyle = this.#inks.plot.tints[1];
+    this.#c.fillStyle = this.#inks.plot.tints[1]!;
     this.#c.fillRect(x, y + lane.height - high, width, high);
-    this.#c.fillStyle = this.#inks.plot.tints[3];
+    this.#c.fillStyle = this.#inks.plot.tints[3]!;
     this.#c.fillRect(x, y + lane.height - high, width, 1.5);
   }
 
