@@ -152,6 +152,7 @@ def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
     assert isinstance(answer, Findings)
     (kernel,) = rows_of(opened("low_bandwidth"))
     assert answer.findings[0].row == row_key(kernel)
+    assert answer.findings[0].saves_us == pytest.approx(3 * 956 * (1 - 0.117), rel=0.01), "three steps of it"
     assert kernel.twice_as_fast_percent == pytest.approx(50), "of what the steps launched"
     found = opened("low_bandwidth").answer("gpu_utilization")
     assert isinstance(found, GpuUtilization) and found.verdict is not None

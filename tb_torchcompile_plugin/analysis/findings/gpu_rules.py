@@ -162,7 +162,7 @@ class SlowKernel(Rule):
                 'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
                 f"tb-torchcompile kernel LOGDIR {row.name} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
-                saves_us=row.time_us * (1 - bandwidth / 100),
+                saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
                 row=row_key(row),
             )
 
