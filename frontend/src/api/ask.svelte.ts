@@ -46,7 +46,7 @@ export function askAboutSpan<T>(
 export function askAbout<T>(question: string, ids: () => SpanIds | null): Resource<T> {
   return asked(
     ids,
-    () => data.span.value,
+    () => data.span.value ?? data.compile.value,
     (ids) => (signal, progress) => fetchAboutSpan<T>(question, ids, signal, progress),
   );
 }
