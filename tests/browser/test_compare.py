@@ -13,29 +13,29 @@ def first_kernel(tab: Tab) -> list[str]:
 
 
 def test_two_runs_side_by_side(tab: Tab) -> None:
-    """B is the run that was recorded next to A; the address says so, and what is swapped can be linked."""
+    """A is the run that was recorded next to what is shown; the address says so, and what is swapped can be linked."""
     tab.open(run="resnet18_eager", panel="compare")
-    tab.wait_text("h1", "B is faster: a step takes 6.02 ms instead of 13.6 ms")
+    tab.wait_text("h1", "B is slower: a step takes 13.6 ms instead of 6.02 ms")
     assert "run2=breaks&" in tab.address()
-    Select(tab.all(".sides select")[1]).select_by_visible_text("B: resnet18 · vm_424")
+    Select(tab.all(".sides select")[0]).select_by_visible_text("A: resnet18 · vm_424")
     tab.wait_text(
-        "h1", "a step takes 13.0 ms instead of 13.6 ms (−4.04 %), within the noise of 3 and 3 steps"
+        "h1", "a step takes 13.6 ms instead of 13.0 ms (+4.21 %), within the noise of 3 and 3 steps"
     )
     assert "run2=resnet18&" in tab.address()
-    assert "A has no compile data" in tab.text(".panel")
+    assert "B has no compile data" in tab.text(".panel")
     bars = tab.text("ul[aria-label='Where the step time changes']").splitlines()
-    assert (bars[:2], bars[-2:]) == (["A", "13.6 ms"], ["B", "13.0 ms"])
-    assert first_kernel(tab) == ["convolution_backward", "Convolution", "faster"]
+    assert (bars[:2], bars[-2:]) == (["A", "13.0 ms"], ["B", "13.6 ms"])
+    assert first_kernel(tab) == ["convolution_backward", "Convolution", "slower"]
 
     tab.click("button", "Swap")
-    tab.wait_text("h1", "a step takes 13.6 ms instead of 13.0 ms")
-    assert first_kernel(tab) == ["convolution_backward", "Convolution", "slower"]
+    tab.wait_text("h1", "a step takes 13.0 ms instead of 13.6 ms")
+    assert first_kernel(tab) == ["convolution_backward", "Convolution", "faster"]
     assert "run=resnet18&" in tab.address()
 
 
 def test_the_code_of_two_runs_as_a_difference(tab: Tab) -> None:
     tab.open(run="resnet18", panel="compare", run2="breaks", table="compilations")
-    tab.wait_text("h1", "B is faster: a step takes 6.02 ms instead of 13.0 ms")
+    tab.wait_text("h1", "B is slower: a step takes 13.0 ms instead of 6.02 ms")
     assert "span2=1795230252555613000" in tab.address()
     assert tab.wait(lambda: tab.rows("Compilations"), "compilations")[0][:2] == ["forward", "forward"]
     tab.click("[aria-label='Compilations'] a", "Compare code")
@@ -49,5 +49,5 @@ def test_the_code_of_two_runs_as_a_difference(tab: Tab) -> None:
 
 def test_what_is_gone_is_named(tab: Tab) -> None:
     tab.open(run="resnet18", panel="compare", run2="gone", worker2="w", span2="1")
-    tab.wait_text("[role='alert']", "B: there is no worker 'w' in run 'gone'")
+    tab.wait_text("[role='alert']", "A: there is no worker 'w' in run 'gone'")
     assert all("404" in complaint for complaint in tab.complaints())

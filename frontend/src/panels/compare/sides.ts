@@ -55,10 +55,10 @@ export function resolve(all: Choice[], asked: Side): Side {
   return all.findLast(fits) ?? asked;
 }
 
-/** The two sides in the address: A is what the whole tab shows. */
-export function toSides(a: Side, b: Side): Change {
+/** The two sides in the address: what the whole tab shows, and what it is compared with. */
+export function toSides(shown: Side, other: Side): Change {
   return {
-    ...{ run: a.run, worker: a.worker, span: a.span },
-    ...{ run2: b.run, worker2: b.worker, span2: b.span },
+    ...{ run: shown.run, worker: shown.worker, span: shown.span },
+    ...{ run2: other.run, worker2: other.worker, span2: other.span },
   };
 }
