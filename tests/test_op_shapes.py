@@ -54,6 +54,13 @@ def test_aten_reads_its_arguments_and_writes_its_result(
     assert work(name, dims, types) == (moved, None)
 
 
+def test_either_gradient_of_a_convolution_touches_all_three() -> None:
+    """2 images of 3 x 9 x 9, 4 filters of 3 x 3 x 3 without padding: results of 7 x 7."""
+    dims = [[2, 4, 7, 7], [2, 3, 9, 9], [4, 3, 3, 3]]
+    moved = 4 * (2 * 4 * 49 + 2 * 3 * 81 + 4 * 27)
+    assert work("convolution_backward", dims, ["float"] * 3) == (moved, 2 * (2 * 4 * 49) * 27)
+
+
 def test_attention_is_two_products_and_five_in_its_gradient() -> None:
     """2 images, 3 heads, 16 queries and 32 keys of 8 numbers, values of 4."""
     q, k, v = [2, 3, 16, 8], [2, 3, 32, 8], [2, 3, 32, 4]

@@ -80,6 +80,20 @@ test('a kernel stands on the roof that it reaches, and above it where a cache fe
   expect(full!.counted).toBe(false);
 });
 
+test('what all names of a library end with makes room for what tells them apart', () => {
+  const start = 'sm90_xmma_dgrad_implicit_gemm_f32f32_tf32f32_f32_tilesize128x64x32';
+  const { head, tail } = nameParts(`${start}_warpgroupsize1x1x1_g1_execute_segment_k_off_kernel__5x_cudnn`);
+  expect(head + tail).toBe(`${start}_warpgroupsize1x1x1_g1`);
+});
+
+test('a kernel above the peak is marked, not clipped', () => {
+  const column = KERNEL_COLUMNS.find(({ key }) => key === 'bandwidth_percent')!;
+  const shown = [153.26, 99.94, 0.01].map((bandwidth_percent) =>
+    column.show!({ full: { achieved: { bandwidth_percent } } } as unknown as Row),
+  );
+  expect(shown).toEqual(['▴ 153.3', '99.9', '<0.1']);
+});
+
 test('a kernel that moves next to nothing stands at the edge', () => {
   const chart = roofline(
     [

@@ -113,7 +113,7 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
             first = _WINDOWS[name]
             return _convolution(shapes, kinds, [json.loads(text) for text in values[first : first + 3]])
         if name == _GRADIENT:
-            return None, _convolution_flop(shapes[0], shapes[2])
+            return _gradient(shapes, kinds)
         if name in _ATTENTION and values:
             return _attention(_ATTENTION[name], shapes, kinds, values)
         if family_of(name) == "aten":
@@ -196,6 +196,14 @@ def _convolution(shapes: list[Shape], kinds: list[str], window: list[Shape]) -> 
     result = [image[0], weight[0], *spatial]
     size = _SIZES.get(kinds[0])
     numbers = math.prod(image) + math.prod(weight) + math.prod(result)
+    return (None if size is None else float(size * numbers)), _convolution_flop(result, weight)
+
+
+def _gradient(shapes: list[Shape], kinds: list[str]) -> CallWork:
+    """Of one of the two gradients: of result, image and weight it reads two and writes what belongs to the third."""
+    result, image, weight = shapes[:3]
+    size = _SIZES.get(kinds[0])
+    numbers = math.prod(result) + math.prod(image) + math.prod(weight)
     return (None if size is None else float(size * numbers)), _convolution_flop(result, weight)
 
 

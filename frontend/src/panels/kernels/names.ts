@@ -70,11 +70,13 @@ export interface NameParts {
 
 const GENERATED = /^((?:graph_\d+_)?(?:triton_[a-z]{3}_|cpp_)fused_)(.*?)(_\d+)?$/;
 const TAIL = 16;
+/** How all of cuDNN's and cuBLAS' names of this kind end. */
+const SAME = /(_execute)?(_segment_k_off)?(_split_k)?_kernel__5x_\w+$/;
 
 export function nameParts(name: string): NameParts {
   const generated = GENERATED.exec(name);
   if (generated) return { kind: generated[1]!, head: generated[2]!, tail: generated[3] ?? '' };
-  const short = shortKernel(name);
+  const short = shortKernel(name).replace(SAME, '');
   if (short.length < 2.5 * TAIL || short.includes(' · ')) return { kind: '', head: short, tail: '' };
   return { kind: '', head: short.slice(0, -TAIL), tail: short.slice(-TAIL) };
 }

@@ -110,6 +110,10 @@ function amount(value: number | null | undefined, from: string | null | undefine
   return value ? (from === 'shapes' ? '≈ ' : '') + significant(value) : '';
 }
 
+function ofPeak(percent: number): string {
+  return percent < 0.05 ? '<0.1' : (percent > 100 ? '▴ ' : '') + percent.toFixed(1);
+}
+
 /** The first columns are those that a narrow window shows. */
 export const KERNEL_COLUMNS: Column<Row>[] = [
   {
@@ -117,7 +121,7 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     label: 'Kernel',
     value: (r) => r.name,
     title: (r) => `${r.name}\n${categoryLabel(r.category)}`,
-    grow: 2.4,
+    grow: 3,
   },
   { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
   {
@@ -146,8 +150,9 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     key: 'bandwidth_percent',
     label: '% of peak',
     kind: 'percent',
-    help: 'Of the device’s memory bandwidth; above 100 % the data came out of a cache',
+    help: 'Of the device’s memory bandwidth; ▴ above 100 %: the data came out of a cache',
     value: (r) => achieved(r)?.bandwidth_percent ?? null,
+    show: (r) => ofPeak(achieved(r)?.bandwidth_percent ?? 0),
     title: (r) =>
       (achieved(r)?.bandwidth_percent ?? 0) > 100 ? 'More than its memory can: out of a cache' : '',
     bar: true,
