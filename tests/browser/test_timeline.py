@@ -202,6 +202,10 @@ def test_both_themes_paint_their_own_colours(tab: Tab) -> None:
     try:
         tab.wait(lambda: tab.script("return innerWidth") < 600, "the narrow window")
         assert tab.script("return document.documentElement.scrollWidth <= innerWidth")
+        tab.one(CANVAS).send_keys("/", *"Region: 0/0", Keys.ENTER)
+        tab.wait_text(DRAWER, "Called from")
+        tab.wait(lambda: tab.one(CANVAS).size["height"] > 100, "the picture beside the details")
+        assert tab.one(DRAWER).size["height"] <= 280
     finally:
         tab.driver.set_window_size(1400, 1000)
 
