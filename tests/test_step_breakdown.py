@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from live import fresh_recorder, needs_torch
+from tb_torchcompile_plugin import tensorboard_trace_handler
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.slow_steps import slow_from_us
 from tb_torchcompile_plugin.analysis.step_breakdown import StepBreakdown, step_breakdowns, window_breakdown
@@ -20,6 +25,8 @@ from tb_torchcompile_plugin.kernel_names import category_of
 from tb_torchcompile_plugin.logdir import File, Span
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.kineto import read_trace
+from tb_torchcompile_plugin.report import SpanReport
+from tb_torchcompile_plugin.reports import read_report
 from tb_torchcompile_plugin.step_report import StepReport, step_report
 from tb_torchcompile_plugin.summary_pb2 import FORWARD, CompileSummary
 from traces import Event, launch, slice_, write_trace
@@ -261,3 +268,61 @@ def test_a_normal_spread_is_rarely_slow() -> None:
     walls = [chance.gauss(100, 20) for _ in range(2000)]
     limit = slow_from_us(walls)
     assert limit and sum(wall > limit for wall in walls) <= 10
+
+
+def slow_run(folder: Path) -> None:
+    """Step 3 waits for data, 5 collects garbage, 7 recompiles."""
+    import torch
+    from torch._C._profiler import _ExperimentalConfig
+    from torch.profiler import ProfilerActivity, profile, schedule
+    from torch.utils.data import DataLoader, Dataset
+
+    class Rows(Dataset[torch.Tensor]):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            time.sleep(0.3 * (index == 3))
+            return torch.ones(3 if index == 7 else 2, 4)
+
+        def __len__(self) -> int:
+            return 10
+
+    torch._dynamo.reset()
+    forward = torch.compile(lambda x: (x @ x.T).sum(), backend="eager", dynamic=False)
+    garbage: list[list[Any]] = [[] for _ in range(300_000)]
+    for row in garbage:
+        row.append(row)
+    handler = tensorboard_trace_handler(str(folder), "w")
+    forward(torch.ones(2, 4))
+    gc.disable()
+    try:
+        with profile(
+            activities=[ProfilerActivity.CPU],
+            schedule=schedule(wait=0, warmup=1, active=9, repeat=1),
+            with_stack=True,
+            experimental_config=_ExperimentalConfig(record_python_gc_info=True),
+            on_trace_ready=handler,
+        ) as prof:
+            for step, batch in enumerate(DataLoader(Rows(), batch_size=None)):
+                forward(batch)
+                if step == 5:
+                    garbage.clear()
+                    gc.collect()
+                prof.step()
+    finally:
+        gc.enable()
+        torch._dynamo.reset()
+
+
+class TestLive:
+    pytestmark = needs_torch
+
+    def test_reasons_of_a_real_run(self, tmp_path: Path) -> None:
+        with fresh_recorder():
+            slow_run(tmp_path)
+        (row,) = read_report(str(tmp_path)).runs[0].workers[0].spans
+        assert isinstance(row, SpanReport)
+        found = {slow.step: slow for slow in row.step_breakdown.slow}
+        reasons = {step: found[f"ProfilerStep#{step}"].reason for step in (3, 5, 7)}
+        assert reasons == {3: "data_loading", 5: "gc", 7: "recompile"}
+        assert found["ProfilerStep#7"].compile_ids == ["0/1"]
+        for step in row.step_breakdown.steps:
+            assert sum(parts(step).values()) == ns(step.wall_us)
