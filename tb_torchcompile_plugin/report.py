@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis import compile_time as ct
 from tb_torchcompile_plugin.analysis.autotune import Autotune, autotune
 from tb_torchcompile_plugin.analysis.break_chain import BreakChain, break_chain
 from tb_torchcompile_plugin.analysis.call_overhead import CallOverhead, call_overhead
+from tb_torchcompile_plugin.analysis.collectives import Collective, collectives
 from tb_torchcompile_plugin.analysis.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compiled_regions import CompiledRegion, compiled_regions
 from tb_torchcompile_plugin.analysis.eager import EagerTime, eager_time
@@ -202,6 +203,7 @@ class SpanReport(Span, frozen=True):
     kernels: Sequence[KernelRow]
     gpu_utilization: GpuUtilization
     step_breakdown: StepReport
+    collectives: list[Collective]
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
@@ -298,6 +300,7 @@ def full_span_report(span: SpanFile, profile: Profile) -> SpanReport:
         operators=operators(profile).rows,
         gpu_utilization=gpu_report(span, profile),
         step_breakdown=step_report(span, profile),
+        collectives=collectives(profile).rows,
     )
 
 

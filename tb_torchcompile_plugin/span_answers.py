@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tb_torchcompile_plugin import report as answer
+from tb_torchcompile_plugin.analysis.collectives import collectives
 from tb_torchcompile_plugin.analysis.hot_spots import hot_spots
 from tb_torchcompile_plugin.analysis.kernel_details import kernel_table
 from tb_torchcompile_plugin.analysis.memory import memory
@@ -43,6 +44,7 @@ QUESTIONS: dict[str, Question] = {
     **{f"operators_by_{split}": _split(split) for split in SPLITS},
     "step_breakdown": step_report,
     "kernels": lambda _, profile: kernel_table(profile),
+    "collectives": lambda _, profile: collectives(profile),
     "gpu_utilization": gpu_report,
     "findings": findings_report,
 }

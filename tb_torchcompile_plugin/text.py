@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
@@ -271,6 +272,12 @@ def _print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
         hint = "compiled code ran on the CPU, but its kernels are not named: "
         console.print(Text(f"  {hint}set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling"))
     print_gpu_utilization(console, span.gpu_utilization)
+    table(
+        console,
+        "collectives",
+        ("device", "name", ">bytes", ">kernels", ">time µs", ">mean µs", ">min µs", ">max µs", ">GB/s"),
+        (msgspec.structs.astuple(row) for row in span.collectives),
+    )
     _print_span_tables(console, span)
 
 

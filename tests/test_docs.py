@@ -31,6 +31,7 @@ from tb_torchcompile_plugin.analysis import (
     timeline_search,
     timeline_slice,
 )
+from tb_torchcompile_plugin.analysis.collectives import Collectives
 from tb_torchcompile_plugin.analysis.eager import EagerTime
 from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
 from tb_torchcompile_plugin.analysis.memory import Memory
@@ -145,6 +146,7 @@ def test_every_error_code_is_documented_with_its_status() -> None:
         ("timeline_search", timeline_search.TimelineHits),
         ("timeline_range", timeline_range.TimelineRange),
         ("hot_spots", HotSpots),
+        ("collectives", Collectives),
         ("memory", Memory),
         ("modules", Modules),
         ("kernels", kernel_details.Kernels),
@@ -181,6 +183,7 @@ def test_all_examples_are_json() -> None:
         *("timeline", "window", "timeline_slice", "timeline_search", "timeline_range"),
         *("hot_spots", "memory", "modules"),
         "gpu_utilization",
+        "collectives",
         "step_breakdown",
         "findings",
         *("compare", "compare_tables"),

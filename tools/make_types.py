@@ -26,6 +26,7 @@ from tb_torchcompile_plugin.analysis import (
     timeline_search,
     timeline_slice,
 )
+from tb_torchcompile_plugin.analysis.collectives import Collectives
 from tb_torchcompile_plugin.analysis.eager import EagerTime
 from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
 from tb_torchcompile_plugin.analysis.memory import Memory
@@ -56,6 +57,7 @@ ROOTS = (
     timeline_slice.TimelineSlice,
     timeline_search.TimelineHits,
     timeline_range.TimelineRange,
+    Collectives,
     HotSpots,
     Memory,
     Modules,

@@ -119,6 +119,22 @@ export interface CategoryDifference {
   launches: Pair;
 }
 
+export interface Collective {
+  device: number;
+  name: string;
+  size_bytes: number | null;
+  kernels: number;
+  time_us: number;
+  mean_us: number;
+  min_us: number;
+  max_us: number;
+  gb_s: number | null;
+}
+
+export interface Collectives {
+  rows: Collective[];
+}
+
 export interface CompareReport {
   a: SpanName;
   b: SpanName;

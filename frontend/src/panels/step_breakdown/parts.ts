@@ -8,7 +8,11 @@ type PartName = Pick<StepPart, 'kind' | 'part'>;
 export const partKey = ({ kind, part }: PartName) => `${kind} ${part}`;
 
 export function looks({ kind, part }: PartName): [label: string, color: string, help: string] {
-  if (kind === 'gpu') return [categoryLabel(part), categoryColor(part), categoryHelp(part)];
+  if (kind === 'gpu') {
+    const label = categoryLabel(part);
+    const exposed = ['communication', 'memcpy', 'memset'].includes(part);
+    return [exposed ? `exposed ${label.toLowerCase()}` : label, categoryColor(part), categoryHelp(part)];
+  }
   const [label, color, help] = CAUSES[`${part}_us` as keyof typeof CAUSES] ?? [part, 'var(--idle)', ''];
   return kind === 'host' ? [label, color, help] : [`idle: ${label}`, color, help];
 }
