@@ -28,7 +28,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     compute: the device computed, copied or filled. communication: only communication ran, or the host waited for it.
     input, compile: the device idled while the host loaded data, or compiled. launch: it idled for any other reason.
-    least_us: how long the busiest device was busy, or is with what was launched meanwhile if that is longer. With CUDA
+    least_us: how long the busiest device was busy, or where the host is ahead, is with what was launched. With CUDA
     graphs, which launch a step's kernels at once, the step could not be shorter than that.
     """
 
@@ -79,5 +79,5 @@ def verdict(
         input_us=us(parts["input"]),
         compile_us=us(parts["compile"]),
         launch_us=us(parts["launch"]),
-        least_us=us(max(busy_ns, launched_ns)),
+        least_us=us(launched_ns if launched_ns >= wall_ns else busy_ns),
     )
