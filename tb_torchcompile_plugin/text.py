@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.text_findings import print_findings
 from tb_torchcompile_plugin.text_gpu import print_gpu_utilization
 from tb_torchcompile_plugin.text_regions import print_regions
 from tb_torchcompile_plugin.text_steps import print_steps
-from tb_torchcompile_plugin.text_table import first_lines, place, plural, table
+from tb_torchcompile_plugin.text_table import compile_id, first_lines, place, plural, table
 
 _KERNELS_SHOWN = 20
 _OPERATORS_SHOWN = 20
@@ -79,7 +79,7 @@ def _print_compile(console: Console, found: Compile) -> None:
         console,
         "generated kernels",
         ("compile id", "direction", "category", ">kernels"),
-        ((row.compile_id, row.direction, row.category, len(row.kernels)) for row in found.generated_kernels),
+        ((compile_id(row), row.direction, row.category, len(row.kernels)) for row in found.generated_kernels),
     )
     _print_compile_times(console, found)
 
@@ -105,7 +105,7 @@ def _print_problems(console: Console, found: Compile) -> None:
         ("compile id", "~function", "~where", "~what happened", "~reason"),
         (
             (
-                row.compile_id,
+                compile_id(row),
                 row.function,
                 place(row.file, row.line),
                 _PROBLEMS.get(row.kind) or f"failed{', then ran eager' if row.ran_eager else ''}: {row.type}",
@@ -133,7 +133,7 @@ def _print_compilations(console: Console, found: Compile) -> None:
         ),
         (
             (
-                row.compile_id,
+                compile_id(row),
                 row.direction,
                 row.function,
                 place(row.file, row.line),
@@ -155,7 +155,7 @@ def _print_phases(console: Console, found: Compile) -> None:
         console,
         "compile time by phase, s",
         ("compile id", "direction", *(f">{phase}" for phase in phases)),
-        ((row.compile_id, row.direction, *(told.get(phase, 0.0) for phase in phases)) for row, told in rows),
+        ((compile_id(row), row.direction, *(told.get(phase, 0.0) for phase in phases)) for row, told in rows),
     )
 
 
@@ -167,7 +167,7 @@ def _print_caches(console: Console, found: Compile) -> None:
         ("compile id", "direction", "cache", "result", ">graph", ">saved s", "~why not"),
         (
             (
-                row.compile_id,
+                compile_id(row),
                 cache.direction,
                 cache.cache,
                 cache.result,
@@ -190,7 +190,7 @@ def _print_autotune(console: Console, found: Compile) -> None:
             f"{title}, {total:.3f} s",
             ("~kernel or operator", "compile id", "direction", ">time s", ">tried", "~winner"),
             (
-                (row.kernel, row.compile_id, row.direction, row.time_s, row.configs, row.choice)
+                (row.kernel, compile_id(row), row.direction, row.time_s, row.configs, row.choice)
                 for row in rows
             ),
         )
@@ -201,10 +201,7 @@ def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
         console,
         "graph breaks",
         ("compile id", "~where", "~source", "~reason"),
-        (
-            (row.compile_id or None, place(row.file, row.line), row.source, row.reason)
-            for row in found.graph_breaks
-        ),
+        ((compile_id(row), place(row.file, row.line), row.source, row.reason) for row in found.graph_breaks),
     )
     table(
         console,
@@ -212,7 +209,7 @@ def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
         ("compile id", "~function", "~where", ">duration s", "~was → came", "~reason"),
         (
             (
-                row.compile_id,
+                compile_id(row),
                 row.function,
                 place(row.file, row.line),
                 row.duration_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
@@ -45,6 +46,20 @@ def place(file: str, line: int | None) -> str | None:
     parts = file.split("/")
     short = file if len(parts) <= 3 else "/".join(["…", *parts[-2:]])
     return short if line is None else f"{short}:{line}"
+
+
+class _OfACompilation(Protocol):
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def compile_id(self) -> str: ...
+
+
+def compile_id(row: _OfACompilation) -> str | None:
+    """ "0/0", and "0/0 (after reset 1)" where ids began anew; None where torch told none."""
+    if not row.compile_id:
+        return None
+    return f"{row.compile_id} (after reset {row.epoch})" if row.epoch else row.compile_id
 
 
 def first_lines(reasons: list[str]) -> str:

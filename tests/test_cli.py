@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import compile_records
 from tb_torchcompile_plugin import report as answer
 from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.summary_pb2 import CompileSummary
@@ -187,6 +188,14 @@ def test_the_text_names_every_break(capsys, recording):
     for line in (26, 27, 28, 29):
         assert f"capture.py:{line}" in out
     assert "triton_pointwise" in out and "ProfilerStep#2" in out
+
+
+def test_the_text_tells_ids_apart_that_began_anew(tmp_path, capsys):
+    records = [*compile_records.a_compilation(), *compile_records.a_compilation("0/0", 5000)]
+    (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(b"".join(map(compile_records.line, records)))
+    assert main(["report", str(tmp_path)]) == 0
+    compilations = capsys.readouterr().out.partition("compilations\n")[2].splitlines()
+    assert [row.split("  ")[0] for row in compilations[1:3]] == ["0/0", "0/0 (after reset 1)"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")

@@ -9,9 +9,12 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from live import ROOT, needs_torch, run, summaries
 from tb_torchcompile_plugin.analysis.phase_spans import phase_spans
 from tb_torchcompile_plugin.api import Session
+from tb_torchcompile_plugin.report import SpanReport
 
 pytestmark = needs_torch
 
@@ -166,3 +169,48 @@ def test_compile_workers_have_a_lane_of_their_own(tmp_path: Path) -> None:
     (frame,) = summary.compilations
     assert sum(phase.exclusive_ns for phase in frame.phases) == frame.duration_ns
     assert not {span.thread for span in workers} & {frame.thread}
+
+
+LIMITED = """
+    import torch
+    from torch.profiler import ProfilerActivity, profile, schedule
+    from tb_torchcompile_plugin import tensorboard_trace_handler
+
+    torch._dynamo.config.recompile_limit = 2
+    compiled = torch.compile(lambda x, n: x * n, backend="aot_eager", dynamic=False)
+    cycle = schedule(wait=0, warmup=1, active=3)
+    handler = tensorboard_trace_handler("profiled", worker_name="w")
+    with profile(activities=[ProfilerActivity.CPU], schedule=cycle, on_trace_ready=handler) as p:
+        for n in ("a", "a", "b", "c"):  # steps 1 to 3 are profiled
+            compiled(torch.ones(4), {"a": 0.5, "b": 1.5, "c": 2.5}[n])
+            p.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that recompiles in its profiled steps up to the limit, as a trace with a summary and as a log."""
+    folder = tmp_path_factory.mktemp("limited")
+    run(LIMITED, folder, TORCH_TRACE=str(folder / "log"))
+    return folder
+
+
+def test_profiled_steps_that_contain_compile_time_are_named(limited: Path) -> None:
+    (found,) = Session([("", str(limited / "profiled"))]).report().runs
+    (span,) = found.workers[0].spans
+    assert isinstance(span, SpanReport)
+    overlap = span.compile_overlap
+    assert overlap is not None and overlap.in_steps_us
+    assert overlap.steps == ["ProfilerStep#2", "ProfilerStep#3"]
+    again = {row.compile_id: row.step for row in span.recompile_moments or []}
+    assert again["0/1"] == "ProfilerStep#2"
+
+
+def test_a_log_tells_of_the_limit_that_tlparse_hides(limited: Path) -> None:
+    for folder in ("log", "profiled"):
+        session = Session([("", str(limited / folder))])
+        ((run_name, worker),) = [(r.run, w.worker) for r in session.runs().runs for w in r.workers]
+        (problem,) = session.compilations(run_name, worker).problems
+        assert (problem.kind, problem.compile_id, problem.ran_eager) == ("limit", "0/2", True)
+        (frame,) = session.compile(run_name, worker).recompiled_frames
+        assert (frame.limit, frame.limit_hit) == (2, "0/2")

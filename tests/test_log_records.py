@@ -168,11 +168,12 @@ def test_one_bad_byte_costs_one_record(recording: Callable[[str], Path], tmp_pat
     assert len(broken.artifacts) == len(whole.artifacts)
 
 
-def test_restart_reasons_are_text(tmp_path: Path) -> None:
+def test_restart_reasons_are_text(recording: Callable[[str], Path], tmp_path: Path) -> None:
     """tlparse puts them into its HTML as they are."""
     hostile = "<img src=x onerror=alert(1)>"
-    *begin, metrics, end = a_compilation()
-    metrics.metadata["compilation_metrics"]["restart_reasons"] = [hostile]
-    (tmp_path / NAME).write_bytes(b"".join(map(line, [*begin, metrics, end])))
+    (log,) = recording("breaks").glob("*.log")
+    reasons = b'"restart_reasons": ["'
+    (tmp_path / log.name).write_bytes(log.read_bytes().replace(reasons, reasons + hostile.encode()))
     session, (ids,) = session_of(tmp_path)
-    assert session.compilation(*ids, 0, "0/0").restart_reasons == [hostile]
+    (reason,) = session.compilation(*ids, 0, "0/0").restart_reasons
+    assert reason.startswith(hostile + "Call to `torch._dynamo.graph_break()`")
