@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.readings import Progress
 folder, file = os.path.split(sys.argv[1])
 session = Session([("", folder)])
-begun = time.monotonic()
+begun, used = time.monotonic(), sum(os.times()[:2])
 (ids,) = [
     (run.run, worker.worker, span.span)
     for run in session.runs().runs
@@ -36,8 +36,7 @@ begun = time.monotonic()
 while isinstance(answer := session.poll(sys.argv[2], *ids), Progress):
     time.sleep(0.01)
 told = msgspec.json.encode(answer)
-times = os.times()
-print(json.dumps([time.monotonic() - begun, times.user + times.system, len(told)]))
+print(json.dumps([time.monotonic() - begun, sum(os.times()[:2]) - used, len(told)]))
 """
 
 
@@ -70,7 +69,7 @@ def measure(path: Path, questions: list[str]) -> int:
 
 
 def _ask(path: Path, question: str) -> tuple[float, float, int]:
-    """Wall seconds from the first request to the answer, CPU seconds of the process, bytes of the answer."""
+    """Wall and CPU seconds from the first request to the answer, bytes of the answer."""
     command = [sys.executable, "-c", _ASK, str(path), question]
     wall, cpu, size = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return wall, cpu, size

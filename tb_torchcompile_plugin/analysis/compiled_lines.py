@@ -29,10 +29,13 @@ class CompiledLines(msgspec.Struct, frozen=True):
 
 
 def compiled_lines(profile: Profile, module_of: Mapping[str, int]) -> list[CompiledLines]:
-    """Most time first within a module. module_of: the row of the only module that ran a compilation."""
+    """Most time first within a module; [] without compile data. module_of: the row of the only module that ran a
+    compilation."""
+    if not module_of or profile.data is None:
+        return []
     gpu = len(profile.work.index) > 0
     groups: dict[tuple[int, str, tuple[tuple[str, int], ...]], list[KernelRow]] = defaultdict(list)
-    for row in kernel_table(profile).rows if module_of else ():
+    for row in kernel_table(profile).rows:
         compile_id = row.compile_id or ""
         if compile_id in module_of and (row.device == "cpu") != gpu:
             lines = tuple(sorted((line.file, line.line) for line in row.lines))
