@@ -273,6 +273,7 @@ AMOUNTS: dict[str, tuple[Build, float, float]] = {
         31,
         28,  # the launches are operators of 1 µs, too
     ),
+    "garbage_collection": (beside("Python GC", "python_function", 60), 5.1, 4.9),
     "memory_limit": (lambda gb: [*steps(), held(gb)], 135.2, 135.0),
     "empty_profile": (lambda number: steps(number=round(number)), 1, 2),
 }

@@ -28,7 +28,7 @@ _EXPLAINS = 0.5  # of the excess, at least
 
 # Nobody knows what a thread does that runs Python or nothing that was recorded.
 _NO_REASON = ("python", "nothing_launched")
-_GC = re.compile(r"Python GC$|<built-in (?:function|method) collect\b|gc \(dynamo_timed\)$")
+GARBAGE = re.compile(r"Python GC$|<built-in (?:function|method) collect\b|gc \(dynamo_timed\)$")
 _TIMED = " (dynamo_timed)"
 
 
@@ -89,7 +89,7 @@ def _row(
 def _growth(profile: Profile, steps: Sequence[StepBreakdown], slow: Sequence[int]) -> dict[str, list[float]]:
     """Part → for each step by how many µs it is larger than in the median of the steps that are not slow."""
     times: dict[str, list[float]] = {
-        "gc": _named_us(profile, lambda name: bool(_GC.match(name))),
+        "gc": _named_us(profile, lambda name: bool(GARBAGE.match(name))),
         "autotune": _named_us(profile, _is_autotuning),
     }
     for number, step in enumerate(steps):

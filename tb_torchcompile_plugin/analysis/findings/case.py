@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization import busy
 from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost
 from tb_torchcompile_plugin.analysis.intervals import Intervals, covered_ns, union
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.slow_steps import GARBAGE
 from tb_torchcompile_plugin.analysis.units import percent
 from tb_torchcompile_plugin.summary_pb2 import Compilation, CompileSummary
 
@@ -93,12 +94,17 @@ class Case:
         """When kernels were tuned."""
         return self._named(_AUTOTUNING)
 
+    @cached_property
+    def collecting(self) -> Intervals:
+        """When Python collected garbage, as far as that was recorded."""
+        return self._named(GARBAGE)
+
     def _named(self, pattern: re.Pattern[str]) -> Intervals:
         if self.profile is None:
             return self.windows
         trace = self.profile.trace
         codes = [code for code, name in enumerate(trace.names) if pattern.match(name)]
-        rows = trace.select(cat=("cpu_op", "user_annotation"))
+        rows = trace.select(cat=("cpu_op", "user_annotation", "python_function"))
         return busy(trace, rows[np.isin(trace.name[rows], codes)])
 
     def gpu_share(self, us: float) -> float | None:

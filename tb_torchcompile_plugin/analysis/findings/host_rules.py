@@ -205,6 +205,26 @@ class EagerRemainder(Rule):
         )
 
 
+class GarbageCollection(Rule):
+    """torch records collections with `record_python_gc_info`, and calls of `gc.collect` with Python stacks."""
+
+    id = "garbage_collection"
+    panel = "step_breakdown"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        us = case.inside_us(case.collecting)
+        share = case.share(us)
+        if share is None or share < thresholds.garbage_percent:
+            return
+        yield self.found(
+            case,
+            f"Python collects garbage for {case.each(us)}, {percent(share)} of it",
+            "Collect between steps: gc.freeze() after the first ones, gc.disable(), and gc.collect() once in a while",
+            {"gc_us_per_step": case.each_us(us), "share_percent": share},
+            saves_us=us,
+        )
+
+
 HOST_RULES: tuple[Rule, ...] = (
     GraphBreaks(),
     Recompiles(),
@@ -212,4 +232,5 @@ HOST_RULES: tuple[Rule, ...] = (
     AutotuneInSteps(),
     Guards(),
     EagerRemainder(),
+    GarbageCollection(),
 )

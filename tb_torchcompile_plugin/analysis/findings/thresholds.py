@@ -10,6 +10,7 @@ autotune_percent = 1.0
 guards_percent = 5.0
 launch_percent = 50.0
 eager_percent = 30.0
+garbage_percent = 5.0
 data_loading_percent = 10.0
 communication_percent = 10.0
 
