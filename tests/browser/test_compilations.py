@@ -197,6 +197,8 @@ def _evil_lines() -> Iterator[str]:
     graph = "\n".join(f'    x{i} = "{EVIL}"  # {EVIL}' for i in range(30_000))
     yield _line({"dynamo_output_graph": {"sizes": {}}, **ids}, graph)
     yield _line({"artifact": {"name": EVIL, "encoding": "string"}, **ids}, EVIL)
+    reason = f"Graph break in user code at /tmp/{EVIL}/a.py:3\nReason: {EVIL}\nUser code traceback:\n"
+    yield _line({"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}, **ids}, reason)
     metrics = {"compile_id": "0/0", "co_name": EVIL, "co_filename": f"/tmp/{EVIL}/a.py", "co_firstlineno": 3,
                "fail_type": EVIL, "fail_reason": EVIL, EVIL: EVIL, "entire_frame_compile_time_s": 1.0,
                "start_time": 1795230217.5, "restart_reasons": [EVIL]}  # fmt: skip
@@ -217,6 +219,10 @@ def test_text_of_a_log_stays_text(tab: Tab, evil: str) -> None:
     for view in ("code", "metrics"):
         tab.click("[role='tab']", view.title())
         tab.wait_text(DRAWER, "<img src=x onerror")
+    tab.open(run=evil, panel="graph_breaks")
+    tab.wait(
+        lambda: any("<script>" in cell for row in tab.rows("Graph breaks") for cell in row), "the reason"
+    )
     tab.open(run=evil, panel="compile_time")
     tab.wait(lambda: any("<script>" in cell for row in tab.rows("Compilations") for cell in row), "the name")
     tab.open(run=evil, panel="code", code="0/0")
@@ -230,6 +236,34 @@ def test_text_of_a_log_stays_text(tab: Tab, evil: str) -> None:
     tab.wait_text(SENTENCE, ": no line differs.")
     assert tab.script("return parent.document.title + document.title").find("owned") < 0
     assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
+
+
+def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: Tab, logdir: Path) -> None:
+    kernel = (
+        "triton_poi_fused_{0} = async_compile.triton('triton_poi_fused_{0}', '''\n"
+        + "    # pad\n" * 80
+        + "''')"
+    )
+    code = "\n".join(kernel.format(number) for number in range(4_000))
+    assert len(code) > 3_000_000
+    run = logdir / "long_code"
+    run.mkdir()
+    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    (run / "dedicated_log_torch_trace_long.log").write_text(
+        _line({"dynamo_start": {"stack": []}, **ids})
+        + _line({"inductor_output_code": {"filename": "/tmp/a.py"}, **ids}, code)
+    )
+    try:
+        tab.open(run=run.name, panel="code", code="0/0")
+        tab.wait_text("main", "4,000 kernels")
+        tab.wait_text(CODE, "triton_poi_fused_0 = ")
+        tab.one(CODE).send_keys(Keys.END)
+        tab.wait_text(CODE, "328000")
+        assert tab.script("return document.querySelectorAll('*').length") < 2500
+        tab.click("main button", "Show 3,900 more")
+        tab.wait(lambda: len(tab.all("main li")) >= 4_000, "the other kernels")
+    finally:
+        shutil.rmtree(run)
 
 
 def test_long_texts_with_little_in_common_are_compared(tab: Tab, evil: str, logdir: Path) -> None:
