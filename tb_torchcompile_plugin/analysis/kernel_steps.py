@@ -32,23 +32,34 @@ class StepCategory(msgspec.Struct, frozen=True):
 
 def step_categories(trace: Trace, rows: list[Launches], step_slices: Int64s) -> list[StepCategory]:
     """One row a step, device and category that occurs in it; steps in order of time, most time first."""
+    devices = [(launched, _by_time(trace, launched)) for launched in rows]
     return [
         row
         for step in step_slices.tolist()
-        for launched in rows
-        for row in sorted(_categories(trace, launched, step), key=lambda row: -row.time_us)
+        for launched, by_time in devices
+        for row in sorted(_categories(trace, launched, by_time, step), key=lambda row: -row.time_us)
     ]
 
 
-def _categories(trace: Trace, rows: Launches, step: int) -> Iterator[StepCategory]:
+def _by_time(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s, Int64s]:
+    """The places of the launches in order of time, when each begins, and when all up to it have ended."""
+    order = np.argsort(trace.ts[rows.index], kind="stable")
+    begins = trace.ts[rows.index[order]]
+    return order, begins, np.maximum.accumulate(begins + rows.dur[order])
+
+
+def _categories(
+    trace: Trace, rows: Launches, by_time: tuple[Int64s, Int64s, Int64s], step: int
+) -> Iterator[StepCategory]:
     start = int(trace.ts[step])
     end = start + int(trace.dur[step])
-    begins = trace.ts[rows.index]
-    inside = np.minimum(begins + rows.dur, end) - np.maximum(begins, start)
-    here = np.flatnonzero(inside > 0)
-    time = np.bincount(rows.category[here], inside[here], len(CATEGORIES)).astype(np.int64)
-    began = here[begins[here] >= start]
-    count = np.bincount(rows.category[began], minlength=len(CATEGORIES))
+    order, begins, reach = by_time
+    near = slice(*np.searchsorted(reach, [start], "right"), *np.searchsorted(begins, [end], "left"))
+    here, begins = order[near], begins[near]
+    inside = np.minimum(begins + rows.dur[here], end) - np.maximum(begins, start)
+    here, begins, inside = here[inside > 0], begins[inside > 0], inside[inside > 0]
+    time = np.bincount(rows.category[here], inside, len(CATEGORIES)).astype(np.int64)
+    count = np.bincount(rows.category[here[begins >= start]], minlength=len(CATEGORIES))
     for code in np.flatnonzero(time).tolist():
         yield StepCategory(
             step=trace.names[trace.name[step]],

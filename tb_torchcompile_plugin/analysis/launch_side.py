@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.analysis.columns import distinct
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.units import percent, us
@@ -130,8 +131,9 @@ def _free_at(trace: Trace, index: Int64s, device: Int64s) -> Int64s:
     free = np.full(len(index), lowest)
     ends = trace.ts[index] + trace.dur[index]
     streams = trace.stream[index]
-    for stream in np.unique(np.stack([device, streams]), axis=1).T:
-        here = np.flatnonzero((device == stream[0]) & (streams == stream[1]))
+    found, place = distinct(device, streams)
+    for stream in range(found.shape[1]):
+        here = np.flatnonzero(place == stream)
         free[here[1:]] = np.maximum.accumulate(ends[here])[:-1]
     return free
 

@@ -134,9 +134,11 @@ def _first_match(layers: dict[str, Intervals]) -> Activity:
 
 
 def _covers(layer: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
-    started = np.searchsorted(layer.starts, times, side="right")
-    ended = np.searchsorted(layer.ends, times, side="right")
-    return np.asarray(started > ended)
+    """times: in order, among them the edges of the layer."""
+    change = np.zeros(len(times) + 1, np.int32)
+    change[np.searchsorted(times, layer.starts)] = 1
+    np.subtract.at(change, np.searchsorted(times, layer.ends), 1)
+    return np.asarray(np.cumsum(change[:-1]) > 0)
 
 
 def _kinds_of_names(names: list[str]) -> npt.NDArray[np.int8]:
