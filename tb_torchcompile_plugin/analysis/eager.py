@@ -109,11 +109,14 @@ def _in_window(steps: StepWindows, roots: Roots) -> Roots:
 
 def _by_step(steps: StepWindows, roots: Roots, running: Int64s, gpu: bool) -> list[EagerInStep]:
     of = steps.of(roots.start)
+    host, device = np.zeros((2, len(steps)), np.int64)
+    np.add.at(host, of[of >= 0], roots.host_ns[of >= 0])
+    np.add.at(device, of[of >= 0], roots.device_ns[of >= 0])
     return [
         EagerInStep(
             step=name,
-            host_us=us(roots.host_ns[of == step].sum()),
-            device_us=us(roots.device_ns[of == step].sum()) if gpu else None,
+            host_us=us(host[step]),
+            device_us=us(device[step]) if gpu else None,
             share_percent=percent(running[step], steps.ends[step] - steps.starts[step]),
         )
         for step, name in enumerate(steps.names)

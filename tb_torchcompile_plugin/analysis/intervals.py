@@ -23,10 +23,11 @@ class Intervals(NamedTuple):
 
 def union(starts: Int64s, ends: Int64s) -> Intervals:
     """The set covered by any of the given intervals, which may overlap and come in any order."""
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], ends[order]
     if not len(starts):
         return Intervals(starts, ends)
+    if (starts[1:] < starts[:-1]).any():  # rows of one thread are in order already
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
     reach = np.maximum.accumulate(ends)
     first = np.concatenate(([True], starts[1:] > reach[:-1]))
     last = np.concatenate((first[1:], [True]))
