@@ -238,6 +238,22 @@ def test_text_of_a_log_stays_text(tab: Tab, evil: str) -> None:
     assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
 
 
+def test_texts_of_no_compilation_are_there_even_if_nothing_was_compiled(tab: Tab, logdir: Path) -> None:
+    """As torch.export leaves them, which writes no compile id."""
+    run = logdir / "exported"
+    run.mkdir()
+    exported = _line({"exported_program": {}}, f"ExportedProgram: {EVIL}")
+    (run / "dedicated_log_torch_trace_export.log").write_text(exported, encoding="utf-8")
+    try:
+        tab.open(run=run.name, panel="compilations")
+        tab.wait_text(SENTENCE, "No compilations.")
+        (link,) = [a for a in tab.all("main li a") if "exported_program" in a.text]
+        fetched = "const [link, done] = arguments; fetch(link.href).then((r) => r.text()).then(done)"
+        assert tab.driver.execute_async_script(fetched, link) == f"ExportedProgram: {EVIL}"
+    finally:
+        shutil.rmtree(run)
+
+
 def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: Tab, logdir: Path) -> None:
     kernel = (
         "triton_poi_fused_{0} = async_compile.triton('triton_poi_fused_{0}', '''\n"
