@@ -33,13 +33,15 @@ _TIMED = " (dynamo_timed)"
 
 
 class SlowStep(msgspec.Struct, frozen=True):
-    """`excess_us` is the time beyond the median step. `reason` explains at least half of that, by `explained_us`:
+    """`row`: its place among the steps. `excess_us` is the time beyond the median step. `reason` explains at least half
+    of that, by `explained_us`:
 
     `gc` or `autotune`, where that was recorded; `recompile` (of `compile_ids`) or `compile`; else the part of the step
     that grew most (see `StepPart`). None where no single cause was recorded.
     """
 
     step: str
+    row: int
     excess_us: float
     times_median: float
     reason: str | None
@@ -57,7 +59,9 @@ def slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> list[SlowSte
     growth = _growth(profile, steps, slow)
     recompiled = _recompiled(profile)
     return [
-        _row(steps[number], usual, {part: gains[number] for part, gains in growth.items()}, recompiled)
+        _row(
+            steps[number], number, usual, {part: gains[number] for part, gains in growth.items()}, recompiled
+        )
         for number in slow
     ]
 
@@ -72,18 +76,18 @@ def slow_from_us(walls_us: Sequence[float]) -> float | None:
 
 
 def _row(
-    step: StepBreakdown, usual_us: float, growth: dict[str, float], recompiled: dict[str, list[str]]
+    step: StepBreakdown, row: int, usual_us: float, growth: dict[str, float], recompiled: dict[str, list[str]]
 ) -> SlowStep:
     """growth: by how many µs each part is larger than in usual steps, those that say more of the cause first."""
-    assert step.step is not None
-    excess = step.wall_us - usual_us
-    ids = recompiled.get(step.step, [])
+    excess, times = step.wall_us - usual_us, step.wall_us / usual_us
+    name = step.step or ""
+    ids = recompiled.get(name, [])
     grown = max(growth, key=lambda part: growth[part])
     reason = next((part for part in ("gc", "autotune") if growth[part] >= _EXPLAINS * excess), grown)
     if growth[reason] < _EXPLAINS * excess or reason in _NO_REASON:
-        return SlowStep(step.step, excess, step.wall_us / usual_us, None, None, ids)
+        return SlowStep(name, row, excess, times, None, None, ids)
     told = "recompile" if reason == "compile" and ids else reason
-    return SlowStep(step.step, excess, step.wall_us / usual_us, told, growth[reason], ids)
+    return SlowStep(name, row, excess, times, told, growth[reason], ids)
 
 
 def _growth(profile: Profile, steps: Sequence[StepBreakdown], slow: Sequence[int]) -> dict[str, list[float]]:

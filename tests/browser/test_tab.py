@@ -6,9 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 
+from browser.processes import Servers
 from browser.tab import Tab
+from traces import slice_, write_trace
 
 pytestmark = pytest.mark.browser
 
@@ -44,6 +47,21 @@ def test_steps_sum_to_their_wall_time_and_lead_to_the_timeline(tab: Tab) -> None
         "p.torch_compile.panel=timeline&p.torch_compile.from=317138&p.torch_compile.to=7403798"
         in tab.address()
     )
+
+
+def test_steps_of_one_name_are_all_drawn(driver: Chrome, servers: Servers, tmp_path: Path) -> None:
+    """Traces that somebody put together have steps of each name twice."""
+    events = [
+        slice_(f"ProfilerStep#{at % 200}", 100 * at, 80 + 19 * (at == 300), "user_annotation")
+        for at in range(400)
+    ]
+    write_trace(tmp_path, [*events, slice_("aten::mm", 3, 4)])
+    tab = Tab(driver, servers.start(tmp_path))
+    for panel in ("overview", "step_breakdown"):
+        tab.open(panel=panel)
+        assert len(tab.all("figure[aria-label='Steps'] button")) == 100  # of four steps each
+    assert tab.one("table[aria-label='Steps']").get_attribute("aria-rowcount") == "401"
+    assert "1 slow step: ProfilerStep#100" in tab.text("h1")
 
 
 def test_categories_are_those_of_the_trace(tab: Tab) -> None:

@@ -1132,6 +1132,7 @@ export interface SliceRef {
 
 export interface SlowStep {
   step: string;
+  row: number;
   excess_us: number;
   times_median: number;
   reason: string | null;

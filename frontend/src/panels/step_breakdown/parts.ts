@@ -1,5 +1,5 @@
 /** The parts of a step, the same everywhere: kernels by category, then idle time by cause. */
-import type { SlowStep, StepBreakdown, StepPart } from '../../api/types';
+import type { SlowStep, StepBreakdown, StepPart, StepReport } from '../../api/types';
 import { duration } from '../../widgets/format';
 import { CAUSES } from '../gpu_utilization/causes';
 import { categoryColor, categoryHelp, categoryLabel } from '../shared/categories';
@@ -32,6 +32,9 @@ export function meanParts(steps: StepBreakdown[]) {
       return { key, label, value, text: duration(value), color, title };
     });
 }
+
+export const slowStep = ({ slow, steps }: StepReport, step: StepBreakdown): SlowStep | undefined =>
+  slow.find(({ row }) => steps[row] === step);
 
 const REASONS: Record<string, string> = { gc: 'garbage collection', autotune: 'autotuning' };
 
