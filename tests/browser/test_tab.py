@@ -29,6 +29,7 @@ def test_overview_says_the_result_in_numbers(tab: Tab) -> None:
     assert tab.text("[aria-label='Counts']").split() == (
         ["5", "compilations", "4", "graph", "breaks", "0", "recompiles", "2/14", "cache", "hits"]
     )
+    tab.one("figure[aria-label='Steps']")
     assert "GEMM 103 µs" in tab.text("figure").replace("\n", " ")
     assert "_compile.compile_inner" in [row[0] for row in tab.rows("Compiler functions")]
     assert "torch 2.11.0" in tab.text("footer")
@@ -59,6 +60,7 @@ def test_steps_of_one_name_are_all_drawn(driver: Chrome, servers: Servers, tmp_p
     tab = Tab(driver, servers.start(tmp_path))
     for panel in ("overview", "step_breakdown"):
         tab.open(panel=panel)
+        tab.one("figure[aria-label='Steps']")
         assert len(tab.all("figure[aria-label='Steps'] button")) == 100  # of four steps each
     assert tab.one("table[aria-label='Steps']").get_attribute("aria-rowcount") == "401"
     assert "1 slow step: ProfilerStep#100" in tab.text("h1")
