@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 import threading
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
@@ -27,7 +26,7 @@ class TraceRows:
         self._made: list[Level] | None = None
         self.origin, self.end = trace.window()
         depth = np.array(trace.depth)
-        self.crossing, self._clamped = crossing_rows(trace, depth)
+        self.crossing, self._clamped = crossing_rows(trace)
         tracks = range(len(trace.tracks))
         self.depths = [
             self._deepest(depth, track) for track in tracks
@@ -133,17 +132,20 @@ class TraceRows:
 _WORTH_LEVELS = 100_000  # slices; fewer are merged anew for each window
 
 
-def crossing_rows(trace: Trace, depth: Int64s) -> tuple[Int64s, Int64s]:
+def crossing_rows(trace: Trace) -> tuple[Int64s, Int64s]:
     """The slices that outlast their parent, or what is left of it, in order of rows; and where that ends."""
     if not trace.crossing:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     end = trace.ts + trace.dur
     clamped = end.copy()
-    order = np.argsort(depth.astype(np.uint16) if depth.max() < 2**16 else depth, kind="stable")
-    bounds = np.searchsorted(depth[order], np.arange(1, int(depth.max()) + 2))
-    for low, high in pairwise(bounds.tolist()):
-        rows = order[low:high]
-        clamped[rows] = np.minimum(end[rows], clamped[trace.parent[rows]])
+    rows = np.flatnonzero(trace.parent >= 0)
+    while len(rows):
+        limit = clamped[trace.parent[rows]]
+        cut = limit < clamped[rows]
+        clamped[rows[cut]] = limit[cut]
+        shorter = np.zeros(len(end), bool)
+        shorter[rows[cut]] = True
+        rows = rows[shorter[trace.parent[rows]]]  # what lies inside of those may now outlast them, too
     found = np.flatnonzero(clamped < end)
     return found, clamped[found]
 
