@@ -72,6 +72,7 @@ class PayloadStore:
             name=name,
             encoding=encoding,
             direction=direction,
+            subgraph=str(record.metadata.get("subgraph_name") or ""),
         )
         if record.place is None:
             data = text.encode("utf-8", "surrogatepass")

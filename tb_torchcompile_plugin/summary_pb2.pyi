@@ -397,7 +397,7 @@ class Payload(_message.Message):
     def __init__(self, sha256: _Optional[bytes] = ..., codec: _Optional[_Union[Payload.Codec, str]] = ..., data: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
 
 class Artifact(_message.Message):
-    __slots__ = ("key", "attempt", "name", "encoding", "payload", "direction", "size", "log_offset", "log_bytes")
+    __slots__ = ("key", "attempt", "name", "encoding", "payload", "direction", "size", "log_offset", "log_bytes", "subgraph")
     KEY_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -407,6 +407,7 @@ class Artifact(_message.Message):
     SIZE_FIELD_NUMBER: _ClassVar[int]
     LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SUBGRAPH_FIELD_NUMBER: _ClassVar[int]
     key: CompileKey
     attempt: int
     name: str
@@ -416,7 +417,8 @@ class Artifact(_message.Message):
     size: int
     log_offset: int
     log_bytes: int
-    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., attempt: _Optional[int] = ..., name: _Optional[str] = ..., encoding: _Optional[str] = ..., payload: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., size: _Optional[int] = ..., log_offset: _Optional[int] = ..., log_bytes: _Optional[int] = ...) -> None: ...
+    subgraph: str
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., attempt: _Optional[int] = ..., name: _Optional[str] = ..., encoding: _Optional[str] = ..., payload: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., size: _Optional[int] = ..., log_offset: _Optional[int] = ..., log_bytes: _Optional[int] = ..., subgraph: _Optional[str] = ...) -> None: ...
 
 class ShapeEvent(_message.Message):
     __slots__ = ("key", "attempt", "kind", "symbol", "value", "range", "source", "reason", "stack")

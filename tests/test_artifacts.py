@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from compile_records import artifact
 from tb_torchcompile_plugin.analysis.artifacts import Artifact, artifacts
+from tb_torchcompile_plugin.compile_log import CompileLog, Record
 from tb_torchcompile_plugin.compile_text import is_backward_code
 from tb_torchcompile_plugin.reader.log_records import payload_at
 from tb_torchcompile_plugin.reader.structured_log import read_log
@@ -62,6 +64,18 @@ def test_texts_about_a_graph_stay_together() -> None:
     rows = of(summary(*names, *names, directions=(FORWARD, BACKWARD)))
     assert [row.graph for row in rows] == [0] * 4 + [1] * 4
     assert [row.direction for row in rows] == ["forward"] * 4 + ["backward"] * 4
+
+
+def test_the_parts_that_inductor_compiles_are_told_apart() -> None:
+    """As torch 2.13 writes them where only marked regions of a frame go to inductor."""
+    log = CompileLog(payloads=True)
+    for part in ("__marked_inductor_submod0", "__marked_inductor_submod1"):
+        record = artifact("before_post_grad_graph", part)
+        log.add(Record({**record.metadata, "subgraph_name": part}, record.payload))
+    assert [row.title for row in artifacts(log.summary(), 0, "0/0")] == [
+        "Before post-grad passes of __marked_inductor_submod0",
+        "Before post-grad passes of __marked_inductor_submod1",
+    ]
 
 
 def test_a_graph_says_itself_that_it_is_a_backward() -> None:

@@ -167,7 +167,7 @@ def _artifact(number: int, row: ArtifactMessage, place: int | None, graph: Graph
     return Artifact(
         id=number,
         name=row.name,
-        title=_title(row.name),
+        title=f"{_title(row.name)} of {row.subgraph}" if row.subgraph else _title(row.name),
         attempt=row.attempt,
         direction=_direction(row, graph),
         graph=place,
