@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.loader import TorchCompileLoader
 from tb_torchcompile_plugin.logdir_flags import logdirs
 from tb_torchcompile_plugin.plugin import Activity, TorchCompilePlugin
 from tb_torchcompile_plugin.readings import Progress
+from tb_torchcompile_plugin.span_answers import QUESTIONS
 
 ROOT = "/data/plugin/torch_compile"
 BREAKS = {"run": ".", "worker": "vm_1027"}
@@ -51,10 +52,10 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def ask_span(client: Client, ids: dict[str, str]) -> TestResponse:
+def ask_span(client: Client, ids: dict[str, str], question: str = "span") -> TestResponse:
     """Poll as the tab does."""
     deadline = time.monotonic() + 60
-    while (response := client.get(f"{ROOT}/span", query_string=ids)).status_code == 202:
+    while (response := client.get(f"{ROOT}/{question}", query_string=ids)).status_code == 202:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return response
@@ -101,6 +102,23 @@ class TestAnswers:
         assert answer["gpu"][0]["busy_us"] == numbers["busy_us"]
         assert answer["gpu"][0]["span_us"] == numbers["gpu_span_us"]
         assert sum(row["launches"] for row in answer["kernel_categories"]) == numbers["gpu_events"]
+
+    @pytest.mark.parametrize("question", QUESTIONS)
+    def test_each_question_has_a_route(self, client: Client, question: str) -> None:
+        assert ask_span(client, SPAN, question).status_code == 200
+
+    def test_memory_of_a_stretch(self, recording: Callable[[str], Path]) -> None:
+        client = make_client(make_plugin(recording("key_averages")))
+        runs = client.get(f"{ROOT}/runs").get_json()["runs"]
+        worker = next(row for row in runs[0]["workers"] if row["worker"] == "key_averages_eager_shapes")
+        ids = {"run": ".", "worker": worker["worker"], "span": worker["spans"][0]["span"]}
+        whole = ask_span(client, ids, "memory").get_json()
+        stretch = {**ids, "from": "8000000", "to": "11000000"}
+        part = client.get(f"{ROOT}/memory", query_string=stretch).get_json()
+        assert 0 < part["all_allocations"] < whole["all_allocations"]
+        del stretch["to"]
+        response = client.get(f"{ROOT}/memory", query_string=stretch)
+        assert response.status_code == 400 and error_of(response)["code"] == "bad_request"
 
     def test_a_trace_that_is_still_being_read_is_202_with_progress(
         self, monkeypatch: pytest.MonkeyPatch
