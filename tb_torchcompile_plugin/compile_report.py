@@ -6,6 +6,7 @@ Like `report`, this only puts rows of the analyses together. Unknown is null, ne
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
@@ -34,7 +35,7 @@ from tb_torchcompile_plugin.compile_spans import PHASES
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.payloads import read_payload
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.summary_pb2 import FORWARD, Compilation, CompileSummary
 
 __all__ = [
     "CompilationDetails",
@@ -46,6 +47,9 @@ __all__ = [
     "compile_time",
     "guard_checks",
 ]
+
+
+_QUOTED = re.compile(r'File "([^"]+)", line \d+, in (\S+)')
 
 
 class _OfACompilation(Protocol):
@@ -199,7 +203,7 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         shape_guards=shapes.guards,
         dynamic_changes=shapes.changes,
         metrics=told,
-        cudagraph_skip_reasons=_skip_reasons(told),
+        cudagraph_skip_reasons=_skip_reasons(told, _late_skips(summary, first)),
         artifacts=texts,
         warnings=warnings,
     )
@@ -317,9 +321,28 @@ def _counts(row: ct.Compilation | None, told: list[Metric], guard_checks: int | 
     )
 
 
-def _skip_reasons(told: list[Metric]) -> list[str]:
+def _skip_reasons(told: list[Metric], late: list[str]) -> list[str]:
     """Why CUDA graphs were not used, each reason once."""
-    return list(dict.fromkeys(str(value) for value in _values(told, "cudagraph_skip_reason")))
+    return list(dict.fromkeys([*(str(value) for value in _values(told, "cudagraph_skip_reason")), *late]))
+
+
+def _late_skips(summary: CompileSummary, row: ct.Compilation | None) -> list[str]:
+    """Reasons that torch found when the code first ran, where it names no compile id: those that quote this function,
+    if it was compiled once."""
+    if (
+        row is None
+        or sum((one.file, one.function) == (row.file, row.function) for one in _forwards(summary)) != 1
+    ):
+        return []
+    unnamed = [told.metrics for told in summary.runtime_metrics if not told.key.compile_id]
+    reasons = [
+        json.loads(told["cudagraph_skip_reason"]) for told in unnamed if "cudagraph_skip_reason" in told
+    ]
+    return [text for text in map(str, reasons) if (row.file, row.function) in _QUOTED.findall(text)]
+
+
+def _forwards(summary: CompileSummary) -> Iterable[Compilation]:
+    return (row for row in summary.compilations if row.direction == FORWARD)
 
 
 def _text_of(told: list[Metric], name: str) -> str | None:

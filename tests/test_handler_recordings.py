@@ -80,3 +80,18 @@ def test_kernels_replayed_by_cuda_graphs_keep_their_compilation(worker):
             and all(row["graph_key"] for row in rows)
         )
         assert len(span["steps"]) == 2
+
+
+def test_why_cuda_graphs_were_skipped_stands_at_the_compilation(recording):
+    """Of a mutated input torch tells when the code first runs, and no compile id: but it quotes the function."""
+    session = Session([("", str(recording("kernels") / "skips"))])
+    ((run, worker),) = [(run.run, worker.worker) for run in session.runs().runs for worker in run.workers]
+    told = {
+        row.function: session.compilation(run, worker, row.epoch, row.compile_id).cudagraph_skip_reasons
+        for row in session.compilations(run, worker).flat
+    }
+    assert set(told) == {"mutates", "on_cpu", "fine"} and told["fine"] == []
+    assert [reasons[0].splitlines()[0].split(" (")[0] for reasons in (told["mutates"], told["on_cpu"])] == [
+        "skipping cudagraphs due to mutated inputs",
+        "skipping cudagraphs due to skipping cudagraphs due to cpu device",
+    ]
