@@ -21,6 +21,7 @@ from tb_torchcompile_plugin import tensorboard_trace_handler
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.slow_steps import slow_from_us
 from tb_torchcompile_plugin.analysis.step_breakdown import StepBreakdown, step_breakdowns, window_breakdown
+from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.kernel_names import category_of
 from tb_torchcompile_plugin.logdir import File, Span
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -310,6 +311,18 @@ def slow_run(folder: Path) -> None:
     finally:
         gc.enable()
         torch._dynamo.reset()
+
+
+def test_the_report_tells_it_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inside = {2: [("Python GC", "python_function", 90.0)]}
+    trace = write_trace(tmp_path, steps_of(100, 102, 200, 99, inside=inside))
+    assert main(["report", str(trace)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  step: median 101.000 µs, mean 125.250 ± 49.849, 99.000 to 200.000 in 4" in lines
+    (part,) = [line.split() for line in lines if line.startswith("host")]
+    assert part == ["host", "python", "125.250", "100.000", "100.000", "102.000", "200.000", "99.000"]
+    (slow,) = [line.split() for line in lines if line.startswith("ProfilerStep#2") and "gc" in line]
+    assert slow == ["ProfilerStep#2", "99.000", "1.980", "gc", "90.000", "–"]
 
 
 class TestLive:
