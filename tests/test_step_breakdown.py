@@ -226,7 +226,14 @@ def steps_of(*lengths: float, inside: dict[int, list[tuple[str, str, float]]]) -
         ([("enumerate(DataLoader)#x.__next__", "user_annotation", 90.0)], "data_loading", 90),
         ([("cudaDeviceSynchronize", "cuda_runtime", 90.0)], "synchronise", 90),
         ([("train.py(3): f", "python_function", 90.0)], None, None),
-        ([("enumerate(DataLoader)#x.__next__", "user_annotation", 40.0)], None, None),
+        (  # the largest of three, but not half of it
+            [
+                ("enumerate(DataLoader)#x.__next__", "user_annotation", 40.0),
+                ("cudaDeviceSynchronize", "cuda_runtime", 35.0),
+            ],
+            None,
+            None,
+        ),
         ([], None, None),
     ],
 )
