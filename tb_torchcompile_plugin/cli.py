@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.cli_compare import show_comparison
 from tb_torchcompile_plugin.cli_kernel import show_kernel
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reports import all_warnings, check, read_report, why_nothing
+from tb_torchcompile_plugin.text_table import visible
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +71,7 @@ def _report(logdir: str, as_json: bool) -> int:
     warnings = list(all_warnings(report))
     why = why_nothing(logdir, report)
     for notice in warnings if warnings != [why] else []:
-        print(f"warning: {notice}", file=sys.stderr)
+        print(visible(f"warning: {notice}"), file=sys.stderr)
     if as_json:
         print(msgspec.json.encode(report).decode())
     if why:
@@ -96,7 +97,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _fail(line: str) -> int:
-    print(f"tb-torchcompile: {line}", file=sys.stderr)
+    print(visible(f"tb-torchcompile: {line}"), file=sys.stderr)
     return 1
 
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from tb_torchcompile_plugin.compile_spans import PHASES
 from tb_torchcompile_plugin.reader.kineto import Progress as Reading
@@ -18,7 +17,7 @@ from tb_torchcompile_plugin.text_findings import print_findings
 from tb_torchcompile_plugin.text_gpu import print_gpu_utilization
 from tb_torchcompile_plugin.text_regions import print_regions
 from tb_torchcompile_plugin.text_steps import print_steps
-from tb_torchcompile_plugin.text_table import compile_id, first_lines, place, plural, table
+from tb_torchcompile_plugin.text_table import Plain, compile_id, first_lines, place, plural, table
 
 _KERNELS_SHOWN = 20
 _OPERATORS_SHOWN = 20
@@ -53,7 +52,7 @@ def print_report(report: Report) -> None:
 
 def _print_worker(console: Console, run: Run, worker: Worker) -> None:
     rank = "" if worker.rank is None else f"  rank {worker.rank}"
-    console.rule(Text(f"run {run.run}  worker {worker.worker}{rank}"), align="left")
+    console.rule(Plain(f"run {run.run}  worker {worker.worker}{rank}"), align="left")
     if worker.compile:
         _print_compile(console, worker.compile)
     for span in worker.spans:
@@ -64,7 +63,7 @@ def _print_compile(console: Console, found: Compile) -> None:
     versions = f"torch {found.environment.torch_version or 'unknown'}"
     total = "unknown" if found.total_s is None else f"{found.total_s:.3f} s"
     console.print(
-        Text(
+        Plain(
             f"compile time {total}, {_compilations(found)}, {plural(len(found.graph_breaks), 'graph break')}, "
             f"{plural(len(found.recompiles), 'recompile')} ({versions}, from a {_SOURCES[found.source]})"
         )
@@ -253,13 +252,13 @@ def _print_compile_times(console: Console, found: Compile) -> None:
 
 def _print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
     if isinstance(span, UnreadSpan):
-        console.print(Text(f"span {span.span}  {span.trace_file}  could not be read"))
+        console.print(Plain(f"span {span.span}  {span.trace_file}  could not be read"))
         return
-    console.print(Text(f"span {span.span}  {span.trace_file}  {span.events} events"))
+    console.print(Plain(f"span {span.span}  {span.trace_file}  {span.events} events"))
     for gpu in span.gpu:
         share = "" if gpu.busy_percent is None else f" ({gpu.busy_percent:.2f} %)"
         console.print(
-            Text(
+            Plain(
                 f"  GPU {gpu.device} {gpu.name or ''}: busy {gpu.busy_us:.3f} of {gpu.span_us:.3f} µs{share} = "
                 f"compute {gpu.compute_us:.3f} + exposed communication {gpu.exposed_communication_us:.3f} "
                 f"+ exposed memory {gpu.exposed_memory_us:.3f}; idle {gpu.idle_us:.3f}"
@@ -267,7 +266,7 @@ def _print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
         )
     if span.hints.cpu_kernels_hidden:
         hint = "compiled code ran on the CPU, but its kernels are not named: "
-        console.print(Text(f"  {hint}set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling"))
+        console.print(Plain(f"  {hint}set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling"))
     print_gpu_utilization(console, span.gpu_utilization)
     table(
         console,

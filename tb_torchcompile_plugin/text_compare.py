@@ -6,10 +6,9 @@ import sys
 from collections.abc import Sequence, Sized
 
 from rich.console import Console
-from rich.text import Text
 
 from tb_torchcompile_plugin.compare_report import FullReport, KernelDifference, Pair
-from tb_torchcompile_plugin.text_table import Cell, table
+from tb_torchcompile_plugin.text_table import Cell, Plain, table
 
 _SHOWN = 25
 _NAME_WIDTH = 60
@@ -20,10 +19,10 @@ def print_comparison(found: FullReport) -> None:
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 180)
     for side, name in (("A", found.a), ("B", found.b)):
         told = name.trace_file or "no trace, only what was compiled"
-        console.print(Text(f"{side}: run {name.run}  worker {name.worker}  {told}"))
+        console.print(Plain(f"{side}: run {name.run}  worker {name.worker}  {told}"))
     rows, tables = found.comparison, found.tables
     for sentence in (found.verdict, *rows.notes):
-        console.print(Text(sentence), soft_wrap=True)
+        console.print(Plain(sentence), soft_wrap=True)
     console.print()
     _table(console, "figures", ["figure"], [(f.name, *_cells(f.value)) for f in rows.figures])
     _table(

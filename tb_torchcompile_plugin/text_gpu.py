@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 from rich.console import Console
-from rich.text import Text
 
 from tb_torchcompile_plugin.gpu_report import DeviceIdle, GpuUtilization
-from tb_torchcompile_plugin.text_table import plural, table
+from tb_torchcompile_plugin.text_table import Plain, plural, table
 
 _GAPS_SHOWN = 5
 
@@ -18,7 +17,7 @@ def print_gpu_utilization(console: Console, found: GpuUtilization) -> None:
     """Nothing without GPU events."""
     for line in (_verdict(found), _launches(found)):
         if line:
-            console.print(Text(f"  {line}"), soft_wrap=True)
+            console.print(Plain(f"  {line}"), soft_wrap=True)
     table(
         console,
         "steps by device",

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from tb_torchcompile_plugin.kernel_search import Achieved, Found, KernelDetails, KernelRow, LaunchConfig
+from tb_torchcompile_plugin.text_table import visible
 
 _FROM = {
     "inductor": "as inductor computed it",
@@ -26,7 +27,7 @@ def print_kernel(found: Found) -> None:
         lines += ["", code.definition.source.rstrip()]
     elif row is not None:
         lines.append("  no source: a library's kernel, or its code was not recorded")
-    sys.stdout.write("\n".join(lines) + "\n\n")
+    sys.stdout.write(visible("\n".join(lines)) + "\n\n")
 
 
 def _times(row: KernelRow, details: KernelDetails) -> Iterator[str]:

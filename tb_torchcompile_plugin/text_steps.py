@@ -5,10 +5,9 @@ from __future__ import annotations
 import statistics
 
 from rich.console import Console
-from rich.text import Text
 
 from tb_torchcompile_plugin.step_report import StepBreakdown, StepReport
-from tb_torchcompile_plugin.text_table import table
+from tb_torchcompile_plugin.text_table import Plain, table
 
 _STEPS_SHOWN = 6
 
@@ -19,7 +18,7 @@ def print_steps(console: Console, found: StepReport) -> None:
     if times:
         spread = "" if times.deviation_us is None else f" ± {times.deviation_us:.3f}"
         console.print(
-            Text(
+            Plain(
                 f"  step: median {times.median_us:.3f} µs, mean {times.mean_us:.3f}{spread}, "
                 f"{times.min_us:.3f} to {times.max_us:.3f} in {times.steps}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -10,7 +11,20 @@ from rich.table import Table
 from rich.text import Text
 
 _CELL_WIDTH = 72
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 Cell = str | int | float | None
+
+
+def visible(text: str) -> str:
+    """Text of a program or a log, with the control characters written out that a terminal would obey."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+class Plain(Text):
+    """Words on the terminal: never markup, never control characters."""
+
+    def __init__(self, text: str = "", style: str = "") -> None:
+        super().__init__(visible(text), style=style)
 
 
 def table(console: Console, title: str, columns: Iterable[str], rows: Iterable[tuple[Cell, ...]]) -> None:
@@ -23,9 +37,9 @@ def table(console: Console, title: str, columns: Iterable[str], rows: Iterable[t
         justify: JustifyMethod = "right" if column[0] == ">" else "left"
         table.add_column(column.lstrip(">~"), justify=justify, overflow="fold", no_wrap=column[0] != "~")
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(*(Plain(_cell(value)) for value in row))
     if table.row_count:
-        console.print(Text(title, style="bold"), soft_wrap=True)
+        console.print(Plain(title, style="bold"), soft_wrap=True)
         console.print(table)
         console.print()
 

@@ -198,6 +198,25 @@ def test_the_text_tells_ids_apart_that_began_anew(tmp_path, capsys):
     assert [row.split("  ")[0] for row in compilations[1:3]] == ["0/0", "0/0 (after reset 1)"]
 
 
+def test_a_terminal_obeys_nothing_that_a_program_is_called(tmp_path, capsys):
+    *begin, metrics, end = compile_records.a_compilation()
+    told = metrics.metadata["compilation_metrics"]
+    told |= {
+        "co_name": "\x1b[31mred",
+        "co_filename": "/\x1b]0;title\x07.py",
+        "fail_type": "E\x9b2J",
+        "fail_reason": "\x1b[2J",
+    }
+    broken = compile_records.artifact("dynamo_graph_break_reason", "Graph break\nReason: \x1b[1mbold")
+    (tmp_path / "\x1b[7m").mkdir()
+    log = tmp_path / "\x1b[7m" / "dedicated_log_torch_trace_x.log"
+    log.write_bytes(b"".join(map(compile_records.line, [*begin, broken, metrics, end])) + b"V1")
+    assert main(["report", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert "\\x1b[31mred" in out and "\\x1b[2J" in out and "\\x1b[7m" in err
+    assert not {"\x1b", "\x07", "\x9b"} & set(out + err)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
 def test_a_name_that_is_no_utf8_is_shown_and_read_all_the_same(tmp_path, capsys):
     folder = os.fsencode(tmp_path) + b"/r\xffn"
