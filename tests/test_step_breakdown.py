@@ -194,6 +194,22 @@ def test_without_steps_the_span_is_one_window(tmp_path: Path) -> None:
     assert parts(found.window) == {("gpu", "gemm"): 10_000}
 
 
+def test_on_a_cpu_a_graph_runs_what_it_would_launch(tmp_path: Path) -> None:
+    events = [
+        step(1, 0, 100),
+        slice_("Torch-Compiled Region: 0/0", 0, 60),
+        slice_("CompiledFunction", 10, 50),
+        slice_("graph_0_cpp_fused_relu_0", 20, 30),
+        slice_("aten::mm", 70, 20),
+    ]
+    (row,) = report(tmp_path, events).steps
+    assert parts(row) == {
+        ("host", "compiled_graph"): 30_000,
+        ("host", "break_eager"): 20_000,
+        ("host", "python"): 50_000,
+    }
+
+
 def test_without_steps_and_gpu_the_busiest_thread_is_the_window(tmp_path: Path) -> None:
     events = [slice_("aten::add", 0, 5), slice_("aten::mm", 10, 20, tid=7), slice_("aten::mm", 40, 20, tid=7)]
     found = window_breakdown(profile(write_trace(tmp_path, events)))

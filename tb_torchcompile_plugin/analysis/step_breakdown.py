@@ -24,6 +24,9 @@ from tb_torchcompile_plugin.kernel_names import CATEGORIES
 
 _LAST = ("communication", "memcpy", "memset")
 _ORDER = (*(name for name in CATEGORIES if name not in _LAST), *_LAST)
+_ON_CPU = {
+    "launch_call": "compiled_graph"
+}  # what a graph calls is launched where there is a GPU, and runs where not
 PartKind = Literal["gpu", "idle", "host"]
 
 
@@ -136,4 +139,6 @@ def _working(profile: Profile, work: GpuWork, begins: Int64s, ends: Int64s) -> I
 def _host(
     profile: Profile, begins: Int64s, ends: Int64s, tracks: Int64s
 ) -> tuple[list[tuple[PartKind, str]], Int64s]:
-    return [("host", cause) for cause in CAUSES], profile.threads.split(begins, ends, tracks).T
+    return [("host", _ON_CPU.get(cause, cause)) for cause in CAUSES], profile.threads.split(
+        begins, ends, tracks
+    ).T

@@ -13,6 +13,12 @@ export function looks({ kind, part }: PartName): [label: string, color: string, 
     const exposed = ['communication', 'memcpy', 'memset'].includes(part);
     return [exposed ? `exposed ${label.toLowerCase()}` : label, categoryColor(part), categoryHelp(part)];
   }
+  if (part === 'compiled_graph')
+    return [
+      'compiled graph',
+      categoryColor('cpp'),
+      'Kernels and library calls of compiled graphs, on the CPU',
+    ];
   const [label, color, help] = CAUSES[`${part}_us` as keyof typeof CAUSES] ?? [part, 'var(--idle)', ''];
   return kind === 'host' ? [label, color, help] : [`idle: ${label}`, color, help];
 }
