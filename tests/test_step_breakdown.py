@@ -19,7 +19,7 @@ import pytest
 from live import fresh_recorder, needs_torch
 from tb_torchcompile_plugin import tensorboard_trace_handler
 from tb_torchcompile_plugin.analysis.profile import Profile
-from tb_torchcompile_plugin.analysis.slow_steps import slow_from_us
+from tb_torchcompile_plugin.analysis.slow_steps import slow_from_us, slow_steps
 from tb_torchcompile_plugin.analysis.step_breakdown import StepBreakdown, step_breakdowns, window_breakdown
 from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.kernel_names import category_of
@@ -285,6 +285,7 @@ def test_the_threshold_by_hand() -> None:
     assert slow_from_us([10, 12, 14, 16]) == pytest.approx(13 + 3 * 1.4826 * 2)
     assert slow_from_us([100, 100, 100]) == pytest.approx(110)
     assert slow_from_us([1, 100]) is None
+    assert slow_from_us([0, 0, 100]) is None
 
 
 def test_a_normal_spread_is_rarely_slow() -> None:
@@ -292,6 +293,17 @@ def test_a_normal_spread_is_rarely_slow() -> None:
     walls = [chance.gauss(100, 20) for _ in range(2000)]
     limit = slow_from_us(walls)
     assert limit and sum(wall > limit for wall in walls) <= 10
+
+
+def test_many_steps_are_told_at_once(tmp_path: Path) -> None:
+    """Seconds, if the usual step were looked for in each step anew."""
+    lengths = [100.0] * 6000
+    lengths[1234] = 300
+    ran = profile(write_trace(tmp_path, steps_of(*lengths, inside={})))
+    rows = step_breakdowns(ran)
+    begun = time.process_time()
+    (slow,) = slow_steps(ran, rows)
+    assert (slow.row, slow.times_median) == (1234, 3) and time.process_time() - begun < 1
 
 
 def slow_run(folder: Path) -> None:

@@ -67,10 +67,9 @@ def slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> list[SlowSte
 
 
 def slow_from_us(walls_us: Sequence[float]) -> float | None:
-    """Steps that last longer than this are slow; None where there are too few to tell."""
-    if len(walls_us) < _FEWEST:
+    """Steps that last longer than this are slow; None where there are too few to tell, or most last no time."""
+    if len(walls_us) < _FEWEST or not (usual := statistics.median(walls_us)):
         return None
-    usual = statistics.median(walls_us)
     deviation = _SCALE * statistics.median(abs(wall - usual) for wall in walls_us)
     return usual + max(usual * SLOW_PERCENT / 100, SLOW_DEVIATIONS * deviation)
 
@@ -99,11 +98,13 @@ def _growth(profile: Profile, steps: Sequence[StepBreakdown], slow: Sequence[int
     for number, step in enumerate(steps):
         for part in step.parts:
             times.setdefault(part.part, [0.0] * len(steps))[number] += part.time_us
-    usual = [number for number in range(len(steps)) if number not in set(slow)]
-    return {
-        part: [value - statistics.median(values[number] for number in usual) for value in values]
-        for part, values in times.items()
-    }
+    usual = sorted(set(range(len(steps))) - set(slow))
+    return {part: _beyond_median(values, usual) for part, values in times.items()}
+
+
+def _beyond_median(values: Sequence[float], usual: Sequence[int]) -> list[float]:
+    median = statistics.median(values[number] for number in usual)
+    return [value - median for value in values]
 
 
 def _is_autotuning(name: str) -> bool:
