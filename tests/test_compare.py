@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.cli_compare import _side, newest_span
 from tb_torchcompile_plugin.reader.kineto import read_trace
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.summary_pb2 import FORWARD, CompileSummary
 from traces import kernel, launch, slice_, write_trace
 
 
@@ -247,6 +247,59 @@ def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp
     assert [(row.path, row.host_us.a, row.host_us.b) for row in rows] == [
         ("Net_0", 100, 70),
         ("Net_0/Linear_0", 20, None),
+    ]
+
+
+def test_a_module_called_with_and_without_compile_is_one_row(tmp_path):
+    """Trained compiled, evaluated eager."""
+
+    def module(name, ts, dur):
+        return slice_(f"nn.Module: {name}", ts, dur, "python_function")
+
+    compiled = [module("OptimizedModule_0", 0, 90), module("Net_0", 10, 70)]
+    write_trace(tmp_path, [*compiled, module("Net_0", 100, 5)])
+    side = side_of(profile(tmp_path))
+    (row,) = compare_tables(side, side).modules
+    assert (row.path, row.calls.a, row.host_us.a, row.device_us.a) == ("Net_0", 2, 75, None)
+
+
+def test_only_breaks_in_steps_count_for_a_step(recording, tmp_path):
+    """The first step of three is none any more: its breaks happened, but in no step."""
+    (log,) = recording("breaks").glob("*.log")
+    (trace,) = recording("breaks").glob("*.trace.json")
+    document = json.loads(trace.read_text())
+    events = document["traceEvents"]
+    first = min(event["name"] for event in events if event["name"].startswith("ProfilerStep#"))
+    document["traceEvents"] = [event for event in events if event["name"] != first]
+    (tmp_path / trace.name).write_text(json.dumps(document))
+    shutil.copy(log, tmp_path)
+    side = opened(tmp_path)
+    figures = {figure.name: figure.value.a for figure in compare(side, side).figures}
+    assert figures["graph_break_us"] == pytest.approx((523.9 + 505.2) / 2, abs=0.1)
+    whole = compare(side, opened(recording("resnet18_compile")))
+    figures = {figure.name: figure.value.a for figure in whole.figures}
+    assert figures["graph_break_us"] == pytest.approx(636.7 + 523.9 + 505.2, abs=0.2)
+
+
+def compiled(*functions):
+    """Compile data of (function, file), as compiled one after the other."""
+    summary = CompileSummary()
+    for number, (function, file) in enumerate(functions):
+        row = summary.compilations.add(direction=FORWARD, function=function, file=file)
+        row.key.compile_id = f"{number}/0"
+    return summary
+
+
+def test_compilations_of_one_name_are_told_apart_by_their_file():
+    """Every model has a `forward`; the same program may lie in another folder."""
+    a = compiled(("forward", "/a/one.py"), ("forward", "/a/two.py"), ("forward", "/a/two.py"))
+    b = compiled(("forward", "C:\\b\\two.py"), ("backward", "/a/one.py"))
+    rows = compare(Side(None, a), Side(None, b)).compilations
+    assert [(row.a and row.a.compile_id, row.b and row.b.compile_id) for row in rows] == [
+        ("0/0", None),
+        ("1/0", "0/0"),
+        ("2/0", None),
+        (None, "1/0"),
     ]
 
 

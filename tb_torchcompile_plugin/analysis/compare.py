@@ -175,15 +175,22 @@ def _run_figures(run: _Run, whole: bool) -> dict[str, float | None]:
     wall = sum(window.wall_us for window in run.windows) / count if count else None
     gpu = _busy_us(run.profile, whole)
     time, launches = run.gpu()
-    costs = run.profile.graph_break_costs
+    breaks = _break_us(run.profile, whole)
     return {
         "span_us" if whole else "step_us": wall,
         "gpu_busy_us": gpu,
         "gpu_busy_percent": 100 * gpu / wall if gpu is not None and wall else None,
         "gpu_time_us": time,
         "launches": launches,
-        "graph_break_us": None if costs is None or not count else sum(cost.host_us for cost in costs) / count,
+        "graph_break_us": breaks / count if count and breaks is not None else None,
     }
+
+
+def _break_us(profile: Profile, whole: bool) -> float | None:
+    """What graph breaks cost the host in all steps, or in the span; None where nothing tells what is one."""
+    if (costs := profile.graph_break_costs) is None:
+        return None
+    return sum(cost.host_us if whole else cost.profiled_us for cost in costs)
 
 
 def _busy_us(profile: Profile, whole: bool) -> float | None:

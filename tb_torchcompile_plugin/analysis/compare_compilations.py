@@ -1,8 +1,12 @@
-"""Which compilation of one run is which of another? Ids do not tell where the code in between changed."""
+"""Which compilation of one run is which of another? Ids do not tell where the code in between changed.
+
+A function is known by its name and that of its file: the same program may lie in another folder.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter
 
 import msgspec
 
@@ -32,7 +36,8 @@ class CompilationDifference(msgspec.Struct, frozen=True):
     duration_s: Pair
 
 
-_Key = tuple[str, Direction, int]
+_Function = tuple[str, str, Direction]
+_Key = tuple[_Function, int]
 
 
 def compare_compilations(a: CompileSummary | None, b: CompileSummary | None) -> list[CompilationDifference]:
@@ -45,12 +50,12 @@ def compare_compilations(a: CompileSummary | None, b: CompileSummary | None) -> 
 
 def _numbered(summary: CompileSummary) -> dict[_Key, Compilation]:
     """By function, direction, and how often it had been compiled before."""
-    before: defaultdict[tuple[str, Direction], int] = defaultdict(int)
+    before: Counter[_Function] = Counter()
     found: dict[_Key, Compilation] = {}
     for row in compilations(summary):
-        number = before[row.function, row.direction]
-        found[row.function, row.direction, number] = row
-        before[row.function, row.direction] = number + 1
+        function = row.function, re.split(r"[/\\]", row.file)[-1], row.direction
+        found[function, before[function]] = row
+        before[function] += 1
     return found
 
 

@@ -36,7 +36,7 @@ class OperatorDifference(msgspec.Struct, frozen=True):
 
 class ModuleDifference(msgspec.Struct, frozen=True):
     """A module by the modules around it, outermost first; unknown where a side did not call it. Of the whole span,
-    divided by its steps if it has any."""
+    divided by its steps where steps are compared."""
 
     path: str
     calls: Pair
@@ -84,28 +84,34 @@ def compare_modules(a: Profile, b: Profile, *, whole: bool) -> list[ModuleDiffer
         return []
     rows = []
     for path in dict.fromkeys((*ours, *theirs)):
-        sides = _module(ours.get(path), _steps(a, whole)), _module(theirs.get(path), _steps(b, whole))
+        sides = _module(ours.get(path, []), _steps(a, whole)), _module(theirs.get(path, []), _steps(b, whole))
         rows.append(ModuleDifference(path, *(pair(*both) for both in zip(*sides))))
     return rows
 
 
-def _module(row: Module | None, steps: int) -> tuple[float | None, float | None, float | None]:
+def _module(rows: list[Module], steps: int) -> tuple[float | None, float | None, float | None]:
     """Calls, host time and device time of a step."""
-    if row is None:
+    if not rows:
         return None, None, None
-    return row.calls / steps, row.host_us / steps, None if row.device_us is None else row.device_us / steps
+    device = [row.device_us for row in rows if row.device_us is not None]
+    return (
+        sum(row.calls for row in rows) / steps,
+        sum(row.host_us for row in rows) / steps,
+        sum(device) / steps if device else None,
+    )
 
 
-def _by_path(rows: list[Module]) -> dict[str, Module]:
-    """torch.compile's wrapper is no part of a path, or nothing would be called the same on both sides."""
+def _by_path(rows: list[Module]) -> dict[str, list[Module]]:
+    """torch.compile's wrapper is no part of a path, or nothing would be called the same on both sides: what is called
+    with and without it has two rows."""
     paths: list[str] = []
-    found: dict[str, Module] = {}
+    found: defaultdict[str, list[Module]] = defaultdict(list)
     for row in rows:
         above = paths[row.parent] if row.parent >= 0 else ""
         own = "" if row.name.startswith(_WRAPPER) else row.name
         paths.append("/".join(filter(None, (above, own))))
         if own:
-            found.setdefault(paths[-1], row)
+            found[paths[-1]].append(row)
     return found
 
 

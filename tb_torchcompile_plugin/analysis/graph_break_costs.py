@@ -47,6 +47,11 @@ class GraphBreakCost(msgspec.Struct, frozen=True):
     last_us: float
     steps: list[BreakInStep]
 
+    @property
+    def profiled_us(self) -> float:
+        """Of `host_us` what the steps hold; all of it where there are none."""
+        return sum(step.host_us for step in self.steps) if self.steps else self.host_us
+
 
 def graph_break_costs(trace: Trace, calls: list[Call], work: GpuWork, known: Resumes) -> list[GraphBreakCost]:
     """Most expensive first."""

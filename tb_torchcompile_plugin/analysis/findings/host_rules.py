@@ -21,13 +21,11 @@ class GraphBreaks(Rule):
     panel = "graph_breaks"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        host = [
-            sum(step.host_us for step in cost.steps) if case.steps else cost.host_us for cost in case.costs
-        ]
+        host = [cost.profiled_us for cost in case.costs]
         share = case.share(sum(host))
         if share is None or share < thresholds.graph_breaks_percent:
             return
-        dearest = case.costs[0]
+        dearest = max(case.costs, key=lambda cost: cost.profiled_us)
         told = _break_of(case, dearest.compile_id)
         place = f"{dearest.file.rpartition('/')[2]}:{dearest.line}" if dearest.file else dearest.compile_id
         hint = told.hints[0] if told and told.hints else "Move what breaks it out of the compiled function"
@@ -40,7 +38,7 @@ class GraphBreaks(Rule):
                 "breaks": len(host),
                 "host_us_per_step": case.each_us(sum(host)),
                 "share_percent": share,
-                "dearest_us_per_step": case.each_us(host[0]),
+                "dearest_us_per_step": case.each_us(dearest.profiled_us),
             },
             saves_us=sum(host),
             row=_row(told) if told else None,
