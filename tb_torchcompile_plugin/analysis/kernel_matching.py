@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from functools import lru_cache
 from math import isqrt
 from typing import Literal, NamedTuple
@@ -325,15 +325,23 @@ def _parts(pair: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
     if is_landmark:
         yield pair
         return
-    common = _kinds(pair[0]) & _kinds(pair[1])
+    ours, theirs = map(_by_kind, pair)
+    common = ours.keys() & theirs.keys()
     for kind in sorted(common):
-        yield tuple([row for row in side if row.kind == kind] for side in pair)  # type: ignore[misc]
-    rest = (
-        [row for row in pair[0] if row.kind not in common],
-        [row for row in pair[1] if row.kind not in common],
-    )
-    if rest[0] or rest[1]:
-        yield rest
+        yield ours[kind], theirs[kind]
+    if ours.keys() != theirs.keys():
+        yield _without(pair[0], common), _without(pair[1], common)
+
+
+def _without(launches: Step, kinds: Set[str]) -> Step:
+    return [launch for launch in launches if launch.kind not in kinds]
+
+
+def _by_kind(launches: Step) -> dict[str, Step]:
+    found: defaultdict[str, Step] = defaultdict(list)
+    for launch in launches:
+        found[launch.kind].append(launch)
+    return found
 
 
 def _kinds(launches: Step) -> frozenset[str]:
