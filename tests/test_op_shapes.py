@@ -35,6 +35,7 @@ def work(
         ("div", [[6], []], ["float", "long int"], 4 * 6 + 8 + 4 * 6),
         ("copy_", [[6], [6], []], ["c10::Half", "float", "Scalar"], 6 * 6),
         ("fill_", [[6], []], ["float", "Scalar"], 24),
+        ("where", [[6], [6], [6]], ["bool", "float", "float"], 6 + 24 + 24 + 24),
         ("sum", [[6, 7], [], [], []], ["float", "ScalarList", "Scalar", ""], 4 * 42),
         (
             "native_layer_norm",

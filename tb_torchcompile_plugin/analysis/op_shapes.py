@@ -153,7 +153,7 @@ def _is_true(value: str) -> bool:
 
 
 def _aten_bytes(name: str, dims: str, types: str) -> float | None:
-    """All arguments, and the result: as large as the largest of them."""
+    """All arguments, and the result: as large as they make it together, of the type of the largest."""
     arguments = tensor_bytes(dims, types)
     plain = _plain(name)
     if arguments is None or _SUMMED.fullmatch(plain) or _WRITTEN_ONLY.fullmatch(plain):
@@ -167,7 +167,7 @@ def _aten_bytes(name: str, dims: str, types: str) -> float | None:
         shape, size = tensors[0]
     else:
         shape = _broadcast([shape for shape, _ in tensors])
-        size = max(tensors, key=lambda row: math.prod(row[0]))[1]
+        size = max(tensors, key=lambda row: (math.prod(row[0]), row[1]))[1]  # of a mask and a value the value's
     return arguments + float(size * math.prod(shape))
 
 
