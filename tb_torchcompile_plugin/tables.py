@@ -123,7 +123,7 @@ def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, list[str]
         yield (
             _OF_A_NODE[kind],
             (),
-            [name for name, types in told.items() if (get_origin(types[0]) or types[0]) in _VALUES],
+            [name for name, types in told.items() if _is_value(types[0])],
         )
     for name, types in told.items():
         here = (*path, name)
