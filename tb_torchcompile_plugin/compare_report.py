@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare import Comparison, StepTimeDifference, compare
+from tb_torchcompile_plugin.analysis.compare_compilations import CompilationDifference
 from tb_torchcompile_plugin.analysis.compare_notes import Side, side_of
 from tb_torchcompile_plugin.analysis.compare_tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.findings.words import duration, plural, significant
@@ -14,6 +15,8 @@ from tb_torchcompile_plugin.analysis.pairs import Pair
 __all__ = [
     "CompareReport",
     "ComparedTables",
+    "Comparison",
+    "CompilationDifference",
     "FullReport",
     "KernelDifference",
     "Pair",

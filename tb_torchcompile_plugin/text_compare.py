@@ -7,7 +7,14 @@ from collections.abc import Sequence, Sized
 
 from rich.console import Console
 
-from tb_torchcompile_plugin.compare_report import FullReport, KernelDifference, Pair
+from tb_torchcompile_plugin.compare_report import (
+    ComparedTables,
+    Comparison,
+    CompilationDifference,
+    FullReport,
+    KernelDifference,
+    Pair,
+)
 from tb_torchcompile_plugin.text_table import Cell, Plain, table
 
 _SHOWN = 25
@@ -20,66 +27,86 @@ def print_comparison(found: FullReport) -> None:
     for side, name in (("A", found.a), ("B", found.b)):
         told = name.trace_file or "no trace, only what was compiled"
         console.print(Plain(f"{side}: run {name.run}  worker {name.worker}  {told}"))
-    rows, tables = found.comparison, found.tables
-    for sentence in (found.verdict, *rows.notes):
+    for sentence in (found.verdict, *found.comparison.notes):
         console.print(Plain(sentence), soft_wrap=True)
     console.print()
-    _table(console, "figures", ["figure"], [(f.name, *_cells(f.value)) for f in rows.figures])
+    of = "a step" if found.comparison.step_time else "the span"
+    _print_parts(console, found.comparison, of)
+    _print_rows(console, found.tables, of)
+    _print_compilations(console, found.comparison.compilations)
+
+
+def _print_parts(console: Console, found: Comparison, of: str) -> None:
+    """An average step, or the span, in figures, by what takes its time, and its GPU time by category."""
+    _table(console, "figures", ["figure"], [(row.name, *_cells(row.value)) for row in found.figures])
     _table(
         console,
-        "where a step goes, µs: the parts sum to its time",
+        f"where {of} goes, µs: the parts sum to its time",
         ["part"],
-        [(f"{row.kind}: {row.part}", *_cells(row.time_us)) for row in rows.parts],
+        [(f"{row.kind}: {row.part}", *_cells(row.time_us)) for row in found.parts],
     )
     _table(
         console,
-        "GPU time of a step by category, µs",
+        f"GPU time of {of} by category, µs",
         ["category"],
-        [(r.category, *_cells(r.time_us), r.launches.a, r.launches.b) for r in rows.kernel_categories],
+        [
+            (row.category, *_cells(row.time_us), row.launches.a, row.launches.b)
+            for row in found.kernel_categories
+        ],
         ["launches A", "B"],
     )
+
+
+def _print_rows(console: Console, found: ComparedTables, of: str) -> None:
+    """The largest differences of kernels and operators, the first modules, and each device's memory."""
     _table(
         console,
-        f"kernels{_of(tables.kernels)}, µs a step",
+        f"kernels{_of(found.kernels)}, µs of {of}",
         ["change", "what", "category"],
-        [_kernel(row) for row in tables.kernels[:_SHOWN]],
+        [_kernel(row) for row in found.kernels[:_SHOWN]],
         ["launches A", "B", "places"],
     )
     _table(
         console,
-        f"operators{_of(tables.operators)}, own time, µs a step",
+        f"operators{_of(found.operators)}, own time, µs of {of}",
         ["operator"],
         [
             (row.name, *_cells(row.self_host_us), *_cells(row.self_device_us), row.calls.a, row.calls.b)
-            for row in tables.operators[:_SHOWN]
+            for row in found.operators[:_SHOWN]
         ],
         ["GPU A", "B", "change", "calls A", "B"],
     )
     _table(
         console,
-        f"modules{_of(tables.modules)}, µs a step",
+        f"modules{_of(found.modules)}, µs of {of}",
         ["module"],
-        [(r.path[-_NAME_WIDTH:], *_cells(r.host_us), *_cells(r.device_us)) for r in tables.modules[:_SHOWN]],
+        [
+            (row.path[-_NAME_WIDTH:], *_cells(row.host_us), *_cells(row.device_us))
+            for row in found.modules[:_SHOWN]
+        ],
         ["GPU A", "B", "change"],
     )
     _table(
         console,
         "peak memory, bytes",
         ["device"],
-        [(str(row.device), *_cells(row.peak_bytes), *_cells(row.reserved_bytes)) for row in tables.memory],
+        [(str(row.device), *_cells(row.peak_bytes), *_cells(row.reserved_bytes)) for row in found.memory],
         ["reserved A", "B", "change"],
     )
+
+
+def _print_compilations(console: Console, rows: list[CompilationDifference]) -> None:
     _table(
         console,
-        f"compilations{_of(rows.compilations)}, s",
+        f"compilations{_of(rows)}, s",
         ["function", "direction", "id A", "id B"],
         [
             (
-                *(r.function, r.direction),
-                *(side.compile_id if side else None for side in (r.a, r.b)),
-                *_cells(r.duration_s),
+                *(row.function, row.direction),
+                *(side.compile_id if side else None for side in (row.a, row.b)),
+                *_cells(row.duration_s),
             )
-            for r in rows.compilations[:_SHOWN]
+            for row in rows[:_SHOWN]
         ],
     )
 

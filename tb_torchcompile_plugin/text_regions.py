@@ -14,6 +14,7 @@ def print_regions(console: Console, span: SpanReport) -> None:
     """Breaks with their price, the calls of regions with theirs, and operators outside of them."""
     _print_breaks(console, span)
     _print_calls(console, span)
+    _print_guards_and_recompiles(console, span)
     _print_eager(console, span)
 
 
@@ -54,15 +55,9 @@ def _print_breaks(console: Console, span: SpanReport) -> None:
 
 
 def _print_calls(console: Console, span: SpanReport) -> None:
-    beside = span.call_overhead
-    where = ""
-    if beside and beside.guard_percent is not None:
-        where = f": guards {beside.guard_us:.3f} µs, {beside.guard_percent:.2f} % of the {beside.window}"
-        if beside.overhead_us is not None and beside.overhead_percent is not None:
-            where += f"; wrappers {beside.overhead_us:.3f} µs, {beside.overhead_percent:.2f} %"
     table(
         console,
-        f"compiled regions{where}",
+        f"compiled regions{_beside_work(span)}",
         (
             "compile id",
             ">calls",
@@ -89,6 +84,20 @@ def _print_calls(console: Console, span: SpanReport) -> None:
             for row in span.compiled_regions
         ),
     )
+
+
+def _beside_work(span: SpanReport) -> str:
+    """What guards and wrappers take of the steps, or of the span; "" where that is not known."""
+    beside = span.call_overhead
+    if beside is None or beside.guard_percent is None:
+        return ""
+    guards = f": guards {beside.guard_us:.3f} µs, {beside.guard_percent:.2f} % of the {beside.window}"
+    if beside.overhead_us is None or beside.overhead_percent is None:
+        return guards
+    return f"{guards}; wrappers {beside.overhead_us:.3f} µs, {beside.overhead_percent:.2f} %"
+
+
+def _print_guards_and_recompiles(console: Console, span: SpanReport) -> None:
     table(
         console,
         "guards by version and versions alive",

@@ -327,6 +327,9 @@ def test_without_steps_whole_spans_are_compared(tmp_path, capsys):
         {"kind": "gpu", "part": "other", "time_us": {"a": 5, "b": 9, "delta": 4}}
     ]
     assert document["verdict"].startswith("The whole span takes 9.00 µs instead of 5.00 µs (+80.0 %)")
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    out = capsys.readouterr().out
+    assert "where the span goes" in out and "kernels, µs of the span" in out and "a step" not in out
 
 
 def test_a_log_alone_can_be_compared(recording, capsys, tmp_path):

@@ -167,7 +167,7 @@ def _aten_bytes(name: str, dims: str, types: str) -> float | None:
         shape, size = tensors[0]
     else:
         shape = _broadcast([shape for shape, _ in tensors])
-        size = max(tensors, key=lambda row: (math.prod(row[0]), row[1]))[1]  # of a mask and a value the value's
+        _, size = max(tensors, key=lambda row: (math.prod(row[0]), row[1]))  # not a mask's but the value's
     return arguments + float(size * math.prod(shape))
 
 
