@@ -61,10 +61,11 @@ def _print_worker(console: Console, run: Run, worker: Worker) -> None:
 
 def _print_compile(console: Console, found: Compile) -> None:
     versions = f"torch {found.environment.torch_version or 'unknown'}"
+    sites = len({(row.file, row.line, row.reason) for row in found.graph_breaks})
     total = "unknown" if found.total_s is None else f"{found.total_s:.3f} s"
     console.print(
         Plain(
-            f"compile time {total}, {_compilations(found)}, {plural(len(found.graph_breaks), 'graph break')}, "
+            f"compile time {total}, {_compilations(found)}, {plural(sites, 'graph break')}, "
             f"{plural(len(found.recompiles), 'recompile')} ({versions}, from a {_SOURCES[found.source]})"
         )
     )

@@ -188,6 +188,7 @@ def test_without_a_trace_what_was_compiled_is_compared(recording, profiles):
     assert not found.kernel_categories and not found.parts and found.step_time is None
     assert compare_tables(compiled, Side(profiles[0], None)).operators == []
     assert (figures["graph_breaks"].a, figures["graph_breaks"].b) == (0, 4)
+    assert (figures["compilations"].a, figures["compilations"].b) == (1, 5)  # 5 forward, 4 backward rows
     assert figures["compile_s"].delta is not None and figures["span_us"].a is None
     assert found.notes == ["A has no trace: only what was compiled is compared."]
 

@@ -393,6 +393,8 @@ def test_caches_that_did_not_help() -> None:
     assert compile_findings(summary) == []
     row.duration_ns = 31 * 10**9
     row.cache.add(cache="aotautograd", result="bypass", reason="it holds a custom op")
+    backward = summary.compilations.add()  # of the same compilation
+    backward.cache.add(cache="fx_graph", result="miss")
     slow, bypassed = compile_findings(summary)
     assert slow.title == "The compile cache missed for 1 compilation, which took 31.0 s"
     assert bypassed.title == "The aotautograd cache was bypassed 1 time: it holds a custom op"
@@ -454,6 +456,9 @@ def test_rules_and_thresholds_are_documented_and_nothing_else_is() -> None:
         (166.4, "166 µs"),
         (2_380, "2.38 ms"),
         (1.5e6, "1.50 s"),
+        (101.24e6, "101 s"),
+        (1500e6, "25.0 min"),
+        (7200e6, "2.00 h"),
         (999.7, "1.00 ms"),
     ],
 )
@@ -462,4 +467,5 @@ def test_durations_have_three_digits(us: float, text: str) -> None:
 
 
 def test_shares_have_three_digits() -> None:
-    assert [percent(value) for value in (100, 92.34, 9.223, 0.5)] == ["100 %", "92.3 %", "9.22 %", "0.500 %"]
+    told = [percent(value) for value in (8346.3, 100, 92.34, 9.223, 0.5)]
+    assert told == ["8,346 %", "100 %", "92.3 %", "9.22 %", "0.500 %"]

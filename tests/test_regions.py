@@ -182,6 +182,8 @@ def test_break_sites_are_ordered_by_what_they_cost_a_step(recording):
     assert [row["line"] for row in sites] == [28, 26, 29, 27]
     assert [row["calls_per_step"] for row in sites] == [1, 1, 1, 1]
     assert sites[0]["reason"] == "Data-dependent branching" and sites[0]["compile_ids"] == ["2/0"]
+    assert sites[0]["step_mean_us"] == pytest.approx(514.162 / 3)
+    assert sites[0]["step_gpu_idle_us"] == pytest.approx(509.874 / 3)
     assert sites[0]["step_median_us"] == 165.637 and sites[0]["host_us"] == 514.162
     wall = sum(step["wall_us"] for step in span["steps"])
     assert sum(row["share_percent"] for row in sites) == pytest.approx(100 * 1665.904 / wall)

@@ -34,7 +34,8 @@ describe('numbers', () => {
     [999.6, '1.00 ms'],
     [7086.66, '7.09 ms'],
     [4_556_525.5, '4.56 s'],
-    [90e6, '1.50 min'],
+    [101.24e6, '101 s'],
+    [1500e6, '25.0 min'],
     [7200e6, '2.00 h'],
   ])('scales %d µs', (us, text) => expect(spaced(duration(us))).toBe(text));
 

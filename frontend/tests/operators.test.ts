@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Operator } from '../src/api/types';
-import { operatorColumns } from '../src/panels/operators/rows';
+import { headline, operatorColumns } from '../src/panels/operators/rows';
 import { haystack, parseSort, searchIndices, sortRows } from '../src/widgets/table';
 
 const row = (i: number): Operator => ({
@@ -46,4 +46,14 @@ test('columns are there for what was recorded, and for nothing else', () => {
     'host_us',
     'calls',
   ]);
+});
+
+test('the headline counts all rows of the table', () => {
+  const label = { ...row(1), name: 'ProfilerStep*', kind: 'label' as const };
+  expect(headline([row(1), row(2), label])).toEqual({
+    what: '2 operators and 1 label or runtime call',
+    host_us: row(1).self_host_us * 2 + row(2).self_host_us,
+    calls: 6,
+  });
+  expect(headline([label])).toBeNull();
 });

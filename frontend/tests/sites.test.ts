@@ -13,6 +13,7 @@ const site = (line: number, host_us: number | null, share_percent: number | null
     compile_ids: ['0/0', '0/1'],
     calls: host_us === null ? null : 4,
     host_us,
+    step_mean_us: host_us === null ? null : host_us / 2,
     share_percent,
   }) as GraphBreakSite;
 

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis import compile_time
 from tb_torchcompile_plugin.analysis.compare_compilations import CompilationDifference, compare_compilations
 from tb_torchcompile_plugin.analysis.compare_notes import Side, as_a_whole, notes
 from tb_torchcompile_plugin.analysis.gpu_utilization import busy
-from tb_torchcompile_plugin.analysis.graph_breaks import graph_breaks
+from tb_torchcompile_plugin.analysis.graph_break_sites import count_sites
 from tb_torchcompile_plugin.analysis.kernel_matching import launched_at
 from tb_torchcompile_plugin.analysis.pairs import Pair, pair
 from tb_torchcompile_plugin.analysis.profile import Profile
@@ -206,9 +206,9 @@ def _compile_figures(summary: CompileSummary | None) -> dict[str, float | None]:
     if summary is None:
         return dict.fromkeys(("graph_breaks", "recompiles", "compilations", "compile_s"))
     return {
-        "graph_breaks": len({(row.file, row.line) for row in graph_breaks(summary)}),
+        "graph_breaks": count_sites(summary),
         "recompiles": len(recompiles(summary)),
-        "compilations": len(summary.compilations),
+        "compilations": compile_time.count_compilations(summary.compilations),
         "compile_s": compile_time.total_s(summary),
     }
 

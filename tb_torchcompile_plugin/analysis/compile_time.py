@@ -79,6 +79,11 @@ def compilations(summary: CompileSummary) -> list[Compilation]:
     return [_compilation(row) for row in rows]
 
 
+def count_compilations(rows: Iterable[CompilationMessage]) -> int:
+    """A backward that is compiled later is a row of its own, but belongs to the same compilation."""
+    return len({(row.key.epoch, row.key.compile_id) for row in rows})
+
+
 def compile_times(summary: CompileSummary) -> dict[str, list[float]]:
     """What `torch._dynamo.utils.compile_times()` prints: seconds of every run of every function."""
     return {row.function: list(row.seconds) for row in summary.compile_times}

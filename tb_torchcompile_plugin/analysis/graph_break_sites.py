@@ -20,9 +20,10 @@ _Site = tuple[str, int | None, str]
 
 
 class GraphBreakSite(msgspec.Struct, frozen=True):
-    """`kind` is None where only the trace knows of it. `step_median_us`, `step_p95_us` and `share_percent` are over all
-    profiled steps, null without any; the share is of the steps' wall time. Prices are null where the site was not
-    executed inside the span. `first_us` … `last_us`: one execution, from the span's first event."""
+    """`kind` is None where only the trace knows of it. What is named after a step and `share_percent` are over all
+    profiled steps, null without any; the share is of the steps' wall time. The other sums are of the whole span. Prices
+    are null where the site was not executed inside the span. `first_us` … `last_us`: one execution, from the span's
+    first event."""
 
     file: str
     line: int | None
@@ -32,8 +33,10 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     calls: int | None
     calls_per_step: float | None
     host_us: float | None
+    step_mean_us: float | None
     step_median_us: float | None
     step_p95_us: float | None
+    step_gpu_idle_us: float | None
     share_percent: float | None
     gpu_idle_us: float | None
     first_us: float | None
@@ -55,6 +58,11 @@ def graph_break_sites(
     kinds = _kinds(summary)
     rows = [_row(site, kinds.get(site), paid, steps, ids[site]) for site, paid in found.items()]
     return sorted(rows, key=lambda row: -(row.host_us or 0))
+
+
+def count_sites(summary: CompileSummary) -> int:
+    """Lines of the user's code that broke a graph, for one reason each."""
+    return len({_site(row) for row in summary.graph_breaks})
 
 
 def _reasons(summary: CompileSummary | None) -> dict[str, _Site]:
@@ -82,6 +90,7 @@ def _row(
 ) -> GraphBreakSite:
     file, line, reason = site
     in_steps = _in_steps(paid, len(steps))
+    idle_in_steps = [step.gpu_idle_us for cost in paid for step in cost.steps if step.gpu_idle_us is not None]
     wall = sum(step.wall_us for step in steps)
     calls = sum(cost.calls for cost in paid)
     idle = [cost.gpu_idle_us for cost in paid if cost.gpu_idle_us is not None]
@@ -97,8 +106,10 @@ def _row(
         if paid and steps
         else None,
         host_us=round(sum(cost.host_us for cost in paid), 3) if paid else None,
+        step_mean_us=float(in_steps.mean()) if paid and steps else None,
         step_median_us=float(np.median(in_steps)) if paid and steps else None,
         step_p95_us=float(np.percentile(in_steps, 95)) if paid and steps else None,
+        step_gpu_idle_us=sum(idle_in_steps) / len(steps) if idle_in_steps else None,
         share_percent=100 * float(in_steps.sum()) / wall if paid and wall else None,
         gpu_idle_us=round(sum(idle), 3) if idle else None,
         first_us=dearest.first_us if dearest else None,

@@ -203,7 +203,7 @@ def test_csv_holds_every_row(tab: Tab, downloads: Path) -> None:
     file = downloads / "torch_compile_graph_breaks.csv"
     tab.wait(lambda: file.exists(), "the download")
     lines = file.read_text().splitlines()
-    assert lines[0].startswith("file,kind,step_median_us,step_p95_us,share_percent")
+    assert lines[0].startswith("file,kind,step_mean_us,step_p95_us,share_percent")
     assert len(lines) == 5
     assert "capture.py:28" in lines[1] and ",165.637," in lines[1]
 

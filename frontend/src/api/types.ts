@@ -614,8 +614,10 @@ export interface GraphBreakSite {
   calls: number | null;
   calls_per_step: number | null;
   host_us: number | null;
+  step_mean_us: number | null;
   step_median_us: number | null;
   step_p95_us: number | null;
+  step_gpu_idle_us: number | null;
   share_percent: number | null;
   gpu_idle_us: number | null;
   first_us: number | null;

@@ -21,24 +21,26 @@ export function plural(value: number, one: string, many = one + 's'): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
+/** `from`: the least that is written in it, if not one; a compile time of 101 s is not 1.69 min. */
 export interface Unit {
   name: string;
   us: number;
+  from?: number;
 }
 
 const UNITS: Unit[] = [
   { name: 'µs', us: 1 },
   { name: 'ms', us: 1e3 },
   { name: 's', us: 1e6 },
-  { name: 'min', us: 60e6 },
+  { name: 'min', us: 60e6, from: 1000e6 },
   { name: 'h', us: 3600e6 },
 ];
 
-/** The largest unit in which the value is at least 1. */
+/** The largest unit in which such a value is written. */
 export function unitFor(us: number): Unit {
   // 999.6 µs would be written "1,000 µs": compare what will be shown.
   const size = Number(Math.abs(us).toPrecision(3));
-  return UNITS.findLast((unit) => size >= unit.us) ?? UNITS[0]!;
+  return UNITS.findLast((unit) => size >= (unit.from ?? unit.us)) ?? UNITS[0]!;
 }
 
 export function duration(us: number | null | undefined): string {

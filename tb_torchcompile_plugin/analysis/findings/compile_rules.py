@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tb_torchcompile_plugin.analysis.compilations import Problem, problems
+from tb_torchcompile_plugin.analysis.compile_time import count_compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.case import Case
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
@@ -119,14 +120,15 @@ class CacheMissed(Rule):
         rows = case.summary.compilations
         missed = [row for row in rows if any(one.result == "miss" for one in row.cache)]
         spent = sum(row.duration_ns for row in missed) / 1e9
+        compiled = count_compilations(missed)
         if spent >= thresholds.cache_missed_s:
             yield self.found(
                 case,
-                f"The compile cache missed for {plural(len(missed), 'compilation')}, which took "
+                f"The compile cache missed for {plural(compiled, 'compilation')}, which took "
                 f"{duration(spent * 1e6)}",
                 "A first run cannot hit. If this is not one, keep TORCHINDUCTOR_CACHE_DIR from job to job, "
                 "with the same torch and GPU",
-                {"compilations": len(missed), "compile_s": spent},
+                {"compilations": compiled, "compile_s": spent},
                 severity="info",
             )
         bypassed = Counter(

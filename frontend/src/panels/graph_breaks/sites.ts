@@ -51,8 +51,10 @@ const NO_PRICE = {
   calls: null,
   calls_per_step: null,
   host_us: null,
+  step_mean_us: null,
   step_median_us: null,
   step_p95_us: null,
+  step_gpu_idle_us: null,
   share_percent: null,
   gpu_idle_us: null,
   first_us: null,
@@ -80,7 +82,7 @@ export function verdict(rows: SiteRow[], span: Span | null): { strong: string; r
       rest: ' of host time in this span (no steps were marked).',
     };
   }
-  const host = priced.reduce((sum, row) => sum + row.host_us!, 0) / steps;
+  const host = priced.reduce((sum, row) => sum + (row.step_mean_us ?? 0), 0);
   const share = priced.reduce((sum, row) => sum + (row.share_percent ?? 0), 0);
   return {
     strong: `${what} cost ${duration(host)} a step`,
@@ -112,10 +114,11 @@ export function siteColumns(compile: Compile | null, span: Span | null): Column<
   const told = (key: string) =>
     ['file', 'compile_ids'].includes(key) ||
     (['source', 'kind', 'reason'].includes(key) ? compile : span) !== null;
-  const perStep = ['step_median_us', 'step_p95_us', 'share_percent', 'calls_per_step'];
+  const inSteps = ['step_mean_us', 'step_p95_us', 'step_gpu_idle_us', 'share_percent', 'calls_per_step'];
+  const inSpan = ['host_us', 'gpu_idle_us', 'calls'];
   return COLUMNS.filter(({ key }) => told(key)).map((column) => ({
     ...column,
-    hidden: (steps ? ['host_us', 'calls', 'compile_ids'] : perStep).includes(column.key),
+    hidden: [...(steps ? inSpan : inSteps), 'step_median_us', 'compile_ids'].includes(column.key),
   }));
 }
 
@@ -134,12 +137,22 @@ const COLUMNS: Column<SiteRow>[] = [
     unknown: 'There is no compile log',
   },
   {
-    key: 'step_median_us',
+    key: 'step_mean_us',
     label: 'Per step',
     kind: 'us',
-    help: 'Host time from the end of the graph before the break to the start of the one after it; median over the steps',
-    value: (r) => r.step_median_us,
+    help: 'Host time from the end of the graph before the break to the start of the one after it; mean over the steps',
+    value: (r) => r.step_mean_us,
     bar: true,
+    total: 'sum',
+    unknown: NO_STEP,
+  },
+  {
+    key: 'step_median_us',
+    label: 'Median',
+    kind: 'us',
+    help: 'Median over the steps',
+    value: (r) => r.step_median_us,
+    scaleWith: 'step_mean_us',
     unknown: NO_STEP,
   },
   {
@@ -148,7 +161,7 @@ const COLUMNS: Column<SiteRow>[] = [
     kind: 'us',
     help: '95th percentile over the steps',
     value: (r) => r.step_p95_us,
-    scaleWith: 'step_median_us',
+    scaleWith: 'step_mean_us',
     unknown: NO_STEP,
   },
   {
@@ -161,10 +174,20 @@ const COLUMNS: Column<SiteRow>[] = [
   },
   { key: 'host_us', label: 'Total', kind: 'us', value: (r) => r.host_us, total: 'sum', unknown: NOT_RUN },
   {
-    key: 'gpu_idle_us',
+    key: 'step_gpu_idle_us',
     label: 'GPU idle',
     kind: 'us',
-    help: 'How long no device did anything while the break lasted',
+    help: 'How long in a step no device did anything while the break lasted; mean over the steps',
+    value: (r) => r.step_gpu_idle_us,
+    total: 'sum',
+    scaleWith: 'step_mean_us',
+    unknown: `${NO_STEP}, or there is no GPU`,
+  },
+  {
+    key: 'gpu_idle_us',
+    label: 'GPU idle in all',
+    kind: 'us',
+    help: 'How long no device did anything while the break lasted, all calls together',
     value: (r) => r.gpu_idle_us,
     total: 'sum',
     unknown: `${NOT_RUN}, or there is no GPU`,

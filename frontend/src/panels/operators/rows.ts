@@ -1,5 +1,6 @@
 /** The table of operators: torch's `key_averages()`, and its splits. */
 import type { Operator, Operators } from '../../api/types';
+import { plural } from '../../widgets/format';
 import type { Column } from '../../widgets/table';
 
 export const SPLITS = [
@@ -11,6 +12,20 @@ export const SPLITS = [
 ];
 
 export const operatorKey = (row: Operator) => [row.name, row.kind, row.part ?? ''].join(',');
+
+/** "48 operators and 7 labels or runtime calls": all rows of the table, with its totals. */
+export function headline(rows: Operator[]): { what: string; host_us: number; calls: number } | null {
+  const operators = rows.filter((row) => row.kind === 'operator').length;
+  if (operators === 0) return null;
+  const others = rows.length - operators;
+  return {
+    what:
+      plural(operators, 'operator') +
+      (others ? ` and ${plural(others, 'label or runtime call', 'labels or runtime calls')}` : ''),
+    host_us: rows.reduce((sum, row) => sum + row.self_host_us, 0),
+    calls: rows.reduce((sum, row) => sum + row.calls, 0),
+  };
+}
 
 const NO_GPU = 'The trace has no GPU events';
 const NO_MEMORY = 'Profile with profile_memory=True';
