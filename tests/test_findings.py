@@ -129,6 +129,12 @@ def test_compiling_and_tuning_inside_the_steps(tmp_path: Path) -> None:
     assert "recompiles" not in rows
 
 
+def test_building_a_kernel_is_not_tuning_it(tmp_path: Path) -> None:
+    """By the phases that compile time is told in: `CachingAutotuner.precompile` compiles what is tuned later."""
+    built = slice_("CachingAutotuner.precompile (dynamo_timed)", 210, 50)
+    assert "autotune_in_steps" not in found(tmp_path, [*steps(), built])
+
+
 def test_compiling_again_is_told_apart(tmp_path: Path) -> None:
     summary = CompileSummary()
     for compile_id, start, dur in (("0/0", -5_000, 1_000), ("0/1", 110_000, 20_000), ("1/0", 250_000, 7_000)):

@@ -117,6 +117,66 @@ def test_many_kinds_in_one_place_are_told_at_once():
     assert sum(row.delta_us for row in rows) == pytest.approx(9)
 
 
+def work(name, family="", operator=""):
+    """A launch that has its name to itself."""
+    return Launch(name, name, operator, family, -1, "other", 1000)
+
+
+def changes(a, b):
+    return {
+        (tuple(row.a.kernels), tuple(row.b.kernels)): row.change
+        for row in match_kernels([list(a)], [list(b)])
+    }
+
+
+def test_a_landmark_of_one_side_alone_moves_nothing():
+    """What comes after it is still after the landmark that both have."""
+    found = changes(
+        [work("x"), work("conv_a", "convolution"), work("mm", "gemm"), work("after")],
+        [work("y"), work("conv_b", "convolution"), work("after")],
+    )
+    assert found == {
+        (("x",), ("y",)): "changed",
+        (("conv_a",), ("conv_b",)): "changed",
+        (("after",), ("after",)): "same",
+        (("mm",), ()): "vanished",
+    }
+
+
+def test_where_most_kernels_are_the_same_each_is_a_landmark():
+    """Without any operator: what changed between two of them stands beside what it became."""
+    same = [work(name) for name in "abc"]
+    found = changes([*same[:1], work("p"), same[1], work("q"), same[2]], [*same[:1], work("r"), *same[1:]])
+    assert found[(("p",), ("r",))] == "changed" and found[(("q",), ())] == "vanished"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "family"),
+    [("triton_tem_fused_mm_3", "gemm"), ("nvjet_hsh_64x8", "gemm"), ("triton_poi_fused_add_0", "")],
+)
+def test_what_replaces_a_library_is_a_landmark_like_it(tmp_path, kernel, family):
+    write_trace(tmp_path, launch(kernel, 10, 20, 5))
+    ((one,),) = step_launches(profile(tmp_path))
+    assert one.family == family
+
+
+def test_an_optimizers_step_is_one_landmark(tmp_path):
+    """However many kernels it launches, whatever they are; what comes before it is none of its."""
+    step = slice_("Optimizer.step#Adam.step", 100, 50, "user_annotation")
+    ran = [launch("before", 10, 20, 5), launch("gemm_a", 110, 120, 5), launch("b", 130, 140, 5)]
+    write_trace(tmp_path, [step, *(event for events in ran for event in events)])
+    before, *inside = step_launches(profile(tmp_path))[0]
+    assert before.family == "" and {(one.family, one.unit) for one in inside} == {
+        ("optimizer", inside[0].unit)
+    }
+    assert inside[0].unit >= 0
+    rows = match_kernels([[before, *inside]], [[work("c", "optimizer")]])
+    assert {tuple(row.a.kernels): tuple(row.b.kernels) for row in rows} == {
+        ("before",): (),
+        ("gemm_a", "b"): ("c",),
+    }
+
+
 def test_landmarks_keep_alike_work_apart():
     """The same operators before and after the convolution: a place each, and only one of them changed."""
     eager = [

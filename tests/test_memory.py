@@ -112,6 +112,19 @@ def test_a_stretch_has_its_own_peak_and_only_what_happened_in_it(tmp_path):
     assert memory(made, 41_000, 42_000).devices == []
 
 
+def test_what_a_stretch_leaves_behind_is_kept_though_it_is_freed_later(tmp_path):
+    made = Profile(read_trace(str(write_trace(tmp_path, EVENTS)), workers=1), None)
+    rows = {row.operator: row for row in memory(made, 0, 50_000).owners}
+    assert (rows["aten::mm"].kept_bytes, rows[None].kept_bytes) == (100, 700)
+
+
+def test_an_allocation_whose_free_is_lost_has_no_lifetime(tmp_path):
+    """The next allocation at its address tells that it was freed, not when."""
+    events = [moment(10, 100, 0xA, 100), moment(30, 50, 0xA, 50), moment(40, -50, 0xA, 0)]
+    rows = memory_of(tmp_path, [slice_("aten::mm", 0, 50), *events]).allocations
+    assert [(row.start_us, row.lifetime_us) for row in rows] == [(10, None), (30, 10)]
+
+
 @given(st.integers(0, 60), st.integers(1, 60))
 def test_any_stretch_agrees_with_the_events_in_it(tmp_path_factory, start, length):
     made = Profile(read_trace(str(write_trace(tmp_path_factory.mktemp("t"), EVENTS)), workers=1), None)

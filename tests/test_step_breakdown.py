@@ -241,6 +241,9 @@ def steps_of(*lengths: float, inside: dict[int, list[tuple[str, str, float]]]) -
         ([("CachingAutotuner.benchmark_all_configs (dynamo_timed)", "cpu_op", 90.0)], "autotune", 90),
         ([("enumerate(DataLoader)#x.__next__", "user_annotation", 90.0)], "data_loading", 90),
         ([("cudaDeviceSynchronize", "cuda_runtime", 90.0)], "synchronise", 90),
+        ([("cudaDeviceSynchronize", "cuda_runtime", 52.0)], "synchronise", 52),
+        ([("cudaDeviceSynchronize", "cuda_runtime", 49.0)], None, None),
+        ([("CachingAutotuner.precompile (dynamo_timed)", "cpu_op", 90.0)], "compile", 90),
         ([("train.py(3): f", "python_function", 90.0)], None, None),
         (  # the largest of three, but not half of it
             [

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.columns import distinct
 from tb_torchcompile_plugin.analysis.host_tree import HostTree
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.reader.kineto import Trace
@@ -50,7 +51,7 @@ def forwards(trace: Trace, tree: HostTree) -> Int64s:
     numbers, first = np.unique(sequence[by_time], return_index=True)
     tracks = trace.track[tree.index[by_time]]
     if len(np.unique(tracks)) > 1:
-        pairs = np.unique(np.stack([sequence[by_time], tracks]), axis=1)
+        pairs, _ = distinct(sequence[by_time], tracks)
         once = np.unique(pairs[0], return_counts=True)[1] == 1
         numbers, first = numbers[once], first[once]
     found = np.full(len(tree.index), -1, np.int64)

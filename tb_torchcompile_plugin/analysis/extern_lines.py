@@ -12,10 +12,11 @@ from collections import defaultdict
 
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.columns import distinct
 from tb_torchcompile_plugin.analysis.compile_time import Frame
 from tb_torchcompile_plugin.analysis.generated_code import GeneratedCode, GraphCode
 from tb_torchcompile_plugin.analysis.intervals import Int64s
-from tb_torchcompile_plugin.analysis.kernel_lines import distinct
+from tb_torchcompile_plugin.analysis.kernel_lines import distinct_lines
 from tb_torchcompile_plugin.analysis.kernel_source import Call
 from tb_torchcompile_plugin.analysis.kernels import Launches
 from tb_torchcompile_plugin.analysis.ownership import Ownership
@@ -37,7 +38,7 @@ class ExternLines:
 
     def of(self, places: Int64s) -> list[Frame]:
         """The distinct lines of these launches."""
-        return distinct(frame for graph, call in self.calls(places) for frame in graph.call_lines(call))
+        return distinct_lines(frame for graph, call in self.calls(places) for frame in graph.call_lines(call))
 
     def calls(self, places: Int64s) -> list[tuple[GraphCode, Call]]:
         """Each call of these launches, with the graph in whose code it stands."""
@@ -50,8 +51,8 @@ class ExternLines:
         known = self._tops >= 0
         columns = rows.compile_id, rows.graph_key, self._tops, self._executions
         calls: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        keys = np.stack([column[known] for column in columns])
-        for compile_id, key, top, execution in np.unique(keys, axis=1).T.tolist():
+        keys, _ = distinct(*(column[known] for column in columns))
+        for compile_id, key, top, execution in keys.T.tolist():
             calls[compile_id, key].append((top, execution))
         return calls
 

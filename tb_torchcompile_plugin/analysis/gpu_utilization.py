@@ -117,12 +117,16 @@ def streams(trace: Trace, work: GpuWork) -> list[Stream]:
 
 def device_names(trace: Trace) -> dict[int, str]:
     """The names of the devices, as the trace's header tells them."""
-    properties = trace.metadata.get("deviceProperties")
-    rows = properties if isinstance(properties, list) else []
-    known = (
-        row for row in rows if isinstance(row, dict) and isinstance(row.get("id"), int) and "name" in row
-    )
-    return {row["id"]: str(row["name"]) for row in known}
+    told = {row.get("id"): row.get("name") for row in device_properties(trace)}
+    return {
+        device: str(name) for device, name in told.items() if isinstance(device, int) and name is not None
+    }
+
+
+def device_properties(trace: Trace) -> list[dict[str, object]]:
+    """What the trace's header tells of each device; [] where it tells nothing."""
+    told = trace.metadata.get("deviceProperties")
+    return [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
 
 
 class Layers(NamedTuple):

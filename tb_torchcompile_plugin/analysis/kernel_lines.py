@@ -45,10 +45,10 @@ def node_rows(graph: str) -> dict[str, tuple[int, str]]:
 
 def lines_of(nodes: Iterable[str], places: dict[str, Frame]) -> list[Frame]:
     """The distinct lines of these nodes, in their order."""
-    return distinct(places[node] for node in nodes if node in places)
+    return distinct_lines(places[node] for node in nodes if node in places)
 
 
-def distinct(frames: Iterable[Frame]) -> list[Frame]:
+def distinct_lines(frames: Iterable[Frame]) -> list[Frame]:
     return list({(frame.file, frame.line): frame for frame in frames}.values())
 
 
@@ -69,4 +69,4 @@ def provenance(text: str) -> dict[str, list[Frame]]:
                 file, line, function, source = frames[-1]
                 name = re.sub(r":\d+$", "", key)
                 kernels[name].append(Frame(file, int(line), function.strip(), source.strip() or None))
-    return {name: distinct(frames) for name, frames in kernels.items()}
+    return {name: distinct_lines(frames) for name, frames in kernels.items()}

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.analysis.intervals import Int64s
+from tb_torchcompile_plugin.analysis.intervals import Int64s, Intervals, within
 from tb_torchcompile_plugin.analysis.kernels import Device, Launches
 from tb_torchcompile_plugin.analysis.units import percent, us
 from tb_torchcompile_plugin.kernel_names import CATEGORIES
@@ -99,6 +99,5 @@ def launched_in(trace: Trace, rows: Launches, step_slices: Int64s) -> Bools:
     if not len(step_slices):
         return np.ones(len(rows.index), bool)
     starts = trace.ts[step_slices]
-    at = np.searchsorted(starts, trace.ts[rows.launch], side="right") - 1
-    ends = starts[at] + trace.dur[step_slices][at]
-    return (rows.launch >= 0) & (at >= 0) & (trace.ts[rows.launch] < ends)
+    steps = Intervals(starts, starts + trace.dur[step_slices])
+    return (rows.launch >= 0) & (within(steps, trace.ts[rows.launch]) >= 0)

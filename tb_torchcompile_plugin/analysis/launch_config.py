@@ -8,6 +8,7 @@ import math
 import msgspec
 
 from tb_torchcompile_plugin.analysis.columns import alike, codes_of
+from tb_torchcompile_plugin.analysis.gpu_utilization import device_properties
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernels import Launches
 from tb_torchcompile_plugin.analysis.units import us
@@ -73,7 +74,5 @@ def _sizes(trace: Trace, column: str, code: int) -> list[int]:
 
 def _property(trace: Trace, name: str, otherwise: int) -> int:
     """Of the first device. A warp has 64 threads on AMD's data center cards."""
-    properties = trace.metadata.get("deviceProperties")
-    first = properties[0] if isinstance(properties, list) and properties else None
-    value = first.get(name) if isinstance(first, dict) else None
+    value = next((row.get(name) for row in device_properties(trace)), None)
     return value if isinstance(value, int) and value > 0 else otherwise

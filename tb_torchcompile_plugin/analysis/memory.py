@@ -6,11 +6,13 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.columns import distinct
+from tb_torchcompile_plugin.analysis.gpu_utilization import device_properties
 from tb_torchcompile_plugin.analysis.host_tree import Mask
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernels import Device
 from tb_torchcompile_plugin.analysis.memory_moments import Moments
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.steps import StepWindows
 from tb_torchcompile_plugin.analysis.units import us
 from tb_torchcompile_plugin.reader.kineto import Trace
 
@@ -139,9 +141,7 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, peak: Mask
 
 def capacities(trace: Trace) -> dict[int, int]:
     """The memory of each device, as the trace's header tells it."""
-    properties = trace.metadata.get("deviceProperties")
-    rows = [row for row in properties if isinstance(row, dict)] if isinstance(properties, list) else []
-    told = {row.get("id"): row.get("totalGlobalMem") for row in rows}
+    told = {row.get("id"): row.get("totalGlobalMem") for row in device_properties(trace)}
     return {
         device: size for device, size in told.items() if isinstance(device, int) and isinstance(size, int)
     }
@@ -215,10 +215,7 @@ def _allocations(profile: Profile, events: Moments, allocated: Int64s, peak: Mas
     trace = profile.trace
     told = allocated[np.argsort(-events.size[allocated], kind="stable")[:_TOLD]]
     first = trace.window()[0]
-    steps = profile.step_slices
-    at = np.searchsorted(trace.ts[steps], events.ts[told], side="right") - 1
-    inside = (at >= 0) & (events.ts[told] < np.append(trace.ts[steps] + trace.dur[steps], 0)[at])
-    names = [trace.names[code] for code in trace.name[steps]]
+    steps = StepWindows(trace)
     return [
         Allocation(
             device="cpu" if events.device[row] < 0 else int(events.device[row]),
@@ -227,8 +224,8 @@ def _allocations(profile: Profile, events: Moments, allocated: Int64s, peak: Mas
             lifetime_us=us(events.ts[free] - events.ts[row]) if (free := events.freed_by[row]) >= 0 else None,
             operator=_name(trace.names, int(events.operator[row])),
             compile_id=profile.ownership.name(int(events.owner[row])),
-            step=names[step] if known else None,
+            step=_name(steps.names, step),
             at_peak=bool(peak[row]),
         )
-        for row, step, known in zip(told.tolist(), at.tolist(), inside.tolist())
+        for row, step in zip(told.tolist(), steps.of(events.ts[told]).tolist())
     ]

@@ -120,7 +120,8 @@ def _told(profile: Profile, rows: Int64s, figures: tuple[Int64s, ...], around: I
             later[parents[row]] += later[row]
     owners = profile.ownership.compile_ids(calls.index)
     compiled: list[set[str]] = [set() for _ in parents]
-    pairs = np.unique(np.stack([around, owners])[:, (around >= 0) & (owners >= 0)], axis=1)
+    known = (around >= 0) & (owners >= 0)
+    pairs, _ = distinct(around[known], owners[known])
     for row, owner in pairs.T.tolist():
         compiled[row].add(profile.ownership.names[owner])
     gpu = len(profile.work.index) > 0

@@ -6,7 +6,6 @@ A step is slow if it lasts longer than the median step by more than `SLOW_PERCEN
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -14,11 +13,11 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.intervals import Int64s, covered_ns, union
+from tb_torchcompile_plugin.analysis.pauses import is_autotuning, is_collection
 from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.analysis.recompile_moments import recompile_moments
 from tb_torchcompile_plugin.analysis.step_breakdown import StepBreakdown
 from tb_torchcompile_plugin.analysis.units import us
-from tb_torchcompile_plugin.compile_spans import phase_of
 
 SLOW_PERCENT = 10
 SLOW_DEVIATIONS = 3
@@ -28,8 +27,6 @@ _EXPLAINS = 0.5  # of the excess, at least
 
 # Nobody knows what a thread does that runs Python or nothing that was recorded.
 _NO_REASON = ("python", "nothing_launched")
-GARBAGE = re.compile(r"Python GC$|<built-in (?:function|method) collect\b|gc \(dynamo_timed\)$")
-_TIMED = " (dynamo_timed)"
 
 
 class SlowStep(msgspec.Struct, frozen=True):
@@ -92,8 +89,8 @@ def _row(
 def _growth(profile: Profile, steps: Sequence[StepBreakdown], slow: Sequence[int]) -> dict[str, list[float]]:
     """Part → for each step by how many µs it is larger than in the median of the steps that are not slow."""
     times: dict[str, list[float]] = {
-        "gc": _named_us(profile, lambda name: bool(GARBAGE.match(name))),
-        "autotune": _named_us(profile, _is_autotuning),
+        "gc": _named_us(profile, is_collection),
+        "autotune": _named_us(profile, is_autotuning),
     }
     for number, step in enumerate(steps):
         for part in step.parts:
@@ -105,10 +102,6 @@ def _growth(profile: Profile, steps: Sequence[StepBreakdown], slow: Sequence[int
 def _beyond_median(values: Sequence[float], usual: Sequence[int]) -> list[float]:
     median = statistics.median(values[number] for number in usual)
     return [value - median for value in values]
-
-
-def _is_autotuning(name: str) -> bool:
-    return name.endswith(_TIMED) and phase_of(name.removesuffix(_TIMED)) == "autotune"
 
 
 def _named_us(profile: Profile, named: Callable[[str], bool]) -> list[float]:

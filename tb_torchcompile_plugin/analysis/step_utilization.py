@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.analysis.columns import alike
 from tb_torchcompile_plugin.analysis.gpu_utilization import GpuWork, busy, layers
 from tb_torchcompile_plugin.analysis.idle_causes import Gaps, IdleCauses, causes_in, idle_causes
-from tb_torchcompile_plugin.analysis.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.analysis.intervals import Int64s, Intervals, covered_ns, within
 from tb_torchcompile_plugin.analysis.launch_side import LaunchCalls
 from tb_torchcompile_plugin.analysis.thread_activity import ThreadActivity
 from tb_torchcompile_plugin.analysis.units import percent, us
@@ -94,9 +94,8 @@ def _windows(
 def _launched(trace: Trace, index: Int64s, begins: Int64s, ends: Int64s) -> Int64s:
     """For each window the time in which any of the GPU events ran that were launched in it."""
     call = trace.launch_of()[index]
-    times = trace.ts[call]
-    at = np.searchsorted(begins, times, side="right") - 1
-    known = np.flatnonzero((call >= 0) & (at >= 0) & (times < ends[at]))
+    at = within(Intervals(begins, ends), trace.ts[call])
+    known = np.flatnonzero((call >= 0) & (at >= 0))
     total = np.zeros(len(begins), np.int64)
     for same in alike(known, at):
         total[at[same[0]]] = busy(trace, index[same]).total_ns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,15 +13,14 @@ from tb_torchcompile_plugin.analysis.findings.words import duration
 from tb_torchcompile_plugin.analysis.gpu_utilization import busy
 from tb_torchcompile_plugin.analysis.graph_break_costs import GraphBreakCost
 from tb_torchcompile_plugin.analysis.intervals import Intervals, covered_ns, union
+from tb_torchcompile_plugin.analysis.pauses import is_autotuning, is_collection
 from tb_torchcompile_plugin.analysis.profile import Profile
-from tb_torchcompile_plugin.analysis.slow_steps import GARBAGE
 from tb_torchcompile_plugin.analysis.units import percent
 from tb_torchcompile_plugin.summary_pb2 import Compilation, CompileSummary
 
 _COMPILING = re.compile(
     r"^(?:_compile\.compile_inner|entire_(?:frame|backward)_compile)(?: \(dynamo_timed\))?$"
 )
-_AUTOTUNING = re.compile(r"^.*(?:benchmark_all_configs|autotun).* \(dynamo_timed\)$", re.IGNORECASE)
 
 
 @dataclass(eq=False)
@@ -87,23 +86,23 @@ class Case:
     @cached_property
     def compiling_in_trace(self) -> Intervals:
         """When the trace itself shows compilation."""
-        return self._named(_COMPILING)
+        return self._named(lambda name: _COMPILING.match(name) is not None)
 
     @cached_property
     def autotuning(self) -> Intervals:
         """When kernels were tuned."""
-        return self._named(_AUTOTUNING)
+        return self._named(is_autotuning)
 
     @cached_property
     def collecting(self) -> Intervals:
         """When Python collected garbage, as far as that was recorded."""
-        return self._named(GARBAGE)
+        return self._named(is_collection)
 
-    def _named(self, pattern: re.Pattern[str]) -> Intervals:
+    def _named(self, wanted: Callable[[str], bool]) -> Intervals:
         if self.profile is None:
             return self.windows
         trace = self.profile.trace
-        codes = [code for code, name in enumerate(trace.names) if pattern.match(name)]
+        codes = [code for code, name in enumerate(trace.names) if wanted(name)]
         rows = trace.select(cat=("cpu_op", "user_annotation", "python_function"))
         return busy(trace, rows[np.isin(trace.name[rows], codes)])
 

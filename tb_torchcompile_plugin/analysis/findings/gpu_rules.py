@@ -11,6 +11,7 @@ from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.case import Case
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.findings.words import duration, percent
+from tb_torchcompile_plugin.analysis.gpu_utilization import device_properties
 from tb_torchcompile_plugin.analysis.kernel_details import kernel_table
 from tb_torchcompile_plugin.analysis.kernels import kernels, row_key
 from tb_torchcompile_plugin.analysis.launch_side import cudagraph_skip_reasons, cudagraph_skips
@@ -131,8 +132,7 @@ def _longest(profile: Profile, names: set[str]) -> str | None:
 
 def _has_tf32(profile: Profile) -> bool:
     """Ampere and later; the header of the trace tells."""
-    properties = profile.trace.metadata.get("deviceProperties")
-    rows = [row for row in properties if isinstance(row, dict)] if isinstance(properties, list) else []
+    rows = device_properties(profile.trace)
     majors = [row.get("computeMajor") for row in rows if "NVIDIA" in str(row.get("name"))]
     return any(isinstance(major, int) and major >= 8 for major in majors)
 
