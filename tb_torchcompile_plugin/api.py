@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
-from itertools import takewhile
 
 import msgspec
 
@@ -101,8 +100,6 @@ class Session(CompareAnswers, CompileAnswers, TimelineAnswers):
         A reading that is not polled any more stops after a while (see `readings`).
         """
         reading = self._reading((run, worker, span))
-        if question not in reading.asked:
-            reading.asked.append(question)
         opened = self._poll((run, worker, span), reading)
         if isinstance(opened, Progress):
             return opened
@@ -179,9 +176,7 @@ class Session(CompareAnswers, CompileAnswers, TimelineAnswers):
         data, _ = self._compile_data_of(worker)
         trace = _read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
         opened = Opened(span, Profile(replace(trace, notices=_will_retry(trace.notices)), data))
-        # Nobody should wait for the report in a request. What was asked for before it goes before it: two threads of
-        # Python would take as long for either as for both.
-        opened.begin(*takewhile(lambda question: question != "span", reading.asked), "span")
+        opened.begin("span")  # nobody should wait for it in a request, nor anything else for it
         return opened
 
     def _worker_report(

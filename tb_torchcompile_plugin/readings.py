@@ -58,7 +58,6 @@ class Reading(Generic[Value]):
         self.future: Future[Value] = Future()
         self._job: Callable[[Reading[Value]], Value] | None = job
         self.made_of: object = None
-        self.asked: list[str] = []  # what it is read for, in order
         self.wanted_until = 0.0  # monotonic seconds, if nobody else waits for its place
         self.contested_until = 0.0  # if somebody does
         self.stop: Callable[[], bool] = lambda: False  # what the job asks now and then

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,8 +25,6 @@ from tb_torchcompile_plugin.findings_report import findings_report
 from tb_torchcompile_plugin.gpu_report import gpu_report
 from tb_torchcompile_plugin.logdir import Span
 from tb_torchcompile_plugin.step_report import step_report
-
-_MOMENT_S = 0.5  # the answers of most traces are made by then: their panels need not ask again
 
 Question = Callable[[Span, Profile], msgspec.Struct]
 
@@ -68,24 +66,19 @@ class Opened:
             self._make(question, answer)
         return answer.result()
 
-    def begin(self, *questions: str) -> None:
-        """Start to make answers, one after the other, on a thread of their own."""
-        claims = [(question, *self._claim(question)) for question in questions]
-        mine = [(question, answer) for question, answer, is_mine in claims if is_mine]
-
-        def make() -> None:
-            for claim in mine:
-                self._make(*claim)
-
-        threading.Thread(target=make, name="tb-torchcompile-answer", daemon=True).start()
+    def begin(self, question: str) -> None:
+        """Start to make an answer on a thread of its own."""
+        answer, mine = self._claim(question)
+        if mine:
+            threading.Thread(
+                target=self._make, args=(question, answer), name="tb-torchcompile-answer", daemon=True
+            ).start()
 
     def is_making(self, question: str) -> bool:
-        """Whether who asks now would wait for another thread, and for more than a moment."""
+        """Whether who asks now would wait for another thread."""
         with self._lock:
             answer = self._made.get(question)
-        if answer is not None:
-            wait([answer], _MOMENT_S)
-        return answer is not None and not answer.done()
+            return answer is not None and not answer.done()
 
     def _claim(self, question: str) -> tuple[Future[msgspec.Struct], bool]:
         """The answer, made or not; and whether nobody is at it yet."""

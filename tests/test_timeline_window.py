@@ -245,32 +245,3 @@ def test_the_timeline_does_not_wait_for_the_report_of_the_span(
     finally:
         go.set()
     assert ask_span(client, SPAN).status_code == 200
-
-
-def test_what_is_asked_for_first_is_made_first(
-    recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Side by side, two threads would keep each other from the interpreter."""
-    made: list[tuple[str, bool]] = []
-    running = threading.Lock()
-
-    def watched(question: str) -> None:
-        answer = QUESTIONS[question]
-
-        def watch(span: Span, profile: Profile) -> msgspec.Struct:
-            made.append((question, running.acquire(blocking=False)))
-            try:
-                return answer(span, profile)
-            finally:
-                running.release()
-
-        monkeypatch.setitem(QUESTIONS, question, watch)
-
-    watched("timeline")
-    watched("span")
-    client = make_client(make_plugin(recording("breaks")))
-    for question in ("timeline", "span"):
-        assert client.get(f"{ROOT}/{question}", query_string=SPAN).status_code in (200, 202)
-    for question in ("span", "timeline"):
-        wait_for(lambda: client.get(f"{ROOT}/{question}", query_string=SPAN).status_code == 200)  # noqa: B023
-    assert made == [("timeline", True), ("span", True)]
