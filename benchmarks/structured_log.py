@@ -15,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from benchmarks.measure import measure
@@ -65,12 +66,12 @@ def _report(name: str, command: list[str]) -> None:
 def write_log(path: Path, size: int) -> int:
     """Writes at least `size` bytes of log; returns how many. Needs one copy of all logs in memory."""
     logs = [list(_records(log)) for log in _logs()]
-    written, copy = 0, 0
+    written = 0
     with path.open("wb") as file:
-        while written < size:
-            for records in logs:
-                written += sum(file.write(_renumbered(record, copy)) for record in records)
-            copy += 1
+        for copy, records in ((copy, records) for copy in count() for records in logs):
+            if written >= size:
+                break
+            written += sum(file.write(_renumbered(record, copy)) for record in records)
     return written
 
 

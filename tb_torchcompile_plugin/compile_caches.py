@@ -35,6 +35,7 @@ class _Lookup:
     key: str
     settings: frozenset[str]
     parts: dict[str, str]  # name → "hash value"
+    items: frozenset[tuple[str, str]]  # of `parts`, to be compared with many others
 
 
 class CacheLookups:
@@ -67,13 +68,14 @@ class CacheLookups:
     def _lookup(self, details: dict[str, Any], key: CompileKey) -> _Lookup:
         settings, parts = [], {}
         for line in details.get("components") or ():
-            if _SETTING in line[:80]:
+            if line.find(_SETTING, 0, 80) >= 0:
                 settings.append(line)
             elif match := _PART.match(line):
                 value = match["value"] if len(match["value"]) <= _VALUE_CHARS else ""
                 parts[match["name"]] = f"{match['hash']} {'' if match['name'] in _CODE else value}"
         same = frozenset(settings)
-        return _Lookup(key, text_of(details.get("key")), self._settings.setdefault(same, same), parts)
+        settings_of = self._settings.setdefault(same, same)
+        return _Lookup(key, text_of(details.get("key")), settings_of, parts, frozenset(parts.items()))
 
     def _compare(self, row: CacheResult, lookup: _Lookup, known: deque[_Lookup]) -> None:
         nearest = next((other for other in reversed(known) if other.key == lookup.key), None)
@@ -101,14 +103,14 @@ def _value(part: str | None) -> str:
 
 def _distance(one: _Lookup, other: _Lookup) -> int:
     settings = 0 if one.settings is other.settings else len(one.settings ^ other.settings)
-    return settings + len(one.parts.items() ^ other.parts.items())
+    return settings + len(one.items ^ other.items)
 
 
 def _differences(one: _Lookup, other: _Lookup) -> tuple[dict[str, str], dict[str, str]]:
     """The parts of each that the other one has not."""
     if one.key == other.key:
         return {}, {}
-    before, now = dict(one.parts.items() - other.parts.items()), dict(other.parts.items() - one.parts.items())
+    before, now = dict(one.items - other.items), dict(other.items - one.items)
     if one.settings is not other.settings:
         before.update(_named(one.settings - other.settings))
         now.update(_named(other.settings - one.settings))

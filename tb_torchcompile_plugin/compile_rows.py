@@ -119,7 +119,7 @@ def fill_from_metrics(row: Compilation, metrics: dict[str, Any], *, source: bool
 def metrics_json(metrics: dict[str, Any], *, source: bool) -> dict[str, str]:
     """Every field that is not null, as JSON by name, but for the settings, which are stored as texts."""
     return {
-        name: json.dumps(value, default=repr)
+        name: str(value) if type(value) is int else json.dumps(value, default=repr)  # most are numbers
         for name, value in metrics.items()
         if value is not None and name not in CONFIG_FIELDS and (source or _is_safe(name, value))
     }

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from tb_torchcompile_plugin.compile_log import CompileLog, Record, nanoseconds
 from tb_torchcompile_plugin.errors import UserError
@@ -99,6 +100,13 @@ def _to_ns(microseconds: bytes) -> int | None:
         return None
 
 
+def _record_ends(chunk: bytes) -> list[int]:
+    """Where a line ends before one that begins with a "V". bytes.find takes twice as long."""
+    text = np.frombuffer(chunk, np.uint8)
+    found: list[int] = np.flatnonzero((text[:-1] == ord("\n")) & (text[1:] == ord("V"))).tolist()
+    return found
+
+
 def _loads(text: str) -> Any:
     """JSON as the standard library reads it, which takes NaN and lone surrogates, too. Raises ValueError."""
     try:
@@ -165,8 +173,10 @@ class _LogReader:
                 record = b"".join(pieces)
                 yield record[:-1], offset, False
                 pieces, offset = [], offset + len(record)
-            while (end := chunk.find(b"\nV", start)) >= 0:
-                record = b"".join([*pieces, chunk[start:end]])
+            for end in _record_ends(chunk):
+                record = chunk[start:end]
+                if pieces:
+                    record = b"".join([*pieces, record])
                 yield record, offset, False
                 pieces, offset = [], offset + len(record) + 1
                 start = end + 1
@@ -218,8 +228,10 @@ class _LogReader:
 
     def _envelope(self, text: bytes, is_last: bool) -> dict[str, Any] | None:
         """The metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        try:
             return self._decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
         try:
             metadata: dict[str, Any] = self._decode(text.decode("utf-8", "replace").encode())
         except msgspec.DecodeError:
