@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { layOut } from '../src/widgets/layout';
+import { layOut, minimumWidth } from '../src/widgets/layout';
 import {
   columnScale,
   formatSort,
@@ -61,7 +61,8 @@ describe('sort', () => {
 
 describe('search', () => {
   it('wants every word, in any column, in any case', () => {
-    const stacks = rows.map((row) => haystack(row, columns));
+    const shown = { ...time, show: (r: Row) => r.time!.toFixed(1) }; // never asked of what is not known
+    const stacks = rows.map((row) => haystack(row, [name, shown]));
     expect(searchIndices(stacks, 'KERNEL')).toEqual([0, 1, 2]);
     expect(searchIndices(stacks, '5 kernel')).toEqual([0]);
     expect(searchIndices(stacks, '  ')).toEqual([0, 1, 2, 3]);
@@ -123,4 +124,11 @@ describe('export', () => {
 it('tells rows apart that share a key', () => {
   const twice = [{ id: 'a' }, { id: 'b' }, { id: 'a' }];
   expect([...uniqueKeys(twice, (row) => row.id).values()]).toEqual(['a', 'b', 'a~2']);
+});
+
+it('leaves room for the head of a column that grows', () => {
+  const long: Column<Row> = { ...name, label: 'A head of very many words, longer than most', grow: 1 };
+  expect(minimumWidth(layOut(rows, [long]))).toBeGreaterThan(
+    minimumWidth(layOut(rows, [{ ...name, grow: 1 }])),
+  );
 });

@@ -32,9 +32,12 @@ export function layOut<Row>(rows: Row[], columns: Column<Row>[]): Laid<Row>[] {
   });
 }
 
-/** Room that the columns need at least; text that grows keeps a readable width. */
-export function minimumWidth(laid: { width: number | null; column: { grow?: number } }[]): number {
-  return laid.reduce((sum, { width, column }) => sum + (width ?? GROWS * (column.grow ?? 1)), 0);
+/** Room that the columns need at least; text that grows keeps a readable width, its head in full. */
+export function minimumWidth<Row>(laid: Laid<Row>[]): number {
+  return laid.reduce(
+    (sum, { width, column, head }) => sum + (width ?? Math.max(headWidth(head), GROWS * (column.grow ?? 1))),
+    0,
+  );
 }
 
 function numbersOf<Row>(rows: Row[], column: Column<Row>): number[] {

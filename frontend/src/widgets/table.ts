@@ -103,7 +103,9 @@ export function uniqueKeys<Row>(rows: Row[], keyOf: (row: Row) => string): Map<R
 export function haystack<Row>(row: Row, columns: Column<Row>[]): string {
   return columns
     .map((c) =>
-      [c.value(row), c.show?.(row), c.title?.(row)].filter((t) => t !== null && t !== undefined).join('\n'),
+      [c.value(row), c.value(row) === null ? null : c.show?.(row), c.title?.(row)]
+        .filter((t) => t !== null && t !== undefined)
+        .join('\n'),
     )
     .join('\n')
     .toLowerCase();

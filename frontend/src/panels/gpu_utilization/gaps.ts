@@ -1,7 +1,8 @@
 /** Tables of the GPU utilization panel. */
 import type { DeviceInStep, GapBin, IdleGap, LaunchCall, StepUtilization, Stream } from '../../api/types';
-import { count, duration } from '../../widgets/format';
+import { count, duration, THIN } from '../../widgets/format';
 import type { Column } from '../../widgets/table';
+import { shortKernel } from '../kernels/names';
 import { causeLabel } from './causes';
 
 export const gapKey = (gap: IdleGap) => `${gap.device},${gap.start_us}`;
@@ -26,8 +27,22 @@ export const GAP_COLUMNS: Column<IdleGap>[] = [
     show: (r) => causeLabel(r.cause),
   },
   { key: 'step', label: 'Step', value: (r) => r.step, unknown: 'Outside of the profiled steps' },
-  { key: 'after', label: 'After', value: (r) => r.after, grow: 1, title: (r) => r.after ?? '' },
-  { key: 'before', label: 'Before', value: (r) => r.before, grow: 1, title: (r) => r.before },
+  {
+    key: 'after',
+    label: 'After',
+    value: (r) => r.after,
+    show: (r) => shortKernel(r.after!),
+    grow: 1,
+    title: (r) => r.after ?? '',
+  },
+  {
+    key: 'before',
+    label: 'Before',
+    value: (r) => r.before,
+    show: (r) => shortKernel(r.before),
+    grow: 1,
+    title: (r) => r.before,
+  },
   { key: 'thread', label: 'Thread', value: (r) => r.thread, unknown: NO_LAUNCH, hidden: true },
 ];
 
@@ -93,7 +108,7 @@ export function binItems(bins: GapBin[]) {
       bin.to_us === null ? `≥ ${duration(bin.from_us)}` : `${duration(bin.from_us)} – ${duration(bin.to_us)}`;
     return {
       key: String(bin.from_us),
-      label: bin.from_us < 1000 ? `${bin.from_us || '<1'}µs` : `${bin.from_us / 1000}ms`,
+      label: bin.from_us < 1000 ? `${bin.from_us || '<1'}${THIN}µs` : `${bin.from_us / 1000}${THIN}ms`,
       value: bin.idle_us,
       part: bin.idle_us,
       title: `${range}: ${count(bin.gaps)} gaps, ${duration(bin.idle_us)} in all`,
