@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.step_breakdown import step_breakdowns
 from tb_torchcompile_plugin.api import Session
 from tb_torchcompile_plugin.cli import main
 from tb_torchcompile_plugin.cli_compare import _side, newest_span
+from tb_torchcompile_plugin.compare_report import SpanName, compare_report
 from tb_torchcompile_plugin.reader.kineto import read_trace
 from tb_torchcompile_plugin.summary_pb2 import FORWARD, CompileSummary
 from traces import kernel, launch, slice_, write_trace
@@ -128,6 +129,29 @@ def test_three_noisy_steps_prove_nothing(found):
     assert time.noise_us is not None and time.noise_us > 6000
 
 
+def stepping(folder, *lengths):
+    """A span of steps, each with one kernel that takes half of it."""
+    folder.mkdir()
+    events, at = [], 0
+    for number, length in enumerate(lengths):
+        events.append(slice_(f"ProfilerStep#{number}", at, length, "user_annotation"))
+        events += launch("k", at, at + 1, length / 2)
+        at += length
+    write_trace(folder, events)
+    return side_of(profile(folder))
+
+
+@pytest.mark.parametrize(("swap", "word", "change"), [(False, "faster", "−50.0"), (True, "slower", "+100")])
+def test_more_than_the_noise_in_either_direction(tmp_path, swap, word, change):
+    sides = stepping(tmp_path / "a", 200, 202, 198), stepping(tmp_path / "b", 100, 101, 99)
+    if swap:
+        sides = sides[::-1]
+    name = SpanName("r", "w", "1", "t")
+    found = compare_report(name, sides[0], name, sides[1])
+    assert found.comparison.step_time is not None and found.comparison.step_time.within_noise is False
+    assert found.verdict.startswith(f"B is {word}: a step takes") and f"({change} %)" in found.verdict
+
+
 def test_what_is_unknown_stays_unknown(found, tables):
     figures = {figure.name: figure.value for figure in found.figures}
     assert (figures["compile_s"].a, figures["compile_s"].delta) == (None, None)
@@ -167,10 +191,14 @@ def test_ranks_of_one_job(recording):
 
 def test_one_side_with_steps_is_compared_as_a_whole(recording):
     """A step of one against all of the other would tell nothing."""
-    found = compare(opened(recording("resnet18")), opened(recording("resnet18_compile")))
+    sides = opened(recording("resnet18")), opened(recording("resnet18_compile"))
+    found, tables = compare(*sides), compare_tables(*sides)
+    steps = next(row for row in tables.operators if row.name == "ProfilerStep*")
+    assert (steps.calls.a, steps.calls.b) == (3, 0)
     figures = {figure.name: figure.value for figure in found.figures}
     assert found.step_time is None and "step_us" not in figures
     assert figures["launches"].a == 1050 == sum(row.launches.a or 0 for row in found.kernel_categories)
+    assert figures["launches"].b == sum(row.launches.b or 0 for row in found.kernel_categories) > 0
     for side in "ab":
         parts = sum(ns(getattr(part.time_us, side)) for part in found.parts)
         assert parts == ns(getattr(figures["span_us"], side)) > 0

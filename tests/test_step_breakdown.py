@@ -264,6 +264,21 @@ def test_the_reason_of_a_slow_step(
     assert slow.explained_us == explained_us
 
 
+def test_garbage_of_another_thread_is_no_reason(tmp_path: Path) -> None:
+    elsewhere = slice_("Python GC", 203, 90, "python_function", tid=7)
+    (slow,) = report(tmp_path, [*steps_of(100, 102, 200, 99, inside={}), elsewhere]).slow
+    assert slow.reason is None
+
+
+def test_the_busiest_device_is_looked_at(tmp_path: Path) -> None:
+    """In all steps together: in the second one the other is busier."""
+    events = [step(0, 0, 100), step(1, 100, 100)]
+    for device, at, dur in ((0, 10, 20), (1, 10, 80), (0, 110, 50), (1, 110, 40)):
+        events += launch("sgemm", at, at, dur, device=device)
+    rows = step_breakdowns(profile(write_trace(tmp_path, events)))
+    assert [(row.device, parts(row)["gpu", "gemm"]) for row in rows] == [(1, 80_000), (1, 40_000)]
+
+
 def test_what_every_step_does_is_no_reason(tmp_path: Path) -> None:
     load = [("enumerate(DataLoader)#x.__next__", "user_annotation", 90.0)]
     inside = dict.fromkeys(range(4), load)
