@@ -180,6 +180,7 @@ def test_what_still_runs_eager(tmp_path: Path) -> None:
         ("ampere_sgemm_32x32_sliced1x4_tn", True),
         ("cutlass_80_simt_sgemm_128x64_8x5_nt_align1", True),
         ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize32x32x8", False),
+        ("cutlass_80_tensorop_s1688gemm_tf32_sgemm", False),
         (GEMM, False),
     ],
 )

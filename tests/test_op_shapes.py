@@ -172,6 +172,15 @@ def test_whose_peak_a_product_is_held_against(
     assert achieved(tmp_path, kernel, called("aten::mm", dims, types, (kernel, 4))).precision == precision
 
 
+def test_attention_in_float32_has_no_peak_of_its_own(tmp_path: Path) -> None:
+    """Its kernels are on tensor cores, but multiply three times in TF32."""
+    kernel, values = "fmha_cutlassF_f32_aligned_64x64_rf_sm80", {"Concrete Inputs": [*[""] * 9, "0", ""]}
+    dims, types = [[2, 128, 4, 64]] * 3, ["float"] * 3
+    events = called("aten::_efficient_attention_forward", dims, types, (kernel, 10), **values)
+    found = achieved(tmp_path, kernel, events)
+    assert found.tflop_s and (found.precision, found.tflop_percent) == (None, None)
+
+
 def test_a_users_own_kernel_is_launched_under_its_name_and_a_number(tmp_path: Path) -> None:
     events = called("mine_0", [[500], [500], []], ["float", "float", "Scalar"], ("mine", 2))
     found = achieved(tmp_path, "mine", events)

@@ -253,6 +253,17 @@ def test_breaks_and_recompiles_that_torch_2_4_does_not_log(tmp_path: Path) -> No
     assert (again.key.compile_id, again.file, again.line, list(again.reasons)) == ("6/1", "/m.py", 9, [])
 
 
+def test_the_innermost_caller_is_what_broke(tmp_path: Path) -> None:
+    """`inner` broke, called by `outer`, though `outer` is what was compiled last."""
+    resumed = old_frame("torch_dynamo_resume_in_inner_at_30", "9/0", "inner", [])
+    resumed[0].metadata["dynamo_start"]["stack"].insert(0, {"line": 5, "name": "outer", "filename": 0})
+    inner, outer = (
+        old_frame(name, key, "<module>", []) for name, key in (("inner", "7/0"), ("outer", "8/0"))
+    )
+    last = old_log(tmp_path, *inner, *outer, *resumed).graph_breaks[-1]
+    assert (last.key.compile_id, last.line) == ("7/0", 30)
+
+
 def test_a_later_torch_logs_them_and_nothing_is_added(tmp_path: Path) -> None:
     summary = old_log(tmp_path, artifact("torch_version", "2.6.0"))
     assert (len(summary.graph_breaks), len(summary.recompiles)) == (0, 0)

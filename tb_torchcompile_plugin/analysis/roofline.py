@@ -6,7 +6,6 @@ Above 100 % is possible and stays: a kernel whose data lies in a cache is not bo
 from __future__ import annotations
 
 import json
-import re
 from typing import Literal
 
 import msgspec
@@ -18,6 +17,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization import device_names
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernel_source import Definition
 from tb_torchcompile_plugin.analysis.kernels import Device, Launches
+from tb_torchcompile_plugin.analysis.tensor_cores import uses_tensor_cores
 from tb_torchcompile_plugin.devices import Peak, peak_of
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.kernel_names import CATEGORIES
@@ -26,9 +26,8 @@ from tb_torchcompile_plugin.reader.kineto import Trace
 WorkFrom = Literal["inductor", "shapes", "copy"]
 Precision = Literal["fp32", "tf32", "bf16"]
 
+_THREE_TIMES = "fmha_cutlass"  # multiplies float32 three times in TF32
 _COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
-_TF32 = re.compile(r"tf32|s1688|^nvjet_(sm\d+_)?s|tensorop_s")
-_FP32 = re.compile(r"simt|ffma|sgemm|f32f32_f32f32|gemmSN|gemv")
 
 
 class Achieved(msgspec.Struct, frozen=True):
@@ -140,9 +139,10 @@ def _precision(trace: Trace, rows: Launches, places: Int64s) -> Precision | None
     codes = codes_of(trace, "input_types", rows.op[places])
     types = json.loads(trace.texts["input_types"][codes.max()]) if codes.max() >= 0 else []
     first = next((kind for kind in types if kind), "")
-    name = trace.names[rows.name[places[0]]]
     if first in ("c10::BFloat16", "c10::Half"):
         return "bf16"
     if first != "float":
         return None
-    return "tf32" if _TF32.search(name) else "fp32" if _FP32.search(name) else None
+    name = trace.names[rows.name[places[0]]]
+    on_tensor_cores = None if _THREE_TIMES in name else uses_tensor_cores(name)
+    return None if on_tensor_cores is None else "tf32" if on_tensor_cores else "fp32"

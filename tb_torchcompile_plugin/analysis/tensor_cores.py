@@ -10,14 +10,14 @@ import re
 from functools import lru_cache
 
 _YES = re.compile(
-    r"tensorop|wmma|wgmma|_tensor\d+x\d+x\d+|warpgroupsize"  # CUTLASS, and cuBLAS and cuDNN that are built on it
+    r"tensorop|wmma|wgmma|tf32|_tensor\d+x\d+x\d+|warpgroupsize"  # CUTLASS, and cuBLAS and cuDNN that are built on it
     r"|^nvjet_"  # cuBLAS from Hopper on
     r"|[a-z](16816|1688|884|8816|16832)(gemm|cudnn|fprop|dgrad|wgrad|_)"  # shapes of mma instructions: Volta … Ada
     r"|sdpa_sm\d+_flash|flash_(fwd|bwd)_|flash::"  # FlashAttention
     r"|fmha_cutlass[FB]_(b?f16\w*_sm(7[05]|[89]\d)|f32\w*_sm[89]\d)"  # memory-efficient attention
     r"|^Cijk_\w*_MI\d+x\d+x\d+"  # AMD's matrix cores, by Tensile
 )
-_NO = re.compile(r"ffma|simt|[sd]gemm_|gemmSN|gemv|wgrad_alg\d|dgrad_engine|fmha_cutlass")
+_NO = re.compile(r"ffma|simt|[sd]gemm|f32f32_f32f32|gemmSN|gemv|wgrad_alg\d|dgrad_engine|fmha_cutlass")
 
 
 @lru_cache(maxsize=65536)

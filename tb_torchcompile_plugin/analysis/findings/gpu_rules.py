@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.analysis.kernel_details import kernel_table
 from tb_torchcompile_plugin.analysis.kernels import kernels, row_key
 from tb_torchcompile_plugin.analysis.launch_side import cudagraph_skip_reasons, cudagraph_skips
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.tensor_cores import uses_tensor_cores
 from tb_torchcompile_plugin.kernel_names import CATEGORIES
 
 # Matrix products in single precision on the plain cores, as cuBLAS and CUTLASS name them.
@@ -107,7 +108,7 @@ class Fp32Matmul(Rule):
         codes = [
             code
             for code, name in enumerate(trace.names)
-            if _FP32_MATMUL.search(name) and "tf32" not in name.lower()
+            if _FP32_MATMUL.search(name) and not uses_tensor_cores(name)
         ]
         rows = work.index[np.isin(trace.name[work.index], codes)]
         us = float(trace.dur[rows].sum()) / 1000
