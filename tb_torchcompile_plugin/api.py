@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.analysis.findings import Finding, ranked, span_findi
 from tb_torchcompile_plugin.analysis.kernel_details import KernelDetails, kernel_details
 from tb_torchcompile_plugin.analysis.memory import Memory, memory
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.rank_differences import Rank, RankDifferences, rank_differences
 from tb_torchcompile_plugin.catalog import Catalog
 from tb_torchcompile_plugin.compare_answers import CompareAnswers
 from tb_torchcompile_plugin.compile_answers import CompileAnswers
@@ -31,6 +32,7 @@ from tb_torchcompile_plugin.reader import copies
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
 from tb_torchcompile_plugin.reader.kineto import Progress as BytesRead
 from tb_torchcompile_plugin.reader.kineto import Trace
+from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.reader.store import open_trace
 from tb_torchcompile_plugin.readings import Progress, Reading, Readings
 from tb_torchcompile_plugin.span_answers import Opened
@@ -82,6 +84,10 @@ class Session(CompareAnswers, CompileAnswers, TimelineAnswers):
         if data is None:
             raise _no_compile_data(worker, notices)
         return data
+
+    def rank_differences(self, run: str) -> RankDifferences:
+        """Which ranks of a run were compiled otherwise than the rest. Raises NotFound."""
+        return rank_differences(list(self._ranks(self._catalog.workers(run))))
 
     def opened(self, run: str, worker: str, span: str) -> Opened:
         """A span with its trace and compile data. Reads the trace if need be; raises UserError."""
@@ -139,7 +145,9 @@ class Session(CompareAnswers, CompileAnswers, TimelineAnswers):
         findings: list[RunFinding] = []
         runs = [
             answer.Run(
-                run.run, [self._worker_report(run.run, worker, progress, findings) for worker in workers]
+                run.run,
+                [self._worker_report(run.run, worker, progress, findings) for worker in workers],
+                rank_differences(list(self._ranks(workers))),
             )
             for run, workers in found.runs
         ]
@@ -151,6 +159,13 @@ class Session(CompareAnswers, CompileAnswers, TimelineAnswers):
         return self._compile_data.get(
             (folder, worker.worker), files, partial(read_compile_data, worker), _all_was_read
         )
+
+    def _ranks(self, workers: Sequence[Worker]) -> Iterator[Rank]:
+        """Those with compile data, each once: of two workers with one rank the later name counts."""
+        for worker in {worker.rank: worker for worker in workers if worker.rank is not None}.values():
+            data, _ = self._compile_data_of(worker)
+            if data is not None and worker.rank is not None:
+                yield Rank(worker.rank, data.summary, partial(read_payload, data))
 
     def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[Opened]:
         worker, span = self._catalog.span(*ids)

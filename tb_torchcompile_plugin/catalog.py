@@ -22,13 +22,13 @@ class Look:
     runs: list[tuple[Run, list[Worker]]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
 
+    def workers(self, run: str) -> list[Worker]:
+        """Of a run by id; none where there is no such run."""
+        return next((workers for known, workers in self.runs if known.run == run), [])
+
     def worker(self, run: str, worker: str) -> Worker | None:
         """By id; None where there is none."""
-        for known, workers in self.runs:
-            for candidate in workers if known.run == run else ():
-                if candidate.worker == worker:
-                    return candidate
-        return None
+        return next((candidate for candidate in self.workers(run) if candidate.worker == worker), None)
 
     def span(self, run: str, worker: str, span: str) -> tuple[Worker, Span] | None:
         """A span by id, with its worker; None where there is none."""
@@ -60,6 +60,13 @@ class Catalog:
             if number > self._kept:  # a slow look must not replace one that began later
                 self._last, self._kept = look, number
         return look
+
+    def workers(self, run: str) -> list[Worker]:
+        """Of a run by id. Raises NotFound."""
+        found = (self._last.workers(run) if self._last else []) or self.look().workers(run)
+        if not found:
+            raise NotFound(f"there is no run {run!r}", next_step="Reload: the files may have been removed")
+        return found
 
     def worker(self, run: str, worker: str) -> Worker:
         """By id. Raises NotFound."""

@@ -56,6 +56,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/compile": self._compile,
             "/compile_time": self._compile_time,
             "/compilations": self._compilations,
+            "/rank_differences": self._rank_differences,
             "/compilation": self._compilation,
             "/guards": self._guards,
             "/artifact": self._artifact,
@@ -88,6 +89,9 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
 
     def _compilations(self, request: Request) -> Response:
         return responses.json(request, self._session.compilations(*_ids(request, "run", "worker")))
+
+    def _rank_differences(self, request: Request) -> Response:
+        return responses.json(request, self._session.rank_differences(*_ids(request, "run")))
 
     def _compilation(self, request: Request) -> Response:
         return responses.json(request, self._session.compilation(*_compile_ids(request)))

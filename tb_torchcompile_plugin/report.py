@@ -33,6 +33,7 @@ from tb_torchcompile_plugin.analysis.kernels import (
 )
 from tb_torchcompile_plugin.analysis.operators import Operator, operators
 from tb_torchcompile_plugin.analysis.profile import Profile
+from tb_torchcompile_plugin.analysis.rank_differences import RankDifferences
 from tb_torchcompile_plugin.analysis.recompile_moments import (
     GuardScan,
     RecompileMoment,
@@ -226,6 +227,7 @@ class Worker(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     run: str
     workers: list[Worker]
+    ranks: RankDifferences
 
 
 class Report(msgspec.Struct, frozen=True):

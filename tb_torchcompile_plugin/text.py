@@ -47,6 +47,7 @@ def print_report(report: Report) -> None:
     for run in report.runs:
         for worker in run.workers:
             _print_worker(console, run, worker)
+        _print_ranks(console, run)
     print_findings(console, report.findings)
 
 
@@ -57,6 +58,25 @@ def _print_worker(console: Console, run: Run, worker: Worker) -> None:
         _print_compile(console, worker.compile)
     for span in worker.spans:
         _print_span(console, span)
+
+
+def _print_ranks(console: Console, run: Run) -> None:
+    table(
+        console,
+        f"ranks that were compiled otherwise, of {len(run.ranks.ranks)} in run {run.run}",
+        ("compile id", "function", "what", "ranks", "have"),
+        [
+            (
+                row.compile_id,
+                row.function,
+                row.kind.replace("_", " "),
+                ", ".join(map(str, group.ranks)),
+                group.told,
+            )
+            for row in run.ranks.differences
+            for group in row.groups
+        ],
+    )
 
 
 def _print_compile(console: Console, found: Compile) -> None:

@@ -37,6 +37,7 @@ from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
 from tb_torchcompile_plugin.analysis.memory import Memory
 from tb_torchcompile_plugin.analysis.modules import Modules
 from tb_torchcompile_plugin.analysis.operators import Operators
+from tb_torchcompile_plugin.analysis.rank_differences import RankDifferences
 from tb_torchcompile_plugin.compare_report import ComparedTables, CompareReport
 from tb_torchcompile_plugin.plugin import TorchCompilePlugin
 
@@ -135,6 +136,7 @@ def test_every_error_code_is_documented_with_its_status() -> None:
         ("compile", report.Compile),
         ("compile_time", compile_report.CompileTime),
         ("compilations", compile_report.Compilations),
+        ("rank_differences", RankDifferences),
         ("compilation", compile_report.CompilationDetails),
         ("guards", compile_report.GuardChecks),
         ("span", report.Span),
@@ -173,6 +175,7 @@ def test_all_examples_are_json() -> None:
             "compile",
             "compile_time",
             "compilations",
+            "rank_differences",
             "compilation",
             "guards",
             "progress",

@@ -32,6 +32,7 @@ from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
 from tb_torchcompile_plugin.analysis.memory import Memory
 from tb_torchcompile_plugin.analysis.modules import Modules
 from tb_torchcompile_plugin.analysis.operators import Operators
+from tb_torchcompile_plugin.analysis.rank_differences import RankDifferences
 from tb_torchcompile_plugin.compare_report import ComparedTables, CompareReport
 from tb_torchcompile_plugin.errors import ApiErrorBody
 from tb_torchcompile_plugin.readings import Progress
@@ -49,6 +50,7 @@ ROOTS = (
     findings_report.Findings,
     compile_report.CompileTime,
     compile_report.Compilations,
+    RankDifferences,
     compile_report.CompilationDetails,
     compile_report.GuardChecks,
     timeline.TimelineLanes,

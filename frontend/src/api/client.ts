@@ -6,6 +6,7 @@ import type {
   CompileTime,
   GuardChecks,
   Progress,
+  RankDifferences,
   Runs,
 } from './types';
 
@@ -88,6 +89,11 @@ export async function fetchCompileTime(ids: WorkerIds, signal: AbortSignal): Pro
 
 export async function fetchCompilations(ids: WorkerIds, signal: AbortSignal): Promise<Compilations> {
   return (await get('compilations', ids, signal)).body as Compilations;
+}
+
+/** Of the whole run. */
+export async function fetchRankDifferences(ids: WorkerIds, signal: AbortSignal): Promise<RankDifferences> {
+  return (await get('rank_differences', ids, signal)).body as RankDifferences;
 }
 
 interface CompileIds extends WorkerIds {

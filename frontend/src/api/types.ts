@@ -1045,6 +1045,24 @@ export interface PythonFunction {
   total_us: number;
 }
 
+export interface RankDifference {
+  kind: 'cache' | 'collectives' | 'compilation' | 'execution_order';
+  epoch: number;
+  compile_id: string;
+  function: string;
+  groups: RankGroup[];
+}
+
+export interface RankDifferences {
+  ranks: number[];
+  differences: RankDifference[];
+}
+
+export interface RankGroup {
+  ranks: number[];
+  told: string;
+}
+
 export interface Recompile {
   compile_id: string;
   epoch: number;
