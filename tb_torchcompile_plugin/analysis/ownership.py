@@ -168,11 +168,13 @@ class _Timelines:
     def at(self, index: Int64s) -> Int64s:
         """The owner of the start of each slice; -1 for index -1 and where nobody owns it."""
         answer = np.full(len(index), -1, np.int64)
+        if not self._tracks:  # as in a trace without slices, where no row can be looked up
+            return answer
         tracks = np.where(index >= 0, self._trace.track[index], -1)
         for track, (times, owners) in self._tracks.items():
             here = np.flatnonzero(tracks == track)
             place = np.searchsorted(times, self._trace.ts[index[here]], side="right") - 1
-            answer[here] = np.where(place >= 0, owners[place], -1)
+            answer[here] = np.append(owners, -1)[place]  # place -1, before the first, reads the last
         return answer
 
 
