@@ -57,11 +57,11 @@ class MemoryOwner(msgspec.Struct, frozen=True):
     allocated_bytes: int
     largest_bytes: int
     peak_bytes: int  # alive at the device's peak
-    kept_bytes: int  # not freed until the end
+    kept_bytes: int  # not freed until the end of the stretch
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """`lifetime_us` is None where it was still alive when recording ended."""
+    """`lifetime_us` is None where no end was recorded."""
 
     device: Device
     start_us: float
