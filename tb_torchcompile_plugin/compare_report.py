@@ -77,7 +77,7 @@ def _verdict(found: Comparison) -> str:
 
 def _of_steps(times: StepTimeDifference) -> str:
     means = Pair(times.a.mean_us, times.b.mean_us, times.delta_us)
-    told = f"a step takes {_change(means)}"
+    told = f"the mean step takes {_change(means)}"
     steps = f"{times.a.steps} and {plural(times.b.steps, 'step')}"
     if times.noise_us is None:
         return f"{told[0].upper()}{told[1:]}; with one step on a side nobody knows the noise."

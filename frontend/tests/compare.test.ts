@@ -130,7 +130,7 @@ test('figures in words', () => {
   );
   expect(plain).toEqual([
     ['Step time', '2.00 ms ± 50.0 µs', '1.00 ms', '−1.00 ms (−50.0 %)'],
-    ['GPU busy, share', '10.0 %', '12.5 %', '+2.50 points'],
+    ['GPU busy, of that time', '10.0 %', '12.5 %', '+2.50 points'],
     ['Graph breaks', '–', '2', '–'],
     ['Peak memory, GPU 0', '1.00 MB', '3.00 MB', '+2.00 MB (+200 %)'],
   ]);

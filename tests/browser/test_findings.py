@@ -51,7 +51,9 @@ def test_a_finding_that_is_switched_off_stays_off_with_its_reason(tab: Tab) -> N
 
 def test_gpu_utilization_says_why_the_gpu_waits(tab: Tab) -> None:
     tab.open(run="breaks", panel="gpu_utilization")
-    tab.wait_text("h1", "Launch bound for 97.5 % of 3 steps: GPU 0 is busy 2.61 % of the time.")
+    tab.wait_text(
+        "h1", "Launch bound for 97.5 % of 3 steps: GPU 0 is busy 2.61 % of the time from its first event"
+    )
     assert "With CUDA graphs this step could drop from 6.02 ms to at least 152 µs." in tab.text("h1")
     causes = tab.text("figure[aria-label='Idle time of GPU 0 by cause']").replace("\n", " ")
     assert "launch call 8.43 ms" in causes and "= 17.0 ms idle in 188 gaps" in causes

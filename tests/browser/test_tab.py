@@ -123,6 +123,8 @@ def test_keyboard_alone_is_enough(tab: Tab) -> None:
     tab.press(Keys.ESCAPE)
     tab.wait(lambda: not tab.all(DRAWER), "the drawer to close")
     assert tab.script("return document.activeElement.tagName") == "TABLE"
+    tab.press("?")
+    tab.wait_text("header .menu", "move through the rows")
 
 
 def test_an_address_restores_everything(tab: Tab) -> None:
@@ -205,7 +207,7 @@ def test_csv_holds_every_row(tab: Tab, downloads: Path) -> None:
     lines = file.read_text().splitlines()
     assert lines[0].startswith("file,kind,step_mean_us,step_p95_us,share_percent")
     assert len(lines) == 5
-    assert "capture.py:28" in lines[1] and ",165.637," in lines[1]
+    assert "capture.py:28" in lines[1] and ",171.387" in lines[1]
 
 
 def test_follows_the_theme_live(tab: Tab) -> None:

@@ -108,6 +108,9 @@ def _skips(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
     return {reason: [key for key in ids if key[1]] for reason, ids in found.items()}
 
 
+_CACHES = {"fx_graph": "FX graph", "aotautograd": "AOTAutograd"}
+
+
 class CacheMissed(Rule):
     """A first run cannot hit. So a miss counts where it took long; a bypass always."""
 
@@ -137,7 +140,8 @@ class CacheMissed(Rule):
         for (cache, reason), count in bypassed.items():
             yield self.found(
                 case,
-                f"The {cache} cache was bypassed {plural(count, 'time')}: {reason or 'torch does not say why'}",
+                f"The {_CACHES.get(cache, cache)} cache was bypassed {plural(count, 'time')}: "
+                f"{reason or 'torch does not say why'}",
                 "Change what torch names, or this is compiled again in every process",
                 {"lookups": count},
                 severity="info",

@@ -163,7 +163,7 @@ const FIGURES: Record<string, string> = {
   step_us: 'Step time',
   span_us: 'Whole span',
   gpu_busy_us: 'GPU busy',
-  gpu_busy_percent: 'GPU busy, share',
+  gpu_busy_percent: 'GPU busy, of that time',
   gpu_time_us: 'GPU time of kernels',
   launches: 'Launches',
   graph_break_us: 'Cost of graph breaks',
