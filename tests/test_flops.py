@@ -52,6 +52,8 @@ def test_flops_are_counted_as_torch_counts_them(name, shapes, values, wanted):
         ("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8x1_SN_1LDSB0", True),
         ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4", False),
         ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>", False),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3", False),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize32x32x8_stage3", True),
         ("fmha_cutlassF_f32_aligned_64x64_rf_sm50(PyTorchMemEffAttention)", False),
         ("void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>", False),
         ("void cublasLt::splitKreduce_kernel<32, 16, int, float>", None),

@@ -45,6 +45,13 @@ def distinct(*columns: Int64s) -> tuple[Int64s, Int64s]:
     return rows[:, first], place
 
 
+def sums(place: Int64s, values: Int64s, count: int) -> Int64s:
+    """The sum of the values at each of `count` places; a place below 0 is none."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, place[place >= 0], values[place >= 0])
+    return total
+
+
 def alike(places: Int64s, *columns: Int64s) -> Iterator[Int64s]:
     """Those of `places` that agree in all columns, together and in their order."""
     if not len(places):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.columns import distinct
+from tb_torchcompile_plugin.analysis.columns import distinct, sums
 from tb_torchcompile_plugin.analysis.gpu_utilization import device_properties
 from tb_torchcompile_plugin.analysis.host_tree import Mask
 from tb_torchcompile_plugin.analysis.intervals import Int64s
@@ -172,37 +172,32 @@ def _extremes(ts: Int64s, curves: list[Int64s]) -> Int64s:
 
 def _owners(profile: Profile, events: Moments, inside: Mask, peak: Mask) -> list[MemoryOwner]:
     """Of what was allocated inside, or was alive at the peak."""
-    columns = (events.device, events.operator, events.owner, events.graph)
     allocated = np.flatnonzero((events.size > 0) & (inside | peak))
-    keys, which = distinct(*(column[allocated] for column in columns))
-    size, new = events.size[allocated], inside[allocated]
-    freed = events.freed_by[allocated]
-    sums = np.zeros((4, keys.shape[1]), np.int64)
-    largest = np.zeros(keys.shape[1], np.int64)
-    parts = (
-        new,
-        np.where(new, size, 0),
-        np.where(peak[allocated], size, 0),
-        np.where(new & ((freed < 0) | ~inside[freed]), size, 0),
+    keys, which = distinct(
+        *(column[allocated] for column in (events.device, events.operator, events.owner, events.graph))
     )
-    for total, part in zip(sums, parts):
-        np.add.at(total, which, part)
-    np.maximum.at(largest, which, np.where(new, size, 0))
+    size, freed = events.size[allocated], events.freed_by[allocated]
+    new = np.where(inside[allocated], size, 0)
+    count = keys.shape[1]
+    largest = np.zeros(count, np.int64)
+    np.maximum.at(largest, which, new)
+    figures = (  # in the order of the fields
+        sums(which, (new > 0).astype(np.int64), count),
+        sums(which, new, count),
+        largest,
+        sums(which, np.where(peak[allocated], size, 0), count),
+        sums(which, np.where((freed < 0) | ~inside[freed], new, 0), count),
+    )
+    owned = profile.ownership
     rows = [
         MemoryOwner(
-            device="cpu" if device < 0 else device,
-            operator=_name(profile.trace.names, operator),
-            compile_id=profile.ownership.name(owner),
-            graph_key=profile.ownership.name(graph),
-            allocations=count,
-            allocated_bytes=summed,
-            largest_bytes=most,
-            peak_bytes=at_peak,
-            kept_bytes=left,
+            "cpu" if device < 0 else device,
+            _name(profile.trace.names, operator),
+            owned.name(owner),
+            owned.name(graph),
+            *told,
         )
-        for (device, operator, owner, graph), (count, summed, at_peak, left), most in zip(
-            keys.T.tolist(), sums.T.tolist(), largest.tolist()
-        )
+        for (device, operator, owner, graph), told in zip(keys.T.tolist(), np.stack(figures, axis=1).tolist())
     ]
     return sorted(rows, key=lambda row: (-row.peak_bytes, -row.allocated_bytes, row.operator or ""))
 

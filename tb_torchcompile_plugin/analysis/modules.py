@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.call_sites import forwards
-from tb_torchcompile_plugin.analysis.columns import distinct
+from tb_torchcompile_plugin.analysis.columns import distinct, sums
 from tb_torchcompile_plugin.analysis.compiled_lines import CompiledLines, compiled_lines
 from tb_torchcompile_plugin.analysis.hot_spots import levels
 from tb_torchcompile_plugin.analysis.intervals import Int64s
@@ -67,14 +67,14 @@ def modules(profile: Profile) -> Modules:
     backward = _backward(profile, around, lambda found: row[number[tree.nearest(found, is_module)]])
     parent = rows[0]
     dur = trace.dur[tree.index[position]]
-    host = _sums(row[:-1], dur, len(parent))
-    inner = _sums(row[caller], dur, len(parent))
-    own = _sums(around, calls.self_device_ns, len(parent))
-    later = _sums(backward, calls.self_device_ns, len(parent))
+    host = sums(row[:-1], dur, len(parent))
+    inner = sums(row[caller], dur, len(parent))
+    own = sums(around, calls.self_device_ns, len(parent))
+    later = sums(backward, calls.self_device_ns, len(parent))
     return _told(
         profile,
         rows,
-        (_sums(row[:-1], np.ones_like(dur), len(parent)), host, host - inner, own, later),
+        (sums(row[:-1], np.ones_like(dur), len(parent)), host, host - inner, own, later),
         around,
     )
 
@@ -98,12 +98,6 @@ def _backward(profile: Profile, around: Int64s, row_of: Callable[[Int64s], Int64
     forward = np.append(forwards(profile.trace, tree), -1)
     linked = tree.nearest(calls.position, forward[:-1] >= 0)
     return np.where(around < 0, row_of(forward[linked]), -1)
-
-
-def _sums(rows: Int64s, values: Int64s, count: int) -> Int64s:
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, rows[rows >= 0], values[rows >= 0])
-    return sums
 
 
 def _told(profile: Profile, rows: Int64s, figures: tuple[Int64s, ...], around: Int64s) -> Modules:
