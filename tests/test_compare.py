@@ -332,6 +332,16 @@ def test_compilations_of_one_name_are_told_apart_by_their_file():
     ]
 
 
+def test_a_program_under_another_name_is_compared_by_its_functions():
+    a = compiled(("forward", "/a/before.py"), ("forward", "/a/lib.py"))
+    b = compiled(("forward", "/b/lib.py"), ("forward", "/b/after.py"))
+    rows = compare(Side(None, a), Side(None, b)).compilations
+    assert [(row.file, row.a is None, row.b is None) for row in rows] == [
+        ("/b/after.py", False, False),
+        ("/b/lib.py", False, False),
+    ]
+
+
 def test_the_command(recording, capsys, tmp_path):
     a, b = str(recording("resnet18_eager")), str(recording("resnet18"))
     assert main(["compare", a, b, "--json"]) == 0

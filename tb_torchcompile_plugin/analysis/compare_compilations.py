@@ -1,6 +1,7 @@
 """Which compilation of one run is which of another? Ids do not tell where the code in between changed.
 
-A function is known by its name and that of its file: the same program may lie in another folder.
+A function is known by its name and that of its file: the same program may lie in another folder. A file that only one
+side has may be the other's under a new name, so there the function's name is all.
 """
 
 from __future__ import annotations
@@ -44,16 +45,26 @@ def compare_compilations(a: CompileSummary | None, b: CompileSummary | None) -> 
     """In the order in which they were compiled; [] where a side has no compile data."""
     if a is None or b is None:
         return []
-    ours, theirs = _numbered(a), _numbered(b)
+    shared = _files(a) & _files(b)
+    ours, theirs = _numbered(a, shared), _numbered(b, shared)
     return [_difference(ours.get(key), theirs.get(key)) for key in dict.fromkeys((*ours, *theirs))]
 
 
-def _numbered(summary: CompileSummary) -> dict[_Key, Compilation]:
-    """By function, direction, and how often it had been compiled before."""
+def _files(summary: CompileSummary) -> set[str]:
+    return {_name_of(row.file) for row in summary.compilations}
+
+
+def _name_of(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
+
+
+def _numbered(summary: CompileSummary, files: set[str]) -> dict[_Key, Compilation]:
+    """By function, its file if it is one of `files`, direction, and how often it had been compiled before."""
     before: Counter[_Function] = Counter()
     found: dict[_Key, Compilation] = {}
     for row in compilations(summary):
-        function = row.function, re.split(r"[/\\]", row.file)[-1], row.direction
+        file = _name_of(row.file)
+        function = row.function, file if file in files else "", row.direction
         found[function, before[function]] = row
         before[function] += 1
     return found

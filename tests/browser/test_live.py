@@ -125,7 +125,7 @@ def test_without_a_schedule_the_span_is_one_window(tab: Tab, logdir: Path) -> No
     (run / "vm_9.1795230300000000000.pt.trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
     try:
         tab.open(run="one_window")
-        tab.wait_text("main", "No schedule was given")
+        tab.wait_text("main", "there are no steps: the whole span")
         tab.wait_text("h1", "Span 5.00 µs")
     finally:
         shutil.rmtree(run)
