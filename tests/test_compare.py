@@ -149,7 +149,7 @@ def test_more_than_the_noise_in_either_direction(tmp_path, swap, word, change):
     name = SpanName("r", "w", "1", "t")
     found = compare_report(name, sides[0], name, sides[1])
     assert found.comparison.step_time is not None and found.comparison.step_time.within_noise is False
-    assert found.verdict.startswith(f"B is {word}: a step takes") and f"({change} %)" in found.verdict
+    assert found.verdict.startswith(f"B is {word}: the mean step takes") and f"({change} %)" in found.verdict
 
 
 def test_what_is_unknown_stays_unknown(found, tables):
