@@ -38,10 +38,7 @@ def test_the_code_of_two_runs_as_a_difference(tab: Tab) -> None:
     tab.wait_text("h1", "B is slower: the mean step takes 13.0 ms instead of 6.02 ms")
     assert "span2=1795230252555613000" in tab.address()
     assert tab.wait(lambda: tab.rows("Compilations"), "compilations")[0][:2] == ["forward", "forward"]
-    # Functions of two files are two: nothing to compare there, but any two codes can be.
-    assert not [link for link in tab.all("[aria-label='Compilations'] a") if link.text == "Compare code"]
-    both = {"code": "0/0", "code2": "0/0", "side2": "b", "direction": "forward"}
-    tab.open(run="resnet18", panel="code", run2="breaks", worker2="vm_1027", **both)
+    tab.click("[aria-label='Compilations'] a", "Compare code")
     tab.wait_text("h1", "Inductor output code, attempt 2 of breaks: −4,532 +87 lines")
     tab.click("nav[aria-label='Texts of this compilation'] a", "AOT forward graph")
     tab.wait_text("h1", "0/0 forward: AOT forward graph, attempt 2 of breaks")
