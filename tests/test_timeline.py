@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tb_torchcompile_plugin.analysis import detail, trace_rows
@@ -137,6 +137,9 @@ _TIMES = st.tuples(st.integers(0, 3000), st.integers(0, 900), st.integers(0, 1))
 
 
 @settings(max_examples=80, deadline=None)
+@example(
+    [(0, 2, 0), (1, 0, 0), (1, 2, 0), (1, 2, 0), (1, 2, 0)], 0, 1, 1
+)  # one crosses inside of one that crosses
 @given(
     st.lists(_TIMES, min_size=1, max_size=40), st.integers(0, 3000), st.integers(1, 4000), st.integers(1, 60)
 )

@@ -117,10 +117,8 @@ def streams(trace: Trace, work: GpuWork) -> list[Stream]:
 
 def device_names(trace: Trace) -> dict[int, str]:
     """The names of the devices, as the trace's header tells them."""
-    told = {row.get("id"): row.get("name") for row in device_properties(trace)}
-    return {
-        device: str(name) for device, name in told.items() if isinstance(device, int) and name is not None
-    }
+    told = ((row.get("id"), row.get("name")) for row in device_properties(trace))
+    return {device: str(name) for device, name in told if isinstance(device, int) and name is not None}
 
 
 def device_properties(trace: Trace) -> list[dict[str, object]]:

@@ -141,10 +141,8 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, peak: Mask
 
 def capacities(trace: Trace) -> dict[int, int]:
     """The memory of each device, as the trace's header tells it."""
-    told = {row.get("id"): row.get("totalGlobalMem") for row in device_properties(trace)}
-    return {
-        device: size for device, size in told.items() if isinstance(device, int) and isinstance(size, int)
-    }
+    told = ((row.get("id"), row.get("totalGlobalMem")) for row in device_properties(trace))
+    return {device: size for device, size in told if isinstance(device, int) and isinstance(size, int)}
 
 
 def _curve(ts: Int64s, total: Int64s, reserved: Int64s | None) -> Curve:

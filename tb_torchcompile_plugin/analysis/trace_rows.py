@@ -138,14 +138,14 @@ def crossing_rows(trace: Trace) -> tuple[Int64s, Int64s]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     end = trace.ts + trace.dur
     clamped = end.copy()
-    rows = np.flatnonzero(trace.parent >= 0)
+    rows = inner = np.flatnonzero(trace.parent >= 0)
     while len(rows):
         limit = clamped[trace.parent[rows]]
         cut = limit < clamped[rows]
         clamped[rows[cut]] = limit[cut]
         shorter = np.zeros(len(end), bool)
         shorter[rows[cut]] = True
-        rows = rows[shorter[trace.parent[rows]]]  # what lies inside of those may now outlast them, too
+        rows = inner[shorter[trace.parent[inner]]]  # what lies inside of those may now outlast them, too
     found = np.flatnonzero(clamped < end)
     return found, clamped[found]
 
