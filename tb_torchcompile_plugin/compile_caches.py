@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tb_torchcompile_plugin import compile_text
@@ -102,8 +103,13 @@ def _value(part: str | None) -> str:
 
 
 def _distance(one: _Lookup, other: _Lookup) -> int:
-    settings = 0 if one.settings is other.settings else len(one.settings ^ other.settings)
-    return settings + len(one.items ^ other.items)
+    return _apart(one.settings, other.settings) + len(one.items ^ other.items)
+
+
+@lru_cache(maxsize=64)
+def _apart(one: frozenset[str], other: frozenset[str]) -> int:
+    """A process has few sets of settings, and compares them for each miss."""
+    return len(one ^ other)
 
 
 def _differences(one: _Lookup, other: _Lookup) -> tuple[dict[str, str], dict[str, str]]:

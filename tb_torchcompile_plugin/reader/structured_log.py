@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from tb_torchcompile_plugin.compile_log import CompileLog, Record, nanoseconds
 from tb_torchcompile_plugin.errors import UserError
@@ -100,13 +99,6 @@ def _to_ns(microseconds: bytes) -> int | None:
         return None
 
 
-def _record_ends(chunk: bytes) -> list[int]:
-    """Where a line ends before one that begins with a "V". bytes.find takes twice as long."""
-    text = np.frombuffer(chunk, np.uint8)
-    found: list[int] = np.flatnonzero((text[:-1] == ord("\n")) & (text[1:] == ord("V"))).tolist()
-    return found
-
-
 def _loads(text: str) -> Any:
     """JSON as the standard library reads it, which takes NaN and lone surrogates, too. Raises ValueError."""
     try:
@@ -173,7 +165,7 @@ class _LogReader:
                 record = b"".join(pieces)
                 yield record[:-1], offset, False
                 pieces, offset = [], offset + len(record)
-            for end in _record_ends(chunk):
+            while (end := chunk.find(b"\nV", start)) >= 0:
                 record = chunk[start:end]
                 if pieces:
                     record = b"".join([*pieces, record])
