@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -13,6 +13,7 @@ small = st.integers(-3, 3)
 huge = st.integers(-(2**62), 2**62)
 
 
+@example(np.array([[1 - 2**62, 2**62]]))  # further apart than 64 bits tell
 @given(
     st.tuples(st.integers(1, 3), st.integers(0, 20)).flatmap(
         lambda shape: arrays(np.int64, shape, elements=small) | arrays(np.int64, shape, elements=huge)

@@ -36,7 +36,8 @@ def distinct(*columns: Int64s) -> tuple[Int64s, Int64s]:
     if not rows.size:
         return rows, np.zeros(0, np.int64)
     low = rows.min(axis=1, keepdims=True)
-    sizes = (rows.max(axis=1, keepdims=True) - low + 1).ravel().tolist()
+    # As whole numbers of Python: the difference of two of 64 bits may need more.
+    sizes = [high - least + 1 for high, least in zip(rows.max(axis=1).tolist(), low.ravel().tolist())]
     if math.prod(sizes) >= 2**63:
         found, place = np.unique(rows, axis=1, return_inverse=True)
         return found, place.reshape(-1)
