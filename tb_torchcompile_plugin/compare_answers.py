@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -14,6 +14,7 @@ import msgspec
 
 from tb_torchcompile_plugin.compare_report import Side, SpanName, compare_report, compare_tables
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.made_once import Answer, MadeOnce
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.readings import Progress
 from tb_torchcompile_plugin.span_answers import Opened
@@ -21,7 +22,6 @@ from tb_torchcompile_plugin.span_answers import Opened
 SpanIds = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
 Question = Literal["compare", "compare_tables"]
 _Found = Opened | CompileData
-_Made = Future[msgspec.Struct]
 _PATIENCE_S = 1.0  # most comparisons are there sooner: one request is enough
 
 
@@ -62,26 +62,17 @@ QUESTIONS: dict[Question, Callable[[SpanName, Side, SpanName, Side], msgspec.Str
     "compare_tables": lambda _, before, __, after: compare_tables(before, after),
 }
 _lock = threading.Lock()
-_known: WeakKeyDictionary[_Found, WeakKeyDictionary[_Found, dict[Question, _Made]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[_Found, WeakKeyDictionary[_Found, MadeOnce[Question]]] = WeakKeyDictionary()
 
 
-def _comparison(question: Question, a: SpanIds, before: _Found, b: SpanIds, after: _Found) -> _Made:
+def _comparison(question: Question, a: SpanIds, before: _Found, b: SpanIds, after: _Found) -> Answer:
     """Begun when first asked for, and kept as long as both sides."""
     with _lock:
-        known = _known.setdefault(before, WeakKeyDictionary()).setdefault(after, {})
-        if (made := known.get(question)) is not None:
-            return made
-        known[question] = made = Future()
-
-    def make() -> None:
-        try:
-            answer = QUESTIONS[question](_name(a, before), _of(before), _name(b, after), _of(after))
-            made.set_result(answer)
-        except BaseException as error:  # whatever it is, it belongs to whoever asks
-            made.set_exception(error)
-
-    threading.Thread(target=make, name="tb-torchcompile-compare", daemon=True).start()
-    return made
+        of_a = _known.setdefault(before, WeakKeyDictionary())
+        known: MadeOnce[Question] = of_a.setdefault(after, MadeOnce())
+    return known.begin(
+        question, lambda: QUESTIONS[question](_name(a, before), _of(before), _name(b, after), _of(after))
+    )
 
 
 def _all_read(side: _Found) -> Progress:

@@ -6,10 +6,9 @@ it is first asked for and kept as long as its profile.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -24,6 +23,7 @@ from tb_torchcompile_plugin.analysis.profile import Profile
 from tb_torchcompile_plugin.findings_report import findings_report
 from tb_torchcompile_plugin.gpu_report import gpu_report
 from tb_torchcompile_plugin.logdir import Span
+from tb_torchcompile_plugin.made_once import MadeOnce
 from tb_torchcompile_plugin.step_report import step_report
 
 Question = Callable[[Span, Profile], msgspec.Struct]
@@ -56,41 +56,16 @@ class Opened:
 
     span: Span
     profile: Profile
-    _made: dict[str, Future[msgspec.Struct]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _made: MadeOnce[str] = field(default_factory=MadeOnce)
 
     def answer(self, question: str) -> msgspec.Struct:
         """The answer to one of QUESTIONS. Raises UserError where the profile cannot tell."""
-        answer, mine = self._claim(question)
-        if mine:
-            self._make(question, answer)
-        return answer.result()
+        return self._made.ask(question, partial(QUESTIONS[question], self.span, self.profile))
 
     def begin(self, question: str) -> None:
         """Start to make an answer on a thread of its own."""
-        answer, mine = self._claim(question)
-        if mine:
-            threading.Thread(
-                target=self._make, args=(question, answer), name="tb-torchcompile-answer", daemon=True
-            ).start()
+        self._made.begin(question, partial(QUESTIONS[question], self.span, self.profile))
 
     def is_making(self, question: str) -> bool:
         """Whether who asks now would wait for another thread."""
-        with self._lock:
-            answer = self._made.get(question)
-            return answer is not None and not answer.done()
-
-    def _claim(self, question: str) -> tuple[Future[msgspec.Struct], bool]:
-        """The answer, made or not; and whether nobody is at it yet."""
-        with self._lock:
-            known = self._made.get(question)
-            if known is None:
-                known = self._made[question] = Future()
-                return known, True
-            return known, False
-
-    def _make(self, question: str, answer: Future[msgspec.Struct]) -> None:
-        try:
-            answer.set_result(QUESTIONS[question](self.span, self.profile))
-        except BaseException as error:  # whatever it is, it belongs to whoever asks
-            answer.set_exception(error)
+        return self._made.is_making(question)

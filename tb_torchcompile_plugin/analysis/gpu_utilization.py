@@ -117,8 +117,14 @@ def streams(trace: Trace, work: GpuWork) -> list[Stream]:
 
 def device_names(trace: Trace) -> dict[int, str]:
     """The names of the devices, as the trace's header tells them."""
-    told = ((row.get("id"), row.get("name")) for row in device_properties(trace))
-    return {device: str(name) for device, name in told if isinstance(device, int) and name is not None}
+    told = device_property(trace, "name")
+    return {device: str(name) for device, name in told.items() if name is not None}
+
+
+def device_property(trace: Trace, name: str) -> dict[int, object]:
+    """One property by device; None where the header does not tell it."""
+    told = ((row.get("id"), row.get(name)) for row in device_properties(trace))
+    return {device: value for device, value in told if isinstance(device, int)}
 
 
 def device_properties(trace: Trace) -> list[dict[str, object]]:

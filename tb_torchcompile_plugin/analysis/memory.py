@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.columns import distinct, sums
-from tb_torchcompile_plugin.analysis.gpu_utilization import device_properties
+from tb_torchcompile_plugin.analysis.gpu_utilization import device_property
 from tb_torchcompile_plugin.analysis.host_tree import Mask
 from tb_torchcompile_plugin.analysis.intervals import Int64s
 from tb_torchcompile_plugin.analysis.kernels import Device
@@ -141,8 +141,8 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, peak: Mask
 
 def capacities(trace: Trace) -> dict[int, int]:
     """The memory of each device, as the trace's header tells it."""
-    told = ((row.get("id"), row.get("totalGlobalMem")) for row in device_properties(trace))
-    return {device: size for device, size in told if isinstance(device, int) and isinstance(size, int)}
+    told = device_property(trace, "totalGlobalMem")
+    return {device: size for device, size in told.items() if isinstance(size, int)}
 
 
 def _curve(ts: Int64s, total: Int64s, reserved: Int64s | None) -> Curve:

@@ -181,8 +181,9 @@ class Recorder:
     def take(self, record: logging.LogRecord) -> None:
         """Puts one record aside. Called by torch, in any thread, under the handler's lock."""
         self._check_process()
-        self._put_aside(record.metadata, record.payload, record.thread or 0)  # type: ignore[attr-defined]
-        if "compilation_metrics" in record.metadata or "bwd_compilation_metrics" in record.metadata:  # type: ignore[attr-defined]
+        metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
+        self._put_aside(metadata, record.payload, record.thread or 0)  # type: ignore[attr-defined]  # as above
+        if "compilation_metrics" in metadata or "bwd_compilation_metrics" in metadata:
             self._times.look()
 
     def _take_cudagraph_skip(self, record: logging.LogRecord) -> None:
