@@ -44,6 +44,7 @@ ROOM_OF = {
     "compare_answers": "api",
     "api": "api",
     "catalog": "api",
+    "made_once": "api",
     "readings": "api",
     "reports": "api",
     "span_answers": "api",
