@@ -14,10 +14,13 @@ MYPY_FOR_TESTS := --cache-dir .mypy_cache/tests --allow-untyped-defs --allow-inc
 ENVIRONMENT := $(VENV)/.installed
 # torch goes first: pip keeps what is there.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest --numprocesses auto
+# What runs side by side prints when it ends, where make can do that.
+ONE_AFTER_THE_OTHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types frontend frontend-check proto benchmark browser prerequisites clean
+.PHONY: help demo test thorough lint types frontend frontend-check proto benchmark browser prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,9 +28,14 @@ help: ## list the targets
 demo: prerequisites $(ENVIRONMENT) ## train a small compiled model and open TensorBoard on it (CHECK=1: only check that it works)
 	@$(BIN)/python scripts/demo.py $(if $(filter-out 0,$(CHECK)),--check)
 
-test: prerequisites $(ENVIRONMENT) browser lint frontend-check ## set everything up and run all checks and tests
+test: prerequisites $(ENVIRONMENT) browser ## set everything up and run all checks and tests
+	@echo "==> Checks of the sources, Python's and the frontend's side by side"
+	@$(MAKE) --no-print-directory -j2 $(ONE_AFTER_THE_OTHER) lint frontend-check
 	@echo "==> Tests"
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
+
+thorough: $(ENVIRONMENT) ## run the property tests on many new examples
+	@$(PYTEST) -m hypothesis --hypothesis-profile thorough
 
 lint: $(ENVIRONMENT) ## ruff and mypy
 	@echo "==> ruff and mypy"
@@ -39,7 +47,7 @@ lint: $(ENVIRONMENT) ## ruff and mypy
 frontend: $(NODE_MODULES) ## rebuild the committed bundle in tb_torchcompile_plugin/static (needs Node.js)
 	@scripts/node.sh "building the frontend" npm run build
 
-types: $(ENVIRONMENT) ## regenerate frontend/src/api/types.ts from the structs of report.py
+types: $(ENVIRONMENT) ## regenerate frontend/src/api/types.ts from the routes and structs of the server
 	@$(BIN)/python tools/make_types.py
 
 frontend-check: $(NODE_MODULES)

@@ -21,14 +21,14 @@ from benchmarks.measure import Measured, measure
 
 _OURS = """
 import sys
-from tb_torchcompile_plugin.reader.kineto import read_trace
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 trace = read_trace(sys.argv[1], workers={workers})
 trace.launch_of(), trace.op_of()
 print(trace.events, "events", *[notice.problem for notice in trace.notices])
 """
 _STORED = """
 import os, sys, time
-from tb_torchcompile_plugin.reader.store import open_trace
+from tb_torchcompile_plugin.reader.cache.store import open_trace
 open_trace(sys.argv[1])
 started = time.monotonic()
 trace = open_trace(sys.argv[1])

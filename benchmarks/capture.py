@@ -3,6 +3,7 @@
 Pairs of fresh processes with empty caches compile one training step, with the recorder and without, in turn. Each then
 times steady steps. Wall time counts, because compile workers are other processes; it varies by more than recording
 costs, so the seconds that the recorder itself takes are given beside it: taking records, reading and writing them.
+With `--notes` only: what it costs to note how long a step takes (at most 5 µs).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -29,6 +31,9 @@ def main() -> int:
     options = _options()
     if options.child:
         print(json.dumps(_train(options.network, options.child)))
+        return 0
+    if options.notes:
+        print(*(f"{what}: {us:.2f} µs a step" for what, us in _notes_us().items()), sep="\n")
         return 0
     runs: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for pair in range(options.pairs):
@@ -47,6 +52,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", choices=sorted(NETWORKS), default="resnet18")
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--notes", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -126,13 +132,38 @@ def _train(network: str, out: str) -> dict[str, Any]:
     with nullcontext() if out == "plain" else CompileRecorder(out):
         told: dict[str, Any] = {"compile_s": round(seconds(1), 3)}
         seconds(3)
-        before = recorder()._taken
+        before = recorder().taken
         steady = _STEADY_STEPS if device == "cuda" else 5
         told["step_us"] = round(seconds(steady) / steady * 1e6, 1)
-        told["records"] = recorder()._taken - before
+        told["records"] = recorder().taken - before
     told["recorder_s"] = round(spent.seconds, 3)
     told["summary_bytes"] = sum(path.stat().st_size for path in Path(out).glob("*.pb"))
     return told
+
+
+def _notes_us() -> dict[str, float]:
+    """What noting a step takes in µs: around a profiler's step that does nothing, and in an optimizer's hook."""
+    import torch
+    from torch.optim.optimizer import _global_optimizer_post_hooks
+
+    from tb_torchcompile_plugin import tensorboard_trace_handler
+    from tb_torchcompile_plugin.writer.step_times import _noting
+
+    prof = torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=0, active=1))
+    optimizer = torch.optim.SGD([torch.zeros(1)])
+    nothing = _noting(lambda self: None)
+    with tempfile.TemporaryDirectory() as out:
+        tensorboard_trace_handler(out)
+        (hook,) = _global_optimizer_post_hooks.values()
+        return {
+            "profiler.step": _call_us(lambda: nothing(prof)),
+            "optimizer.step": _call_us(lambda: hook(optimizer, (), {})),
+        }
+
+
+def _call_us(function: Callable[[], object]) -> float:
+    """The fastest of some rounds: others use the machine, too."""
+    return min(timeit.repeat(function, number=10_000, repeat=25)) / 10_000 * 1e6
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """`python -m benchmarks.panels [TRACE]`: how long each panel of a trace waits for its first answer, from the cache.
 
-Each question of `span_answers.QUESTIONS` is asked in a fresh process, as a browser that opens at that panel asks the
+Each question about a span of `api.routes` is asked in a fresh process, as a browser that opens at that panel asks the
 server: polled, while `span` is made as well, which every panel needs. Without a trace it writes a synthetic one.
 """
 
@@ -13,27 +13,37 @@ import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from benchmarks import synthetic
-from tb_torchcompile_plugin.reader.store import is_stored, open_trace
-from tb_torchcompile_plugin.span_answers import QUESTIONS
+from tb_torchcompile_plugin.api.routes import ROUTES
+from tb_torchcompile_plugin.reader.cache.store import is_stored, open_trace
 
 LIMIT_S = 2
+QUESTIONS = [
+    name
+    for name, route in ROUTES.items()
+    if route.about == "span"
+    and issubclass(route.answer, msgspec.Struct)
+    and all(one.optional for one in route.parameters)
+]
 _ASK = """
 import json, os, sys, time
 import msgspec
-from tb_torchcompile_plugin.api import Session
-from tb_torchcompile_plugin.readings import Progress
+from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.routes import ROUTES, poll
+from tb_torchcompile_plugin.api.session import Session
 folder, file = os.path.split(sys.argv[1])
 session = Session([("", folder)])
 begun, used = time.monotonic(), sum(os.times()[:2])
 (ids,) = [
-    (run.run, worker.worker, span.span)
+    {"run": run.run, "worker": worker.worker, "span": span.span}
     for run in session.runs().runs
     for worker in run.workers
     for span in worker.spans
     if os.path.basename(span.trace_file) == file
 ]
-while isinstance(answer := session.poll(sys.argv[2], *ids), Progress):
+while isinstance(answer := poll(session, ROUTES[sys.argv[2]], ids), Progress):
     time.sleep(0.01)
 told = msgspec.json.encode(answer)
 print(json.dumps([time.monotonic() - begun, sum(os.times()[:2]) - used, len(told)]))
@@ -44,7 +54,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.panels", description=__doc__)
     parser.add_argument("trace", nargs="?", type=Path, help="a trace in a folder of its own")
     parser.add_argument("--megabytes", type=float, default=1000, help="size of the synthetic trace")
-    parser.add_argument("--only", nargs="*", default=list(QUESTIONS), choices=list(QUESTIONS))
+    parser.add_argument("--only", nargs="*", default=QUESTIONS, choices=QUESTIONS)
     options = parser.parse_args()
     if options.trace is not None:
         return measure(options.trace, options.only)

@@ -23,7 +23,7 @@ from benchmarks.measure import measure
 _DATA = Path(__file__).parent.parent / "tests" / "data"
 _OURS = """
 import sys
-from tb_torchcompile_plugin.reader.structured_log import read_log
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 summary = read_log(sys.argv[1])
 print(len(summary.compilations), "compilations,", len(summary.artifacts), "artifacts,",
       sum(summary.records.by_kind.values()), "records", dict(summary.records.unreadable))

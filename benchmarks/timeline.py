@@ -20,10 +20,10 @@ import numpy as np
 from isal import igzip
 
 from benchmarks import synthetic
-from tb_torchcompile_plugin.analysis.profile import Profile
-from tb_torchcompile_plugin.analysis.timeline import Timeline
-from tb_torchcompile_plugin.reader.store import is_stored, open_trace
-from tb_torchcompile_plugin.timeline_wire import encoded
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.analysis.timeline.wire import encoded
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.cache.store import is_stored, open_trace
 
 LIMIT_MS, LIMIT_KB = 50, 300
 _SHORTEST_NS = 10_000

@@ -12,11 +12,37 @@ function failOnWarnings(): Plugin {
   };
 }
 
+/** Vite would load the styles of each chunk: ours are all in one file, which is there before anything is drawn. */
+function noPreload(): Plugin {
+  return {
+    name: 'no-preload',
+    apply: 'build',
+    enforce: 'pre',
+    load: (id) =>
+      id.includes('vite/preload-helper') ? 'export const __vitePreload = (load) => load();' : null,
+  };
+}
+
+const SHARED = /node_modules|preload-helper|src.(?!main|shell|panels|widgets.(code|icicle|timeline).)/;
+const FIRST = /src.(main.ts|panels.overview.Overview.svelte)$/;
+
+interface Graph {
+  getModuleInfo(id: string): { importers: string[] } | null;
+}
+
+/** Whether the first paint needs a module: the shell or the overview imports it, at whatever remove. */
+function isFirst(id: string, graph: Graph, seen = new Set<string>()): boolean {
+  if (FIRST.test(id)) return true;
+  if (seen.has(id)) return false;
+  seen.add(id);
+  return graph.getModuleInfo(id)?.importers.some((importer) => isFirst(importer, graph, seen)) ?? false;
+}
+
 // Application mode with a kept entry signature: TensorBoard imports index.js and calls its `render()`.
 // (Library mode would not minify white space.)
 export default defineConfig({
   base: './',
-  plugins: [svelte(), failOnWarnings()],
+  plugins: [svelte(), noPreload(), failOnWarnings()],
   resolve: { conditions: ['browser'] },
   build: {
     target: 'es2022',
@@ -34,6 +60,14 @@ export default defineConfig({
       output: {
         entryFileNames: 'index.js',
         chunkFileNames: '[name].js',
+        // Beside the panels: what the first paint needs, and what only other panels share. The large widgets that
+        // few panels show stay apart.
+        codeSplitting: {
+          groups: [
+            { name: (id, graph) => (isFirst(id, graph) ? 'common' : null), test: SHARED },
+            { name: 'shared', test: SHARED, minShareCount: 2 },
+          ],
+        },
         assetFileNames: (asset) =>
           asset.names.some((n) => n.endsWith('.css')) ? 'index.css' : '[name][extname]',
       },

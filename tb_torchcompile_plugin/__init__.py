@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tb_torchcompile_plugin.tables import load
+    from tb_torchcompile_plugin.dataframes import load
     from tb_torchcompile_plugin.writer.handler import tensorboard_trace_handler
     from tb_torchcompile_plugin.writer.recorder import CompileRecorder
 
@@ -19,7 +19,7 @@ __all__ = ["CompileRecorder", "__version__", "load", "tensorboard_trace_handler"
 
 _HOMES = {
     "tensorboard_trace_handler": "tb_torchcompile_plugin.writer.handler",
-    "load": "tb_torchcompile_plugin.tables",
+    "load": "tb_torchcompile_plugin.dataframes",
     "CompileRecorder": "tb_torchcompile_plugin.writer.recorder",
 }
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from pathlib import Path
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log import Record
+from tb_torchcompile_plugin.compile_log.log import Record
 
 START_US = 1_795_230_247_000_000
+START_S = 1_790_000_000  # of `write_log`
 
 
 def envelope(kind: str, value: Any, compile_id: str = "0/0", **more: Any) -> dict[str, Any]:
@@ -68,3 +71,27 @@ def a_compilation(compile_id: str = "0/0", begin_us: float = 0.0) -> list[Record
         Record(envelope("compilation_metrics", {"compile_id": compile_id, **metrics}, compile_id)),
         mark("E", "dynamo", begin_us + 1001, compile_id),
     ]
+
+
+def write_log(
+    folder: Path, name: str, *, pid: int = 7, rank: int | None = None, start_s: int = START_S
+) -> Path:
+    """A TORCH_TRACE log with one timed record."""
+    event: dict[str, Any] = {
+        "name": "dynamo",
+        "ts": start_s * 1e6,
+        "ph": "B",
+        "args": {"compile_id": "0/0"},
+        "tid": 0,
+        "pid": 0,
+    }
+    head: dict[str, Any] = {"chromium_event": {}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    if rank is not None:
+        head["rank"] = rank
+    line = (
+        f"V0921 14:13:20.000000 {pid} torch/_dynamo/utils.py:1] {json.dumps(head)}\n\t{json.dumps(event)}\n"
+    )
+    path = folder / f"dedicated_log_torch_trace_{name}.log"
+    path.write_text(line)
+    os.utime(path, (start_s + 5, start_s + 5))
+    return path

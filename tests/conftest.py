@@ -10,35 +10,89 @@ import json
 import os
 import tarfile
 from collections.abc import Callable, Iterator
+from fcntl import LOCK_EX, flock
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 DATA = Path(__file__).parent / "data" / "2.11.0"
 VARIABLE = "TB_TORCHCOMPILE_RECORDINGS"
 
 
+# Property tests: the same few examples each time or, with `make thorough`, many new ones.
+PATIENT = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # other programs may be to blame
+settings.register_profile("brief", PATIENT, max_examples=50, derandomize=True)
+settings.register_profile("thorough", PATIENT, max_examples=1000)
+settings.load_profile("brief")
+
+# What torch may leave out here: vector instructions, whose probing takes longer than all else it does, and processes
+# and threads that tests side by side would only take from each other.
+FRUGAL = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+# Each of these rooms is run by one process, for the sake of the browser or the torch that its tests share.
+ROOMS = ("tests/browser/", "tests/writer/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (not item.nodeid.startswith(ROOMS), item.path not in slow))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Files are shared out whole, in the order of the collection; each of the rooms above as if it were one file."""
+    config.option.loadscopereorder = False
+    scheduler = LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+    scheduler._split_scope = lambda nodeid: next(filter(nodeid.startswith, ROOMS), file_of(nodeid))
+    return scheduler
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests keep parsed traces apart from the user's."""
+def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests keep parsed traces and compiled programs apart from the user's."""
+    own = {
+        "TB_TORCHCOMPILE_CACHE": str(tmp_path_factory.mktemp("cache")),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("inductor")),
+    }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        for name, value in {**own, **FRUGAL}.items():
+            patch.setenv(name, value)
         yield
+
+
+@pytest.fixture
+def torch() -> Iterator[Any]:
+    """torch, which has compiled nothing and is not recorded yet, as far as it lets itself be reset."""
+    import torch
+
+    from live import fresh_recorder
+
+    with fresh_recorder():
+        yield torch
 
 
 @pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`recording("breaks")`: the unpacked folder. It is shared by all tests of the session: do not write to it."""
-    unpacked: dict[str, Path] = {}
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "unpacked"
+    folder.mkdir(exist_ok=True)
 
+    @cache
     def unpack(name: str) -> Path:
-        if name not in unpacked:
-            target = tmp_path_factory.mktemp("recordings")
-            with tarfile.open(_archive(name)) as archive:
-                archive.extractall(target, filter="data")
-            unpacked[name] = target / name
-        return unpacked[name]
+        archive = _archive(name)
+        with (folder / f"{name}.lock").open("w") as lock:
+            flock(lock, LOCK_EX)
+            if not (folder / name).exists():
+                _extract(archive, folder / f"{name}.part").rename(folder / name)
+        return folder / name
 
     return unpack
 
@@ -54,6 +108,14 @@ def expected() -> Callable[[str], dict[str, Any]]:
         return known[name]
 
     return numbers
+
+
+def _extract(archive: Path, folder: Path) -> Path:
+    """The one folder that the archive holds, unpacked into another one."""
+    with tarfile.open(archive) as file:
+        file.extractall(folder, filter="data")
+    (found,) = folder.iterdir()
+    return found
 
 
 def _archive(name: str) -> Path:

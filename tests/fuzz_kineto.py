@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from kineto_helpers import assert_same, read_in_stretches
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.kineto import Trace, read_trace
+from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 
 _PATIENCE_S = 20.0
 _MAX_BYTES = 60_000

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from kineto_reference import FIELDS, Row
-from tb_torchcompile_plugin.reader import kineto_ingest
-from tb_torchcompile_plugin.reader.kineto import Trace, make_trace
-from tb_torchcompile_plugin.reader.kineto_columns import MemorySink
-from tb_torchcompile_plugin.reader.kineto_head import find_head, read_surroundings
-from tb_torchcompile_plugin.reader.kineto_pieces import Vocabulary
-from tb_torchcompile_plugin.reader.kineto_pool import _Assembly
-from tb_torchcompile_plugin.reader.kineto_serial import Meter
-from tb_torchcompile_plugin.reader.kineto_source import open_source
-from tb_torchcompile_plugin.reader.kineto_table import build
-from tb_torchcompile_plugin.reader.kineto_worker import Job, Report, Worker, receive
+from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
+from tb_torchcompile_plugin.reader.trace.columns import MemorySink
+from tb_torchcompile_plugin.reader.trace.head import find_head, read_surroundings
+from tb_torchcompile_plugin.reader.trace.kineto import Trace, make_trace
+from tb_torchcompile_plugin.reader.trace.pieces import Vocabulary
+from tb_torchcompile_plugin.reader.trace.pool import _Assembly
+from tb_torchcompile_plugin.reader.trace.serial import Meter
+from tb_torchcompile_plugin.reader.trace.source import open_source
+from tb_torchcompile_plugin.reader.trace.table import build
+from tb_torchcompile_plugin.reader.trace.worker import Job, SegmentReport, SegmentWorker, receive
 
 
 def assert_same(one: Trace, other: Trace) -> None:
@@ -61,7 +61,7 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     """Read as the pool does, with its workers called one after the other in this process."""
     source = open_source(str(path))
     head = find_head(source)
-    reports: dict[int, tuple[Report, Vocabulary]] = {}
+    reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(workers):
             job = Job(str(path), source.size, head.start, segment, chunk, f"{folder}/{number}")
@@ -80,12 +80,12 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
 
 def _collect(job: Job, number: int, step: int, reports: dict[int, Any]) -> None:
     out = io.BytesIO()
-    worker = Worker(job, out)
+    worker = SegmentWorker(job, out)
     worker.read_stripes(number, step)
     worker.close()
     out.seek(0)
     vocabulary = Vocabulary()
     while (message := receive(out)) is not None:
-        if isinstance(message, Report):
+        if isinstance(message, SegmentReport):
             vocabulary.learn_words(message.combos, message.texts)
             reports[message.index] = message, vocabulary

@@ -8,15 +8,17 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tb_torchcompile_plugin import summary as summary_file
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+import forked
+from tb_torchcompile_plugin.compile_log import summary as summary_file
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.writer import recorder as recorder_module
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -28,6 +30,7 @@ needs_torch = [
 ]
 TRACE_LOGGER = logging.getLogger("torch.__trace")
 ROOT = Path(__file__).parent.parent
+PATIENCE_S = 300.0
 
 
 @contextmanager
@@ -52,19 +55,45 @@ def forget_compilations() -> None:
     torch._dynamo.utils.counters.clear()
 
 
-def run(program: str, folder: Path, timeout: float = 180, **environment: str) -> str:
-    """Runs a program with `folder` as its working directory; returns what it printed. Its exit status must be 0."""
+def run(program: str, folder: Path, **environment: str) -> str:
+    """Runs a program with `folder` as its working directory; returns what it printed. Its exit status must be 0.
+
+    torch is imported already. inductor's cache is a new one for each folder, unless another one is named.
+    """
+    statuses, printed = run_all(program, folder, [[]], **environment)
+    assert statuses == [0], printed
+    return printed
+
+
+def run_all(
+    program: str, folder: Path, calls: Sequence[Sequence[str]], **environment: str
+) -> tuple[list[int], str]:
+    """Runs a program at the same time with each of several argument lists; returns what `forked.statuses` does, and
+    what they printed.
+    """
+    everything = {**_environment(), "TORCHINDUCTOR_CACHE_DIR": f"{folder}.inductor", **environment}
+    with tempfile.NamedTemporaryFile() as file:
+        statuses = forked.statuses(textwrap.dedent(program), calls, folder, file.name, everything, PATIENCE_S)
+        return statuses, Path(file.name).read_text()
+
+
+def run_alone(program: str, folder: Path, *arguments: str, **environment: str) -> str:
+    """Like `run`, in a process that imports torch itself: for variables that torch reads when it is imported."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program), *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**_environment(), **environment},
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def summaries(folder: Path) -> list[CompileSummary]:

@@ -8,68 +8,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
+import msgspec
 from msgspec import inspect
 
-from tb_torchcompile_plugin import (
-    compile_report,
-    findings_report,
-    gpu_report,
-    report,
-    step_report,
-    timeline_wire,
-)
-from tb_torchcompile_plugin.analysis import (
-    kernel_details,
-    timeline,
-    timeline_range,
-    timeline_search,
-    timeline_slice,
-)
-from tb_torchcompile_plugin.analysis.collectives import Collectives
-from tb_torchcompile_plugin.analysis.eager import EagerTime
-from tb_torchcompile_plugin.analysis.hot_spots import HotSpots
-from tb_torchcompile_plugin.analysis.memory import Memory
-from tb_torchcompile_plugin.analysis.modules import Modules
-from tb_torchcompile_plugin.analysis.operators import Operators
-from tb_torchcompile_plugin.analysis.rank_differences import RankDifferences
-from tb_torchcompile_plugin.compare_report import ComparedTables, CompareReport
+from tb_torchcompile_plugin.analysis.timeline.wire import WindowHeader
+from tb_torchcompile_plugin.api.downloads import Download
+from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.routes import ROUTES, Route
 from tb_torchcompile_plugin.errors import ApiErrorBody
-from tb_torchcompile_plugin.readings import Progress
 
 TARGET = Path(__file__).parent.parent / "frontend" / "src" / "api" / "types.ts"
-ROOTS = (
-    report.Runs,
-    report.Compile,
-    report.Span,
-    EagerTime,
-    kernel_details.Kernels,
-    kernel_details.KernelDetails,
-    gpu_report.GpuUtilization,
-    step_report.StepReport,
-    findings_report.Findings,
-    compile_report.CompileTime,
-    compile_report.Compilations,
-    RankDifferences,
-    compile_report.CompilationDetails,
-    compile_report.GuardChecks,
-    timeline.TimelineLanes,
-    timeline_wire.WindowHeader,
-    Operators,
-    timeline_slice.TimelineSlice,
-    timeline_search.TimelineHits,
-    timeline_range.TimelineRange,
-    Collectives,
-    HotSpots,
-    Memory,
-    Modules,
-    CompareReport,
-    ComparedTables,
-    Progress,
-    ApiErrorBody,
-)
+BESIDES = (WindowHeader, Progress, ApiErrorBody)  # what is no answer by itself
+PLAIN: dict[type, str] = {str: "string", bytes: "ArrayBuffer"}
+_STRUCTS = (inspect.StructType, inspect.DataclassType)
+_LISTS = (inspect.ListType, inspect.VarTupleType)
 PRINT_WIDTH = 110  # of frontend/.prettierrc
-HEADER = "// Made by tools/make_types.py from the structs of report.py. Do not edit.\n"
+HEADER = "// Made by tools/make_types.py from the routes and structs of the server. Do not edit.\n"
 
 
 def main() -> int:
@@ -85,20 +41,75 @@ def main() -> int:
 
 
 def generate() -> str:
-    """The interfaces of ROOTS and of everything they hold, by name, each once."""
-    found: dict[str, str] = {}
-    for root in ROOTS:
-        _add(inspect.type_info(root), found)
-    return HEADER + "".join(f"\n{found[name]}" for name in sorted(found))
+    """The interfaces of all answers and of everything they hold, and the unions that have a name in Python, by name;
+    then what each route answers."""
+    reached: list[inspect.Type] = []
+    answers = [route.answer for route in ROUTES.values() if issubclass(route.answer, msgspec.Struct)]
+    for root in (*answers, *BESIDES):
+        _reach(inspect.type_info(root), reached)
+    structs = {kind.cls.__name__: kind for kind in reached if isinstance(kind, _STRUCTS)}
+    unions = _unions({kind.cls.__module__ for kind in structs.values()})
+    words = {kind.values for kind in reached if isinstance(kind, inspect.LiteralType)}
+    found = {name: _interface(kind, unions) for name, kind in structs.items()}
+    found |= {name: _union(name, values) for values, name in unions.items() if values in words}
+    subjects = dict.fromkeys(_about(route) for route in ROUTES.values())
+    every = f"export interface Answers extends {', '.join(subjects)} {{}}\n"
+    parts = [*(found[name] for name in sorted(found)), *map(_answers, subjects), every]
+    return HEADER + "".join(f"\n{part}" for part in parts)
 
 
-def _add(kind: inspect.Type, found: dict[str, str]) -> None:
-    if not isinstance(kind, (inspect.StructType, inspect.DataclassType)) or kind.cls.__name__ in found:
+def _about(route: Route[Any]) -> str:
+    return f"About{route.about.capitalize()}"
+
+
+def _answers(subject: str) -> str:
+    """What is answered about one kind of subject, by route. Downloads are no answers: the browser saves them."""
+    routes = [route for route in ROUTES.values() if _about(route) == subject and route.answer is not Download]
+    fields = "".join(_field(route.name, PLAIN.get(route.answer, route.answer.__name__)) for route in routes)
+    return f"export interface {subject} {{\n{fields}}}\n"
+
+
+def _reach(kind: inspect.Type, reached: list[inspect.Type]) -> None:
+    if kind in reached:
         return
-    name = kind.cls.__name__
-    found[name] = ""  # claims the name: an interface may hold itself
-    fields = "".join(_field(field.encode_name, _spell(field.type, found)) for field in kind.fields)
-    found[name] = f"export interface {name} {{\n{fields}}}\n"
+    reached.append(kind)
+    if isinstance(kind, _STRUCTS):
+        inner = [field.type for field in kind.fields]
+    elif isinstance(kind, inspect.DictType):
+        inner = [kind.key_type, kind.value_type]
+    elif isinstance(kind, _LISTS):
+        inner = [kind.item_type]
+    else:
+        inner = list(kind.types) if isinstance(kind, inspect.UnionType) else []
+    for each in inner:
+        _reach(each, reached)
+
+
+def _unions(modules: set[str]) -> dict[tuple[Any, ...], str]:
+    """The names that modules give to sets of words, sorted as msgspec tells them."""
+    named: dict[str, tuple[Any, ...]] = {}
+    for module in modules:
+        for name, value in vars(sys.modules[module]).items():
+            if get_origin(value) is Literal:
+                words = tuple(sorted(get_args(value)))
+                if named.setdefault(name, words) != words:
+                    raise SystemExit(f"{name} means two things: give each a name of its own")
+    return {words: name for name, words in sorted(named.items())}
+
+
+def _interface(kind: inspect.StructType | inspect.DataclassType, unions: dict[tuple[Any, ...], str]) -> str:
+    fields = "".join(_field(field.encode_name, _spell(field.type, unions)) for field in kind.fields)
+    return f"export interface {kind.cls.__name__} {{\n{fields}}}\n"
+
+
+def _union(name: str, words: tuple[Any, ...]) -> str:
+    """As prettier lays it out: on one line, on the next one, or on one for each word."""
+    options = [f"'{word}'" for word in words]
+    line = " | ".join(options)
+    for text in (f"export type {name} = {line};\n", f"export type {name} =\n  {line};\n"):
+        if max(map(len, text.splitlines())) <= PRINT_WIDTH:
+            return text
+    return f"export type {name} =" + "".join(f"\n  | {option}" for option in options) + ";\n"
 
 
 def _field(name: str, spelled: str) -> str:
@@ -109,20 +120,20 @@ def _field(name: str, spelled: str) -> str:
     return f"  {name}:" + "".join(f"\n    | {option}" for option in spelled.split(" | ")) + ";\n"
 
 
-def _spell(kind: inspect.Type, found: dict[str, str]) -> str:
-    """The TypeScript for a type; adds the interfaces that it names."""
-    _add(kind, found)
-    if isinstance(kind, (inspect.StructType, inspect.DataclassType)):
+def _spell(kind: inspect.Type, unions: dict[tuple[Any, ...], str]) -> str:
+    """The TypeScript for a type."""
+    if isinstance(kind, _STRUCTS):
         return kind.cls.__name__
-    if isinstance(kind, (inspect.ListType, inspect.VarTupleType)):
-        item = _spell(kind.item_type, found)
+    if isinstance(kind, _LISTS):
+        item = _spell(kind.item_type, unions)
         return f"({item})[]" if " | " in item else f"{item}[]"
     if isinstance(kind, inspect.DictType):
-        return f"Record<string, {_spell(kind.value_type, found)}>"
+        record = f"Record<{_spell(kind.key_type, unions)}, {_spell(kind.value_type, unions)}>"
+        return f"Partial<{record}>" if isinstance(kind.key_type, inspect.LiteralType) else record
     if isinstance(kind, inspect.UnionType):
-        return " | ".join(_spell(option, found) for option in kind.types)
+        return " | ".join(_spell(option, unions) for option in kind.types)
     if isinstance(kind, inspect.LiteralType):
-        return " | ".join(f"'{value}'" for value in kind.values)
+        return unions.get(kind.values) or " | ".join(f"'{value}'" for value in kind.values)
     plain = {
         inspect.StrType: "string",
         inspect.IntType: "number",

@@ -1,6 +1,6 @@
 import { mount } from 'svelte';
-import App from './App.svelte';
-import './app.css';
+import App from './shell/App.svelte';
+import './shell/app.css';
 import { followTheme } from './host/theme';
 
 /** The stylesheet lies beside this module; Vite would try to inline a literal `new URL(…)`. */

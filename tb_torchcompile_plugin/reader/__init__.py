@@ -1,0 +1,1 @@
+"""Files to tables: traces, summaries and logs."""

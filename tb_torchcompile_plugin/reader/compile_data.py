@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tb_torchcompile_plugin.compile_log.summary import load
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.logdir import File, Worker
-from tb_torchcompile_plugin.reader import copies
-from tb_torchcompile_plugin.reader.compile_merge import merge
-from tb_torchcompile_plugin.reader.structured_log import read_log
-from tb_torchcompile_plugin.summary import load
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
+from tb_torchcompile_plugin.reader.cache import copies
+from tb_torchcompile_plugin.reader.memo import Memoized
+from tb_torchcompile_plugin.reader.merge import merge
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 
 @dataclass(frozen=True, eq=False)
-class CompileData:
+class CompileData(Memoized):
     """summary: what is known, merged. file: where it comes from first. notices: what could not be read.
 
     log: the log that holds the texts of artifacts with a `log_offset`; None without one.
@@ -28,7 +29,7 @@ class CompileData:
     log: File | None = None
 
 
-def read_compile_data(worker: Worker) -> tuple[CompileData | None, list[Notice]]:
+def read_compile_data(worker: WorkerFiles) -> tuple[CompileData | None, list[Notice]]:
     """The compile data of `worker`, None where it has none that can be read; and why a file was passed over."""
     notices: list[Notice] = []
     newest, file = _newest_summary(worker.summaries, notices)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tb_torchcompile_plugin.compile_payloads import DAMAGED, text_of
+from tb_torchcompile_plugin.compile_log.payloads import DAMAGED, text_of
 from tb_torchcompile_plugin.errors import NotFound, UserError
-from tb_torchcompile_plugin.reader import copies
+from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.log_records import payload_at
+from tb_torchcompile_plugin.reader.torch_trace.records import payload_at
 
 _HOW = 'Record with tensorboard_trace_handler(..., capture="full"), which is the default'
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-_READER = "tb_torchcompile_plugin.reader.index"
+_READER = "tb_torchcompile_plugin.reader.cache.index"
 _running: list[subprocess.Popen[bytes]] = []
 
 

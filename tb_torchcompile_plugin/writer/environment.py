@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tb_torchcompile_plugin.summary_pb2 import Environment
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
 
 # A list of names, not a pattern: an environment holds secrets.
 VARIABLES: tuple[str, ...] = (
@@ -87,6 +87,11 @@ VARIABLES: tuple[str, ...] = (
     "TRITON_INTERPRET",
     "TRITON_PTXAS_PATH",
 )
+
+
+def default_worker() -> str:
+    """torch's default worker name."""
+    return f"{socket.gethostname()}_{os.getpid()}"
 
 
 def fill_environment(target: Environment) -> None:

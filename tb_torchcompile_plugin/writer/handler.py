@@ -56,8 +56,8 @@ def tensorboard_trace_handler(
     four transformer blocks, a compile cache of its own, and nothing at run time.
 
     Cost: compiling takes a few percent longer, because torch builds the texts of its compile log (as with TORCH_TRACE);
-    steps without compilation cost nothing. Writing the summary takes milliseconds for each cycle, the first one
-    some tenths of a second.
+    in other steps at most 5 µs go into noting how long they take, recorded and not. Writing the summary takes
+    milliseconds for each cycle, the first one some tenths of a second.
 
     The returned function never raises: an exception in `on_trace_ready` can crash the process. Failures are logged once
     by the logger `tb_torchcompile_plugin`. Raises TypeError and ValueError for arguments that do not exist.
@@ -68,6 +68,7 @@ def tensorboard_trace_handler(
     output = Output(folder, worker_name, capture)
     recorder().listen(capture, forever=True)
     recorder().add_output(output, lasting=True)
+    recorder().note_steps()
 
     def handler(prof: Any) -> None:
         try:

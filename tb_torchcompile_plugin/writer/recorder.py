@@ -1,7 +1,7 @@
 """Listens to torch's structured compile log, live, inside the training process.
 
 One recorder per process, whatever creates it and how often. Taking a record costs microseconds: it is put aside as it
-is, and read when a summary is written. In steady state torch writes no records, so nothing happens at all.
+is, and read when a summary is written. In steady state torch writes no records; only the times of steps are noted.
 Nothing here raises into training: an exception in the log handler would end the user's compilation, one in
 `on_trace_ready` can crash the process.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import socket
 import threading
 import time
 from collections import deque
@@ -19,13 +18,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from tb_torchcompile_plugin import summary as summary_file
-from tb_torchcompile_plugin.compile_log import CompileLog, Record
-from tb_torchcompile_plugin.logdir import summary_name
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.writer.environment import fill_environment
-from tb_torchcompile_plugin.writer.recover import Known, known_now, recover
+from tb_torchcompile_plugin.compile_log import summary as summary_file
+from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.logdir.discovery import summary_name
+from tb_torchcompile_plugin.torch_names.failures import CUDAGRAPH_LOGGER, says_cudagraphs_are_skipped
+from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
+from tb_torchcompile_plugin.writer.environment import default_worker, fill_environment
+from tb_torchcompile_plugin.writer.recover import KnownObjects, known_now, recover
 from tb_torchcompile_plugin.writer.sources import fill_sources
+from tb_torchcompile_plugin.writer.step_times import StepClock
 from tb_torchcompile_plugin.writer.torch_state import Counters, Times, compiling_now, file_names
 from tb_torchcompile_plugin.writer.winners import add_winners
 
@@ -33,9 +35,6 @@ logger = logging.getLogger("tb_torchcompile_plugin")
 
 CAPTURES = ("full", "summary")
 _TRACE_LOGGER = "torch.__trace"
-# Why CUDA graphs are not used torch tells a logger alone, in words, and no record.
-_CUDAGRAPH_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"
-_SKIPS = ("skipping cudagraphs", "disabling cudagraphs")
 # Payload text that may wait to be read. Beyond it records are read, and their text compressed, as they come.
 _PENDING_LIMIT = 64 << 20
 # Handlers may be created without end, each with a worker name of its own.
@@ -50,7 +49,16 @@ class Output(NamedTuple):
     capture: str
 
 
-class _Tap(logging.Handler):
+class _Written(NamedTuple):
+    """The last summary of an output: what was known then, and where it lies. path: empty before there is one."""
+
+    taken: int = 0
+    steps: int = 0
+    path: str = ""
+    worker: str = ""
+
+
+class _LogHandler(logging.Handler):
     """A handler on a logger of torch. `emit` runs inside compilation: no torch operations, no input or output."""
 
     def __init__(self, recorder: Recorder, take: Callable[[logging.LogRecord], None]) -> None:
@@ -70,11 +78,12 @@ class Recorder:
 
     def __init__(self) -> None:
         self._taps = {
-            _TRACE_LOGGER: _Tap(self, self.take),
-            _CUDAGRAPH_LOGGER: _Tap(self, self._take_cudagraph_skip),
+            _TRACE_LOGGER: _LogHandler(self, self.take),
+            CUDAGRAPH_LOGGER: _LogHandler(self, self._take_cudagraph_skip),
         }
         self._holders = 0
         self._forever = False
+        self._steps = StepClock(self)
         self._reset_to_empty()
         atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):
@@ -90,14 +99,14 @@ class Recorder:
         self._times = Times()
         self._counters = Counters()
         self._reported: set[str] = set()
-        self._taken = 0
+        self.taken = 0  # records until now
+        self._steps.forget()
         self._started_ns = time.time_ns()
         self._warnings: list[str] = []
-        self._known: Known | None = None  # while nothing listens: what was known when that began
-        self._outputs: dict[Output, int] = {}  # → records taken when it was last written
-        self._lasting: dict[
-            tuple[str | None, str], Output
-        ] = {}  # (worker, capture) → where handlers write now
+        self._known: KnownObjects | None = None  # while nothing listens: what was known when that began
+        self._outputs: dict[Output, _Written] = {}
+        # (worker, capture) → where handlers write now
+        self._lasting: dict[tuple[str | None, str], Output] = {}
 
     def _check_process(self) -> None:
         """In the child of a fork: forgets what the parent recorded, and goes on listening for itself."""
@@ -146,6 +155,11 @@ class Recorder:
             except Exception as error:
                 self.report("compilations cannot be recovered later", error)
 
+    def note_steps(self) -> None:
+        """From now on the times of steps are noted, too. Never raises."""
+        with self._lock:
+            self._steps.listen()
+
     def _listens(self) -> bool:
         return self._taps[_TRACE_LOGGER] in logging.getLogger(_TRACE_LOGGER).handlers
 
@@ -169,7 +183,7 @@ class Recorder:
                 # skipped.
                 handlers.insert(0, tap)
 
-    def _recovered_into(self, log: CompileLog, capture: str, known: Known | None = None) -> CompileLog:
+    def _recovered_into(self, log: CompileLog, capture: str, known: KnownObjects | None = None) -> CompileLog:
         try:
             found = recover(source=capture == "full", known=known, known_codes=log.codes)
             log.start_from(found)
@@ -183,18 +197,18 @@ class Recorder:
         self._check_process()
         metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts it on its records
         self._put_aside(metadata, record.payload, record.thread or 0)  # type: ignore[attr-defined]  # as above
-        if "compilation_metrics" in metadata or "bwd_compilation_metrics" in metadata:
+        if METRICS in metadata or BACKWARD_METRICS in metadata:
             self._times.look()
 
     def _take_cudagraph_skip(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text.startswith(_SKIPS):
+        if says_cudagraphs_are_skipped(text):
             self._check_process()
-            self._put_aside({"cudagraph_skip": {}, **compiling_now()}, text, record.thread or 0)
+            self._put_aside({CUDAGRAPH_SKIP: {}, **compiling_now()}, text, record.thread or 0)
 
     def _put_aside(self, metadata: dict[str, Any], payload: str | None, thread: int) -> None:
         self._pending.append((metadata, payload, thread))
-        self._taken += 1
+        self.taken += 1
         if payload is not None:
             self._pending_size += len(payload)
         if self._pending_size > _PENDING_LIMIT:
@@ -226,7 +240,7 @@ class Recorder:
         try:
             self._check_process()
             is_new = output not in self._outputs
-            self._outputs.setdefault(output, 0)
+            self._outputs.setdefault(output, _Written())
             if lasting:
                 self._keep_lasting(output)
             return is_new
@@ -260,6 +274,7 @@ class Recorder:
         environment.capture = capture
         environment.recording_start_ns, environment.written_ns = self._started_ns, time.time_ns()
         self._times.put(summary)
+        self._steps.put(summary)
         self._counters.put(summary, source=capture == "full")
         try:
             add_winners(summary)
@@ -277,27 +292,33 @@ class Recorder:
         """
         try:
             self._check_process()
-            taken = self._taken
-            summary = self.summary(output.capture)
             stem = stem or os.path.join(output.folder, output.worker or default_worker())
-            folder, summary.environment.worker = os.path.split(stem)
+            folder, worker = os.path.split(stem)
             os.makedirs(folder or ".", exist_ok=True)
-            path = os.path.join(folder, summary_name(summary.environment.worker, time_ns))
-            summary_file.save(summary, path)
-            if output in self._outputs:
-                self._outputs[output] = taken
+            path = os.path.join(folder, summary_name(worker, time_ns))
+            self._save(output, path, worker)
             return path
         except Exception as error:
             self.report("the compile summary cannot be written", error, output.folder)
             return None
 
+    def _save(self, output: Output, path: str, worker: str) -> None:
+        written = _Written(self.taken, self._steps.unrecorded, path, worker)
+        summary = self.summary(output.capture)
+        summary.environment.worker = worker
+        summary_file.save(summary, path)
+        if output in self._outputs:
+            self._outputs[output] = written
+
     def _at_exit(self) -> None:
-        """Writes what was compiled after the last summary."""
+        """Writes what was compiled after the last summary. Steps alone go into that file, if it is still there."""
         try:
             self._check_process()
-            for output, written in list(self._outputs.items()):
-                if self._taken > written:
+            for output, last in list(self._outputs.items()):
+                if self.taken > last.taken:
                     self.write(output, time.time_ns())
+                elif self._steps.unrecorded > last.steps and os.path.exists(last.path):
+                    self._save(output, last.path, last.worker)
         except Exception as error:
             self.report("the last compile summary cannot be written", error)
 
@@ -316,11 +337,6 @@ class Recorder:
 
 def _empty_log(capture: str) -> CompileLog:
     return CompileLog(source=capture == "full", payloads=capture == "full")
-
-
-def default_worker() -> str:
-    """torch's default worker name."""
-    return f"{socket.gethostname()}_{os.getpid()}"
 
 
 _recorder: Recorder | None = None

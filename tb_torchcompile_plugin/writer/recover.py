@@ -9,16 +9,16 @@ Nothing here imports a torch module that is not loaded yet: without torch._dynam
 from __future__ import annotations
 
 import gc
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tb_torchcompile_plugin import compile_rows, compile_text
-from tb_torchcompile_plugin.compile_rows import Recovered
-from tb_torchcompile_plugin.summary_pb2 import (
+from tb_torchcompile_plugin.compile_log import rows as compile_rows
+from tb_torchcompile_plugin.compile_log import text as compile_text
+from tb_torchcompile_plugin.compile_log.rows import Recovered
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     BACKWARD,
     FORWARD,
     Compilation,
@@ -28,13 +28,16 @@ from tb_torchcompile_plugin.summary_pb2 import (
     GraphBreak,
     Recompile,
 )
+from tb_torchcompile_plugin.torch_names.graph_breaks import BRANCH, BRANCH_INSIDE
+from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
+from tb_torchcompile_plugin.torch_names.tracebacks import summary_place
 
 # torch._dynamo.utils.DEFAULT_COMPILATION_METRICS_LIMIT
 METRICS_KEPT = 64
 
 
 @dataclass
-class Known:
+class KnownObjects:
     """What torch kept when listening paused: its own objects, told apart by identity. All of it is known already."""
 
     metrics: list[object] = field(default_factory=list)
@@ -42,16 +45,18 @@ class Known:
     counted: dict[str, int] = field(default_factory=dict)  # text of a graph break → how often
 
 
-def known_now() -> Known:
+def known_now() -> KnownObjects:
     """To be given to `recover` when listening goes on. Some µs."""
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None:
-        return Known()
-    return Known(_metrics(utils), list(getattr(utils, "graph_break_reasons", [])), dict(_break_counts(utils)))
+        return KnownObjects()
+    return KnownObjects(
+        _metrics(utils), list(getattr(utils, "graph_break_reasons", [])), dict(_break_counts(utils))
+    )
 
 
 def recover(
-    *, source: bool, known: Known | None = None, known_codes: Counter[int] | None = None
+    *, source: bool, known: KnownObjects | None = None, known_codes: Counter[int] | None = None
 ) -> Recovered:
     """All that torch still knows, without what is `known`; `known_codes` counts hashes of known output code.
 
@@ -66,7 +71,7 @@ def recover(
     if known is not None and not metrics:
         return found
     _add_compilations(found, [_fields(entry) for entry in metrics], source)
-    _add_breaks(found, utils, known or Known(), source)
+    _add_breaks(found, utils, known or KnownObjects(), source)
     _add_graphs(found, Counter(known_codes or {}))
     if len(metrics) >= METRICS_KEPT:
         when, remedy = "before recording began", "Create the handler before the first call of the model"
@@ -125,15 +130,12 @@ def _add_recompile(found: Recovered, row: Compilation, reason: str, source: bool
     found.recompiles.append(recompile)
 
 
-_FRAME_TEXT = re.compile(r"Line: (?P<line>\d+), Name: (?P<name>.*), Filename: (?P<file>.*)$", re.DOTALL)
-
-
 def _frames_from_text(lines: Iterable[str]) -> list[Frame]:
-    matches = (_FRAME_TEXT.match(str(line)) for line in lines)
-    return [Frame(file=m["file"], line=int(m["line"]), function=m["name"]) for m in matches if m]
+    found = (summary_place(str(line)) for line in lines)
+    return [Frame(file=place.file, line=place.line, function=place.function) for place in found if place]
 
 
-def _add_breaks(found: Recovered, utils: Any, known: Known, source: bool) -> None:
+def _add_breaks(found: Recovered, utils: Any, known: KnownObjects, source: bool) -> None:
     """Reasons with their user stack first; then texts that were only counted, without a place.
 
     None gets a compile id: torch does not keep it, and the frames' names do not tell a resume function apart.
@@ -141,13 +143,13 @@ def _add_breaks(found: Recovered, utils: Any, known: Known, source: bool) -> Non
     placed: Counter[str] = Counter()
     unimplemented = getattr(utils, "counters", {}).get("unimplemented", {})
     branch = next(
-        (text for text in unimplemented if text.startswith("Data-dependent branching")),
+        (text for text in unimplemented if text.startswith(BRANCH)),
         "",
     )
     for reason in _others(getattr(utils, "graph_break_reasons", []), known.breaks):
         text = str(reason.reason)
         placed[text] += 1
-        if text.startswith("generic_jump") and branch:  # torch's inner word for it
+        if text.startswith(BRANCH_INSIDE) and branch:  # torch's inner word for it
             text = branch
         row = compile_rows.break_row(text, source=source)
         _place(row, getattr(reason, "user_stack", None) or [], source)
@@ -210,7 +212,7 @@ def _graph_number(thing: object) -> int:
 
 def _is_backward(thing: object, code: str) -> bool:
     told = _settings(thing).get("is_backward")
-    return bool(compile_text.is_backward_code(code) if told is None else told)
+    return bool(is_backward_code(code) if told is None else told)
 
 
 def _keys_by_number(found: Recovered, numbers: list[int]) -> dict[int, CompileKey]:

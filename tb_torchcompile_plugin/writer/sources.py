@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 
 
 def fill_sources(summary: CompileSummary) -> None:

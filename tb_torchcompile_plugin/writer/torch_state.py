@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from tb_torchcompile_plugin.compile_rows import break_row
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
-
-_ID_FIELDS = ("compiled_autograd_id", "frame_id", "frame_compile_id")
+from tb_torchcompile_plugin.compile_log.rows import break_row
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.torch_names.records import ID_FIELDS
 
 
 class Times:
@@ -101,7 +100,7 @@ def compiling_now() -> dict[str, int]:
     """What this thread is compiling, as the fields of a record's envelope; empty where it compiles nothing."""
     context = getattr(sys.modules.get("torch._guards"), "CompileContext", None)
     current = None if context is None else context.current_compile_id()
-    fields = {name: getattr(current, name, None) for name in _ID_FIELDS}
+    fields = {name: getattr(current, name, None) for name in ID_FIELDS}
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -5,12 +5,12 @@ They lie in the modules of generated code that torch keeps loaded. Reading them 
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 from typing import Any
 
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary, GeneratedKernel
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, GeneratedKernel
+from tb_torchcompile_plugin.torch_names.kernels import launches
 
 
 def add_winners(summary: CompileSummary) -> None:
@@ -36,11 +36,10 @@ def _generated_modules() -> Iterable[Any]:
 
 def _winner(names: dict[str, Any], kernel: GeneratedKernel) -> str:
     """The variable of a user's own kernel ends with a number that its name has not."""
-    own = re.compile(rf"{re.escape(kernel.name)}(?:_\d+)?")
     configs = {
         _text(value.launchers[0].config)
         for name, value in names.items()
-        if own.fullmatch(name) and _is_autotuner(value) and len(value.launchers) == 1
+        if launches(name, kernel.name) and _is_autotuner(value) and len(value.launchers) == 1
     }
     return configs.pop() if len(configs) == 1 else ""
 

@@ -52,7 +52,7 @@ def address(servers: Servers, logdir: Path) -> str:
 def tab(driver: Chrome, address: str) -> Iterator[Tab]:
     """The tab. Whatever a test does, nothing may complain in the console and nothing may be asked for elsewhere."""
     it = Tab(driver, address)
-    driver.get("about:blank")  # a page of another server may still be asking
+    it.leave()
     it.complaints(), it.outside_requests()  # of whoever used the browser before
     yield it
     assert it.complaints() == []

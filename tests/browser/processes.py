@@ -23,6 +23,9 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # One process draws TensorBoard, whatever it showed before: a new one for each page costs half a second.
+    "--disable-site-isolation-trials",
+    "--disable-features=SpareRendererForSitePerProcess",
     # Whoever asks for another server gets none.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--window-size=1400,1000",
@@ -43,6 +46,9 @@ def start_browser(profile: Path, downloads: Path) -> Chrome:
     for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    options.add_experimental_option(
+        "perfLoggingPrefs", {"enablePage": False}
+    )  # of "performance": requests alone
     options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
     return Chrome(options=options, service=Service(find("chromedriver")))
 
@@ -52,9 +58,16 @@ class Servers:
 
     def __init__(self, outputs: Path) -> None:
         self._outputs = outputs
+        self._of: dict[Path, str] = {}
         self._running: dict[str, subprocess.Popen[str]] = {}
 
     def start(self, logdir: Path) -> str:
+        """The address of the TensorBoard of this logdir; it is started when it is first asked for."""
+        if logdir not in self._of:
+            self._of[logdir] = self._start(logdir)
+        return self._of[logdir]
+
+    def _start(self, logdir: Path) -> str:
         output = self._outputs / f"{len(self._running)}.txt"
         command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0"]
         with output.open("w") as file:

@@ -24,7 +24,7 @@ def test_findings_are_counted_and_lead_to_what_they_are_about(tab: Tab) -> None:
         "warning",
         "info",
     ]
-    tab.click("[aria-label='Findings'] a", "Show in graph breaks")
+    tab.click("[aria-label='Findings'] a", "Show in Graph breaks")
     tab.wait_text("aside", "capture.py")
     assert "Data-dependent branching" in tab.text("aside h2")
 

@@ -34,6 +34,7 @@ def test_an_empty_logdir_shows_the_way_then_the_first_trace_then_a_lost_server(
 
     shutil.copytree(recording("breaks"), tmp_path / "second")
     tab.reload_data()
+    tab.wait(lambda: "second" in tab.options("Run"), "the second run")
     servers.stop(address)
     tab.pick("Run", "second")
     tab.wait_text("main", "TensorBoard does not answer.")

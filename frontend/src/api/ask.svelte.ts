@@ -1,62 +1,45 @@
 import { untrack } from 'svelte';
-import { fetchAboutSpan, type SpanIds } from './client';
+import type { Ids, Question } from './client';
 import { data } from './data.svelte';
-import { Resource, type Fetcher } from './resource.svelte';
-
-export interface WorkerIds extends Record<string, string> {
-  run: string;
-  worker: string;
-}
+import { Resource } from './resource.svelte';
+import type { AboutRun, AboutSides, AboutSpan, AboutWorker } from './types';
 
 /**
  * An answer about the selected worker, asked for while the component that calls this is shown, and again when
  * TensorBoard reloads or what `more` names changes. `more` returning null asks for nothing; what it names goes before
  * what is selected.
  */
-export function ask<T, More extends Record<string, string>>(
-  fetcher: (ids: WorkerIds & More, signal: AbortSignal) => Promise<T>,
-  more: () => More | null,
-): Resource<T> {
-  return asked(
-    () => {
-      const { run, worker } = data.selection;
-      const rest = more();
-      return run && worker && rest && { run: run.run, worker: worker.worker, ...rest };
-    },
-    () => data.compile.value,
-    (ids) => (signal) => fetcher(ids, signal),
-  );
+export function askAboutWorker<Q extends keyof (AboutWorker & AboutRun)>(
+  question: Q,
+  more: () => Ids | null = () => ({}),
+): Resource<Q> {
+  const ids = () => {
+    const { run, worker } = data.selection;
+    const rest = more();
+    return run && worker && rest && { run: run.run, worker: worker.worker, ...rest };
+  };
+  return asked(question, ids, () => data.compile.value);
 }
 
-/**
- * The answer to one question about the selected span (see span_answers.py), asked for while the component that calls
- * this is shown, and again when TensorBoard reloads or what `more` names changes.
- */
-export function askAboutSpan<T>(
-  question: string,
-  more: () => Record<string, string> = () => ({}),
-): Resource<T> {
-  return askAbout(question, () => {
+/** The same about the selected span. */
+export function askAboutSpan<Q extends keyof AboutSpan>(
+  question: Q,
+  more: () => Ids = () => ({}),
+): Resource<Q> {
+  const ids = () => {
     const { run, worker, span } = data.selection;
     return run && worker && span && { run: run.run, worker: worker.worker, span: span.span, ...more() };
-  });
+  };
+  return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
 
-/** The same about any span, or about two; null asks for nothing. */
-export function askAbout<T>(question: string, ids: () => SpanIds | null): Resource<T> {
-  return asked(
-    ids,
-    () => data.span.value ?? data.compile.value,
-    (ids) => (signal, progress) => fetchAboutSpan<T>(question, ids, signal, progress),
-  );
+/** The same about two that are compared; null asks for nothing. */
+export function askAboutSides<Q extends keyof AboutSides>(question: Q, ids: () => Ids | null): Resource<Q> {
+  return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
 
-function asked<T, Ids>(
-  ids: () => Ids | null,
-  again: () => unknown,
-  fetcher: (ids: Ids) => Fetcher<T>,
-): Resource<T> {
-  const resource = new Resource<T>();
+function asked<Q extends Question>(question: Q, ids: () => Ids | null, again: () => unknown): Resource<Q> {
+  const resource = new Resource(question);
   // Objects are new after every reload: the key says whether it is still the same question.
   const key = $derived(JSON.stringify(ids()));
   $effect(() => {
@@ -64,7 +47,7 @@ function asked<T, Ids>(
     const now = JSON.parse(key) as Ids | null;
     untrack(() => {
       if (now === null) resource.clear();
-      else void resource.load(key, fetcher(now));
+      else void resource.ask(now);
     });
   });
   $effect(() => () => resource.clear());

@@ -1,23 +1,23 @@
-import { ApiError } from './client';
-import type { Progress } from './types';
+import { ApiError, fetchAnswer, type Ids, type Question } from './client';
+import type { Answers, Progress } from './types';
 
-export type Fetcher<T> = (signal: AbortSignal, progress: (progress: Progress) => void) => Promise<T>;
-
-/** One answer of the server with its states. A refresh keeps the old value on screen until the new one is there. */
-export class Resource<T> {
-  value = $state.raw<T | null>(null);
+/** The answer to one question with its states. A refresh keeps the old value on screen until the new one is there. */
+export class Resource<Q extends Question> {
+  value = $state.raw<Answers[Q] | null>(null);
   error = $state.raw<ApiError | null>(null);
   progress = $state.raw<Progress | null>(null);
   loading = $state(false);
   #key = '';
   #abort = new AbortController();
 
-  /** Loads what `key` names; the same key again is a refresh. */
-  async load(key: string, fetcher: Fetcher<T>): Promise<void> {
-    this.#restart(key);
+  constructor(readonly question: Q) {}
+
+  /** Asks about these; about the same again is a refresh. */
+  async ask(ids: Ids): Promise<void> {
+    this.#restart(JSON.stringify(ids));
     const signal = this.#abort.signal;
     try {
-      const value = await fetcher(signal, (progress) => (this.progress = progress));
+      const value = await fetchAnswer(this.question, ids, signal, (progress) => (this.progress = progress));
       if (signal.aborted) return;
       this.value = value;
       this.error = null;

@@ -1,14 +1,14 @@
-// Made by tools/make_types.py from the structs of report.py. Do not edit.
+// Made by tools/make_types.py from the routes and structs of the server. Do not edit.
 
 export interface Achieved {
   bandwidth_gb_s: number | null;
   bandwidth_percent: number | null;
-  bandwidth_from: 'copy' | 'inductor' | 'shapes' | null;
+  bandwidth_from: WorkFrom | null;
   tflop_s: number | null;
   tflop_percent: number | null;
-  tflop_from: 'copy' | 'inductor' | 'shapes' | null;
+  tflop_from: WorkFrom | null;
   flop_per_byte: number | null;
-  precision: 'bf16' | 'fp32' | 'tf32' | null;
+  precision: Precision | null;
 }
 
 export interface Allocation {
@@ -34,17 +34,17 @@ export interface Artifact {
   name: string;
   title: string;
   attempt: number;
-  direction: 'backward' | 'forward';
+  direction: Direction;
   graph: number | null;
   encoding: string;
-  language: 'cpp' | 'json' | 'python' | 'text';
+  language: Language;
   bytes: number | null;
 }
 
 export interface Autotune {
   compile_id: string;
   epoch: number;
-  direction: 'backward' | 'forward' | null;
+  direction: Direction | null;
   kernel: string;
   time_s: number | null;
   configs: number | null;
@@ -53,6 +53,8 @@ export interface Autotune {
   best_time_us: number | null;
   where: 'compile' | 'run';
 }
+
+export type Bound = 'communication' | 'compile' | 'compute' | 'input' | 'launch';
 
 export interface BreakChain {
   compile_id: string;
@@ -69,13 +71,27 @@ export interface BreakInStep {
   share_percent: number | null;
 }
 
+export type BreakKind =
+  | 'builtin'
+  | 'call'
+  | 'context_manager'
+  | 'data_dependent'
+  | 'disabled'
+  | 'exception'
+  | 'explicit'
+  | 'generator'
+  | 'item'
+  | 'operator'
+  | 'other'
+  | 'print';
+
 export interface CacheLookup {
   compile_id: string;
   epoch: number;
   cache: string;
   result: string;
   key: string;
-  direction: 'backward' | 'forward';
+  direction: Direction;
   graph: number | null;
   graphs: number;
   why: string | null;
@@ -91,7 +107,7 @@ export interface CacheResult {
   cache: string;
   result: string;
   key: string;
-  direction: 'backward' | 'forward';
+  direction: Direction;
   graph: number | null;
   why: string | null;
   reason: string | null;
@@ -113,11 +129,44 @@ export interface CallOverhead {
   regions: RegionOverhead[];
 }
 
+export type Category =
+  | 'aten'
+  | 'attention'
+  | 'communication'
+  | 'convolution'
+  | 'cpp'
+  | 'gemm'
+  | 'memcpy'
+  | 'memset'
+  | 'normalization'
+  | 'other'
+  | 'triton_foreach'
+  | 'triton_other'
+  | 'triton_persistent_reduction'
+  | 'triton_pointwise'
+  | 'triton_reduction'
+  | 'triton_split_scan'
+  | 'triton_template'
+  | 'triton_user';
+
 export interface CategoryDifference {
-  category: string;
+  category: Category;
   time_us: Pair;
   launches: Pair;
 }
+
+export type Cause =
+  | 'break_eager'
+  | 'communication_wait'
+  | 'compile'
+  | 'data_loading'
+  | 'guards_wrapper'
+  | 'launch_call'
+  | 'nothing_launched'
+  | 'python'
+  | 'synchronise';
+
+export type Change = 'appeared' | 'changed' | 'same' | 'vanished';
 
 export interface Collective {
   device: number;
@@ -161,14 +210,14 @@ export interface Comparison {
 export interface Compilation {
   compile_id: string;
   epoch: number;
-  direction: 'backward' | 'forward';
+  direction: Direction;
   function: string;
   file: string;
   line: number | null;
   attempts: number | null;
   start_s: number | null;
   duration_s: number | null;
-  phases_s: Record<string, number> | null;
+  phases_s: Partial<Record<Phase, number>> | null;
   graph_ops: number | null;
   graph_nodes: number | null;
   graph_inputs: number | null;
@@ -204,7 +253,7 @@ export interface CompilationDifference {
   function: string;
   file: string;
   line: number | null;
-  direction: 'backward' | 'forward';
+  direction: Direction;
   a: Compiled | null;
   b: Compiled | null;
   duration_s: Pair;
@@ -213,11 +262,11 @@ export interface CompilationDifference {
 export interface CompilationRow {
   compile_id: string;
   epoch: number;
-  direction: 'backward' | 'forward';
+  direction: Direction;
   function: string;
   file: string;
   line: number | null;
-  status: 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
+  status: Status;
   attempts: number | null;
   start_s: number | null;
   duration_s: number | null;
@@ -269,7 +318,7 @@ export interface CompileTime {
   total_s: number | null;
   recorded_s: number | null;
   share_percent: number | null;
-  phases_s: Record<string, number>;
+  phases_s: Partial<Record<Phase, number>>;
   top: FunctionTime[];
   compile_times_complete: boolean;
   cache: CacheLookup[];
@@ -277,7 +326,7 @@ export interface CompileTime {
   autotune: Autotune[];
   threads: string[];
   names: string[];
-  name_phases: (string | null)[];
+  name_phases: (Phase | null)[];
   compile_ids: string[];
   origin_s: number | null;
   spans: PhaseColumns;
@@ -371,6 +420,10 @@ export interface DevicePeak {
   bf16_tflop_s: number | null;
 }
 
+export type DifferenceKind = 'cache' | 'collectives' | 'compilation' | 'execution_order';
+
+export type Direction = 'backward' | 'forward';
+
 export interface DynamicChange {
   source: string | null;
   change: string;
@@ -385,9 +438,11 @@ export interface EagerInStep {
   share_percent: number | null;
 }
 
+export type EagerKind = 'backward' | 'dataloader' | 'in_region' | 'op' | 'optimizer';
+
 export interface EagerOp {
   name: string;
-  kind: 'backward' | 'dataloader' | 'in_region' | 'op' | 'optimizer';
+  kind: EagerKind;
   file: string | null;
   line: number | null;
   function: string | null;
@@ -430,7 +485,7 @@ export interface Environment {
 export interface FailedGuard {
   entry: string | null;
   text: string;
-  kind: string;
+  kind: GuardKind;
   source: string | null;
   old: string | null;
   new: string | null;
@@ -447,19 +502,34 @@ export interface Failure {
 }
 
 export interface Figure {
-  name: string;
+  name: FigureName;
   value: Pair;
 }
 
+export type FigureName =
+  | 'compilations'
+  | 'compile_s'
+  | 'gpu_busy_percent'
+  | 'gpu_busy_us'
+  | 'gpu_time_us'
+  | 'graph_break_us'
+  | 'graph_breaks'
+  | 'launches'
+  | 'recompiles'
+  | 'span_us'
+  | 'step_us';
+
 export interface Finding {
   rule: string;
-  severity: 'critical' | 'info' | 'warning';
+  severity: Severity;
   title: string;
   evidence: Record<string, number | number>;
   saves_us: number | null;
-  panel: string;
+  panel: Panel;
   row: string | null;
   next_step: string;
+  predicted: Predicted | null;
+  where: string[];
 }
 
 export interface Findings {
@@ -486,14 +556,6 @@ export interface FrameTime {
   other_us: number;
 }
 
-export interface Frames {
-  name: number[];
-  parent: number[];
-  thread: string[];
-  calls: number[];
-  total_us: number[];
-}
-
 export interface FunctionTime {
   function: string;
   runs: number;
@@ -513,10 +575,10 @@ export interface GapBin {
 export interface GeneratedKernels {
   compile_id: string;
   epoch: number;
-  direction: 'backward' | 'forward';
+  direction: Direction;
   graph_key: string | null;
   output_code_file: string;
-  category: string;
+  category: Category;
   kernels: string[];
 }
 
@@ -546,26 +608,14 @@ export interface GpuUtilization {
   steps: StepUtilization[];
   window: StepUtilization | null;
   longest_gaps: IdleGap[];
-  launch_side: LaunchSide | null;
+  launch_stats: LaunchStats | null;
 }
 
 export interface GraphBreak {
   compile_id: string;
   epoch: number;
   reason: string;
-  kind:
-    | 'builtin'
-    | 'call'
-    | 'context_manager'
-    | 'data_dependent'
-    | 'disabled'
-    | 'exception'
-    | 'explicit'
-    | 'generator'
-    | 'item'
-    | 'operator'
-    | 'other'
-    | 'print';
+  kind: BreakKind;
   explanation: string;
   hints: string[];
   docs_url: string;
@@ -596,20 +646,7 @@ export interface GraphBreakSite {
   file: string;
   line: number | null;
   reason: string;
-  kind:
-    | 'builtin'
-    | 'call'
-    | 'context_manager'
-    | 'data_dependent'
-    | 'disabled'
-    | 'exception'
-    | 'explicit'
-    | 'generator'
-    | 'item'
-    | 'operator'
-    | 'other'
-    | 'print'
-    | null;
+  kind: BreakKind | null;
   compile_ids: string[];
   calls: number | null;
   calls_per_step: number | null;
@@ -642,6 +679,17 @@ export interface GuardChecks {
   warnings: Notice[];
 }
 
+export type GuardKind =
+  | 'global_state'
+  | 'identity'
+  | 'length'
+  | 'other'
+  | 'shape'
+  | 'tensor_property'
+  | 'tensor_size'
+  | 'type'
+  | 'value';
+
 export interface GuardScan {
   compile_id: string;
   entries: number;
@@ -663,7 +711,7 @@ export interface HostTime {
 export interface HotSpots {
   recorded: boolean;
   functions: PythonFunction[];
-  frames: Frames;
+  frames: StackFrames;
   left_out: number;
   idle_threads: number;
 }
@@ -685,7 +733,7 @@ export interface IdleGap {
   start_us: number;
   idle_us: number;
   step: string | null;
-  cause: string;
+  cause: Cause;
   idle: IdleCauses;
   after: string | null;
   before: string;
@@ -697,7 +745,7 @@ export interface IdleGap {
 export interface Kernel {
   device: number | 'cpu';
   name: string;
-  category: string;
+  category: Category;
   launches: number;
   time_us: number;
   mean_us: number;
@@ -709,7 +757,7 @@ export interface Kernel {
 
 export interface KernelCategory {
   device: number | 'cpu';
-  category: string;
+  category: Category;
   launches: number;
   distinct_kernels: number;
   time_us: number;
@@ -729,8 +777,8 @@ export interface KernelDetails {
 }
 
 export interface KernelDifference {
-  category: string;
-  change: 'appeared' | 'changed' | 'same' | 'vanished';
+  category: Category;
+  change: Change;
   places: number;
   a: SideWork;
   b: SideWork;
@@ -740,7 +788,7 @@ export interface KernelDifference {
 export interface KernelInRange {
   device: number;
   name: string;
-  category: string;
+  category: Category | SliceKind;
   launches: number;
   time_ns: number;
 }
@@ -749,14 +797,13 @@ export interface KernelLaunches {
   start_us: number[];
   duration_us: number[];
   row: number[];
-  lane: number[];
   shown_every: number;
 }
 
 export interface KernelRow {
   device: number | 'cpu';
   name: string;
-  category: string;
+  category: Category;
   launches: number;
   time_us: number;
   mean_us: number;
@@ -764,11 +811,11 @@ export interface KernelRow {
   max_us: number;
   compile_id: string | null;
   graph_key: string | null;
-  direction: 'backward' | 'forward' | null;
+  direction: Direction | null;
   aten_ops: string[];
   source_lines: string[];
   lines: Frame[];
-  lines_from: 'comments' | 'provenance' | null;
+  lines_from: LinesFrom | null;
   output_code_file: string | null;
   artifact: number | null;
   code_line: number | null;
@@ -800,7 +847,7 @@ export interface KeyDifference {
 
 export interface Lane {
   id: number;
-  kind: 'breaks' | 'counter' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
+  kind: LaneKind;
   group: string;
   title: string;
   depths: number;
@@ -810,6 +857,11 @@ export interface Lane {
   unit: string | null;
   note: string;
 }
+
+export type LaneKind =
+  'breaks' | 'counter' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
+
+export type Language = 'cpp' | 'json' | 'python' | 'text';
 
 export interface LaunchCall {
   name: string;
@@ -831,7 +883,7 @@ export interface LaunchConfig {
   time_us: number;
 }
 
-export interface LaunchSide {
+export interface LaunchStats {
   launches: number;
   gpu_events: number;
   unmatched_events: number;
@@ -849,6 +901,8 @@ export interface LaunchSide {
   calls: LaunchCall[];
   cuda_graphs: CudaGraphs;
 }
+
+export type LinesFrom = 'comments' | 'provenance';
 
 export interface Link {
   kind: 'break' | 'graph';
@@ -905,7 +959,7 @@ export interface Metric {
   name: string;
   value: string;
   known: boolean;
-  direction: 'backward' | 'forward';
+  direction: Direction;
   runtime: boolean;
   record: number;
 }
@@ -953,7 +1007,7 @@ export interface OpInRange {
 
 export interface Operator {
   name: string;
-  kind: 'label' | 'operator' | 'overhead' | 'runtime';
+  kind: OperatorKind;
   part: string | null;
   calls: number;
   self_host_us: number;
@@ -971,11 +1025,13 @@ export interface Operator {
 
 export interface OperatorDifference {
   name: string;
-  kind: 'label' | 'operator' | 'overhead' | 'runtime';
+  kind: OperatorKind;
   calls: Pair;
   self_host_us: Pair;
   self_device_us: Pair;
 }
+
+export type OperatorKind = 'label' | 'operator' | 'overhead' | 'runtime';
 
 export interface Operators {
   split: string | null;
@@ -995,11 +1051,33 @@ export interface Pair {
   delta: number | null;
 }
 
+export type Panel =
+  | 'code'
+  | 'compare'
+  | 'compilations'
+  | 'compile_time'
+  | 'compiled_regions'
+  | 'findings'
+  | 'gpu_utilization'
+  | 'graph_breaks'
+  | 'kernels'
+  | 'memory'
+  | 'modules'
+  | 'operators'
+  | 'overview'
+  | 'recompiles'
+  | 'step_breakdown'
+  | 'timeline';
+
 export interface PartDifference {
-  kind: 'gpu' | 'host' | 'idle';
-  part: string;
+  kind: PartKind;
+  part: Category | Cause | 'compiled_graph';
   time_us: Pair;
 }
+
+export type PartKind = 'gpu' | 'host' | 'idle';
+
+export type Phase = 'aot_autograd' | 'autotune' | 'cache' | 'dynamo' | 'inductor' | 'other' | 'triton';
 
 export interface PhaseColumns {
   start_us: number[];
@@ -1013,8 +1091,17 @@ export interface PhaseColumns {
   unfinished: boolean[];
 }
 
+export type Precision = 'bf16' | 'fp32' | 'tf32';
+
+export interface Predicted {
+  step_us: number;
+  after_us: number;
+  low_us: number;
+  high_us: number;
+}
+
 export interface Problem {
-  kind: 'failed' | 'limit' | 'skipped';
+  kind: ProblemKind;
   compile_id: string;
   epoch: number;
   function: string;
@@ -1025,13 +1112,15 @@ export interface Problem {
   ran_eager: boolean | null;
 }
 
+export type ProblemKind = 'failed' | 'limit' | 'skipped';
+
 export interface Progress {
   file: string;
   bytes_read: number;
   bytes_total: number;
   events: number;
   seconds_left: number | null;
-  stage: 'fetching' | 'queued' | 'reading';
+  stage: Stage;
   queue_position: number;
 }
 
@@ -1046,7 +1135,7 @@ export interface PythonFunction {
 }
 
 export interface RankDifference {
-  kind: 'cache' | 'collectives' | 'compilation' | 'execution_order';
+  kind: DifferenceKind;
   epoch: number;
   compile_id: string;
   function: string;
@@ -1130,6 +1219,8 @@ export interface Runs {
   schema_version: number;
 }
 
+export type Severity = 'critical' | 'info' | 'warning';
+
 export interface ShapeGuard {
   expression: string;
   stack: Frame[];
@@ -1141,6 +1232,27 @@ export interface SideWork {
   launches: number;
   time_us: number;
 }
+
+export type SliceKind =
+  | 'backward_region'
+  | 'break'
+  | 'cpu_op'
+  | 'gpu_user_annotation'
+  | 'host_other'
+  | 'overhead'
+  | 'phase_aot_autograd'
+  | 'phase_autotune'
+  | 'phase_cache'
+  | 'phase_dynamo'
+  | 'phase_inductor'
+  | 'phase_other'
+  | 'phase_triton'
+  | 'python_function'
+  | 'recompile'
+  | 'region'
+  | 'runtime'
+  | 'step'
+  | 'user_annotation';
 
 export interface SliceRef {
   row: number;
@@ -1155,7 +1267,7 @@ export interface SlowStep {
   row: number;
   excess_us: number;
   times_median: number;
-  reason: string | null;
+  reason: Category | Cause | 'compiled_graph' | 'autotune' | 'gc' | 'recompile' | null;
   explained_us: number | null;
   compile_ids: string[];
 }
@@ -1212,6 +1324,18 @@ export interface Specialization {
   stack: Frame[];
 }
 
+export interface StackFrames {
+  name: number[];
+  parent: number[];
+  thread: string[];
+  calls: number[];
+  total_us: number[];
+}
+
+export type Stage = 'fetching' | 'queued' | 'reading';
+
+export type Status = 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
+
 export interface Step {
   name: string;
   start_us: number;
@@ -1230,7 +1354,7 @@ export interface StepBreakdown {
 export interface StepCategory {
   step: string;
   device: number | 'cpu';
-  category: string;
+  category: Category;
   launches: number;
   time_us: number;
   gpu_time_percent: number | null;
@@ -1238,8 +1362,8 @@ export interface StepCategory {
 }
 
 export interface StepPart {
-  kind: 'gpu' | 'host' | 'idle';
-  part: string;
+  kind: PartKind;
+  part: Category | Cause | 'compiled_graph';
   time_us: number;
 }
 
@@ -1322,7 +1446,7 @@ export interface TimelineLanes {
   home: number[];
   steps: StepSpan[];
   lanes: Lane[];
-  categories: string[];
+  categories: (Category | SliceKind)[];
   notes: string[];
 }
 
@@ -1370,18 +1494,19 @@ export interface TrieCompilation {
   compile_id: string;
   epoch: number;
   function: string;
-  status: 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
+  status: Status;
   duration_s: number | null;
 }
 
 export interface TrieNode {
   frame: Frame;
+  users: boolean;
   children: TrieNode[];
   compilations: TrieCompilation[];
 }
 
 export interface Verdict {
-  bound: 'communication' | 'compile' | 'compute' | 'input' | 'launch';
+  bound: Bound;
   share_percent: number | null;
   device: number;
   wall_us: number;
@@ -1415,9 +1540,59 @@ export interface WindowHeader {
   notes: string[];
 }
 
+export type WorkFrom = 'copy' | 'inductor' | 'shapes';
+
 export interface WorkerRef {
   worker: string;
   rank: number | null;
   has_compile: boolean;
   spans: SpanRef[];
 }
+
+export interface AboutLogdir {
+  runs: Runs;
+}
+
+export interface AboutWorker {
+  compile: Compile;
+  compile_time: CompileTime;
+  compilations: Compilations;
+  compilation: CompilationDetails;
+  guards: GuardChecks;
+  artifact: string;
+}
+
+export interface AboutRun {
+  rank_differences: RankDifferences;
+}
+
+export interface AboutSpan {
+  span: Span;
+  timeline: TimelineLanes;
+  timeline_window: ArrayBuffer;
+  timeline_slice: TimelineSlice;
+  timeline_search: TimelineHits;
+  timeline_range: TimelineRange;
+  eager: EagerTime;
+  operators: Operators;
+  operators_by_shape: Operators;
+  operators_by_call_site: Operators;
+  operators_by_label: Operators;
+  operators_by_compilation: Operators;
+  hot_spots: HotSpots;
+  memory: Memory;
+  modules: Modules;
+  kernels: Kernels;
+  kernel: KernelDetails;
+  gpu_utilization: GpuUtilization;
+  collectives: Collectives;
+  step_breakdown: StepReport;
+  findings: Findings;
+}
+
+export interface AboutSides {
+  compare: CompareReport;
+  compare_tables: ComparedTables;
+}
+
+export interface Answers extends AboutLogdir, AboutWorker, AboutRun, AboutSpan, AboutSides {}

@@ -6,12 +6,11 @@ export type Mode = 'push' | 'replace';
 export type Change = Record<string, string | null>;
 
 class Nav {
-  params = $state.raw<Params>({});
   #host = hostWindow();
+  params = $state.raw<Params>(parseHash(this.#host.location.hash));
 
-  /** Reads the address and follows it from now on. Returns a function that stops it. */
+  /** Follows the address from now on. Returns a function that stops it. */
   start(): () => void {
-    this.params = parseHash(this.#host.location.hash);
     const follow = () => this.#follow();
     this.#host.addEventListener('popstate', follow);
     this.#host.addEventListener('hashchange', follow);

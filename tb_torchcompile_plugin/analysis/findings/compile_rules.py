@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
-from tb_torchcompile_plugin.analysis.compilations import Problem, problems
-from tb_torchcompile_plugin.analysis.compile_time import count_compilations
+from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
+from tb_torchcompile_plugin.analysis.compile_time.compile_time import count_compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
-from tb_torchcompile_plugin.analysis.findings.case import Case
+from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
-from tb_torchcompile_plugin.analysis.findings.words import duration, plural
-from tb_torchcompile_plugin.analysis.launch_side import cudagraph_skips, skip_reason
-from tb_torchcompile_plugin.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import cudagraph_skips, skip_reason
+from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.torch_names import failures
+from tb_torchcompile_plugin.torch_names.artifacts import CACHES
 
-# torch may say it twice.
-_PREFIX = re.compile(r"^(?:skipping cudagraphs due to )+")
 # What helps against each reason to skip CUDA graphs, by a word of torch's text.
 _AGAINST_SKIPS = {
     "mutated": "Do not write to inputs in place: clone them, or make them parameters or buffers of the module",
@@ -31,17 +30,17 @@ class RecompileLimit(Rule):
     id = "recompile_limit"
     panel = "compilations"
 
-    def look(self, case: Case) -> Iterator[Finding]:
-        if case.summary is None:
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.data is None:
             return
         frames: dict[tuple[str, str, int | None], Problem] = {}
-        for row in problems(case.summary):
+        for row in context.data.of(problems):
             if row.kind == "limit":
                 frames.setdefault((row.function, row.file, row.line), row)
         for row in frames.values():
-            versions = _versions(case.summary, row)
+            versions = _versions(context.data.summary, row)
             yield self.found(
-                case,
+                context,
                 f"{row.function or 'A frame'} was compiled {plural(versions, 'time')} and now runs eager: it hit the "
                 "recompile limit",
                 "See which guard fails each time: mark what changes as dynamic, or keep it the same. "
@@ -69,28 +68,30 @@ class CudaGraphsSkipped(Rule):
     id = "cudagraphs_skipped"
     panel = "compilations"
 
-    def look(self, case: Case) -> Iterator[Finding]:
-        if case.summary is None:
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.data is None:
             return
-        reasons = _skips(case.summary)
+        reasons = _skips(context.data.summary)
         for reason, ids in reasons.items():
             word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
             yield self.found(
-                case,
-                f"CUDA graphs are skipped{_for_compilations(ids)}: {_PREFIX.sub('', reason)}",
+                context,
+                f"CUDA graphs are skipped{_for_compilations(ids)}: {reason}",
                 _AGAINST_SKIPS[word] if word else "Change what torch names",
                 {"compilations": len(ids)} if ids else {},
                 severity="warning",
                 row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
+                predicted=context.predicted("cuda_graphs"),
             )
-        untold = cudagraph_skips(case.summary) or 0
+        untold = context.data.of(cudagraph_skips) or 0
         if untold and not reasons:
             yield self.found(
-                case,
+                context,
                 f"CUDA graphs were skipped {plural(untold, 'time')}; why, torch told its log only",
                 "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
                 {"skips": untold},
                 severity="warning",
+                predicted=context.predicted("cuda_graphs"),
             )
 
 
@@ -103,12 +104,8 @@ def _skips(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
     found: dict[str, dict[tuple[int, str], None]] = {}
     for row in (*summary.compilations, *summary.runtime_metrics):
         if reason := skip_reason(row.metrics):
-            first = reason.splitlines()[0].partition(" Found from")[0].rstrip(". ")
-            found.setdefault(first, {})[row.key.epoch, row.key.compile_id] = None
+            found.setdefault(failures.skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
     return {reason: [key for key in ids if key[1]] for reason, ids in found.items()}
-
-
-_CACHES = {"fx_graph": "FX graph", "aotautograd": "AOTAutograd"}
 
 
 class CacheMissed(Rule):
@@ -117,16 +114,16 @@ class CacheMissed(Rule):
     id = "cache_missed"
     panel = "compile_time"
 
-    def look(self, case: Case) -> Iterator[Finding]:
-        if case.summary is None:
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.summary is None:
             return
-        rows = case.summary.compilations
+        rows = context.summary.compilations
         missed = [row for row in rows if any(one.result == "miss" for one in row.cache)]
         spent = sum(row.duration_ns for row in missed) / 1e9
         compiled = count_compilations(missed)
         if spent >= thresholds.cache_missed_s:
             yield self.found(
-                case,
+                context,
                 f"The compile cache missed for {plural(compiled, 'compilation')}, which took "
                 f"{duration(spent * 1e6)}",
                 "A first run cannot hit. If this is not one, keep TORCHINDUCTOR_CACHE_DIR from job to job, "
@@ -139,8 +136,8 @@ class CacheMissed(Rule):
         )
         for (cache, reason), count in bypassed.items():
             yield self.found(
-                case,
-                f"The {_CACHES.get(cache, cache)} cache was bypassed {plural(count, 'time')}: "
+                context,
+                f"The {CACHES.get(cache, cache)} cache was bypassed {plural(count, 'time')}: "
                 f"{reason or 'torch does not say why'}",
                 "Change what torch names, or this is compiled again in every process",
                 {"lookups": count},

@@ -9,16 +9,36 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
-from tb_torchcompile_plugin.analysis.findings.case import Case
+from tb_torchcompile_plugin.analysis.findings.context import RuleContext
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 
 Severity = Literal["info", "warning", "critical"]
+Panel = Literal[
+    "overview",
+    "findings",
+    "compile_time",
+    "compilations",
+    "code",
+    "graph_breaks",
+    "recompiles",
+    "compiled_regions",
+    "kernels",
+    "gpu_utilization",
+    "step_breakdown",
+    "timeline",
+    "operators",
+    "memory",
+    "modules",
+    "compare",
+]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 Evidence: TypeAlias = dict[str, float | int]
 
 
 class Finding(msgspec.Struct, frozen=True):
     """Something to change. `title`: a sentence with a verb and a number. `evidence`: numbers with their units in their
-    names. `saves_us`: at most so much of the profiled time would be saved, None where nothing tells.
+    names. `saves_us`: at most so much of the profiled time would be saved, None where nothing tells. `predicted`: how
+    long a step takes without it, None where no model tells. `where`: lines, operators or kernels.
 
     panel, row: where it can be seen; `row` is "table:key", None for the panel as a whole.
     """
@@ -28,24 +48,26 @@ class Finding(msgspec.Struct, frozen=True):
     title: str
     evidence: Evidence
     saves_us: float | None
-    panel: str
+    panel: Panel
     row: str | None
     next_step: str
+    predicted: Predicted | None = None
+    where: list[str] = []
 
 
 class Rule(ABC):
     """One question with a threshold. `id` never changes: people switch rules off by it."""
 
     id: ClassVar[str]
-    panel: ClassVar[str]
+    panel: ClassVar[Panel]
 
     @abstractmethod
-    def look(self, case: Case) -> Iterator[Finding]:
+    def look(self, context: RuleContext) -> Iterator[Finding]:
         """What there is to find, most important first."""
 
     def found(
         self,
-        case: Case,
+        context: RuleContext,
         title: str,
         next_step: str,
         evidence: Evidence,
@@ -53,17 +75,21 @@ class Rule(ABC):
         saves_us: float | None = None,
         severity: Severity | None = None,
         row: str | None = None,
+        predicted: Predicted | None = None,
+        where: list[str] | None = None,
     ) -> Finding:
         """A finding of this rule. Without a severity the share of the profiled time tells it."""
         return Finding(
             rule=self.id,
-            severity=severity or _severity(case.share(saves_us)),
+            severity=severity or _severity(context.share(saves_us)),
             title=title,
             evidence=evidence,
             saves_us=saves_us,
             panel=self.panel,
             row=row,
             next_step=next_step,
+            predicted=predicted,
+            where=where or [],
         )
 
 

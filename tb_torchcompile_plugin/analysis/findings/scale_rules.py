@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
-from tb_torchcompile_plugin.analysis.findings.case import Case
+from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
-from tb_torchcompile_plugin.analysis.findings.words import percent, plural, significant
-from tb_torchcompile_plugin.analysis.memory import capacities
-from tb_torchcompile_plugin.analysis.operator_calls import DEVICE_TYPES
-
-_DATA_PARALLEL = "DataParallel.forward"
-_GPU_BACKENDS = ("nccl", "rccl", "ucc", "xccl", "hccl")
+from tb_torchcompile_plugin.analysis.memory.memory import capacities
+from tb_torchcompile_plugin.analysis.words import percent, plural, significant
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.host.operator_calls import DEVICE_TYPES
+from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
+from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL
 
 
 class MemoryLimit(Rule):
@@ -23,10 +23,10 @@ class MemoryLimit(Rule):
     id = "memory_limit"
     panel = "memory"
 
-    def look(self, case: Case) -> Iterator[Finding]:
-        if case.profile is None:
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.profile is None:
             return
-        told, sizes = case.profile.trace.memory(), capacities(case.profile.trace)
+        told, sizes = context.profile.trace.memory(), capacities(context.profile.trace)
         for device in np.unique(told["device_id"][np.isin(told["device_type"], DEVICE_TYPES)]).tolist():
             mine = np.isin(told["device_type"], DEVICE_TYPES) & (told["device_id"] == device)
             held = int(max(told["total_reserved"][mine].max(), told["total_allocated"][mine].max()))
@@ -34,7 +34,7 @@ class MemoryLimit(Rule):
             if share < thresholds.memory_percent:
                 continue
             yield self.found(
-                case,
+                context,
                 f"torch holds {significant(held / 1e9)} GB of GPU {device}, {percent(share)} of its memory",
                 "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
                 {"held_bytes": held, "capacity_bytes": sizes[device], "share_percent": share},
@@ -46,13 +46,13 @@ class DataParallel(Rule):
     id = "data_parallel"
     panel = "gpu_utilization"
 
-    def look(self, case: Case) -> Iterator[Finding]:
-        if case.profile is None or _DATA_PARALLEL not in case.profile.trace.names:
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.profile is None or DATA_PARALLEL not in context.profile.trace.names:
             return
-        devices = len(np.unique(case.profile.work.device))
+        devices = len(np.unique(context.profile.of(gpu_work).device))
         if devices > 1:
             yield self.found(
-                case,
+                context,
                 f"One process drives {plural(devices, 'GPU')} through DataParallel, which copies the model each time",
                 "Use torch.nn.parallel.DistributedDataParallel: a process for each GPU, started by torchrun",
                 {"devices": devices},
@@ -64,17 +64,17 @@ class SlowBackend(Rule):
     id = "slow_backend"
     panel = "gpu_utilization"
 
-    def look(self, case: Case) -> Iterator[Finding]:
-        if case.profile is None or not len(case.profile.work.index):
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.profile is None or not len(context.profile.of(gpu_work).index):
             return
-        told = case.profile.trace.metadata.get("distributedInfo")
+        told = context.profile.trace.metadata.get("distributedInfo")
         info = told if isinstance(told, dict) else {}
         backend, size = str(info.get("backend", "")), info.get("world_size")
-        if not backend or any(name in backend for name in _GPU_BACKENDS):
+        if not backend or any(name in backend for name in GPU_BACKENDS):
             return
         if isinstance(size, int) and size > 1:
             yield self.found(
-                case,
+                context,
                 f"{size} ranks with GPUs communicate through {backend}, by way of the host",
                 'Use the GPUs\' own: torch.distributed.init_process_group("nccl")',
                 {"ranks": size},

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
-from tb_torchcompile_plugin.analysis.findings.case import Case
+from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
-from tb_torchcompile_plugin.analysis.findings.words import percent, plural
-from tb_torchcompile_plugin.kernel_names import is_anonymous
+from tb_torchcompile_plugin.analysis.words import percent, plural
+from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
 
 _VERSION = re.compile(r"^\d+(?:\.\d+)+$")
 
@@ -20,17 +22,17 @@ class NamesDisabled(Rule):
     id = "names_disabled"
     panel = "kernels"
 
-    def look(self, case: Case) -> Iterator[Finding]:
-        if case.profile is None:
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.profile is None:
             return
-        trace, work = case.profile.trace, case.profile.work
+        trace, work = context.profile.trace, context.profile.of(gpu_work)
         codes = [code for code, name in enumerate(trace.names) if is_anonymous(name)]
         rows = work.index[np.isin(trace.name[work.index], codes)]
-        share = case.gpu_share(float(trace.dur[rows].sum()) / 1000)
+        share = context.gpu_share(float(trace.dur[rows].sum()) / 1000)
         if share is None or share < thresholds.unnamed_percent:
             return
         yield self.found(
-            case,
+            context,
             f"Kernels without names of their own take {percent(share)} of the GPU time",
             "Let inductor name its kernels: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 (the default since torch 2.6)",
             {"launches": len(rows), "gpu_share_percent": share},
@@ -44,19 +46,19 @@ class CudaGraphsOldDriver(Rule):
     id = "cudagraphs_old_driver"
     panel = "gpu_utilization"
 
-    def look(self, case: Case) -> Iterator[Finding]:
-        if case.profile is None or not case.profile.launch_calls.replay.any():
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.profile is None or not context.profile.of(launch_calls).replay.any():
             return
-        header = case.profile.trace.metadata
+        header = context.profile.trace.metadata
         driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
         if not (_is_old(driver) or _is_old(runtime)):
             return
         yield self.found(
-            case,
+            context,
             f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
             "their kernels may be missing",
             "Call torch.profiler._utils._init_for_cuda_graphs() before the graphs are captured, or update the driver",
-            {"replays": int(case.profile.launch_calls.replay.sum())},
+            {"replays": int(context.profile.of(launch_calls).replay.sum())},
             severity="critical",
         )
 
@@ -76,13 +78,13 @@ class EmptyProfile(Rule):
     id = "empty_profile"
     panel = "overview"
 
-    def look(self, case: Case) -> Iterator[Finding]:
-        if case.profile is None:
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.profile is None:
             return
-        trace = case.profile.trace
+        trace = context.profile.trace
         if not len(trace):
             yield self.found(
-                case,
+                context,
                 "The trace holds 0 events: the profiler was not active",
                 "Let the schedule come to its active steps: call prof.step() at the end of each step, often enough",
                 {"events": 0},
@@ -90,20 +92,20 @@ class EmptyProfile(Rule):
             )
         elif trace.notices:  # what is missing may have been there
             return
-        elif trace.metadata.get("deviceProperties") and not len(case.profile.work.index):
+        elif trace.metadata.get("deviceProperties") and not len(context.profile.of(gpu_work).index):
             yield self.found(
-                case,
+                context,
                 "The trace holds 0 GPU events, though there is a GPU",
                 "Record them: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; and run something on it",
                 {"gpu_events": 0, "events": trace.events},
                 severity="warning",
             )
-        elif 0 < case.steps < thresholds.steps_least:
+        elif 0 < context.steps < thresholds.steps_least:
             yield self.found(
-                case,
-                f"Only {plural(case.steps, 'step')} was profiled: nothing tells a typical step from an outlier",
+                context,
+                f"Only {plural(context.steps, 'step')} was profiled: nothing tells a typical step from an outlier",
                 "Profile a few steps: schedule(wait=1, warmup=3, active=3)",
-                {"steps": case.steps},
+                {"steps": context.steps},
                 severity="info",
             )
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 # Shares are percent of the profiled time: the steps, or the whole span where there are none.
-graph_breaks_percent = 5.0
+gain_percent = 5.0  # of a step: what a fix would bring
 recompiles_percent = 1.0
 compile_percent = 1.0
 autotune_percent = 1.0
-guards_percent = 5.0
-launch_percent = 50.0
-eager_percent = 30.0
-garbage_percent = 5.0
-data_loading_percent = 10.0
 communication_percent = 10.0
 
 # Shares of the summed GPU event time.
-fp32_matmul_percent = 10.0
 unnamed_percent = 1.0
 kernel_percent = 25.0
 

@@ -1,5 +1,5 @@
 /** Which kernels an output code defines and calls, and which lines of the user's program they come from. */
-import type { Frame, Kernel } from '../../api/types';
+import type { Frame, Kernel, LinesFrom } from '../../api/types';
 
 export interface CodeKernel {
   name: string;
@@ -16,7 +16,7 @@ export interface CodeKernel {
 export interface Origin {
   lines: Frame[];
   /** Where this is known from. */
-  by: 'provenance' | 'comments';
+  by: LinesFrom;
 }
 
 const DEFINITION = /^(\w+) = async_compile\.\w+\(/;

@@ -2,7 +2,7 @@
 import type { Frame, TrieCompilation, TrieNode } from '../../api/types';
 
 export type TrieRow = { key: string; level: number } & (
-  | { kind: 'frame'; frame: Frame; open: boolean; inside: number }
+  | { kind: 'frame'; frame: Frame; users: boolean; open: boolean; inside: number }
   /** Frames in the middle of a chain of calls in which nothing branches. */
   | { kind: 'skipped'; frames: number }
   | { kind: 'compilation'; compilation: TrieCompilation }
@@ -35,7 +35,8 @@ function addNode(
 ): void {
   const chain = chainFrom(node);
   const open = !closed.has(key);
-  rows.push({ key, level, kind: 'frame', frame: node.frame, open, inside: open ? 0 : countInside(node) });
+  const { frame, users } = node;
+  rows.push({ key, level, kind: 'frame', frame, users, open, inside: open ? 0 : countInside(node) });
   if (!open) return;
   if (chain.length >= CHAIN && !shown.has(key)) {
     const last = chain.at(-1)!;
@@ -68,9 +69,4 @@ export function countInside(node: TrieNode): number {
 /** The set with the key, or without it if it had it. */
 export function toggled(set: ReadonlySet<string>, key: string): ReadonlySet<string> {
   return set.has(key) ? new Set([...set].filter((k) => k !== key)) : new Set([...set, key]);
-}
-
-/** Frames of torch and other libraries: on the way, but not what the reader wrote. */
-export function isLibrary({ file }: Frame): boolean {
-  return /[\\/](site-packages|dist-packages)[\\/]|[\\/]lib[\\/]python3[^\\/]*[\\/]|^<frozen /.test(file);
 }

@@ -1,9 +1,9 @@
 /** Tables of the GPU utilization panel. */
 import type { DeviceInStep, GapBin, IdleGap, LaunchCall, StepUtilization, Stream } from '../../api/types';
 import { count, duration, THIN } from '../../widgets/format';
-import type { Column } from '../../widgets/table';
-import { shortKernel } from '../kernels/names';
-import { causeLabel } from './causes';
+import type { Column } from '../../table/table';
+import { shortKernel } from '../../names/kernel_names';
+import { causeLabel } from '../../names/idle_causes';
 
 export const gapKey = (gap: IdleGap) => `${gap.device},${gap.start_us}`;
 
@@ -46,19 +46,19 @@ export const GAP_COLUMNS: Column<IdleGap>[] = [
   { key: 'thread', label: 'Thread', value: (r) => r.thread, unknown: NO_LAUNCH, hidden: true },
 ];
 
-export interface StepRow extends DeviceInStep {
+export interface DeviceStep extends DeviceInStep {
   step: StepUtilization;
   name: string;
 }
 
 /** One row per step and device. */
-export function stepRows(steps: StepUtilization[]): StepRow[] {
+export function stepRows(steps: StepUtilization[]): DeviceStep[] {
   return steps.flatMap((step) =>
     step.devices.map((device) => ({ ...device, step, name: step.step ?? 'the whole span' })),
   );
 }
 
-export const STEP_COLUMNS: Column<StepRow>[] = [
+export const STEP_COLUMNS: Column<DeviceStep>[] = [
   { key: 'step', label: 'Step', value: (r) => r.name },
   { key: 'device', label: 'Device', kind: 'count', value: (r) => r.device },
   { key: 'wall_us', label: 'Wall', kind: 'us', value: (r) => r.step.wall_us },

@@ -1,7 +1,8 @@
 /** Break sites: what the log says of a break, joined to what it costs when the program runs. */
 import type { Compile, GraphBreak, GraphBreakSite, Span } from '../../api/types';
 import { duration, location, percent, plural, shortPath, significant } from '../../widgets/format';
-import type { Column } from '../../widgets/table';
+import { BREAK_KINDS } from '../../names/words';
+import type { Column } from '../../table/table';
 
 /** One row per site; `breaks` are the compilations that hit it. */
 export interface SiteRow extends GraphBreakSite {
@@ -61,11 +62,6 @@ const NO_PRICE = {
   last_us: null,
 };
 
-/** How many places broke a graph; null where neither a log nor stacks in the trace can tell. */
-export function countSites(compile: Compile | null, span: Span | null): number | null {
-  return compile || span?.graph_break_costs ? siteRows(compile, span).length : null;
-}
-
 /** "4 graph break sites cost 555 µs a step, 9.22 % of it." */
 export function verdict(rows: SiteRow[], span: Span | null): { strong: string; rest: string } {
   const what = plural(rows.length, 'graph break site');
@@ -89,21 +85,6 @@ export function verdict(rows: SiteRow[], span: Span | null): { strong: string; r
     rest: `, ${percent(share)} of it (mean of ${steps}).`,
   };
 }
-
-export const KINDS: Record<GraphBreak['kind'], string> = {
-  explicit: 'graph_break()',
-  disabled: 'compiler.disable',
-  print: 'print or logging',
-  item: '.item()',
-  data_dependent: 'data-dependent',
-  builtin: 'unsupported builtin',
-  call: 'call not followed',
-  operator: 'unsupported operator',
-  context_manager: 'context manager',
-  exception: 'exception',
-  generator: 'generator',
-  other: 'other',
-};
 
 const NOT_RUN = 'It was not executed inside this span';
 const NO_STEP = `${NOT_RUN}, or no steps were marked`;
@@ -133,7 +114,7 @@ const COLUMNS: Column<SiteRow>[] = [
   {
     key: 'kind',
     label: 'Kind',
-    value: (r) => r.kind && KINDS[r.kind],
+    value: (r) => r.kind && BREAK_KINDS[r.kind],
     unknown: 'There is no compile log',
   },
   {

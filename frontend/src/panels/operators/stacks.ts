@@ -1,6 +1,6 @@
 /** Merged stacks as slices: calls of one function side by side below their caller, the longest first. */
 import type { HotSpots } from '../../api/types';
-import type { Lane, Slice } from '../../widgets/icicle';
+import type { Lane, Slice } from '../../widgets/icicle/icicle';
 
 export function stackLanes({ frames, functions }: HotSpots): Lane[] {
   const inside = new Map<number, number[]>();

@@ -1,7 +1,8 @@
 /** The first sentence of the tab: the result in numbers. */
+import { countCompilations } from '../../api/counts';
 import type { Compile, Span, Verdict } from '../../api/types';
 import { duration, percent, plural, seconds, significant, THIN } from '../../widgets/format';
-import { median } from '../../widgets/columns';
+import { median } from '../../widgets/charts/buckets';
 
 export interface Part {
   text: string;
@@ -69,22 +70,7 @@ function stepNames(names: string[]): string {
   return names.length <= 2 ? names.join(' and ') : `${names[0]} and ${names.length - 1} more steps`;
 }
 
-/** Frames compiled; a backward that is compiled later belongs to the same compilation. */
-export function countCompilations(compile: Compile): number {
-  return new Set(compile.compilations.map((c) => `${c.epoch} ${c.compile_id}`)).size;
-}
-
 export function countCache(compile: Compile): { hits: number; lookups: number } {
   const results = compile.compilations.flatMap((c) => c.cache);
   return { hits: results.filter((r) => r.result === 'hit').length, lookups: results.length };
-}
-
-/** Time by phase over all compilations, largest first, "other" last. */
-export function phaseTotals(compile: Compile): [phase: string, seconds: number][] {
-  const totals = new Map<string, number>();
-  for (const { phases_s } of compile.compilations) {
-    for (const [phase, s] of Object.entries(phases_s ?? {})) totals.set(phase, (totals.get(phase) ?? 0) + s);
-  }
-  const rank = ([phase, s]: [string, number]) => (phase === 'other' ? -1 : s);
-  return [...totals].filter(([, s]) => s > 0).sort((a, b) => rank(b) - rank(a));
 }

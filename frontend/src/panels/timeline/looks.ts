@@ -4,11 +4,19 @@ import type { Arrangement, Lane } from '../../widgets/timeline/lanes';
 import type { Arrow } from '../../widgets/timeline/paint';
 import type { Reader } from '../../widgets/timeline/read';
 import type { Slice } from '../../widgets/timeline/tiles';
-import { categoryLabel } from '../shared/categories';
-import { phaseLabel } from '../compile_time/phases';
-import type { Lane as LaneRow, SliceRef, TimelineLanes, TimelineSlice } from '../../api/types';
+import { categoryLabel, isCategory } from '../../names/categories';
+import { phaseLabel } from '../../names/phases';
+import type {
+  Category,
+  Lane as LaneRow,
+  Phase,
+  SliceKind,
+  SliceRef,
+  TimelineLanes,
+  TimelineSlice,
+} from '../../api/types';
 
-const KINDS: Record<string, [label: string, token: string]> = {
+const SLICES: Record<SliceKind, [label: string, token: string]> = {
   cpu_op: ['Operator', '--tl-op'],
   user_annotation: ['Annotation', '--tl-annotation'],
   python_function: ['Python function', '--tl-python'],
@@ -21,17 +29,22 @@ const KINDS: Record<string, [label: string, token: string]> = {
   backward_region: ['Compiled backward', '--tl-backward'],
   break: ['Graph break', '--warn-line'],
   recompile: ['Recompile', '--bad'],
+  phase_dynamo: ofPhase('dynamo'),
+  phase_aot_autograd: ofPhase('aot_autograd'),
+  phase_inductor: ofPhase('inductor'),
+  phase_triton: ofPhase('triton'),
+  phase_autotune: ofPhase('autotune'),
+  phase_cache: ofPhase('cache'),
+  phase_other: ofPhase('other'),
 };
 
-export function colorToken(category: string): string {
-  if (category.startsWith('phase_')) return category.replace('phase_', '--phase-');
-  return KINDS[category]?.[1] ?? `--cat-${category}`;
+function ofPhase(phase: Phase): [label: string, token: string] {
+  return [`Compile phase: ${phaseLabel(phase)}`, `--phase-${phase}`];
 }
 
-export function kindLabel(category: string): string {
-  if (category.startsWith('phase_')) return `Compile phase: ${phaseLabel(category.slice(6))}`;
-  return KINDS[category]?.[0] ?? categoryLabel(category);
-}
+export type Color = Category | SliceKind;
+export const colorToken = (color: Color) => (isCategory(color) ? `--cat-${color}` : SLICES[color][1]);
+export const kindLabel = (color: Color) => (isCategory(color) ? categoryLabel(color) : SLICES[color][0]);
 
 export function laneOf(lane: LaneRow): Lane {
   const { id, kind, group, title, depths, unit } = lane;
@@ -47,7 +60,7 @@ export function legendOf(
   colors: number[],
 ): { token: string; label: string }[] {
   const found = new Map<string, string[]>();
-  for (const category of colors.map((color) => categories[color] ?? '')) {
+  for (const category of colors.map((color) => categories[color]!)) {
     const token = colorToken(category);
     found.set(token, [...(found.get(token) ?? []), kindLabel(category)]);
   }
@@ -86,7 +99,7 @@ export function describeSlice({ lanes, categories }: TimelineLanes, slice: Slice
       : mark
         ? ''
         : time(slice.dur),
-    kindLabel(categories[slice.color] ?? ''),
+    kindLabel(categories[slice.color]!),
     `at ${time(slice.start)}${lane ? ` on ${lane.title}` : ''}`,
   ].filter(Boolean);
 }

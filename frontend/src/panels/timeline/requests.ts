@@ -1,5 +1,5 @@
 /** What the timeline asks the server for. */
-import { fetchBytes, type SpanIds } from '../../api/client';
+import { fetchBytes, type Ids, type SpanIds } from '../../api/client';
 import type { Fetch } from '../../widgets/timeline/tiles';
 
 export function fetchTiles(ids: SpanIds): Fetch {
@@ -12,7 +12,7 @@ export function fetchTiles(ids: SpanIds): Fetch {
 }
 
 /** Where a file can be saved from. */
-export function urlOf(route: string, ids: Record<string, string>): string {
+export function urlOf(route: string, ids: Ids): string {
   return `${route}?${new URLSearchParams(ids).toString()}`;
 }
 

@@ -1,6 +1,6 @@
 /** Draws what is in view. All of it, for each frame: what is where comes from `tiles` and `lanes`. */
 import { duration } from '../format';
-import { tickStep } from '../icicle';
+import { tickStep } from '../ticks';
 import type { Inks } from './ink';
 import { HEAD, LINE, type LaidLane } from './lanes';
 import { after, lengthOf, levelFor, type Part, type Slice, type Tiles } from './tiles';

@@ -1,0 +1,99 @@
+import type { Panel } from '../api/types';
+import type { Change } from '../host/nav.svelte';
+import { codeKey, compilationKey, type CompileKey } from '../names/compile_ids';
+
+export function toPanel(panel: Panel): Change {
+  return { panel: panel === 'overview' ? null : panel, row: null };
+}
+
+/** Everything that is known about one compilation. */
+export function toCompilation(key: CompileKey, direction = 'forward', part = 0): Change {
+  return { panel: 'compilations', row: `${COMPILATION_TABLE}:${compilationKey(key, direction, part)}` };
+}
+
+export const COMPILATION_TABLE = 'compilation';
+
+/** The row of the compile time table. */
+export function toCompileTime(key: CompileKey, direction = 'forward', part = 0): Change {
+  return { panel: 'compile_time', row: `compilations:${compilationKey(key, direction, part)}` };
+}
+
+/** What of an artifact is shown: a line, places of a word, or the difference to another one. */
+export interface CodeTarget {
+  /** Artifact id; without one the output code is shown, or what comes nearest to it. */
+  artifact?: number | null;
+  line?: number | null;
+  find?: string;
+  direction?: string;
+  /** The other side of a comparison. elsewhere: of the run and worker that this one is compared with. */
+  other?: { key: CompileKey; artifact: number | null; elsewhere?: boolean } | null;
+}
+
+export function toCode(key: CompileKey, place: CodeTarget = {}): Change {
+  const { artifact = null, line = null, find = '', direction = '', other = null } = place;
+  return {
+    panel: 'code',
+    row: null,
+    code: codeKey(key),
+    artifact: artifact === null ? null : String(artifact),
+    line: line === null ? null : String(line),
+    find,
+    // Typed words are searched for in one text; a kernel that a link names, in all output codes.
+    seek: find && artifact === null ? '1' : null,
+    direction: artifact === null ? direction : null,
+    code2: other && codeKey(other.key),
+    side2: other?.elsewhere ? 'b' : null,
+    artifact2: other && other.artifact !== null ? String(other.artifact) : null,
+  };
+}
+
+/** The kernels table, narrowed to one category. */
+export function toCategory(category: string | null): Change {
+  return { panel: 'kernels', category, row: null };
+}
+
+/** A generated kernel in the kernels table: names are unique within a compilation only. */
+export function toKernel(name: string, compile_id: string): Change {
+  return { panel: 'kernels', row: null, category: null, 'search.kernels': `${name} ${compile_id}` };
+}
+
+/** A stretch of the timeline and a slice that is chosen on it. Times: integer ns from the trace's first event. */
+export interface TimelinePlace {
+  /** Without both ends: around the slice, or where the timeline opens by itself. */
+  from?: number;
+  to?: number;
+  /** A slice by its row of the trace. */
+  row?: number;
+}
+
+/** What the address says of the timeline of one span, and of no other. */
+export const NO_TIMELINE: Change = {
+  from: null,
+  to: null,
+  slice: null,
+  range: null,
+  lanes: null,
+  stretch: null,
+};
+
+/** In the address: `from`, `to` and `slice`. */
+export function toTimeline({ from, to, row }: TimelinePlace = {}): Change {
+  const text = (value: number | undefined) => (value === undefined ? null : String(Math.round(value)));
+  return {
+    panel: 'timeline',
+    row: null,
+    from: text(from),
+    to: text(to),
+    slice: text(row),
+  };
+}
+
+/** The same stretch in µs, as the server's tables tell it. */
+export function toStretch(from_us: number, to_us: number): Change {
+  return toTimeline({ from: from_us * 1000, to: to_us * 1000 });
+}
+
+/** The first slice that a name or a compile id finds there, with all others counted. */
+export function toSlices(query: string): Change {
+  return { ...toTimeline(), range: null, 'search.timeline': query };
+}

@@ -1,0 +1,26 @@
+/** How compilations are named: for people, in rows of tables and in the address. */
+
+/** Compile ids restart after torch._dynamo.reset(): the epoch tells them apart, and is silent where it is 0. */
+export interface CompileKey {
+  compile_id: string;
+  epoch?: number;
+}
+
+export function idLabel({ compile_id, epoch = 0 }: CompileKey): string {
+  return epoch ? `${compile_id} (after reset ${epoch})` : compile_id;
+}
+
+/** `part`: which of several rows with this direction, from 0. */
+export function compilationKey(key: CompileKey, direction = 'forward', part = 0): string {
+  return [key.compile_id, key.epoch ?? 0, direction].join(',') + (part > 0 ? `~${part + 1}` : '');
+}
+
+/** "0/0", or "0/0,1" after one reset. */
+export function codeKey({ compile_id, epoch = 0 }: CompileKey): string {
+  return epoch ? `${compile_id},${epoch}` : compile_id;
+}
+
+export function parseCodeKey(text: string): Required<CompileKey> | null {
+  const found = /^([^,]+)(?:,(\d+))?$/.exec(text);
+  return found && { compile_id: found[1]!, epoch: Number(found[2] ?? 0) };
+}

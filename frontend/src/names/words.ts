@@ -1,0 +1,101 @@
+/** What small sets of the server's words mean to people. */
+import type {
+  Bound,
+  BreakKind,
+  DifferenceKind,
+  EagerKind,
+  FigureName,
+  LinesFrom,
+  Panel,
+  WorkFrom,
+} from '../api/types';
+
+/** In the order of the sidebar. */
+export const PANEL_TITLES: Record<Panel, string> = {
+  overview: 'Overview',
+  findings: 'Findings',
+  compile_time: 'Compile time',
+  compilations: 'Compilations',
+  code: 'Code',
+  graph_breaks: 'Graph breaks',
+  recompiles: 'Recompiles',
+  compiled_regions: 'Regions',
+  kernels: 'Kernels',
+  gpu_utilization: 'GPU utilization',
+  step_breakdown: 'Steps',
+  timeline: 'Timeline',
+  operators: 'Operators',
+  memory: 'Memory',
+  modules: 'Modules',
+  compare: 'Compare',
+};
+export const PANELS_IN_ORDER = Object.keys(PANEL_TITLES) as Panel[];
+export const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);
+
+/** What bounds a step. */
+export const BOUNDS: Record<Bound, string> = {
+  compute: 'The device computes for the largest part of the time.',
+  communication: 'Most of the time only communication runs, or the host waits for it.',
+  input: 'The device waits for data.',
+  compile: 'The device waits for torch.compile.',
+  launch: 'The device waits for the host to launch work.',
+};
+
+export const BREAK_KINDS: Record<BreakKind, string> = {
+  explicit: 'graph_break()',
+  disabled: 'compiler.disable',
+  print: 'print or logging',
+  item: '.item()',
+  data_dependent: 'data-dependent',
+  builtin: 'unsupported builtin',
+  call: 'call not followed',
+  operator: 'unsupported operator',
+  context_manager: 'context manager',
+  exception: 'exception',
+  generator: 'generator',
+  other: 'other',
+};
+
+export const EAGER_KINDS: Record<EagerKind, string> = {
+  op: 'operator',
+  backward: 'autograd backward',
+  optimizer: 'optimizer',
+  dataloader: 'data loader',
+  in_region: 'at a graph break',
+};
+
+/** In what ranks differ. */
+export const DIFFERENCE_KINDS: Record<DifferenceKind, string> = {
+  compilation: 'compilation',
+  cache: 'cache',
+  collectives: 'collectives',
+  execution_order: 'execution order',
+};
+
+/** Where it is known from what a kernel moves and computes. */
+export const WORK_FROM: Record<WorkFrom, string> = {
+  inductor: 'as inductor computed it',
+  shapes: 'estimated from shapes',
+  copy: 'as the copy says',
+};
+
+/** Where the user's lines of a kernel are from. */
+export const LINES_FROM: Record<LinesFrom, string> = {
+  provenance: 'torch’s provenance records',
+  comments: 'the comments in the code and the graph after post-grad passes',
+};
+
+/** Numbers of two runs that are compared. */
+export const FIGURES: Record<FigureName, string> = {
+  step_us: 'Step time',
+  span_us: 'Whole span',
+  gpu_busy_us: 'GPU busy',
+  gpu_busy_percent: 'GPU busy, of that time',
+  gpu_time_us: 'GPU time of kernels',
+  launches: 'Launches',
+  graph_break_us: 'Cost of graph breaks',
+  graph_breaks: 'Graph breaks',
+  recompiles: 'Recompiles',
+  compilations: 'Compilations',
+  compile_s: 'Compile time',
+};

@@ -1,0 +1,2 @@
+/** What other panels may show of this one. */
+export { default as Guards } from './Guards.svelte';

@@ -1,0 +1,35 @@
+/** A finding's evidence in words, and the place that it is about. */
+import { data } from '../../api/data.svelte';
+import type { Finding } from '../../api/types';
+import type { Change } from '../../host/nav.svelte';
+import { toPanel } from '../../links/places';
+import { count, duration, percent, seconds, significant } from '../../widgets/format';
+
+export function toFinding(finding: Finding): Change {
+  return { ...toPanel(finding.panel), row: finding.row };
+}
+
+/** "host_us_per_step" → "host", "166 µs a step" */
+export function evidenceFacts(evidence: Finding['evidence']) {
+  return Object.entries(evidence).map(([name, value]) => {
+    const [, stem, unit = '', per] = /^(.+?)(?:_(us|s|percent))?(_per_step)?$/.exec(name)!;
+    return { label: words(stem!), value: write(value, unit) + (per ? perStep() : '') };
+  });
+}
+
+/** The numbers are for the whole span where there are no steps. */
+const steps = () => data.span.value?.steps.length ?? 0;
+const perStep = () => (steps() > 0 ? ' a step' : '');
+
+/** "2.38 ms a step" */
+export const saved = (us: number) => duration(us / Math.max(1, steps())) + perStep();
+
+/** "gpu_utilization" → "GPU utilization" */
+const words = (name: string) => name.replaceAll('_', ' ').replace(/\bgpu\b/g, 'GPU');
+
+function write(value: number, unit: string): string {
+  if (unit === 'us') return duration(value);
+  if (unit === 's') return seconds(value);
+  if (unit === 'percent') return percent(value);
+  return Number.isInteger(value) ? count(value) : significant(value);
+}

@@ -1,0 +1,120 @@
+/** Kernels put together, and their categories step by step. */
+import type { Category, StepCategory } from '../../api/types';
+import { categoryHelp, categoryLabel, deviceLabel } from '../../names/categories';
+import type { Column } from '../../table/table';
+import { location, shortPath } from '../../widgets/format';
+import type { Row } from './kernel_rows';
+
+export const GROUPINGS = {
+  '': 'kernel',
+  category: 'category',
+  line: 'line of yours',
+  compiled: 'compiled graph',
+  module: 'module',
+} as const;
+
+export interface Group {
+  key: string;
+  rows: Row[];
+  share: number;
+  time_us: number;
+  launches: number;
+  min_us: number;
+  max_us: number;
+  /** Share of the span's wall time. */
+  wall: number;
+}
+
+/** Kernels put together; one that computes several lines is in a group of these lines. */
+export function groupRows(rows: Row[], by: string, wall_us: number): Group[] {
+  const groups = new Map<string, Group>();
+  for (const row of rows) {
+    const key = groupKey(row, by) || '(not known)';
+    const none = { share: 0, time_us: 0, launches: 0, min_us: Infinity, max_us: 0, wall: 0 };
+    const group = groups.get(key) ?? { key, rows: [], ...none };
+    groups.set(key, group);
+    group.rows.push(row);
+    group.share += row.share;
+    group.time_us += row.time_us;
+    group.launches += row.launches;
+    group.min_us = Math.min(group.min_us, row.min_us);
+    group.max_us = Math.max(group.max_us, row.max_us);
+    group.wall += (100 * row.time_us) / wall_us;
+  }
+  return [...groups.values()];
+}
+
+function groupKey(row: Row, by: string): string {
+  if (by === 'category') return categoryLabel(row.category);
+  if (by === 'line') {
+    const lines = row.full?.lines.toSorted((a, b) => a.file.localeCompare(b.file) || a.line - b.line) ?? [];
+    return lines.map((line) => location(shortPath(line.file, 1), line.line)).join(', ');
+  }
+  if (by === 'module') return row.full?.modules.join(', ') ?? '';
+  return row.compile_id ? `${row.compile_id} ${row.full?.direction ?? ''} ${row.graph_key ?? ''}`.trim() : '';
+}
+
+export const GROUP_COLUMNS: Column<Group>[] = [
+  { key: 'group', label: 'Group', value: (r) => r.key, grow: 2 },
+  {
+    key: 'share_percent',
+    label: '% of time',
+    kind: 'percent',
+    help: 'Share of the summed time of all kernels and copies of the device',
+    value: (r) => r.share,
+    bar: true,
+    total: 'sum',
+  },
+  {
+    key: 'wall_percent',
+    label: '% of wall',
+    kind: 'percent',
+    help: 'Of the span’s wall time; work side by side counts twice',
+    value: (r) => r.wall,
+    total: 'sum',
+  },
+  { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
+  { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.launches, total: 'sum' },
+  { key: 'mean_us', label: 'Mean', kind: 'us', value: (r) => r.time_us / r.launches },
+  { key: 'min_us', label: 'Min', kind: 'us', value: (r) => r.min_us, scaleWith: 'mean_us' },
+  { key: 'max_us', label: 'Max', kind: 'us', value: (r) => r.max_us, scaleWith: 'mean_us' },
+  { key: 'kernels', label: 'Kernels', kind: 'count', value: (r) => r.rows.length, total: 'sum' },
+];
+
+export interface StepCategories {
+  step: string;
+  device: number | 'cpu';
+  categories: Map<Category, StepCategory>;
+}
+
+export function stepRows(found: StepCategory[]): StepCategories[] {
+  const rows = new Map<string, StepCategories>();
+  for (const part of found) {
+    const { step, device } = part;
+    const key = `${step} ${device}`;
+    if (!rows.has(key)) rows.set(key, { step, device, categories: new Map() });
+    rows.get(key)!.categories.set(part.category, part);
+  }
+  return [...rows.values()];
+}
+
+/** A column for each category that occurs, the largest first. */
+export function stepColumns(rows: StepCategories[]): Column<StepCategories>[] {
+  const totals = new Map<Category, number>();
+  for (const row of rows) {
+    for (const [category, { time_us }] of row.categories)
+      totals.set(category, (totals.get(category) ?? 0) + time_us);
+  }
+  const categories = [...totals.keys()].sort((a, b) => totals.get(b)! - totals.get(a)!);
+  return [
+    { key: 'step', label: 'Step', value: (r) => r.step.replace('ProfilerStep', '') },
+    { key: 'device', label: 'Device', value: (r) => deviceLabel(r.device), hidden: true },
+    ...categories.map((category): Column<StepCategories> => ({
+      key: category,
+      label: categoryLabel(category),
+      kind: 'percent',
+      help: categoryHelp(category),
+      value: (r) => r.categories.get(category)?.wall_time_percent ?? 0,
+    })),
+  ];
+}

@@ -1,0 +1,66 @@
+import type { Component } from 'svelte';
+import { countCompilations, countKernels, countSites } from '../api/counts';
+import { findingsOn } from '../api/findings.svelte';
+import type { Compile, Panel, Span } from '../api/types';
+
+type Load<Props extends object> = () => Promise<{ default: Component<Props> }>;
+
+/**
+ * When it is drawn: where there is compile data, when all that there is has come, as soon as either half of the data is
+ * there, or at once because it asks itself.
+ */
+type Needs =
+  | { needs: 'compile'; load: Load<{ compile: Compile; span: Span | null }> }
+  | { needs: 'all' | 'any'; load: Load<{ compile: Compile | null; span: Span | null }> }
+  | { needs: 'itself'; load: Load<Record<string, never>> };
+
+/** A place in the sidebar. A panel whose half of the data is missing stays there, dimmed, and says how to get it. */
+export type Place = Needs & { count?: (compile: Compile | null, span: Span | null) => number | null };
+
+export const PANELS: Record<Panel, Place> = {
+  overview: { needs: 'any', load: () => import('../panels/overview/Overview.svelte') },
+  findings: {
+    needs: 'any',
+    count: () => findingsOn()?.length ?? null,
+    load: () => import('../panels/findings/Findings.svelte'),
+  },
+  compile_time: { needs: 'compile', load: () => import('../panels/compile_time/CompileTime.svelte') },
+  compilations: {
+    needs: 'compile',
+    count: (compile) => compile && countCompilations(compile),
+    load: () => import('../panels/compilations/Compilations.svelte'),
+  },
+  code: { needs: 'compile', load: () => import('../panels/code/CodePanel.svelte') },
+  graph_breaks: {
+    needs: 'all',
+    count: countSites,
+    load: () => import('../panels/graph_breaks/GraphBreaks.svelte'),
+  },
+  recompiles: {
+    needs: 'all',
+    count: (compile) => compile && compile.recompiles.length,
+    load: () => import('../panels/recompiles/Recompiles.svelte'),
+  },
+  compiled_regions: {
+    needs: 'all',
+    count: (_compile, span) => span && span.compiled_regions.length,
+    load: () => import('../panels/compiled_regions/CompiledRegions.svelte'),
+  },
+  kernels: {
+    needs: 'all',
+    // An incomplete trace without kernels may have lost them.
+    count: (_compile, span) => span && (countKernels(span) || (span.warnings.length > 0 ? null : 0)),
+    load: () => import('../panels/kernels/Kernels.svelte'),
+  },
+  gpu_utilization: { needs: 'all', load: () => import('../panels/gpu_utilization/GpuUtilization.svelte') },
+  step_breakdown: {
+    needs: 'all',
+    count: (_compile, span) => span && (span.steps.length || null),
+    load: () => import('../panels/step_breakdown/StepBreakdown.svelte'),
+  },
+  timeline: { needs: 'itself', load: () => import('../panels/timeline/Timeline.svelte') },
+  operators: { needs: 'all', load: () => import('../panels/operators/Operators.svelte') },
+  memory: { needs: 'all', load: () => import('../panels/memory/Memory.svelte') },
+  modules: { needs: 'all', load: () => import('../panels/modules/Modules.svelte') },
+  compare: { needs: 'itself', load: () => import('../panels/compare/Compare.svelte') },
+};

@@ -1,0 +1,217 @@
+/** The table's logic without its looks: search, sort, totals, units, export. */
+import { median } from '../widgets/charts/buckets';
+import { bytes, count, significant, UNKNOWN, unitFor, type Unit } from '../widgets/format';
+
+export type Cell = number | string | null;
+export type Kind = 'text' | 'count' | 'us' | 's' | 'percent' | 'bytes';
+
+export interface Column<Row> {
+  /** Name in exports and in the address: `time_us`. */
+  key: string;
+  label: string;
+  kind?: Kind;
+  /** What sorts, searches and exports; null is unknown. */
+  value: (row: Row) => Cell;
+  /** What is shown when it is not the value itself. */
+  show?: (row: Row) => string;
+  /** Full text on hover. */
+  title?: (row: Row) => string;
+  /** Why a null is unknown, on hover. */
+  unknown?: string;
+  /** Explains the column, on hover of its header. */
+  help?: string;
+  /** Draws a bar beside the number; a full one stands for the column's largest value. */
+  bar?: boolean;
+  total?: 'sum';
+  /** Key of a column whose unit this one shares, so that they can be compared. */
+  scaleWith?: string;
+  /** The header of that column names the unit for this one too. */
+  unitless?: boolean;
+  /** Pixels that a custom cell needs beside its text. */
+  inset?: number;
+  /** Not shown until the user chooses it. */
+  hidden?: boolean;
+  /** Share of the free width that a text column takes. */
+  grow?: number;
+}
+
+export interface Sort {
+  key: string;
+  descending: boolean;
+}
+
+export function parseSort(text: string): Sort | null {
+  if (!text) return null;
+  return text.startsWith('-') ? { key: text.slice(1), descending: true } : { key: text, descending: false };
+}
+
+export function formatSort(sort: Sort): string {
+  return (sort.descending ? '-' : '') + sort.key;
+}
+
+export function isNumeric<Row>(column: Column<Row>): boolean {
+  return column.kind !== undefined && column.kind !== 'text';
+}
+
+/** The next state of a header that is clicked: numbers start with the largest, words with A. */
+export function nextSort<Row>(current: Sort | null, column: Column<Row>): Sort {
+  if (current?.key === column.key) return { key: column.key, descending: !current.descending };
+  return { key: column.key, descending: isNumeric(column) };
+}
+
+/** What sorts in place of a text: "a2" comes before "A10". Comparing these takes a tenth of an Intl.Collator's time. */
+const natural = (text: string) => text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(16, '0'));
+
+function compare(a: number | string, b: number | string): number {
+  if (typeof a !== typeof b) return typeof a === 'number' ? -1 : 1;
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+/** A sorted copy; equal rows keep their order, unknown values come last either way. */
+export function sortRows<Row>(rows: Row[], columns: Column<Row>[], sort: Sort | null): Row[] {
+  const column = sort && columns.find((c) => c.key === sort.key);
+  if (!column) return rows;
+  const sign = sort.descending ? -1 : 1;
+  return rows
+    .map((row, i) => {
+      const cell = column.value(row);
+      return { row, i, cell: typeof cell === 'string' ? natural(cell) : cell };
+    })
+    .sort((a, b) => {
+      if (a.cell === null || b.cell === null) {
+        return a.cell === b.cell ? a.i - b.i : a.cell === null ? 1 : -1;
+      }
+      return sign * compare(a.cell, b.cell) || a.i - b.i;
+    })
+    .map(({ row }) => row);
+}
+
+/** Row → key. Rows that would share a key get a number, so that each can be told and linked. */
+export function uniqueKeys<Row>(rows: Row[], keyOf: (row: Row) => string): Map<Row, string> {
+  const seen = new Map<string, number>();
+  return new Map(
+    rows.map((row) => {
+      const key = keyOf(row);
+      const n = (seen.get(key) ?? 0) + 1;
+      seen.set(key, n);
+      return [row, n === 1 ? key : `${key}~${n}`];
+    }),
+  );
+}
+
+/** What a search looks at: values and shown texts of all columns, hidden ones included. */
+export function haystack<Row>(row: Row, columns: Column<Row>[]): string {
+  return columns
+    .map((c) =>
+      [c.value(row), c.value(row) === null ? null : c.show?.(row), c.title?.(row)]
+        .filter((t) => t !== null && t !== undefined)
+        .join('\n'),
+    )
+    .join('\n')
+    .toLowerCase();
+}
+
+export function totalOf<Row>(rows: Row[], column: Column<Row>): number | null {
+  if (column.total !== 'sum') return null;
+  const known = rows
+    .map((row) => column.value(row))
+    .filter((cell): cell is number => typeof cell === 'number');
+  return known.length === 0 ? null : known.reduce((sum, cell) => sum + cell, 0);
+}
+
+export interface Scale {
+  unit: string;
+  text: (value: number) => string;
+}
+
+/**
+ * One unit and one number of decimals for a whole column, so that numbers align on the decimal. The unit suits the
+ * largest of `shared` when that is given.
+ */
+export function columnScale(kind: Kind, values: number[], shared = values): Scale {
+  if (kind === 'bytes') return { unit: '', text: signedBytes };
+  if (kind === 'count') return { unit: '', text: count };
+  if (kind === 'percent') return { unit: '%', text: fixed(values.some((v) => v !== 0 && v < 1) ? 2 : 1) };
+  const perUs = kind === 's' ? 1e6 : 1;
+  const unit = columnUnit(shared.map((v) => Math.abs(v * perUs)).filter((us) => us > 0));
+  const scaled = values.map((v) => (v * perUs) / unit.us).filter((v) => v !== 0);
+  const decimals = fixed(decimalsFor(scaled));
+  return { unit: unit.name, text: (v) => decimals((v * perUs) / unit.us) };
+}
+
+const signedBytes = (value: number) => (value < 0 ? '−' : '') + bytes(Math.abs(value));
+
+function maximum(values: number[]): number {
+  return values.reduce((max, v) => Math.max(max, Math.abs(v)), 0);
+}
+
+/** The unit of the largest value, or the next smaller one where the typical value would be all zeros. */
+function columnUnit(sizes: number[]): Unit {
+  const unit = unitFor(maximum(sizes));
+  const smaller = unitFor(unit.us / 1000);
+  const typical = median(sizes) ?? 0;
+  return typical < unit.us / 100 && maximum(sizes) < 1e5 * smaller.us ? smaller : unit;
+}
+
+/** Enough decimals to tell the typical value with three digits, but no more than five digits for the largest. */
+function decimalsFor(values: number[]): number {
+  if (values.length === 0) return 0;
+  const wanted = 2 - Math.floor(Math.log10(median(values.map(Math.abs))!));
+  const allowed = 4 - Math.floor(Math.log10(maximum(values)));
+  return Math.max(0, Math.min(3, wanted, allowed));
+}
+
+function fixed(decimals: number): (value: number) => string {
+  const format = new Intl.NumberFormat('en-US', {
+    minimumFractionDigits: decimals,
+    maximumFractionDigits: decimals,
+  });
+  return (value) => {
+    const text = format.format(value);
+    // A small amount is not nothing.
+    const smallest = 10 ** -decimals;
+    return value > 0 && value < smallest / 2 ? `<${significant(smallest, 1)}` : text;
+  };
+}
+
+export function cellText<Row>(row: Row, column: Column<Row>, scale: Scale | undefined): string {
+  const cell = column.value(row);
+  if (cell === null) return UNKNOWN;
+  if (column.show) return column.show(row);
+  return typeof cell === 'number' && scale ? scale.text(cell) : String(cell);
+}
+
+/** RFC 4180, with raw values under their keys. */
+export function toCsv<Row>(rows: Row[], columns: Column<Row>[]): string {
+  return lines(
+    rows,
+    columns,
+    ',',
+    (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text),
+    '\r\n',
+  );
+}
+
+/** For the clipboard: spreadsheets and editors both take tabs. */
+export function toTsv<Row>(rows: Row[], columns: Column<Row>[]): string {
+  return lines(rows, columns, '\t', (text) => text.replace(/[\t\r\n]+/g, ' '), '\n');
+}
+
+function lines<Row>(
+  rows: Row[],
+  columns: Column<Row>[],
+  mark: string,
+  quote: (t: string) => string,
+  end: string,
+) {
+  const head = columns.map((c) => quote(c.key)).join(mark);
+  const body = rows.map((row) => columns.map((c) => quote(exported(c.value(row)))).join(mark));
+  return [head, ...body].join(end) + end;
+}
+
+/** Names come from traces: a spreadsheet must not take one for a formula. */
+function exported(cell: Cell): string {
+  if (cell === null) return '';
+  if (typeof cell === 'number') return String(cell);
+  return /^[=+@\t\r]|^-[^\d]/.test(cell) ? `'${cell}` : cell;
+}

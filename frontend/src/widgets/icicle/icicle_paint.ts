@@ -1,0 +1,143 @@
+/** Draws an icicle: what is where comes from `icicle.ts`. */
+import { duration } from '../format';
+import { tickStep } from '../ticks';
+import { toX, type LaidLane, type Slice, type Stretch, type View } from './icicle';
+
+export const ROW = 18;
+export const AXIS = 20;
+export const HEAD = 17;
+
+/** A slice narrower than this has no room for its name. */
+const NAMED = 28;
+
+export interface Picture {
+  laid: LaidLane[];
+  stretches: Stretch[];
+  view: View;
+  width: number;
+  height: number;
+  /** The group that stands out, "" for all. */
+  chosen: string;
+  cursor: Slice | null;
+  hover: Slice | null;
+  focused: boolean;
+}
+
+type Context = CanvasRenderingContext2D;
+type Token = (name: string) => string;
+
+export function paintIcicle(c: Context, style: CSSStyleDeclaration, picture: Picture): void {
+  const known = new Map<string, string>();
+  const token = (name: string) => {
+    if (!known.has(name)) known.set(name, style.getPropertyValue(name).trim());
+    return known.get(name)!;
+  };
+  c.clearRect(0, 0, picture.width, picture.height);
+  c.font = `11px ${style.fontFamily}`;
+  c.textBaseline = 'middle';
+  paintAxis(c, token, picture);
+  let y = AXIS;
+  for (const lane of picture.laid) {
+    c.fillStyle = token('--muted');
+    c.fillText(lane.label, 4, y + HEAD / 2);
+    y += HEAD;
+    for (const row of lane.rows) {
+      paintRow(c, token, picture, row, y);
+      y += ROW;
+    }
+  }
+}
+
+const place = ({ view, width }: Picture, x: number) => ((x - view.from) / (view.to - view.from)) * width;
+
+function paintRow(c: Context, token: Token, picture: Picture, row: Slice[], y: number): void {
+  const { stretches, width, chosen } = picture;
+  let painted = -1;
+  for (const slice of row) {
+    const x1 = place(picture, toX(stretches, slice.end));
+    if (x1 < 0) continue;
+    const x0 = place(picture, toX(stretches, slice.start));
+    if (x0 > width) break;
+    const left = Math.max(x0, -1);
+    const right = Math.max(Math.min(x1, width + 1), left + 1);
+    // Many slices in one pixel: one of them is enough.
+    if (right <= painted + 0.5) continue;
+    painted = right;
+    c.globalAlpha = chosen && slice.group !== chosen ? 0.28 : 1;
+    c.fillStyle = token(slice.color) || token('--phase-other');
+    c.fillRect(left, y, Math.max(1, right - left - 1), ROW - 2);
+    if (right - left > NAMED) paintName(c, token, slice.name, left, right, y);
+    c.globalAlpha = 1;
+    if (slice === picture.cursor || slice === picture.hover)
+      outline(c, token, picture, slice, left, right, y);
+  }
+}
+
+function paintName(c: Context, token: Token, name: string, left: number, right: number, y: number): void {
+  c.fillStyle = token('--on-phase');
+  c.save();
+  c.beginPath();
+  c.rect(left, y, right - left - 3, ROW);
+  c.clip();
+  c.fillText(name, Math.max(left, 0) + 4, y + ROW / 2 - 0.5);
+  c.restore();
+}
+
+function outline(
+  c: Context,
+  token: Token,
+  { cursor, focused }: Picture,
+  slice: Slice,
+  left: number,
+  right: number,
+  y: number,
+): void {
+  c.strokeStyle = token(slice === cursor && focused ? '--focus' : '--text');
+  c.lineWidth = slice === cursor ? 2 : 1;
+  c.strokeRect(left + 0.5, y + 0.5, Math.max(1, right - left - 2), ROW - 3);
+}
+
+/** Ticks count time from the first slice; pauses are dashed. */
+function paintAxis(c: Context, token: Token, picture: Picture): void {
+  const { stretches, view, width } = picture;
+  const step = tickStep(view.to - view.from, width / 110);
+  c.lineWidth = 1;
+  for (const stretch of stretches) {
+    const [x0, x1] = [place(picture, stretch.x), place(picture, stretch.x + stretch.width)];
+    if (x1 < 0 || x0 > width) continue;
+    if (stretch.gap) paintGap(c, token, picture, x0, x1);
+    else paintTicks(c, token, picture, stretch, step, x1);
+  }
+}
+
+function paintGap(c: Context, token: Token, { height }: Picture, x0: number, x1: number): void {
+  c.fillStyle = token('--raised');
+  c.fillRect(x0, 0, x1 - x0, height);
+  c.setLineDash([2, 3]);
+  vertical(c, token('--line-strong'), (x0 + x1) / 2, height);
+  c.setLineDash([]);
+}
+
+function paintTicks(c: Context, token: Token, picture: Picture, s: Stretch, step: number, x1: number): void {
+  const { stretches, view, height } = picture;
+  const origin = stretches[0]!.from;
+  const first = Math.ceil((s.from + (Math.max(view.from, s.x) - s.x) - origin) / step);
+  const last = Math.floor((s.from + (Math.min(view.to, s.x + s.width) - s.x) - origin) / step);
+  for (let k = first; k <= last; k++) {
+    const x = place(picture, s.x + origin + k * step - s.from);
+    if (x > x1 - 8) break;
+    vertical(c, token('--line'), x, height);
+    const text = duration(k * step);
+    if (x + c.measureText(text).width + 6 > x1) continue;
+    c.fillStyle = token('--muted');
+    c.fillText(text, x + 3, 9);
+  }
+}
+
+function vertical(c: Context, color: string, x: number, height: number): void {
+  c.strokeStyle = color;
+  c.beginPath();
+  c.moveTo(x, 0);
+  c.lineTo(x, height);
+  c.stroke();
+}

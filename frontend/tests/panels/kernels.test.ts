@@ -1,0 +1,110 @@
+import { expect, test } from 'vitest';
+import { haystack } from '../../src/table/table';
+import type { DevicePeak, Kernel, KernelRow } from '../../src/api/types';
+import { groupRows } from '../../src/panels/kernels/kernel_groups';
+import { KERNEL_COLUMNS, kernelRows, type Row } from '../../src/panels/kernels/kernel_rows';
+import { HEIGHT, roofline, WIDTH } from '../../src/panels/kernels/roofline';
+
+const peak = {
+  bandwidth_gb_s: 4000,
+  bf16_tflop_s: 1000,
+  tf32_tflop_s: null,
+  fp32_tflop_s: null,
+} as DevicePeak;
+
+function row(name: string, achieved: Partial<KernelRow['achieved']>): KernelRow {
+  const nothing = { bandwidth_gb_s: null, bandwidth_from: null, tflop_s: null, flop_per_byte: null };
+  return { name, time_us: 10, achieved: { ...nothing, precision: null, ...achieved } } as KernelRow;
+}
+
+test('a kernel stands on the roof that it reaches, and above it where a cache feeds it', () => {
+  const rows = [
+    row('gemm', { bandwidth_gb_s: 10, tflop_s: 1000, flop_per_byte: 1000, precision: 'bf16' }),
+    row('at the peak', { bandwidth_gb_s: 4000, bandwidth_from: 'inductor' }),
+    row('cached', { bandwidth_gb_s: 8000, bandwidth_from: 'inductor' }),
+    row('copy', { bandwidth_gb_s: 20, bandwidth_from: 'copy' }),
+    row('unknown', {}),
+  ];
+  const chart = roofline(rows, peak);
+  expect(chart.dots.map((dot) => dot.row.name)).toEqual(['gemm', 'at the peak', 'cached']);
+  const [gemm, full, cached] = chart.dots;
+  const roof = chart.roofs[0]!;
+  expect(roof.label).toBe('BF16 1000 TFLOP/s');
+  expect(roof.path).toContain(`${gemm!.y}H${WIDTH - 10}`);
+  const [x0, y0, x1, y1] = roof.path.match(/[\d.]+/g)!.map(Number);
+  const onSlope = y0! + ((full!.x - x0!) / (x1! - x0!)) * (y1! - y0!);
+  expect(full!.y).toBeCloseTo(onSlope, 6);
+  expect(cached!.y).toBeLessThan(full!.y);
+  expect(full!.counted).toBe(false);
+});
+
+test('a kernel above the peak is marked, not clipped', () => {
+  const column = KERNEL_COLUMNS.find(({ key }) => key === 'bandwidth_percent')!;
+  const shown = [153.26, 99.94, 0.01].map((bandwidth_percent) =>
+    column.show!({ full: { achieved: { bandwidth_percent } } } as unknown as Row),
+  );
+  expect(shown).toEqual(['▴ 153.3', '99.9', '<0.1']);
+});
+
+test('a kernel that moves next to nothing stands at the edge', () => {
+  const chart = roofline(
+    [
+      row('fast', { bandwidth_gb_s: 4000, bandwidth_from: 'inductor' }),
+      row('tiny', { bandwidth_gb_s: 1e-4, bandwidth_from: 'inductor' }),
+    ],
+    peak,
+  );
+  expect(chart.ys.length).toBeLessThan(11);
+  expect(chart.dots[1]!.y).toBeLessThanOrEqual(HEIGHT);
+});
+
+const kernel = (name: string, time_us: number, lines: number[], more: Partial<Row> = {}) =>
+  ({
+    name,
+    category: 'gemm',
+    device: 0,
+    share: time_us,
+    time_us,
+    launches: 2,
+    min_us: time_us / 4,
+    max_us: time_us / 2,
+    full: { lines: lines.map((line) => ({ file: '/a/b.py', line })) },
+    ...more,
+  }) as unknown as Row;
+
+test('groups are sums; the same lines in another order are the same group', () => {
+  const rows = [kernel('a', 8, [3, 5]), kernel('b', 4, [5, 3]), kernel('c', 2, [], { category: 'aten' })];
+  const [lines, none] = groupRows(rows, 'line', 100);
+  expect([lines!.time_us, lines!.launches, lines!.min_us, lines!.max_us, lines!.wall]).toEqual([
+    12, 4, 1, 4, 12,
+  ]);
+  expect(none!.key).toBe('(not known)');
+  expect(groupRows(rows, 'category', 100).map((group) => [group.key, group.rows.length])).toEqual([
+    ['GEMM', 2],
+    ['ATen', 1],
+  ]);
+});
+
+test('without known peaks there are dots and no roofs', () => {
+  const chart = roofline([row('a', { bandwidth_gb_s: 100, bandwidth_from: 'shapes' })], null);
+  expect([chart.dots.length, chart.roofs.length]).toEqual([1, 0]);
+  expect(Number.isFinite(chart.dots[0]!.y)).toBe(true);
+});
+
+test('a search works before the rest of the rows is there', () => {
+  const kernel = { device: 0, name: 'triton_poi_fused_add_0', category: 'triton_pointwise', time_us: 1 };
+  const rows = kernelRows([kernel as Kernel], null, '');
+  expect(
+    haystack(
+      rows[0]!,
+      KERNEL_COLUMNS.filter((c) => !c.kind || c.key.startsWith('bandwidth')),
+    ),
+  ).toContain('fused_add');
+  const full = {
+    ...kernel,
+    lines: [],
+    achieved: { bandwidth_gb_s: null },
+    aten_ops: [],
+  } as unknown as KernelRow;
+  expect(haystack(kernelRows([kernel as Kernel], [full], '')[0]!, KERNEL_COLUMNS)).toContain('fused_add');
+});

@@ -1,0 +1,1 @@
+"""What is different between two spans, and is it more than noise?"""

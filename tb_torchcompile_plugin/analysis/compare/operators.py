@@ -1,0 +1,130 @@
+"""Operators, modules and memory of two spans side by side, by their names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.analysis.compare.pairs import Pair, pair
+from tb_torchcompile_plugin.analysis.memory.memory import MemoryUse, memory
+from tb_torchcompile_plugin.analysis.modules.modules import Module, modules
+from tb_torchcompile_plugin.analysis.operators.operators import OperatorKind, operators, step_operators
+from tb_torchcompile_plugin.profile.gpu.launches import Device
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.torch_names.python_frames import wraps_module
+from tb_torchcompile_plugin.torch_names.slices import without_key
+
+_UNKNOWN = Pair(None, None, None)
+
+
+class OperatorDifference(msgspec.Struct, frozen=True):
+    """Own time of an operator, label or CUDA call in an average step; 0 calls where it was not called.
+
+    Device time is unknown where a side has no GPU events.
+    """
+
+    name: str
+    kind: OperatorKind
+    calls: Pair
+    self_host_us: Pair
+    self_device_us: Pair
+
+
+class ModuleDifference(msgspec.Struct, frozen=True):
+    """A module by the modules around it, outermost first; unknown where a side did not call it. Of the whole span,
+    divided by its steps where steps are compared."""
+
+    path: str
+    calls: Pair
+    host_us: Pair
+    device_us: Pair
+
+
+class MemoryDifference(msgspec.Struct, frozen=True):
+    """The peaks of a device in the whole span; unknown where a side did not record or use it."""
+
+    device: Device
+    peak_bytes: Pair
+    reserved_bytes: Pair
+
+
+def compare_operators(a: Profile, b: Profile, *, whole: bool) -> list[OperatorDifference]:
+    """The largest change of own host time first. whole: of the spans instead of an average step of theirs."""
+    ours, theirs = _by_name(a, whole), _by_name(b, whole)
+    gpu = len(a.of(gpu_work).index) > 0 and len(b.of(gpu_work).index) > 0
+    rows = []
+    for kind, name in dict.fromkeys((*ours, *theirs)):
+        sides = ours[kind, name] / _steps(a, whole), theirs[kind, name] / _steps(b, whole)
+        calls, host, device = (pair(*both) for both in np.transpose(sides).tolist())
+        rows.append(OperatorDifference(name, kind, calls, host, device if gpu else _UNKNOWN))
+    return sorted(rows, key=lambda row: (-abs(row.self_host_us.delta or 0.0), row.name))
+
+
+def _by_name(profile: Profile, whole: bool) -> defaultdict[tuple[OperatorKind, str], npt.NDArray[np.float64]]:
+    """Calls, own host time and own device time of all steps. The hash of a graph would make each a name of its own."""
+    sums: defaultdict[tuple[OperatorKind, str], npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(3))
+    for row in profile.of(operators).rows if whole else profile.of(step_operators):
+        name = without_key(row.name)
+        sums[row.kind, name] += (row.calls, row.self_host_us, row.self_device_us or 0.0)
+    return sums
+
+
+def _steps(profile: Profile, whole: bool) -> int:
+    return 1 if whole else len(profile.of(step_slices))
+
+
+def compare_modules(a: Profile, b: Profile, *, whole: bool) -> list[ModuleDifference]:
+    """As a tree is read; [] where a side did not record modules."""
+    ours, theirs = _by_path(modules(a).modules), _by_path(modules(b).modules)
+    if not ours or not theirs:
+        return []
+    rows = []
+    for path in dict.fromkeys((*ours, *theirs)):
+        sides = _module(ours.get(path, []), _steps(a, whole)), _module(theirs.get(path, []), _steps(b, whole))
+        rows.append(ModuleDifference(path, *(pair(*both) for both in zip(*sides))))
+    return rows
+
+
+def _module(rows: list[Module], steps: int) -> tuple[float | None, float | None, float | None]:
+    """Calls, host time and device time of a step."""
+    if not rows:
+        return None, None, None
+    device = [row.device_us for row in rows if row.device_us is not None]
+    return (
+        sum(row.calls for row in rows) / steps,
+        sum(row.host_us for row in rows) / steps,
+        sum(device) / steps if device else None,
+    )
+
+
+def _by_path(rows: list[Module]) -> dict[str, list[Module]]:
+    """torch.compile's wrapper is no part of a path, or nothing would be called the same on both sides: what is called
+    with and without it has two rows."""
+    paths: list[str] = []
+    found: defaultdict[str, list[Module]] = defaultdict(list)
+    for row in rows:
+        above = paths[row.parent] if row.parent >= 0 else ""
+        own = "" if wraps_module(row.name) else row.name
+        paths.append("/".join(filter(None, (above, own))))
+        if own:
+            found[paths[-1]].append(row)
+    return found
+
+
+def compare_memory(a: Profile, b: Profile) -> list[MemoryDifference]:
+    """One row a device that either side used; [] where neither recorded memory."""
+    ours, theirs = ({row.device: row for row in memory(side).devices} for side in (a, b))
+    rows = []
+    for device in dict.fromkeys((*ours, *theirs)):
+        peaks, reserved = zip(*(_peaks(side.get(device)) for side in (ours, theirs)))
+        rows.append(MemoryDifference(device, pair(*peaks), pair(*reserved)))
+    return rows
+
+
+def _peaks(row: MemoryUse | None) -> tuple[int | None, int | None]:
+    return (row.peak_bytes, row.peak_reserved_bytes) if row else (None, None)

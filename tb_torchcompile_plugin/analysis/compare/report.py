@@ -1,0 +1,87 @@
+"""Two spans, named and compared, with the verdict in a sentence: what the tab and `tb-torchcompile compare` tell."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.compare.compare import (
+    Comparison,
+    FigureName,
+    StepTimeDifference,
+    compare,
+)
+from tb_torchcompile_plugin.analysis.compare.pairs import Pair
+from tb_torchcompile_plugin.analysis.compare.sides import Sides, SpanName
+from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
+from tb_torchcompile_plugin.analysis.words import duration, plural, significant
+
+
+class CompareReport(msgspec.Struct, frozen=True):
+    """`verdict` is one or two sentences; the numbers in it are those of `comparison`."""
+
+    a: SpanName
+    b: SpanName
+    verdict: str
+    comparison: Comparison
+
+
+class FullReport(CompareReport, frozen=True):
+    """All that there is to say about two spans."""
+
+    tables: ComparedTables
+
+
+def compare_report(sides: Sides) -> CompareReport:
+    """What differs between two spans, in numbers and in a sentence."""
+    found = compare(sides.a, sides.b)
+    return CompareReport(sides.a.name, sides.b.name, _verdict(found), found)
+
+
+def compared_tables(sides: Sides) -> ComparedTables:
+    """The same row by row."""
+    return compare_tables(sides.a, sides.b)
+
+
+def full_report(sides: Sides) -> FullReport:
+    """Both."""
+    told = sides.of(compare_report)
+    return FullReport(told.a, told.b, told.verdict, told.comparison, sides.of(compared_tables))
+
+
+def _verdict(found: Comparison) -> str:
+    figures = {figure.name: figure.value for figure in found.figures}
+    sentences = [_of_steps(found.step_time) if found.step_time else _of_spans(figures)]
+    if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:
+        sentences.append(f"The GPUs are busy for {_change(busy)} of it.")
+    return " ".join(sentences)
+
+
+def _of_steps(times: StepTimeDifference) -> str:
+    means = Pair(times.a.mean_us, times.b.mean_us, times.delta_us)
+    told = f"the mean step takes {_change(means)}"
+    steps = f"{times.a.steps} and {plural(times.b.steps, 'step')}"
+    if times.noise_us is None:
+        return f"{told[0].upper()}{told[1:]}; with one step on a side nobody knows the noise."
+    if times.within_noise:
+        return f"No clear difference: {told}, within the noise of {steps} (± {duration(times.noise_us)})."
+    word = "faster" if times.delta_us < 0 else "slower"
+    return f"B is {word}: {told}, more than the noise of {steps} (± {duration(times.noise_us)})."
+
+
+def _of_spans(figures: dict[FigureName, Pair]) -> str:
+    """What can be said where a side has no steps, or no trace at all."""
+    if (times := figures.get("span_us")) and times.delta is not None:
+        return f"The whole span takes {_change(times)}; without steps on both sides nobody knows the noise."
+    compiled = figures["compile_s"]
+    if compiled.a is None or compiled.b is None:
+        return "Nothing was recorded on both sides that could be compared."
+    return f"Compiling takes {_change(Pair(1e6 * compiled.a, 1e6 * compiled.b, None))}."
+
+
+def _change(times: Pair) -> str:
+    assert times.a is not None and times.b is not None
+    if times.a == times.b:
+        return f"{duration(times.b)} on both sides"
+    part = 100 * (times.b - times.a) / times.a if times.a else 0.0
+    percent = f" ({'+' if part > 0 else '−'}{significant(abs(part))} %)" if part else ""
+    return f"{duration(times.b)} instead of {duration(times.a)}{percent}"

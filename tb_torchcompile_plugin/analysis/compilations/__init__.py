@@ -1,0 +1,1 @@
+"""What was compiled, from where, and what is known of each compilation?"""

@@ -1,0 +1,360 @@
+"""What goes deeper than the list: where compile time went, and all that is known of one compile id.
+
+Rows come from the analyses; here they are only put together. Unknown is null, never 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.compilations.compilations import (
+    Compilations,
+    compilations_overview,
+    ran_eager,
+)
+from tb_torchcompile_plugin.analysis.compilations.guards import Guard, guards
+from tb_torchcompile_plugin.analysis.compilations.metrics import Metric, metrics
+from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
+from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune
+from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, time_saved_s
+from tb_torchcompile_plugin.analysis.compile_time.phase_spans import PhaseColumns, phase_spans
+from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
+from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
+from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import (
+    DynamicChange,
+    ShapeGuard,
+    Specialization,
+    SymbolicShape,
+    symbolic_shapes,
+)
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
+from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.payloads import read_payload
+from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_BREAK, GUARDS
+from tb_torchcompile_plugin.torch_names.failures import ERROR
+from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON, SUPPRESS_ERRORS
+from tb_torchcompile_plugin.torch_names.phases import PHASES, Phase
+from tb_torchcompile_plugin.torch_names.tracebacks import places
+
+__all__ = [
+    "CompilationDetails",
+    "Compilations",
+    "CompileTime",
+    "GuardChecks",
+    "compilation",
+    "compilations",
+    "compile_time",
+    "guard_checks",
+]
+
+
+class _HasCompileId(Protocol):
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def compile_id(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=_HasCompileId)
+
+
+class FunctionTime(msgspec.Struct, frozen=True):
+    """One timed function of torch over all its runs."""
+
+    function: str
+    runs: int
+    total_s: float
+    min_s: float
+    max_s: float
+    mean_s: float
+
+
+class CompileTime(msgspec.Struct, frozen=True):
+    """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that,
+    None where something was compiled outside it, and for a log, which covers little but compilations.
+
+    time_saved_s: by cache hits; a hit of AOTAutograd's cache includes those of the FX graphs in it.
+    """
+
+    total_s: float | None
+    recorded_s: float | None
+    share_percent: float | None
+    phases_s: dict[Phase, float]
+    top: list[FunctionTime]
+    compile_times_complete: bool
+    cache: list[CacheLookup]
+    time_saved_s: float | None
+    autotune: list[Autotune]
+    threads: list[str]
+    names: list[str]
+    name_phases: list[Phase | None]
+    compile_ids: list[str]
+    origin_s: float | None
+    spans: PhaseColumns
+
+
+class DetailedFailure(msgspec.Struct, frozen=True):
+    """`ran_eager`: torch suppressed the error and ran the frame without compiling it; None where unknown."""
+
+    type: str
+    reason: str
+    file: str
+    line: int | None
+    traceback: str | None
+    ran_eager: bool | None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """`guard_checks`: how many `GuardChecks` there are; None where the guard tree was not stored."""
+
+    ops: int | None
+    nodes: int | None
+    inputs: int | None
+    parameters: int | None
+    guard_checks: int | None
+
+
+class CompilationDetails(msgspec.Struct, frozen=True):
+    """All that is known of one compile id; `rows` are its forward and its backwards."""
+
+    compile_id: str
+    epoch: int
+    rows: list[ct.Compilation]
+    stack: list[Frame]
+    restart_reasons: list[str]
+    failure: DetailedFailure | None
+    graph_breaks: list[GraphBreak]
+    recompile: Recompile | None
+    counts: Counts
+    symbolic_shapes: list[SymbolicShape]
+    specializations: list[Specialization]
+    shape_guards: list[ShapeGuard]
+    dynamic_changes: list[DynamicChange]
+    metrics: list[Metric]
+    cudagraph_skip_reasons: list[str]
+    artifacts: list[Artifact]
+    warnings: list[Notice]
+
+
+class GuardChecks(msgspec.Struct, frozen=True):
+    """What is checked at each call of one compile id, in this order. Thousands, for a large model."""
+
+    guards: list[Guard]
+    warnings: list[Notice]
+
+
+def compile_time(data: CompileData) -> CompileTime:
+    """The compile time of one process, by phase, function, cache lookup and kernel, with its spans."""
+    summary = data.summary
+    total, recorded = data.of(ct.total_s), _recorded_s(summary)
+    spans = data.of(phase_spans)
+    rows = data.of(ct.compilations)
+    return CompileTime(
+        total_s=total,
+        recorded_s=recorded,
+        share_percent=None
+        if total is None or not recorded or _is_log(summary) or _some_outside(summary)
+        else 100 * total / recorded,
+        phases_s=_phases_s(rows),
+        top=_top(data),
+        compile_times_complete=summary.compile_times_complete,
+        cache=data.of(cache_lookups),
+        time_saved_s=data.of(time_saved_s),
+        autotune=data.of(autotune),
+        threads=spans.threads,
+        names=spans.names,
+        name_phases=spans.name_phases,
+        compile_ids=spans.compile_ids,
+        origin_s=spans.origin_s,
+        spans=spans.spans,
+    )
+
+
+def compilations(data: CompileData) -> Compilations:
+    return data.of(compilations_overview)
+
+
+def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDetails:
+    """Raises NotFound if nothing is known of this compile id."""
+    summary = data.summary
+    rows = _of(data.of(ct.compilations), epoch, compile_id)
+    texts = data.of(artifacts, epoch, compile_id)
+    if not rows and not texts:
+        raise _not_found(epoch, compile_id)
+    first = next((row for row in rows if row.direction == "forward"), rows[0] if rows else None)
+    told = data.of(metrics, epoch, compile_id)
+    shapes = data.of(symbolic_shapes, epoch, compile_id)
+    warnings: list[Notice] = []
+    return CompilationDetails(
+        compile_id=compile_id,
+        epoch=epoch,
+        rows=rows,
+        stack=first.stack if first else [],
+        restart_reasons=first.restart_reasons if first else [],
+        failure=_failure(data, rows, texts, told, warnings),
+        graph_breaks=_of(data.of(graph_breaks), epoch, compile_id),
+        recompile=next(iter(_of(data.of(recompiles), epoch, compile_id)), None),
+        counts=_counts(first, told, len(_guards(data, texts, warnings)) or None),
+        symbolic_shapes=shapes.symbols,
+        specializations=shapes.specializations,
+        shape_guards=shapes.guards,
+        dynamic_changes=shapes.changes,
+        metrics=told,
+        cudagraph_skip_reasons=_skip_reasons(told, _late_skips(summary, first)),
+        artifacts=texts,
+        warnings=warnings,
+    )
+
+
+def guard_checks(data: CompileData, epoch: int, compile_id: str) -> GuardChecks:
+    """Raises NotFound if nothing is known of this compile id."""
+    texts = data.of(artifacts, epoch, compile_id)
+    if not texts and not _of(data.of(ct.compilations), epoch, compile_id):
+        raise _not_found(epoch, compile_id)
+    warnings: list[Notice] = []
+    return GuardChecks(_guards(data, texts, warnings), warnings)
+
+
+def _not_found(epoch: int, compile_id: str) -> NotFound:
+    return NotFound(f"there is no compilation {compile_id!r} (epoch {epoch})", next_step="Reload")
+
+
+def _recorded_s(summary: CompileSummary) -> float | None:
+    told = summary.environment
+    if not (told.HasField("recording_start_ns") and told.HasField("written_ns")):
+        return None
+    return seconds(told.written_ns - told.recording_start_ns)
+
+
+def _is_log(summary: CompileSummary) -> bool:
+    """Only the trace handler says how much it captures."""
+    return not summary.environment.capture
+
+
+def _some_outside(summary: CompileSummary) -> bool:
+    """Whether some of the compile time was spent before the recording began, or after it ended."""
+    told = summary.environment
+    return any(
+        row.start_ns < told.recording_start_ns or row.start_ns + row.duration_ns > told.written_ns
+        if row.HasField("start_ns")
+        else row.recovered
+        for row in summary.compilations
+        if row.HasField("duration_ns")
+    )
+
+
+def _phases_s(rows: list[ct.Compilation]) -> dict[Phase, float]:
+    sums: dict[Phase, float] = defaultdict(float)
+    for row in rows:
+        for phase, time in (row.phases_s or {}).items():
+            sums[phase] += time
+    return {phase: sums[phase] for phase in PHASES if phase in sums}
+
+
+def _top(data: CompileData) -> list[FunctionTime]:
+    """Longest first."""
+    rows = [
+        FunctionTime(name, len(runs), sum(runs), min(runs), max(runs), sum(runs) / len(runs))
+        for name, runs in data.of(ct.compile_times).items()
+        if runs
+    ]
+    return sorted(rows, key=lambda row: -row.total_s)
+
+
+def _of(rows: Iterable[Row], epoch: int, compile_id: str) -> list[Row]:
+    return [row for row in rows if (row.epoch, row.compile_id) == (epoch, compile_id)]
+
+
+def _last_text(data: CompileData, texts: list[Artifact], name: str, warnings: list[Notice]) -> str | None:
+    """The newest artifact of this name; None where there is none, or where it cannot be read (a warning says so)."""
+    found = max((text for text in texts if text.name == name), key=lambda text: text.id, default=None)
+    if found is None:
+        return None
+    try:
+        return read_payload(data, found.id)
+    except UserError as error:
+        warnings.append(error.notice)
+        return None
+
+
+def _guards(data: CompileData, texts: list[Artifact], warnings: list[Notice]) -> list[Guard]:
+    return guards(_last_text(data, texts, GUARDS, warnings) or "")
+
+
+def _failure(
+    data: CompileData,
+    rows: list[ct.Compilation],
+    texts: list[Artifact],
+    told: list[Metric],
+    warnings: list[Notice],
+) -> DetailedFailure | None:
+    failure = next((row.failure for row in rows if row.failure is not None), None)
+    if failure is None:
+        return None
+    traceback = _last_text(data, texts, ERROR, warnings) or _text_of(told, "exception_stack_trace")
+    return DetailedFailure(
+        type=failure.type,
+        reason=failure.reason,
+        file=failure.file,
+        line=failure.line,
+        traceback=traceback,
+        ran_eager=_broke(texts) or ran_eager(failure, _values(told, SUPPRESS_ERRORS)),
+    )
+
+
+def _broke(texts: list[Artifact]) -> bool:
+    """A graph break that dynamo could not resume from: it skipped the frame."""
+    return any(text.name == GRAPH_BREAK for text in texts)
+
+
+def _counts(row: ct.Compilation | None, told: list[Metric], guard_checks: int | None) -> Counts:
+    parameters = _values(told, "param_count")
+    return Counts(
+        ops=row.graph_ops if row else None,
+        nodes=row.graph_nodes if row else None,
+        inputs=row.graph_inputs if row else None,
+        parameters=parameters[0] if parameters and isinstance(parameters[0], int) else None,
+        guard_checks=guard_checks,
+    )
+
+
+def _skip_reasons(told: list[Metric], late: list[str]) -> list[str]:
+    """Why CUDA graphs were not used, each reason once."""
+    return list(dict.fromkeys([*(str(value) for value in _values(told, CUDAGRAPH_SKIP_REASON)), *late]))
+
+
+def _late_skips(summary: CompileSummary, row: ct.Compilation | None) -> list[str]:
+    """Reasons that torch found when the code first ran, where it names no compile id: those that quote this function,
+    if it was compiled once."""
+    if (
+        row is None
+        or sum((one.file, one.function) == (row.file, row.function) for one in _forwards(summary)) != 1
+    ):
+        return []
+    unnamed = [told.metrics for told in summary.runtime_metrics if not told.key.compile_id]
+    reasons = [json.loads(told[CUDAGRAPH_SKIP_REASON]) for told in unnamed if CUDAGRAPH_SKIP_REASON in told]
+    mine = row.file, row.function
+    return [text for text in map(str, reasons) if any((at.file, at.function) == mine for at in places(text))]
+
+
+def _forwards(summary: CompileSummary) -> Iterable[Compilation]:
+    return (row for row in summary.compilations if row.direction == FORWARD)
+
+
+def _text_of(told: list[Metric], name: str) -> str | None:
+    values = _values(told, name)
+    lines = values[0] if values and isinstance(values[0], list) else values
+    return "\n".join(str(line) for line in lines) or None
+
+
+def _values(told: list[Metric], name: str) -> list[Any]:
+    return [json.loads(metric.value) for metric in told if metric.name == name]

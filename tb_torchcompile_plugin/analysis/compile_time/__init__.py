@@ -1,0 +1,1 @@
+"""Where does compile time go: phases, functions, cache lookups, autotuning?"""

@@ -1,0 +1,167 @@
+"""How long did torch.compile take, by compilation and phase, and how much of it fell into the profile?
+
+`total_s` is the union of the compilations' spans per thread, summed over threads: one compiled while another is
+being compiled on the same thread counts once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.compile_time.caches import CacheResult, cache_results
+from tb_torchcompile_plugin.compile_log.directions import Direction, direction_of
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
+from tb_torchcompile_plugin.generated_code.frame import Frame, frames
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.units import seconds, us
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.phases import Phase
+
+EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970
+
+
+class Failure(msgspec.Struct, frozen=True):
+    type: str
+    reason: str
+    file: str
+    line: int | None
+
+
+class Compilation(msgspec.Struct, frozen=True):
+    """One frame, or its lazily compiled backward. `start_s` is Unix time; the phases sum to `duration_s`."""
+
+    compile_id: str
+    epoch: int
+    direction: Direction
+    function: str
+    file: str
+    line: int | None
+    attempts: int | None
+    start_s: float | None
+    duration_s: float | None
+    phases_s: dict[Phase, float] | None
+    graph_ops: int | None
+    graph_nodes: int | None
+    graph_inputs: int | None
+    guards: int | None
+    cache: list[CacheResult]
+    failure: Failure | None
+    restart_reasons: list[str]
+    stack: list[Frame]
+    recovered: bool
+
+
+class CompileOverlap(msgspec.Struct, frozen=True):
+    """Compile time that fell into the trace: into all of it, and into the steps that are named."""
+
+    in_span_us: float
+    in_steps_us: float | None
+    steps: list[str]
+
+
+def compilations(data: CompileData) -> list[Compilation]:
+    """One row a compilation, in order of time."""
+    rows = sorted(data.summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
+    return [_compilation(row) for row in rows]
+
+
+def count_compilations(rows: Iterable[CompilationMessage]) -> int:
+    """A backward that is compiled later is a row of its own, but belongs to the same compilation."""
+    return len({(row.key.epoch, row.key.compile_id) for row in rows})
+
+
+def compile_times(data: CompileData) -> dict[str, list[float]]:
+    """What `torch._dynamo.utils.compile_times()` prints: seconds of every run of every function."""
+    return {row.function: list(row.seconds) for row in data.summary.compile_times}
+
+
+def total_s(data: CompileData) -> float | None:
+    """None when no compilation has a known duration."""
+    known = [row for row in data.summary.compilations if row.HasField("duration_ns")]
+    if not known:
+        return None
+    timed = [row for row in known if row.HasField("start_ns")]
+    untimed = sum(row.duration_ns for row in known if not row.HasField("start_ns"))
+    return seconds(untimed + sum(spans.total_ns for spans in _by_thread(timed)))
+
+
+def compile_overlap(profile: Profile) -> CompileOverlap | None:
+    """None without compile data, and where the two have no clock in common: the trace's is not the epoch, or a
+    compilation has no start."""
+    trace, summary = profile.trace, profile.summary
+    if summary is None:
+        return None
+    timed = [row for row in summary.compilations if row.HasField("start_ns") and row.HasField("duration_ns")]
+    first, last = trace.window()
+    if trace.base_ns + first < EPOCH_FROM_NS or len(timed) < len(summary.compilations):
+        return None
+    threads = [_shifted(spans, trace.base_ns) for spans in _by_thread(timed)]
+    steps = profile.of(step_slices)
+    inside = _covered(threads, trace.ts[steps], trace.ts[steps] + trace.dur[steps])
+    return CompileOverlap(
+        in_span_us=us(_covered(threads, np.array([first]), np.array([last])).sum()),
+        in_steps_us=us(inside.sum()) if len(steps) else None,
+        steps=[trace.names[trace.name[step]] for step, time in zip(steps, inside) if time > 0],
+    )
+
+
+def _by_thread(rows: list[CompilationMessage]) -> list[Intervals]:
+    threads: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row in rows:
+        threads[row.thread].append((row.start_ns, row.start_ns + row.duration_ns))
+    spans = [np.array(pairs, np.int64) for pairs in threads.values()]
+    return [union(pairs[:, 0], pairs[:, 1]) for pairs in spans]
+
+
+def _shifted(spans: Intervals, base_ns: int) -> Intervals:
+    return Intervals(spans.starts - base_ns, spans.ends - base_ns)
+
+
+def _covered(threads: list[Intervals], starts: Int64s, ends: Int64s) -> Int64s:
+    total = np.zeros(len(starts), np.int64)
+    for spans in threads:
+        total += covered_ns(spans, starts, ends)
+    return total
+
+
+def _compilation(row: CompilationMessage) -> Compilation:
+    def known(field: str) -> int | None:
+        return getattr(row, field) if row.HasField(field) else None
+
+    start, duration = known("start_ns"), known("duration_ns")
+    return Compilation(
+        compile_id=row.key.compile_id,
+        epoch=row.key.epoch,
+        direction=direction_of(row.direction),
+        function=row.function,
+        file=row.file,
+        line=known("line"),
+        attempts=known("attempts"),
+        start_s=None if start is None else seconds(start),
+        duration_s=None if duration is None else seconds(duration),
+        phases_s={phase.name: seconds(phase.exclusive_ns) for phase in row.phases} or None,
+        graph_ops=known("graph_ops"),
+        graph_nodes=known("graph_nodes"),
+        graph_inputs=known("graph_inputs"),
+        guards=known("guards"),
+        cache=cache_results(row),
+        failure=_failure(row),
+        restart_reasons=list(row.restart_reasons),
+        stack=frames(row.stack),
+        recovered=row.recovered,
+    )
+
+
+def _failure(row: CompilationMessage) -> Failure | None:
+    if not row.HasField("failure"):
+        return None
+    failure = row.failure
+    return Failure(
+        failure.type, failure.reason, failure.file, failure.line if failure.HasField("line") else None
+    )

@@ -1,0 +1,171 @@
+"""What ran eager in the profiled steps, by operator and by the function of the user's that called it?
+
+See `eager_roots` for what counts as eager. Where the trace has no steps, the span is the window.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots, Roots
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import Cover, host_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.autograd import is_backward, node
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users
+from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_data_loading, is_optimizer
+
+EagerKind = Literal["op", "backward", "optimizer", "dataloader", "in_region"]
+
+
+class EagerOp(msgspec.Struct, frozen=True):
+    """One outermost operator called from one function. `device_us` sums the GPU events that it launched, None without
+    GPU.
+
+    kind: "backward" for a node of autograd, "optimizer" and "dataloader" for what ran under their annotations,
+    "in_region" for what ran in a compiled region between its graphs. file, line, function: the innermost function of
+    the user's around it, by its first line; null without Python stacks."""
+
+    name: str
+    kind: EagerKind
+    file: str | None
+    line: int | None
+    function: str | None
+    calls: int
+    host_us: float
+    device_us: float | None
+
+
+class EagerInStep(msgspec.Struct, frozen=True):
+    step: str
+    host_us: float
+    device_us: float | None
+    share_percent: float | None
+
+
+class EagerTime(msgspec.Struct, frozen=True):
+    """`window`: the profiled steps, or the whole span without any. `host_us` sums over threads, `share_percent` is that
+    part of the window in which any thread ran eager operators. All without `in_region_us`, which breaks cost."""
+
+    window: Literal["steps", "span"]
+    window_us: float
+    calls: int
+    host_us: float
+    share_percent: float | None
+    device_us: float | None
+    device_share_percent: float | None
+    in_region_us: float
+    stacks: bool
+    steps: list[EagerInStep]
+    ops: list[EagerOp]
+
+
+def eager_time(profile: Profile) -> EagerTime:
+    """Rows: most host time first, those in regions last."""
+    trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
+    outside, inside = (_in_window(steps, found) for found in (roots.outside, roots.in_regions))
+    windows = (steps.starts, steps.ends) if len(steps) else _whole(trace)
+    running = covered_ns(roots.running, *windows)
+    window = int((windows[1] - windows[0]).sum())
+    device = int(outside.device_ns.sum())
+    gpu = len(profile.of(gpu_work).index) > 0
+    return EagerTime(
+        window="steps" if len(steps) else "span",
+        window_us=us(window),
+        calls=len(outside.row),
+        host_us=us(outside.host_ns.sum()),
+        share_percent=percent(running.sum(), window),
+        device_us=us(device) if gpu else None,
+        device_share_percent=percent(device, roots.launched_ns(steps)) if gpu else None,
+        in_region_us=us(inside.host_ns.sum()),
+        stacks=len(trace.select(cat=PYTHON_FUNCTION)) > 0,
+        steps=_by_step(steps, outside, running, gpu),
+        ops=[*_ops(trace, outside, gpu), *_ops(trace, inside, gpu, "in_region")],
+    )
+
+
+def _whole(trace: Trace) -> tuple[Int64s, Int64s]:
+    first, last = trace.window()
+    return np.array([first], np.int64), np.array([last], np.int64)
+
+
+def _in_window(steps: StepWindows, roots: Roots) -> Roots:
+    return roots.where(steps.of(roots.start) >= 0) if len(steps) else roots
+
+
+def _by_step(steps: StepWindows, roots: Roots, running: Int64s, gpu: bool) -> list[EagerInStep]:
+    of = steps.of(roots.start)
+    host, device = np.zeros((2, len(steps)), np.int64)
+    np.add.at(host, of[of >= 0], roots.host_ns[of >= 0])
+    np.add.at(device, of[of >= 0], roots.device_ns[of >= 0])
+    return [
+        EagerInStep(
+            step=name,
+            host_us=us(host[step]),
+            device_us=us(device[step]) if gpu else None,
+            share_percent=percent(running[step], steps.ends[step] - steps.starts[step]),
+        )
+        for step, name in enumerate(steps.names)
+    ]
+
+
+def _ops(trace: Trace, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> list[EagerOp]:
+    """One row for each operator, kind and calling function."""
+    keys, row = distinct(trace.name[roots.row], _kinds(trace, roots.row), _callers(trace, roots.row))
+    host, device = np.zeros((2, keys.shape[1]), np.int64)
+    np.add.at(host, row, roots.host_ns)
+    np.add.at(device, row, roots.device_ns)
+    calls = np.bincount(row, minlength=keys.shape[1])
+    rows = [
+        EagerOp(
+            node(trace.names[name]),
+            kind or _KINDS[code],
+            *_place(trace.names[caller] if caller >= 0 else ""),
+            calls=int(calls[at]),
+            host_us=us(host[at]),
+            device_us=us(device[at]) if gpu else None,
+        )
+        for at, (name, code, caller) in enumerate(keys.T.tolist())
+    ]
+    return sorted(rows, key=lambda op: (-op.host_us, op.name))
+
+
+_KINDS: tuple[EagerKind, ...] = ("op", "backward", "optimizer", "dataloader")
+
+
+def _kinds(trace: Trace, rows: Int64s) -> Int64s:
+    """Codes into `_KINDS`."""
+    backward = [code for code, name in enumerate(trace.names) if is_backward(name)]
+    conditions = [
+        Cover(trace, host_slices(trace, is_optimizer)).holds(rows),
+        Cover(trace, host_slices(trace, is_data_loading)).holds(rows),
+        np.isin(trace.name[rows], backward),
+    ]
+    return np.select(conditions, [2, 3, 1], 0)
+
+
+def _callers(trace: Trace, rows: Int64s) -> Int64s:
+    """The name code of the innermost function of the user's around each slice, -1 where no stack tells."""
+    users = np.zeros(len(trace.names) + 1, bool)
+    users[[code for code, name in enumerate(trace.names) if is_users(name)]] = True
+    stacks = np.isin(trace.cat, [code for code, name in enumerate(trace.cats) if name == PYTHON_FUNCTION])
+    callers = np.full(len(rows), -1, np.int64)
+    waiting, around = np.arange(len(rows)), trace.parent[rows]
+    while len(waiting := waiting[around >= 0]):
+        around = around[around >= 0]
+        found = stacks[around] & users[trace.name[around]]
+        callers[waiting[found]] = trace.name[around[found]]
+        waiting, around = waiting[~found], trace.parent[around[~found]]
+    return callers
+
+
+def _place(frame: str) -> tuple[str | None, int | None, str | None]:
+    return frame_of(frame) or (None, None, None)

@@ -1,0 +1,171 @@
+"""What the rules look at: one profiled span with the compile data of its worker, or that data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
+from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
+from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import (
+    cudagraph_skip_reasons,
+    cudagraph_skips,
+)
+from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
+from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
+from tb_torchcompile_plugin.analysis.what_if.launch_fixes import eager_points
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf, what_if
+from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
+from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union
+from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.units import percent
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.torch_names.slices import (
+    CALL_CATS,
+    PYTHON_FUNCTION,
+    is_autotuning,
+    is_collection,
+    is_compilation,
+)
+
+
+@dataclass(eq=False)
+class RuleContext:
+    """`profile` is None where only compile data is looked at."""
+
+    profile: Profile | None
+    data: CompileData | None
+
+    @property
+    def summary(self) -> CompileSummary | None:
+        return self.data.summary if self.data else None
+
+    @once
+    def windows(self) -> Intervals:
+        """The profiled time: the steps, or the whole span where there are none."""
+        if self.profile is None:
+            return Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        trace, steps = self.profile.trace, self.profile.of(step_slices)
+        if len(steps):
+            return union(trace.ts[steps], trace.ts[steps] + trace.dur[steps])
+        first, last = trace.window()
+        return Intervals(np.array([first]), np.array([last]))
+
+    @property
+    def wall_us(self) -> float:
+        """How long the profiled time is."""
+        return self.windows.total_ns / 1000
+
+    @once
+    def steps(self) -> int:
+        return len(self.profile.of(step_slices)) if self.profile else 0
+
+    def fixes(self, kind: FixKind) -> list[WhatIf]:
+        """What mending things of this kind would bring, largest gain first."""
+        unrecorded = self.data.of(unrecorded_step_ns) if self.data else None
+        rows = self.profile.of(what_if, unrecorded) if self.profile else []
+        return [row for row in rows if row.kind == kind]
+
+    def predicted(self, kind: FixKind) -> Predicted | None:
+        """Of the largest gain of this kind; None where no model tells."""
+        return next((row.predicted for row in self.fixes(kind)), None)
+
+    @property
+    def cuda_graphs_skipped(self) -> bool:
+        """Whether inductor was told to use CUDA graphs and did not."""
+        return bool(self.data and (self.data.of(cudagraph_skips) or self.data.of(cudagraph_skip_reasons)))
+
+    @once
+    def given_up(self) -> list[Problem]:
+        """Frames that torch runs eager: it cannot resume them, or compiled them too often."""
+        found = self.data.of(problems) if self.data else []
+        return [row for row in found if row.ran_eager and row.kind in ("skipped", "limit")]
+
+    @once
+    def nothing_compiled(self) -> bool:
+        """Whether work was launched in the profiled time, and no compiled region ran in it."""
+        if self.profile is None or not self.profile.of(eager_points).any():
+            return False
+        calls = every(self.profile.of(region_calls))
+        return not any(self.inside_us(Intervals(*np.array([[call.start], [call.end]]))) for call in calls)
+
+    @property
+    def eager_percent(self) -> float | None:
+        """What share of the profiled time eager operators run, on the host or, if more, of the GPUs' work."""
+        if self.profile is None:
+            return None
+        found = self.profile.of(eager_time)
+        return max(found.share_percent or 0.0, found.device_share_percent or 0.0)
+
+    @property
+    def runs_eager(self) -> bool:
+        return self.profile is not None and bool(self.nothing_compiled or self.given_up)
+
+    @property
+    def where(self) -> str:
+        """What the profiled time is, behind a number: "a step" or "in this span"."""
+        return "a step" if self.steps else "in this span"
+
+    def each_us(self, us: float) -> float:
+        """A step's part of a time that was summed over all of them."""
+        return us / max(self.steps, 1)
+
+    def each(self, us: float) -> str:
+        """ "166 µs a step" """
+        return f"{duration(self.each_us(us))} {self.where}"
+
+    def share(self, us: float | None) -> float | None:
+        """Percent of the profiled time."""
+        return None if us is None or not self.wall_us else 100 * us / self.wall_us
+
+    @once
+    def costs(self) -> list[GraphBreakCost]:
+        """What graph breaks cost, dearest first."""
+        return (self.profile and self.profile.of(graph_break_costs)) or []
+
+    def inside_us(self, found: Intervals) -> float:
+        """How much of the profiled time these cover."""
+        return float(covered_ns(found, *self.windows).sum()) / 1000
+
+    def compiling(self, rows: Iterable[Compilation]) -> Intervals:
+        """When these were compiled, on the clock of the trace."""
+        known = [row for row in rows if row.HasField("start_ns") and row.HasField("duration_ns")]
+        base = self.profile.trace.base_ns if self.profile else 0
+        starts = np.array([row.start_ns - base for row in known], np.int64)
+        return union(starts, starts + np.array([row.duration_ns for row in known], np.int64))
+
+    @once
+    def compiling_in_trace(self) -> Intervals:
+        """When the trace itself shows compilation."""
+        return self._named(is_compilation)
+
+    @once
+    def autotuning(self) -> Intervals:
+        """When kernels were tuned."""
+        return self._named(is_autotuning)
+
+    @once
+    def collecting(self) -> Intervals:
+        """When Python collected garbage, as far as that was recorded."""
+        return self._named(is_collection)
+
+    def _named(self, wanted: Callable[[str], bool]) -> Intervals:
+        if self.profile is None:
+            return self.windows
+        trace = self.profile.trace
+        return busy(trace, host_slices(trace, wanted, (*CALL_CATS, PYTHON_FUNCTION)))
+
+    def gpu_share(self, us: float) -> float | None:
+        """Percent of the summed GPU event time."""
+        if self.profile is None:
+            return None
+        return percent(round(us * 1000), int(self.profile.trace.dur[self.profile.of(gpu_work).index].sum()))

@@ -1,0 +1,77 @@
+"""What makes all other advice moot: the program, or the frame that matters, does not run compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tb_torchcompile_plugin.analysis.compile_time.compile_time import compilations
+from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.context import RuleContext
+from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.words import plural
+from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook
+
+
+class NothingCompiled(Rule):
+    id = "nothing_compiled"
+    panel = "compiled_regions"
+
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.profile is None or not context.nothing_compiled or context.given_up:
+            return
+        compiled = context.data.of(compilations) if context.data else []
+        hooks = sorted({row.function for row in compiled if is_profiler_hook(row.function)})
+        yield self.found(
+            context,
+            "Nothing that runs in the profiled steps is compiled" + _instead(len(compiled), hooks),
+            "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer"
+            if not hooks
+            else "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
+            {"compilations": len(compiled)},
+            severity="critical",
+            predicted=context.predicted("eager"),
+            where=hooks,
+        )
+
+
+def _instead(compilations: int, hooks: list[str]) -> str:
+    if hooks:
+        return f": torch compiled a profiler's own hooks ({', '.join(hooks)})"
+    if not compilations:
+        return ": torch.compile was not called, or its result never was"
+    return f", though there were {plural(compilations, 'compilation')}: what they made is not called here"
+
+
+class GivenUp(Rule):
+    """Frames that torch skipped, or compiled too often: they run eager, whatever else is changed."""
+
+    id = "frame_given_up"
+    panel = "compilations"
+
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        share = context.eager_percent
+        if (
+            context.profile is None
+            or not context.given_up
+            or share is None
+            or share < thresholds.gain_percent
+        ):
+            return
+        row = context.given_up[0]
+        place = f"{row.file.rpartition('/')[2]}:{row.line}" if row.file and row.line else row.file
+        why = "it hit the recompile limit" if row.kind == "limit" else row.reason.splitlines()[0]
+        yield self.found(
+            context,
+            f"{row.function or 'A frame'} runs eager: {why}",
+            "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
+            if row.kind == "limit"
+            else "Move what breaks the graph out of the loop or function, so that torch can go on behind it",
+            {"frames": len(context.given_up), "eager_percent": share},
+            severity="critical",
+            row=f"compilation:{row.compile_id},{row.epoch},forward",
+            predicted=context.predicted("eager"),
+            where=[place] if place else [],
+        )
+
+
+EAGER_RULES: tuple[Rule, ...] = (NothingCompiled(), GivenUp())

@@ -1,0 +1,81 @@
+"""What should be changed, in order of the time it would save? One small class per rule; see docs/findings.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.findings.compile_rules import COMPILE_RULES, CudaGraphsSkipped
+from tb_torchcompile_plugin.analysis.findings.context import RuleContext
+from tb_torchcompile_plugin.analysis.findings.eager_rules import EAGER_RULES
+from tb_torchcompile_plugin.analysis.findings.gpu_rules import GPU_RULES
+from tb_torchcompile_plugin.analysis.findings.host_rules import HOST_RULES
+from tb_torchcompile_plugin.analysis.findings.rule import SEVERITIES, Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.scale_rules import SCALE_RULES
+from tb_torchcompile_plugin.analysis.findings.setup_rules import SETUP_RULES
+from tb_torchcompile_plugin.analysis.findings.what_if_rules import WHAT_IF_RULES
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+
+AnyFinding = TypeVar("AnyFinding", bound=Finding)
+
+SPAN_RULES: tuple[Rule, ...] = (
+    *EAGER_RULES,
+    *WHAT_IF_RULES,
+    *HOST_RULES,
+    *GPU_RULES,
+    *SCALE_RULES,
+    *SETUP_RULES,
+    CudaGraphsSkipped(),
+)
+_GENERIC = "launch_bound"  # would make most programs faster, whatever is wrong with them
+_SPECIFIC = 0.15  # share of a step from which on what a program does beside its model comes first
+RULES: tuple[Rule, ...] = (
+    *SPAN_RULES,
+    *(rule for rule in COMPILE_RULES if not isinstance(rule, CudaGraphsSkipped)),
+)
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """Most time to save first. `rules`: how many looked."""
+
+    findings: list[Finding]
+    rules: int
+
+
+def span_findings(profile: Profile) -> list[Finding]:
+    """What one profiled span shows."""
+    context = RuleContext(profile, profile.data)
+    return ranked([finding for rule in SPAN_RULES for finding in rule.look(context)])
+
+
+def compile_findings(data: CompileData) -> list[Finding]:
+    """What the compile data of a worker shows without a trace."""
+    context = RuleContext(None, data)
+    return ranked([finding for rule in COMPILE_RULES for finding in rule.look(context)])
+
+
+def findings(about: Profile | CompileData) -> Findings:
+    """What one span and the compile data of its worker show, or that data alone."""
+    data = about if isinstance(about, CompileData) else about.data
+    compiled = data.of(compile_findings) if data else []
+    if isinstance(about, CompileData):
+        return Findings(compiled, len(COMPILE_RULES))
+    told = about.of(span_findings)
+    known = {(row.rule, row.row) for row in told}
+    return Findings(
+        ranked([*told, *(row for row in compiled if (row.rule, row.row) not in known)]), len(RULES)
+    )
+
+
+def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
+    """Largest predicted gain first; then, where nothing predicts, most time to save and the most severe."""
+    return sorted(findings, key=_rank)
+
+
+def _rank(row: Finding) -> tuple[bool, float, float, int]:
+    gain = 1 - row.predicted.after_us / row.predicted.step_us if row.predicted else 0.0
+    first = False if row.rule == _GENERIC else gain >= _SPECIFIC
+    return not first, -gain, -(row.saves_us or 0), SEVERITIES.index(row.severity)

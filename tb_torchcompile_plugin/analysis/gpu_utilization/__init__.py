@@ -1,0 +1,1 @@
+"""How busy is each GPU, why does it idle, and what do launches take?"""

@@ -1,0 +1,83 @@
+"""What bounds a step: compute, launches, input, communication or compilation?
+
+The wall time of a step, seen from its busiest device, has five parts that sum to it; the largest one is the verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.units import percent, us
+
+Bound = Literal["compute", "communication", "input", "compile", "launch"]
+
+_COMMUNICATION, _INPUT, _COMPILE = (
+    CAUSES.index(cause) for cause in ("communication_wait", "data_loading", "compile")
+)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """`bound`: the largest of the five parts, which sum to `wall_us`; `share_percent` is its share. Where what was
+    launched keeps the device busy for longer than `wall_us`, the host is ahead of it and cannot be what bounds:
+    then it is compute or communication in place of launch, and `share_percent` is None.
+
+    compute: the device computed, copied or filled. communication: only communication ran, or the host waited for it.
+    input, compile: the device idled while the host loaded data, or compiled. launch: it idled for any other reason.
+    least_us: how long the busiest device was busy, or where the host is ahead, is with what was launched. With CUDA
+    graphs, which launch a step's kernels at once, the step could not be shorter than that.
+    """
+
+    bound: Bound
+    share_percent: float | None
+    device: int
+    wall_us: float
+    compute_us: float
+    communication_us: float
+    input_us: float
+    compile_us: float
+    launch_us: float
+    least_us: float
+
+
+def verdict(
+    device: int,
+    wall_ns: int,
+    busy_ns: int,
+    exposed_communication_ns: int,
+    causes_ns: Int64s,
+    launched_ns: int = 0,
+) -> Verdict:
+    """The verdict over one window, or over several whose numbers were summed.
+
+    causes_ns: idle time by cause. launched_ns: how long the work takes that was launched there.
+    """
+    idle = np.asarray(causes_ns)
+    assert wall_ns == busy_ns + int(idle.sum())
+    parts: dict[Bound, int] = {
+        "compute": busy_ns - exposed_communication_ns,
+        "communication": exposed_communication_ns + int(idle[_COMMUNICATION]),
+        "input": int(idle[_INPUT]),
+        "compile": int(idle[_COMPILE]),
+    }
+    parts["launch"] = wall_ns - sum(parts.values())
+    bound = max(parts, key=lambda name: parts[name])
+    is_ahead = bound == "launch" and launched_ns >= wall_ns
+    if is_ahead:
+        bound = "communication" if parts["communication"] > parts["compute"] else "compute"
+    return Verdict(
+        bound=bound,
+        share_percent=None if is_ahead else percent(parts[bound], wall_ns),
+        device=device,
+        wall_us=us(wall_ns),
+        compute_us=us(parts["compute"]),
+        communication_us=us(parts["communication"]),
+        input_us=us(parts["input"]),
+        compile_us=us(parts["compile"]),
+        launch_us=us(parts["launch"]),
+        least_us=us(launched_ns if launched_ns >= wall_ns else busy_ns),
+    )

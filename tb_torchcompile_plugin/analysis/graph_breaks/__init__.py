@@ -1,0 +1,1 @@
+"""Where do graphs break, why, and what does it cost at run time?"""

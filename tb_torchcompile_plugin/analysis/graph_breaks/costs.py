@@ -1,0 +1,123 @@
+"""What does each graph break cost when the program runs?
+
+`host_us` sums, over the calls, the time from the end of one graph execution to the start of the next one of the same
+frame. It holds the guards and the overhead of the region that resumes, which are given apart. `gpu_idle_us` is how
+long no device of the process did anything inside those intervals.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.profile.compiled.regions import (
+    Break,
+    breaks,
+    frames,
+    marks_overhead,
+    region_calls,
+)
+from tb_torchcompile_plugin.profile.compiled.resumes import BreakLine, resumes
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+
+
+class BreakInStep(msgspec.Struct, frozen=True):
+    """The executions of one break inside one step; `share_percent` is of the step's wall time."""
+
+    step: str
+    calls: int
+    host_us: float
+    gpu_idle_us: float | None
+    share_percent: float | None
+
+
+class GraphBreakCost(msgspec.Struct, frozen=True):
+    """One row per broken and resumed region. `first_us` … `last_us`: one execution, from the span's first event."""
+
+    compile_id: str
+    resume_compile_id: str
+    file: str
+    line: int | None
+    calls: int
+    host_us: float
+    resume_guard_us: float
+    resume_overhead_us: float | None
+    gpu_idle_us: float | None
+    first_us: float
+    last_us: float
+    steps: list[BreakInStep]
+
+    @property
+    def profiled_us(self) -> float:
+        """Of `host_us` what the steps hold; all of it where there are none."""
+        return sum(step.host_us for step in self.steps) if self.steps else self.host_us
+
+
+def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
+    """Most expensive first; None where nothing tells resumes from called frames."""
+    trace, work, known = profile.trace, profile.of(gpu_work), profile.of(resumes)
+    if known is None:
+        return None
+    gpu = busy(trace, work.index) if len(work.index) else None
+    executed: dict[tuple[str, str], list[Break]] = defaultdict(list)
+    for frame in frames(profile.of(region_calls)):
+        for found in breaks(frame):
+            executed[found.call.compile_id, found.resumed.compile_id].append(found)
+    steps = profile.of(StepWindows)
+    rows = [_row(trace, ids, found, gpu, steps, known.place(*ids)) for ids, found in executed.items()]
+    return sorted(rows, key=lambda row: -row.host_us)
+
+
+def _row(
+    trace: Trace,
+    ids: tuple[str, str],
+    found: list[Break],
+    gpu: Intervals | None,
+    steps: StepWindows,
+    place: BreakLine,
+) -> GraphBreakCost:
+    starts = np.array([one.start for one in found], np.int64)
+    ends = np.array([one.end for one in found], np.int64)
+    idle = None if gpu is None else (ends - starts) - covered_ns(gpu, starts, ends)
+    first = trace.window()[0]
+    return GraphBreakCost(
+        compile_id=ids[0],
+        resume_compile_id=ids[1],
+        file=place.file,
+        line=place.line,
+        calls=len(found),
+        host_us=us((ends - starts).sum()),
+        resume_guard_us=us(sum(one.resumed.guard_ns for one in found)),
+        resume_overhead_us=us(sum(one.resumed.overhead_ns for one in found))
+        if marks_overhead(trace)
+        else None,
+        gpu_idle_us=None if idle is None else us(idle.sum()),
+        first_us=us(starts[0] - first),
+        last_us=us(ends[0] - first),
+        steps=_in_steps(steps, starts, ends, idle),
+    )
+
+
+def _in_steps(steps: StepWindows, starts: Int64s, ends: Int64s, idle: Int64s | None) -> list[BreakInStep]:
+    of = steps.of(starts)
+    rows = []
+    for step, name in enumerate(steps.names):
+        here = of == step
+        host = int((ends - starts)[here].sum())
+        rows.append(
+            BreakInStep(
+                step=name,
+                calls=int(here.sum()),
+                host_us=us(host),
+                gpu_idle_us=None if idle is None else us(idle[here].sum()),
+                share_percent=percent(host, int(steps.ends[step] - steps.starts[step])),
+            )
+        )
+    return rows

@@ -1,0 +1,131 @@
+"""How many bytes did each launch move, and how many floating point operations did it do?
+
+What inductor computed when it wrote the kernel is taken as it is: from the launch, else from the generated code. Where
+it computed nothing, recorded shapes give an estimate. Copies say themselves what they moved. The rest is not known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.analysis.kernels.op_shapes import (
+    CallWork,
+    asks_for_values,
+    operator_work,
+    tensor_bytes,
+)
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, values_of
+from tb_torchcompile_plugin.profile.gpu.launches import Launches
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, gradient_of, is_triton, launches
+from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION_BACKWARD, Family, family_of
+
+Bools = npt.NDArray[np.bool_]
+
+_TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
+_FAMILY: dict[Category, Family] = {
+    "gemm": "library",
+    "convolution": "library",
+    "attention": "attention",
+    "normalization": "aten",
+    "aten": "aten",
+}
+_GRADIENTS = {None: 0, "dgrad": 1, "wgrad": 2}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Columns beside those of a `Launches`; NaN where not known. estimated: from shapes."""
+
+    bytes: Floats
+    flop: Floats
+    estimated: Bools
+
+
+def work_of(trace: Trace, rows: Launches) -> Work:
+    """Bytes and operations of each launch, as far as the trace tells."""
+    count = len(rows.index)
+    work = Work(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool))
+    _copies(trace, rows, work)
+    _from_shapes(trace, rows, work)
+    _from_launches(trace, rows, work)
+    return work
+
+
+def _copies(trace: Trace, rows: Launches, work: Work) -> None:
+    found = values_of(trace, "bytes", rows.index)
+    copies = np.isin(rows.category, [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")])
+    work.bytes[copies] = found[copies]
+
+
+def _from_launches(trace: Trace, rows: Launches, work: Work) -> None:
+    """kernel_num_gb and kernel_flop. No operation at all says that inductor does not count them for this kernel."""
+    gb = values_of(trace, "kernel_num_gb", rows.op)
+    flop = values_of(trace, "kernel_flop", rows.op)
+    told = np.isin(rows.category, _TRITON) & (gb > 0)
+    work.bytes[told] = gb[told] * 1e9
+    work.estimated[told] = False
+    counted = np.isin(rows.category, _TRITON) & (flop > 0)
+    work.flop[counted] = flop[counted]
+
+
+def _from_shapes(trace: Trace, rows: Launches, work: Work) -> None:
+    """Launches of equal shapes are looked at once."""
+    dims, types = codes_of(trace, "input_dims", rows.op), codes_of(trace, "input_types", rows.op)
+    called = np.where(rows.op >= 0, trace.name[rows.op], -1).astype(np.int64)
+    main = _is_main(trace, rows)
+    for places in alike(
+        np.flatnonzero(dims >= 0), dims, types, called, rows.name, codes_of(trace, "grid", rows.index)
+    ):
+        one = places[0]
+        operator, kernel = trace.names[called[one]], trace.names[rows.name[one]]
+        shapes = trace.texts["input_dims"][dims[one]]
+        kinds = trace.texts["input_types"][types[one]] if types[one] >= 0 else "[]"
+        if launches(operator, kernel):
+            moved, flop = tensor_bytes(shapes, kinds), None
+        elif family_of(operator) == _FAMILY.get(CATEGORIES[rows.category[one]], "none"):
+            moved, flop = _of_operator(trace, int(rows.op[one]), operator, shapes, kinds)
+            places = places[main[places]]
+        else:
+            continue
+        work.estimated[places] = True
+        work.bytes[places] = np.nan if moved is None else moved
+        work.flop[places] = np.nan if flop is None else flop
+
+
+def _of_operator(trace: Trace, op: int, operator: str, shapes: str, kinds: str) -> CallWork:
+    values = None
+    if asks_for_values(operator):
+        try:
+            values = trace.args(op).get("Concrete Inputs")
+        except UserError:
+            return None, None
+    return operator_work(operator, shapes, kinds, values if isinstance(values, list) else None)
+
+
+def _is_main(trace: Trace, rows: Launches) -> Bools:
+    """An operator may launch several kernels of a family: the longest computes the result, others prepare it or sum
+    it up. Two of ATen's own share the work in a way that is not known.
+
+    The backward of a convolution computes two results: only names tell which kernel is for which.
+    """
+    of_category = [_FAMILY.get(name, "") for name in CATEGORIES]
+    families = sorted(set(of_category))
+    family = np.array([families.index(name) for name in of_category], np.int64)[rows.category]
+    gradient = np.array([_GRADIENTS[gradient_of(name)] for name in trace.names] or [0], np.int64)[rows.name]
+    backward = np.array([name == CONVOLUTION_BACKWARD for name in trace.names] or [False])
+    of_two = np.where(rows.op >= 0, backward[trace.name[rows.op]], False)
+    places = np.flatnonzero((family > 0) & (rows.op >= 0) & (~of_two | (gradient > 0)))
+    main = np.zeros(len(rows.index), bool)
+    if len(places):
+        keys = np.stack([np.where(of_two, gradient, 0), family, rows.op])[:, places]
+        order = np.lexsort((rows.dur[places], *keys))
+        last = np.append((keys[:, order][:, 1:] != keys[:, order][:, :-1]).any(axis=0), True)
+        alone = last & np.append(True, last[:-1])
+        is_aten = family[places[order]] == families.index("aten")
+        main[places[order[np.where(is_aten, alone, last)]]] = True
+    return main

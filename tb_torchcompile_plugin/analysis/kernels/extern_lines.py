@@ -1,0 +1,86 @@
+"""Which lines of the user's program does a library call inside a compiled graph compute?
+
+The calls of an operator stand in the generated code in the order in which they run: the k-th call inside a graph's
+execution is the k-th in its code, where there are as many of one as of the other. Else nothing is claimed. Kernels that
+a CUDA graph replays have no calls.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode, GraphCode
+from tb_torchcompile_plugin.generated_code.output_code import CodeCall
+from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines
+from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu.launches import Launches
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_graph_call
+
+
+class ExternLines:
+    """The calls in the generated code that the launches of one device are, where they can be told."""
+
+    def __init__(self, trace: Trace, rows: Launches, ownership: Ownership, code: GeneratedCode) -> None:
+        self._tops, self._executions = _tops(trace, rows)
+        self._calls: dict[int, tuple[GraphCode, CodeCall]] = {}  # by the row of the call
+        for (compile_id, key), calls in self._by_graph(rows).items():
+            graph = code.graph(ownership.name(compile_id), ownership.name(key))
+            if graph is not None:
+                self._learn(trace, graph, calls)
+
+    def of(self, places: Int64s) -> list[Frame]:
+        """The distinct lines of these launches."""
+        return distinct_lines(frame for graph, call in self.calls(places) for frame in graph.call_lines(call))
+
+    def calls(self, places: Int64s) -> list[tuple[GraphCode, CodeCall]]:
+        """Each call of these launches, with the graph in whose code it stands."""
+        tops = np.unique(self._tops[places]).tolist()
+        found = (self._calls[top] for top in tops if top in self._calls)
+        return list({id(call): (graph, call) for graph, call in found}.values())
+
+    def _by_graph(self, rows: Launches) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """(row of the call, row of the graph's execution) for each compile id and key."""
+        known = self._tops >= 0
+        columns = rows.compile_id, rows.graph_key, self._tops, self._executions
+        calls: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        keys, _ = distinct(*(column[known] for column in columns))
+        for compile_id, key, top, execution in keys.T.tolist():
+            calls[compile_id, key].append((top, execution))
+        return calls
+
+    def _learn(self, trace: Trace, graph: GraphCode, calls: list[tuple[int, int]]) -> None:
+        by_execution: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for row, execution in sorted(calls, key=lambda call: int(trace.ts[call[0]])):
+            by_execution[execution, trace.names[trace.name[row]]].append(row)
+        for (_, operator), found in by_execution.items():
+            written = [call for call in graph.calls if call.operator == operator]
+            if len(found) == len(written):
+                for row, call in zip(found, written, strict=True):
+                    self._calls[row] = graph, call
+
+
+def _tops(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s]:
+    """For each launch the outermost operator around it inside a graph's execution, and that execution; -1 without one.
+
+    Python frames, which stand between them where stacks were recorded, are passed over.
+    """
+    is_graph = np.array([is_graph_call(name) for name in trace.names] or [False])
+    is_op = np.array([cat == OPERATOR for cat in trace.cats] or [False])
+    tops, executions = (np.full(len(rows.op), -1, np.int64) for _ in range(2))
+    here = np.flatnonzero((rows.graph_key >= 0) & (rows.op >= 0))
+    at = outermost = rows.op[here]
+    while len(here):
+        outermost = np.where(is_op[trace.cat[at]], at, outermost)
+        parent = trace.parent[at]
+        inside = (parent >= 0) & is_graph[trace.name[parent]]
+        tops[here[inside]] = outermost[inside]
+        executions[here[inside]] = parent[inside]
+        climb = ~inside & (parent >= 0)
+        here, at, outermost = here[climb], parent[climb], outermost[climb]
+    return tops, executions

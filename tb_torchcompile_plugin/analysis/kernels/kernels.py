@@ -1,0 +1,272 @@
+"""The kernels panel: every kernel with what is known of it; and one of them with all its launches and its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
+from tb_torchcompile_plugin.analysis.kernels.extern_lines import ExternLines
+from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig, LaunchConfigs
+from tb_torchcompile_plugin.analysis.kernels.modules import module_names
+from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved, DevicePeak, achieved, device_peaks
+from tb_torchcompile_plugin.analysis.kernels.rows import Kernel, kernel_row, row_order
+from tb_torchcompile_plugin.analysis.kernels.steps import StepCategory, alone_ns, launched_in, step_categories
+from tb_torchcompile_plugin.compile_log.directions import Direction
+from tb_torchcompile_plugin.errors import NotFound, Notice
+from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphPiece, LinesFrom
+from tb_torchcompile_plugin.profile.compiled.code import generated_code
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import busy
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
+
+_POINTS = 2000  # launches that a sparkline can show
+
+
+class KernelRow(Kernel, frozen=True):
+    """A `Kernel` with what else is known of it.
+
+    lines: the user's lines that it computes, `source_lines` the same as "file:line"; lines_from: None where there are
+    none. aten_ops: fused operators. output_code_file, artifact, code_line: where inductor defined it.
+    config: the launch configuration that took most time, of `configs`. achieved: see `roofline.Achieved`.
+    alone_us: time of its launches in the steps in which nothing else ran on the device. `twice_as_fast_percent`: half
+    of that, of the wall time of the steps, or of what they launched if that takes longer: what a step gains at most
+    from a kernel that takes half its time.
+    """
+
+    direction: Direction | None
+    aten_ops: list[str]
+    source_lines: list[str]
+    lines: list[Frame]
+    lines_from: LinesFrom | None
+    output_code_file: str | None
+    artifact: int | None
+    code_line: int | None
+    modules: list[str]
+    config: LaunchConfig | None
+    configs: int
+    bandwidth_gb_s: float | None
+    bandwidth_percent: float | None
+    achieved: Achieved
+    alone_us: float | None
+    twice_as_fast_percent: float | None
+
+
+class Kernels(msgspec.Struct, frozen=True):
+    """All kernels of a span, most time first, and what each category takes of each step.
+
+    unnamed_us: time of Triton kernels that torch was told not to name. `named_us` of it belongs to kernels whose launch
+    tells the name.
+    """
+
+    rows: list[KernelRow]
+    step_categories: list[StepCategory]
+    peaks: list[DevicePeak]
+    unnamed_us: float
+    named_us: float
+    warnings: list[Notice]
+
+
+class KernelLaunches(msgspec.Struct, frozen=True):
+    """Launches in order of time, as columns: `start_us` counts from the span's first event. Of many, evenly chosen ones
+    and always the longest: `shown_every` says of how many one is here. `row`: of the trace, by which the timeline
+    finds the slice."""
+
+    start_us: list[float]
+    duration_us: list[float]
+    row: list[int]
+    shown_every: int
+
+
+class KernelDetails(msgspec.Struct, frozen=True):
+    """One kernel: its launches, the ways in which it was launched, and its source as inductor generated it.
+
+    compile_config: block sizes and warps that torch chose, where it told. context: the user's lines and those around
+    them that are known, because other operators of the graph stand there. graph: the nodes that it computes.
+    has_benchmark: whether the source holds inductor's own benchmark, which `tb-torchcompile kernel … --extract` writes
+    to a file.
+    """
+
+    launches: KernelLaunches
+    configs: list[LaunchConfig]
+    compile_config: str | None
+    context: list[Frame]
+    graph: GraphPiece | None
+    source: str | None
+    language: str | None
+    has_benchmark: bool
+
+
+class KernelTables:
+    """Tables about the launches of all devices of one profile, made once for all rows."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        trace = profile.trace
+        self.peaks, self.warnings = device_peaks(trace, [rows.device for rows in profile.of(kernel_launches)])
+        self._peak = {peak.device: peak for peak in self.peaks}
+        first, last = trace.window()
+        steps = profile.of(step_slices)
+        self._wall_ns = int(trace.dur[steps].sum()) if len(steps) else last - first
+
+    @once
+    def rows(self) -> list[tuple[KernelRow, Launches, Int64s]]:
+        """Each kernel's row with the places of its launches, most time first."""
+        found = [made for launched in self._profile.of(kernel_launches) for made in self._device(launched)]
+        return sorted(found, key=lambda made: row_order(made[0]))
+
+    def _device(self, rows: Launches) -> Iterator[tuple[KernelRow, Launches, Int64s]]:
+        profile, trace = self._profile, self._profile.trace
+        grouped = groups(rows)
+        counted = launched_in(profile, rows)
+        alone = alone_ns(trace, rows, grouped, counted)
+        # Where the host is ahead, steps launch more work than they last.
+        wall_ns = max(self._wall_ns, busy(trace, rows.index[counted]).total_ns)
+        work = work_of(trace, rows)
+        launched = LaunchConfigs(trace, rows)
+        named = module_names(trace, rows, grouped)
+        externs = ExternLines(trace, rows, profile.of(Ownership), profile.of(generated_code))
+        peak = self._peak.get(rows.device) if rows.device != "cpu" else None
+        for number, places in enumerate(grouped):
+            kernel = kernel_row(profile, rows, places)
+            direction = _direction(profile, kernel, rows, places)
+            code = profile.of(generated_code).find(
+                kernel.name, kernel.compile_id, kernel.graph_key, direction
+            )
+            lines, lines_from = code.lines if code else (externs.of(places), None)
+            configs = launched.of(places)
+            reached = achieved(trace, rows, work, places, peak, code.definition if code else None)
+            own = int(alone[number]) if rows.device != "cpu" else None
+            yield (
+                KernelRow(
+                    **msgspec.structs.asdict(kernel),
+                    direction=direction,
+                    aten_ops=code.definition.aten_ops if code else [],
+                    source_lines=[f"{frame.file}:{frame.line}" for frame in lines],
+                    lines=lines,
+                    lines_from=lines_from or ("comments" if lines else None),
+                    output_code_file=(code.code.file or None) if code else None,
+                    artifact=code.code.artifact if code else None,
+                    code_line=code.definition.line if code else None,
+                    modules=named[number],
+                    config=configs[0] if configs else None,
+                    configs=len(configs),
+                    bandwidth_gb_s=reached.bandwidth_gb_s,
+                    bandwidth_percent=reached.bandwidth_percent,
+                    achieved=reached,
+                    alone_us=None if own is None else us(own),
+                    twice_as_fast_percent=None if own is None else percent(own, 2 * wall_ns),
+                ),
+                rows,
+                places,
+            )
+
+
+def kernel_table(profile: Profile) -> Kernels:
+    """All kernels of a span."""
+    tables = KernelTables(profile)
+    unnamed, named = _unnamed(profile)
+    return Kernels(
+        rows=[row for row, _, _ in tables.rows],
+        step_categories=profile.of(step_categories),
+        peaks=tables.peaks,
+        unnamed_us=us(unnamed),
+        named_us=us(named),
+        warnings=tables.warnings,
+    )
+
+
+def kernel_details(
+    profile: Profile, device: str, name: str, compile_id: str, graph_key: str
+) -> KernelDetails:
+    """The kernel of one row; "" stands for an id or key that the row does not have. Raises NotFound."""
+    wanted = device, name, compile_id, graph_key
+    for rows in profile.of(kernel_launches):
+        for places in groups(rows):
+            kernel = kernel_row(profile, rows, places)
+            if (str(kernel.device), kernel.name, kernel.compile_id or "", kernel.graph_key or "") == wanted:
+                return _details(profile, kernel, rows, places)
+    raise NotFound(f"there is no kernel {name!r} in this span", next_step="Reload: the file may have changed")
+
+
+def _details(profile: Profile, kernel: Kernel, rows: Launches, places: Int64s) -> KernelDetails:
+    direction = _direction(profile, kernel, rows, places)
+    code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, direction)
+    context, graph = _origin(profile, code, rows, places)
+    return KernelDetails(
+        launches=_launches(profile, rows, places),
+        configs=LaunchConfigs(profile.trace, rows).of(places),
+        compile_config=_compile_config(code),
+        context=context,
+        graph=graph,
+        source=code.definition.source if code else None,
+        language=code.definition.language if code else None,
+        has_benchmark=code is not None and code.definition.has_benchmark,
+    )
+
+
+def _origin(
+    profile: Profile, code: Generated | None, rows: Launches, places: Int64s
+) -> tuple[list[Frame], GraphPiece | None]:
+    """The user's lines with those around them, and the nodes of the graph."""
+    if code is not None:
+        return code.code.context(code.lines[0]), code.code.piece(code.definition)
+    externs = ExternLines(profile.trace, rows, profile.of(Ownership), profile.of(generated_code))
+    calls = externs.calls(places)
+    if not calls:
+        return [], None
+    graph = calls[0][0]
+    return graph.context(externs.of(places)), graph.piece(call for _, call in calls)
+
+
+def _direction(profile: Profile, kernel: Kernel, rows: Launches, places: Int64s) -> Direction | None:
+    """Its graph's; without one that of the launch. Outside compiled code only a backward is known to be one."""
+    graph = profile.of(generated_code).graph(kernel.compile_id, kernel.graph_key)
+    if graph is not None:
+        return graph.direction
+    if rows.backward[places].all():
+        return "backward"
+    return "forward" if kernel.compile_id and not rows.backward[places].any() else None
+
+
+def _compile_config(code: Generated | None) -> str | None:
+    return code.code.configs.get(code.definition.name) if code else None
+
+
+def _launches(profile: Profile, rows: Launches, places: Int64s) -> KernelLaunches:
+    trace = profile.trace
+    start = trace.ts[rows.index[places]]
+    order = np.argsort(start, kind="stable")
+    start, dur = start[order] - trace.window()[0], rows.dur[places][order]
+    every = -(-len(order) // _POINTS)
+    # Of each run of launches the longest stands for it: what is slow now and then must not vanish.
+    runs = range(0, len(order), every)
+    shown = np.array([at + int(np.argmax(dur[at : at + every])) for at in runs], np.int64)
+    index = rows.index[places][order][shown]
+    return KernelLaunches(
+        start_us=[us(ns) for ns in start[shown]],
+        duration_us=[us(ns) for ns in dur[shown]],
+        row=index.tolist(),
+        shown_every=every,
+    )
+
+
+def _unnamed(profile: Profile) -> tuple[int, int]:
+    """Time of kernels called `triton_`, and the part of it whose launch has a name, in ns."""
+    names = profile.trace.names
+    codes = [code for code, name in enumerate(names) if is_anonymous(name)]
+    unnamed = named = 0
+    for rows in profile.of(kernel_launches):
+        mine = np.isin(profile.trace.name[rows.index], codes)
+        unnamed += int(rows.dur[mine].sum())
+        named += int(rows.dur[mine & ~np.isin(rows.name, codes)].sum())
+    return unnamed, named

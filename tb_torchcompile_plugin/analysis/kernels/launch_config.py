@@ -1,0 +1,78 @@
+"""How was a kernel launched: grid, block, registers, shared memory, occupancy? One kernel may have several ways."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+
+from tb_torchcompile_plugin.profile.columns import alike, codes_of
+from tb_torchcompile_plugin.profile.gpu.launches import Launches
+from tb_torchcompile_plugin.profile.gpu_work import device_properties
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+
+_COLUMNS = ("grid", "block", "registers", "shared_memory", "occupancy")
+
+
+class LaunchConfig(msgspec.Struct, frozen=True):
+    """`warps` of a block. `occupancy_percent` is CUPTI's estimate. What the trace does not tell is None, and so is an
+    occupancy of zero where every multiprocessor had a warp: CUPTI could not tell."""
+
+    grid: list[int]
+    block: list[int]
+    warps: int | None
+    registers: int | None
+    shared_memory_bytes: int | None
+    occupancy_percent: int | None
+    launches: int
+    time_us: float
+
+
+class LaunchConfigs:
+    """The configurations of the launches of one device."""
+
+    def __init__(self, trace: Trace, rows: Launches) -> None:
+        self._trace = trace
+        self._dur = rows.dur
+        self._columns = [codes_of(trace, name, rows.index) for name in _COLUMNS]
+
+    def of(self, places: Int64s) -> list[LaunchConfig]:
+        """Those of these launches, most time first; [] on the CPU and for copies."""
+        launched = places[self._columns[0][places] >= 0]
+        found = [self._config(same) for same in alike(launched, *self._columns)]
+        return sorted(found, key=lambda row: -row.time_us)
+
+    def _config(self, places: Int64s) -> LaunchConfig:
+        codes = [int(column[places[0]]) for column in self._columns]
+        registers, shared_memory, occupancy = (code if code >= 0 else None for code in codes[2:])
+        grid, block = _sizes(self._trace, "grid", codes[0]), _sizes(self._trace, "block", codes[1])
+        warps = math.ceil(math.prod(block) / _property(self._trace, "warpSize", 32)) if block else None
+        if occupancy == 0 and math.prod(grid) * (warps or 0) >= _property(self._trace, "numSms", 1):
+            occupancy = None
+        return LaunchConfig(
+            grid=grid,
+            block=block,
+            warps=warps,
+            registers=registers,
+            shared_memory_bytes=shared_memory,
+            occupancy_percent=occupancy,
+            launches=len(places),
+            time_us=us(self._dur[places].sum()),
+        )
+
+
+def _sizes(trace: Trace, column: str, code: int) -> list[int]:
+    try:
+        value = json.loads(trace.texts[column][code]) if code >= 0 else []
+    except ValueError:
+        return []
+    return [int(size) for size in value] if isinstance(value, list) else []
+
+
+def _property(trace: Trace, name: str, otherwise: int) -> int:
+    """Of the first device. A warp has 64 threads on AMD's data center cards."""
+    value = next((row.get(name) for row in device_properties(trace)), None)
+    return value if isinstance(value, int) and value > 0 else otherwise

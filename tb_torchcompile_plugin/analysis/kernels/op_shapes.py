@@ -1,0 +1,162 @@
+"""Bytes and floating point operations of one call, from the shapes that the profiler recorded.
+
+Estimates: each tensor counts once, dense, whatever a kernel really reads of it. A Triton kernel's arguments are all it
+touches. Of a library's operators those are known whose result follows from their arguments: matrix products,
+convolutions, attention, and what ATen computes element by element or sums up.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from tb_torchcompile_plugin.torch_names.operators import (
+    ATTENTION,
+    CONVOLUTION_BACKWARD,
+    PRODUCTS,
+    TYPE_BYTES,
+    WINDOWS,
+    AttentionArguments,
+    family_of,
+    touches_arguments_only,
+)
+
+Shape = list[int]
+CallWork = tuple[float | None, float | None]  # bytes, floating point operations
+_UNKNOWN: CallWork = None, None
+
+
+def tensor_bytes(dims: str, types: str) -> float | None:
+    """The summed size of all tensors among the arguments; None where a type or a shape is not known."""
+    shapes, kinds = _decoded(dims), _decoded(types)
+    sizes = [
+        math.prod(shape) * size
+        for shape, kind in zip(shapes, kinds)
+        if (size := TYPE_BYTES.get(kind)) and _is_shape(shape)
+    ]
+    strange = any(kind not in TYPE_BYTES and kind not in ("", "Scalar", "ScalarList") for kind in kinds)
+    return None if strange or not sizes else float(sum(sizes))
+
+
+def asks_for_values(operator: str) -> bool:
+    """Whether `operator_work` needs the values of arguments that are no tensors."""
+    return operator in WINDOWS or operator in ATTENTION
+
+
+def operator_work(name: str, dims: str, types: str, values: list[str] | None = None) -> CallWork:
+    """(bytes, FLOP) of one call of a library's operator; (None, None) for one that is not known.
+
+    values: "Concrete Inputs" of the call, where `asks_for_values`.
+    """
+    shapes, kinds = _decoded(dims), _decoded(types)
+    try:
+        if name in PRODUCTS:
+            return _product(shapes[PRODUCTS[name] :], kinds[PRODUCTS[name] :])
+        if name in WINDOWS and values:
+            first = WINDOWS[name]
+            return _convolution(shapes, kinds, [json.loads(text) for text in values[first : first + 3]])
+        if name == CONVOLUTION_BACKWARD:
+            return _gradient(shapes, kinds)
+        if name in ATTENTION and values:
+            return _attention(ATTENTION[name], shapes, kinds, values)
+        if family_of(name) == "aten":
+            return _aten_bytes(name, dims, types), None
+    except (IndexError, ValueError, TypeError, ZeroDivisionError):
+        pass
+    return _UNKNOWN
+
+
+def _attention(
+    where: AttentionArguments, shapes: list[Shape], kinds: list[str], values: list[str]
+) -> CallWork:
+    """Two products of each query with each key it sees: one with the key, one with its value. The gradient makes
+    the first anew, and of both those of either factor. Packed sequences of several lengths are not known."""
+    query, key, value = shapes[where.query : where.query + 3]
+    if len(query) != 4:
+        return _UNKNOWN
+    length, heads = where.sequence, 3 - where.sequence
+    pairs = query[0] * query[heads] * query[length] * key[length]
+    seen = pairs / 2 if _is_true(values[where.causal]) else float(pairs)
+    products = (3 * query[3] + 2 * value[3]) if where.backward else (query[3] + value[3])
+    result = math.prod(query[:3]) * value[3]
+    numbers = math.prod(query) + math.prod(key) + math.prod(value) + result
+    size = TYPE_BYTES.get(kinds[where.query])
+    moved = None if size is None else float(size * numbers * (2 if where.backward else 1))
+    return moved, 2.0 * seen * products
+
+
+def _is_true(value: str) -> bool:
+    """A flag, or the number of a mask: 1 and 2 are causal."""
+    return value in ("True", "1", "2")
+
+
+def _aten_bytes(name: str, dims: str, types: str) -> float | None:
+    """All arguments, and the result: as large as they make it together, of the type of the largest."""
+    arguments = tensor_bytes(dims, types)
+    if arguments is None or touches_arguments_only(name):
+        return arguments
+    tensors = [
+        (shape, TYPE_BYTES[kind])
+        for shape, kind in zip(_decoded(dims), _decoded(types))
+        if kind in TYPE_BYTES and _is_shape(shape)
+    ]
+    if name.endswith("_"):
+        shape, size = tensors[0]
+    else:
+        shape = _broadcast([shape for shape, _ in tensors])
+        _, size = max(tensors, key=lambda row: (math.prod(row[0]), row[1]))  # not a mask's but the value's
+    return arguments + float(size * math.prod(shape))
+
+
+def _broadcast(shapes: list[Shape]) -> Shape:
+    axes = max(map(len, shapes))
+    aligned = ([1] * (axes - len(shape)) + shape for shape in shapes)
+    return [max(sizes) if 0 not in sizes else 0 for sizes in zip(*aligned)]
+
+
+def _product(shapes: list[Shape], kinds: list[str]) -> CallWork:
+    *batch, rows, inner = shapes[0]
+    columns = shapes[1][-1]
+    many = math.prod(batch)
+    size = TYPE_BYTES.get(kinds[0])
+    numbers = many * (rows * inner + inner * columns + rows * columns)
+    return (None if size is None else float(size * numbers)), 2.0 * many * rows * inner * columns
+
+
+def _convolution(shapes: list[Shape], kinds: list[str], window: list[Shape]) -> CallWork:
+    image, weight = shapes[0], shapes[1]
+    padding, stride, dilation = window
+    spatial = [
+        (size + 2 * pad - gap * (taps - 1) - 1) // step + 1
+        for size, taps, step, pad, gap in zip(image[2:], weight[2:], stride, padding, dilation, strict=True)
+    ]
+    result = [image[0], weight[0], *spatial]
+    size = TYPE_BYTES.get(kinds[0])
+    numbers = math.prod(image) + math.prod(weight) + math.prod(result)
+    return (None if size is None else float(size * numbers)), _convolution_flop(result, weight)
+
+
+def _gradient(shapes: list[Shape], kinds: list[str]) -> CallWork:
+    """Of one of the two gradients: of result, image and weight it reads two and writes what belongs to the third."""
+    result, image, weight = shapes[:3]
+    size = TYPE_BYTES.get(kinds[0])
+    numbers = math.prod(result) + math.prod(image) + math.prod(weight)
+    return (None if size is None else float(size * numbers)), _convolution_flop(result, weight)
+
+
+def _convolution_flop(result: Shape, weight: Shape) -> float:
+    """Two for each number of the result and each weight that goes into it; the same for either gradient."""
+    return 2.0 * math.prod(result) * math.prod(weight[1:])
+
+
+def _decoded(text: str) -> list[Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(size, int) for size in value)

@@ -1,0 +1,148 @@
+"""How close does a kernel come to what its device can do? Bandwidth and arithmetic achieved, and the device's peaks.
+
+Above 100 % is possible and stays: a kernel whose data lies in a cache is not bound by the device's memory.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.kernels.bandwidth import Bools, Work
+from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.generated_code.output_code import Definition
+from tb_torchcompile_plugin.profile.columns import Floats, codes_of
+from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches
+from tb_torchcompile_plugin.profile.gpu_work import device_names
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.devices import Peak, peak_of
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
+from tb_torchcompile_plugin.torch_names.operators import HALF_TYPES
+from tb_torchcompile_plugin.torch_names.tensor_cores import multiplies_three_times, uses_tensor_cores
+
+WorkFrom = Literal["inductor", "shapes", "copy"]
+Precision = Literal["fp32", "tf32", "bf16"]
+
+_COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
+
+
+class Achieved(msgspec.Struct, frozen=True):
+    """What the launches did whose bytes (or operations) are known, over their time. `*_percent`: of the device's peak.
+
+    from: "inductor" computed it, "shapes" is an estimate from recorded shapes, "copy" is what a copy says of itself.
+    `flop_per_byte` is of launches where both are known. `precision`: whose peak `tflop_percent` refers to; bf16
+    stands for float16 too.
+    """
+
+    bandwidth_gb_s: float | None = None
+    bandwidth_percent: float | None = None
+    bandwidth_from: WorkFrom | None = None
+    tflop_s: float | None = None
+    tflop_percent: float | None = None
+    tflop_from: WorkFrom | None = None
+    flop_per_byte: float | None = None
+    precision: Precision | None = None
+
+
+class DevicePeak(msgspec.Struct, frozen=True):
+    """`known` is false for a device that the table does not have: then shares of a peak are None."""
+
+    device: int
+    name: str | None
+    known: bool
+    bandwidth_gb_s: float | None
+    fp32_tflop_s: float | None
+    tf32_tflop_s: float | None
+    bf16_tflop_s: float | None
+
+
+def device_peaks(trace: Trace, devices: list[Device]) -> tuple[list[DevicePeak], list[Notice]]:
+    """One row a GPU that worked, and what is wrong with the user's own figures."""
+    names = device_names(trace)
+    rows: list[DevicePeak] = []
+    notices: list[Notice] = []
+    for device in devices:
+        if device == "cpu":
+            continue
+        try:
+            peak = peak_of(names.get(device))
+        except ValueError as error:
+            peak, notices = None, [Notice("", str(error), "Bandwidths are shown without their share", "")]
+        rows.append(DevicePeak(device, names.get(device), peak is not None, *_figures(peak or Peak())))
+    return rows, notices
+
+
+def _figures(peak: Peak) -> tuple[float | None, float | None, float | None, float | None]:
+    return peak.bandwidth_gb_s, peak.fp32_tflop_s, peak.tf32_tflop_s, peak.bf16_tflop_s
+
+
+def achieved(
+    trace: Trace, rows: Launches, work: Work, places: Int64s, peak: DevicePeak | None, code: Definition | None
+) -> Achieved:
+    """Of the launches at `places`, which are of one kernel. code: what inductor wrote it as."""
+    told_bytes = code.num_gb * 1e9 if code and code.num_gb else None
+    moved, is_estimate = _amount(work.bytes[places], work.estimated[places], told_bytes)
+    flop, is_flop_estimate = _amount(work.flop[places], work.estimated[places], code.flop if code else None)
+    dur = rows.dur[places]
+    gb_s, tflop_s = _rate(moved, dur), _rate(flop, dur, 1e3)
+    is_copy = bool(np.isin(rows.category[places[0]], _COPIES))
+    precision = _precision(trace, rows, places) if tflop_s is not None else None
+    both = ~np.isnan(moved) & ~np.isnan(flop) & (moved > 0)
+    return Achieved(
+        bandwidth_gb_s=gb_s,
+        bandwidth_percent=None if is_copy else _share(gb_s, peak.bandwidth_gb_s if peak else None),
+        bandwidth_from=None
+        if gb_s is None
+        else "copy"
+        if is_copy
+        else "shapes"
+        if is_estimate
+        else "inductor",
+        tflop_s=tflop_s,
+        tflop_percent=_share(tflop_s, _limit(peak, precision)),
+        tflop_from=None if tflop_s is None else "shapes" if is_flop_estimate else "inductor",
+        flop_per_byte=float(flop[both].sum() / moved[both].sum()) if both.any() else None,
+        precision=precision,
+    )
+
+
+def _amount(known: Floats, estimated: Bools, told: float | None) -> tuple[Floats, bool]:
+    """The amount of each launch, and whether any is an estimate. told: what the generated code says of one launch,
+    which is better than an estimate; nothing at all says that inductor does not count it for this kernel."""
+    weak = np.isnan(known) | estimated
+    if told:
+        return np.where(weak, told, known), False
+    return known, bool((estimated & ~np.isnan(known)).any())
+
+
+def _rate(amount: Floats, dur_ns: Int64s, unit: float = 1.0) -> float | None:
+    """Amount per ns, over the launches where it is known: bytes give GB/s."""
+    known = ~np.isnan(amount)
+    time = int(dur_ns[known].sum())
+    return float(amount[known].sum()) / time / unit if time else None
+
+
+def _share(value: float | None, limit: float | None) -> float | None:
+    return 100 * value / limit if value is not None and limit else None
+
+
+def _limit(peak: DevicePeak | None, precision: Precision | None) -> float | None:
+    return getattr(peak, f"{precision}_tflop_s") if peak and precision else None
+
+
+def _precision(trace: Trace, rows: Launches, places: Int64s) -> Precision | None:
+    """By the type of the first tensor; for float32 the kernel's name says whether tensor cores took part."""
+    codes = codes_of(trace, "input_types", rows.op[places])
+    types = json.loads(trace.texts["input_types"][codes.max()]) if codes.max() >= 0 else []
+    first = next((kind for kind in types if kind), "")
+    if first in HALF_TYPES:
+        return "bf16"
+    if first != "float":
+        return None
+    name = trace.names[rows.name[places[0]]]
+    on_tensor_cores = None if multiplies_three_times(name) else uses_tensor_cores(name)
+    return None if on_tensor_cores is None else "tf32" if on_tensor_cores else "fp32"

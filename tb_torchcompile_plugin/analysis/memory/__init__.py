@@ -1,0 +1,1 @@
+"""What was allocated, by whom, and what lives at the peak?"""

@@ -1,0 +1,1 @@
+"""What does each nn.Module take, on the host and on the device?"""

@@ -1,0 +1,1 @@
+"""What do operators and Python functions take?"""

@@ -1,0 +1,229 @@
+"""Which operators took the time, and how often were they called? `key_averages()` of torch, joined to compile.
+
+The rows are torch's own, summed over calls: counts, host and device times, memory. They can be split further: by input
+shapes, by the line of Python that called, by the user's label, by compilation. Splits sum to the whole exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.operators.flops import flops
+from tb_torchcompile_plugin.profile.columns import codes_of
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.host.call_sites import call_sites
+from tb_torchcompile_plugin.profile.host.host_tree import Mask, host_tree
+from tb_torchcompile_plugin.profile.host.operator_calls import OperatorCalls, operator_calls
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.slices import (
+    ALL_STEPS,
+    LABEL,
+    OPERATOR,
+    OVERHEAD,
+    PYTHON_FUNCTION,
+    is_chosen_label,
+    is_step,
+)
+from tb_torchcompile_plugin.torch_names.tensor_cores import uses_tensor_cores
+
+OperatorKind = Literal["operator", "label", "runtime", "overhead"]
+_KINDS: tuple[OperatorKind, ...] = ("operator", "label", "runtime", "overhead")
+_BY_CAT: dict[str, int] = {OPERATOR: 0, LABEL: 1, OVERHEAD: 3}
+
+
+class Operator(msgspec.Struct, frozen=True):
+    """One row per name and kind, and where the rows are split per `part`: shapes, a call site, a label, a compile id.
+
+    Device fields are None without GPU events, bytes without `profile_memory`, `flops` without `record_shapes`.
+    `matrix_us`: own device time in kernels whose names tell whether they use tensor cores; `tensor_core_us`: that do.
+    """
+
+    name: str
+    kind: OperatorKind
+    part: str | None
+    calls: int
+    self_host_us: float
+    host_us: float
+    self_device_us: float | None
+    device_us: float | None
+    matrix_us: float | None
+    tensor_core_us: float | None
+    self_cpu_memory_bytes: int | None
+    cpu_memory_bytes: int | None
+    self_device_memory_bytes: int | None
+    device_memory_bytes: int | None
+    flops: int | None
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What the profiler was told to record besides times."""
+
+    shapes: bool
+    stacks: bool
+    memory: bool
+    labels: bool
+    gpu: bool
+
+
+class Operators(msgspec.Struct, frozen=True):
+    """`split` is what `part` of the rows means, None where they are not split."""
+
+    split: str | None
+    rows: list[Operator]
+    recorded: Recorded
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    """For each call the code of its part, -1 none, and what the codes mean."""
+
+    codes: Int64s
+    texts: Sequence[str]
+
+
+def operators(profile: Profile, split: str | None = None) -> Operators:
+    """All rows, most self time on the host first. split: one of SPLITS."""
+    parts = (
+        SPLITS[split](profile) if split else _Parts(np.full(len(profile.of(operator_calls).index), -1), ())
+    )
+    return Operators(split, _rows(profile, parts), profile.of(recorded))
+
+
+def step_operators(profile: Profile) -> list[Operator]:
+    """Rows of the calls that begin in profiled steps, most self time on the host first."""
+    called = profile.trace.ts[profile.of(operator_calls).index]
+    inside = profile.of(StepWindows).of(called) >= 0
+    return [row for row in _rows(profile, _Parts(np.where(inside, 0, -1), ("step",))) if row.part]
+
+
+def recorded(profile: Profile) -> Recorded:
+    trace = profile.trace
+    names = _label_names(trace)
+    return Recorded(
+        shapes=len(trace.sparse("input_dims")[0]) > 0,
+        stacks=PYTHON_FUNCTION in trace.cats,
+        memory=_has_memory(trace),
+        labels=bool(names[trace.name[trace.select(cat=LABEL)]].any()),
+        gpu=len(profile.of(gpu_work).index) > 0,
+    )
+
+
+def _by_shape(profile: Profile) -> _Parts:
+    trace = profile.trace
+    return _Parts(codes_of(trace, "input_dims", profile.of(operator_calls).index), trace.texts["input_dims"])
+
+
+def _by_call_site(profile: Profile) -> _Parts:
+    sites = call_sites(profile.trace, profile.of(host_tree))
+    return _Parts(sites[profile.of(operator_calls).position], profile.trace.names)
+
+
+def _by_label(profile: Profile) -> _Parts:
+    """The innermost label of the user around each call, on its own thread; a label is its own part."""
+    trace, tree, calls = profile.trace, profile.of(host_tree), profile.of(operator_calls)
+    is_annotation = np.array([cat == LABEL for cat in trace.cats], bool)[trace.cat[tree.index]]
+    around = tree.nearest(calls.position, is_annotation & _label_names(trace)[trace.name[tree.index]])
+    return _Parts(np.where(around >= 0, trace.name[tree.index[around]], -1), trace.names)
+
+
+def _by_compilation(profile: Profile) -> _Parts:
+    owners = profile.of(Ownership)
+    return _Parts(owners.compile_ids(profile.of(operator_calls).index), owners.names)
+
+
+SPLITS: dict[str, Callable[[Profile], _Parts]] = {
+    "shape": _by_shape,
+    "call_site": _by_call_site,
+    "label": _by_label,
+    "compilation": _by_compilation,
+}
+
+
+def _label_names(trace: Trace) -> Mask:
+    """Which names can be those of labels that somebody chose."""
+    return np.array([is_chosen_label(name) for name in trace.names], bool)
+
+
+def _has_memory(trace: Trace) -> bool:
+    return bool(trace.metadata.get("profile_memory")) or len(trace.memory()["ts"]) > 0
+
+
+class _Groups:
+    """Calls with one key, side by side; `sums` adds up any column of theirs."""
+
+    def __init__(self, key: Int64s) -> None:
+        self._order = np.argsort(key, kind="stable")
+        ordered = key[self._order]
+        self._starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+        self.keys = ordered[self._starts]
+
+    def counts(self) -> list[int]:
+        counts: list[int] = np.diff(np.append(self._starts, len(self._order))).tolist()
+        return counts
+
+    def sums(self, values: Int64s, known: bool = True) -> list[int] | list[None]:
+        """None for every group where the values are not known."""
+        if not known or not len(self._starts):
+            return [None] * len(self._starts)
+        sums: list[int] = np.add.reduceat(values[self._order], self._starts).tolist()
+        return sums
+
+
+def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
+    trace, calls = profile.trace, profile.of(operator_calls)
+    names, name = _names(trace)
+    several = len(parts.texts) + 1
+    groups = _Groups((name[calls.index] * len(_KINDS) + _kinds(trace, calls)) * several + parts.codes + 1)
+    shapes = codes_of(trace, "input_dims", calls.index)
+    matrix, tensor = profile.of(_matrix_times)
+    gpu, memory = len(profile.of(gpu_work).index) > 0, _has_memory(trace)
+    times = [calls.self_device_ns, calls.device_ns, matrix, tensor]
+    sizes = [calls.self_cpu_bytes, calls.cpu_bytes, calls.self_device_bytes, calls.device_bytes]
+    columns = [
+        groups.counts(),
+        *(map(_us, groups.sums(values)) for values in (calls.self_host_ns, calls.host_ns)),
+        *(map(_us, groups.sums(values, gpu)) for values in times),
+        *(groups.sums(values, memory) for values in sizes),
+        groups.sums(flops(trace, calls.index, shapes), bool((shapes >= 0).any())),
+    ]
+    rows = []
+    for key, *figures in zip(groups.keys.tolist(), *columns):
+        operator, part = divmod(key, several)
+        code, kind = divmod(operator, len(_KINDS))
+        rows.append(Operator(names[code], _KINDS[kind], parts.texts[part - 1] if part else None, *figures))
+    return sorted(rows, key=lambda row: (-row.self_host_us, row.name, row.kind, row.part or ""))
+
+
+def _us(ns: int | None) -> float | None:
+    return None if ns is None else us(ns)
+
+
+def _names(trace: Trace) -> tuple[list[str], Int64s]:
+    """The names of rows, and for each name of the trace its place among them: all steps are one row."""
+    shown = [ALL_STEPS if is_step(name) else name for name in trace.names]
+    names = list(dict.fromkeys(shown))
+    places = {name: place for place, name in enumerate(names)}
+    return names, np.array([places[name] for name in shown], np.int64)[trace.name]
+
+
+def _kinds(trace: Trace, calls: OperatorCalls) -> Int64s:
+    return np.array([_BY_CAT.get(cat, 2) for cat in trace.cats], np.int64)[trace.cat[calls.index]]
+
+
+def _matrix_times(profile: Profile) -> tuple[Int64s, Int64s]:
+    """Of each call's own device time that in kernels which say whether they use tensor cores, and that which do."""
+    trace, calls, gpu = profile.trace, profile.of(operator_calls), profile.of(gpu_work).index
+    told = [uses_tensor_cores(name) for name in trace.names]
+    known = np.zeros((2, len(calls.index)), np.int64)
+    for column, wanted in enumerate(([True, False], [True])):
+        of = np.array([answer in wanted for answer in told], bool)[trace.name[gpu]] & (calls.work >= 0)
+        np.add.at(known[column], calls.work[of], trace.dur[gpu[of]])
+    return known[0], known[1]

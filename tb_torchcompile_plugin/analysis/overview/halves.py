@@ -1,0 +1,251 @@
+"""The two halves that most panels look at: the run side of a span, and the compile side of its worker.
+
+Rows come from the other rooms; here they are only put together. Unknown is null, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
+from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
+from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune
+from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import CallOverhead, call_overhead
+from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import CompiledRegion, compiled_regions
+from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import FrameTime, frame_times
+from tb_torchcompile_plugin.analysis.gpu_utilization.devices import Gpu, gpus
+from tb_torchcompile_plugin.analysis.graph_breaks.chain import BreakChain, break_chain
+from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
+from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
+from tb_torchcompile_plugin.analysis.graph_breaks.sites import GraphBreakSite, graph_break_sites
+from tb_torchcompile_plugin.analysis.kernels.rows import Kernel, KernelCategory, kernel_categories, kernels
+from tb_torchcompile_plugin.analysis.recompiles.moments import (
+    GuardScan,
+    RecompileMoment,
+    guard_scans,
+    recompile_moments,
+)
+from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
+    Recompile,
+    RecompiledFrame,
+    recompiled_frames,
+    recompiles,
+)
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.generated_code.kernels import GeneratedKernels, generated_kernels
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import Step, profiled_steps, step_slices
+from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.slices import TORCH_CATS
+
+_Key = TypeVar("_Key", int, str)
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """Versions and settings of the training process."""
+
+    torch_version: str | None
+    python_version: str | None
+    plugin_version: str | None
+    cuda_version: str | None
+    hip_version: str | None
+    triton_version: str | None
+    device_names: list[str]
+    hostname: str | None
+    pid: int | None
+    rank: int | None
+    world_size: int | None
+    capture: str | None
+    backends: list[str]
+    variables: dict[str, str]
+
+
+class Records(msgspec.Struct, frozen=True):
+    """How many records of each kind were read, not known, or not readable."""
+
+    by_kind: dict[str, int]
+    unknown: dict[str, int]
+    unreadable: dict[str, int]
+
+
+class Compile(msgspec.Struct, frozen=True):
+    """The compile side of one worker."""
+
+    source: Literal["summary", "torch_trace"]
+    file: str
+    total_s: float | None
+    unreadable_records: int
+    environment: Environment
+    compilations: list[ct.Compilation]
+    problems: list[Problem]
+    graph_breaks: list[GraphBreak]
+    recompiles: list[Recompile]
+    recompiled_frames: list[RecompiledFrame]
+    generated_kernels: list[GeneratedKernels]
+    autotune: list[Autotune]
+    compile_times: dict[str, list[float]]
+    compile_times_complete: bool
+    counters: dict[str, dict[str, int]]
+    records: Records
+    warnings: list[Notice]
+
+
+class Hints(msgspec.Struct, frozen=True):
+    """Data that the user could have had. `cpu_kernels_hidden`: compiled code ran on the CPU, its kernels unnamed."""
+
+    cpu_kernels_hidden: bool
+
+
+class Span(msgspec.Struct, frozen=True):
+    """The run side of one span. `graph_break_costs` and `frame_times` are null where neither a compile log nor Python
+    stacks tell which regions are resume functions; `recompile_moments` and `guard_scans` without a compile log."""
+
+    span: str
+    trace_file: str
+    size_bytes: int
+    warnings: list[Notice]
+    events: int
+    wall_us: float
+    profiled_us: float | None
+    gpu: list[Gpu]
+    steps: list[Step]
+    kernel_categories: list[KernelCategory]
+    kernels: Sequence[Kernel]
+    compiled_regions: list[CompiledRegion]
+    graph_break_costs: list[GraphBreakCost] | None
+    graph_break_sites: list[GraphBreakSite]
+    break_chain: BreakChain | None
+    frame_times: list[FrameTime] | None
+    call_overhead: CallOverhead | None
+    recompile_moments: list[RecompileMoment] | None
+    guard_scans: list[GuardScan] | None
+    compile_overlap: ct.CompileOverlap | None
+    hints: Hints
+
+
+def span_report(profile: Profile) -> Span:
+    """The analyses of one trace that most panels look at, joined to the compile data of its worker."""
+    trace, span = profile.trace, profile.span
+    assert span is not None
+    regions = profile.of(compiled_regions)
+    first, last = trace.window()
+    return Span(
+        span=span.span,
+        trace_file=span.file.name,
+        size_bytes=span.file.size,
+        warnings=[*trace.notices, *_foreign(trace)],
+        events=trace.events,
+        wall_us=us(last - first),
+        profiled_us=us(trace.dur[profile.of(step_slices)].sum()) if profile.of(profiled_steps) else None,
+        gpu=profile.of(gpus),
+        steps=profile.of(profiled_steps),
+        kernel_categories=profile.of(kernel_categories),
+        kernels=profile.of(kernels),
+        compiled_regions=regions,
+        graph_break_costs=profile.of(graph_break_costs),
+        graph_break_sites=profile.of(graph_break_sites),
+        break_chain=profile.of(break_chain),
+        frame_times=profile.of(frame_times),
+        call_overhead=profile.of(call_overhead),
+        recompile_moments=profile.of(recompile_moments),
+        guard_scans=profile.of(guard_scans),
+        compile_overlap=profile.of(ct.compile_overlap),
+        hints=Hints(
+            cpu_kernels_hidden=bool(regions)
+            and not profile.of(kernel_launches)
+            and not _may_have_a_gpu(trace)
+        ),
+    )
+
+
+def _foreign(trace: Trace) -> list[Notice]:
+    """Many tools write this format. What none of torch's kinds of slices is in, is from another one."""
+    if not len(trace) or TORCH_CATS.intersection(trace.cats):
+        return []
+    return [
+        Notice(
+            trace.path,
+            "this is no trace of the PyTorch profiler: it has no event of a kind that torch writes",
+            f"{trace.events} events were counted; nothing here can be said about them",
+            "Record it with torch.profiler, or look at it in the tool that it is from",
+        )
+    ]
+
+
+def _may_have_a_gpu(trace: Trace) -> bool:
+    """GPU events may be missing because the file is cut off, or because the GPU did nothing."""
+    return bool(trace.notices or trace.metadata.get("deviceProperties"))
+
+
+def compile_report(data: CompileData) -> Compile:
+    """All analyses of the compile data of one worker."""
+    summary = data.summary
+    return Compile(
+        source=data.source,
+        file=data.file,
+        total_s=data.of(ct.total_s),
+        unreadable_records=sum(summary.records.unreadable.values()),
+        environment=_environment(summary),
+        compilations=data.of(ct.compilations),
+        problems=data.of(problems),
+        graph_breaks=data.of(graph_breaks),
+        recompiles=data.of(recompiles),
+        recompiled_frames=data.of(recompiled_frames),
+        generated_kernels=data.of(generated_kernels),
+        autotune=data.of(autotune),
+        compile_times=data.of(ct.compile_times),
+        compile_times_complete=summary.compile_times_complete,
+        counters=_counters(summary),
+        records=Records(
+            _sorted(summary.records.by_kind),
+            _sorted(summary.records.unknown),
+            _sorted(summary.records.unreadable),
+        ),
+        warnings=[*data.notices, *(Notice(data.file, text) for text in summary.warnings)],
+    )
+
+
+def _sorted(told: Mapping[str, _Key]) -> dict[str, _Key]:
+    """A protobuf map has no order of its own: two processes would tell it in two."""
+    return dict(sorted(told.items()))
+
+
+def _counters(summary: CompileSummary) -> dict[str, dict[str, int]]:
+    groups: dict[str, dict[str, int]] = {}
+    for counter in summary.counters:
+        groups.setdefault(counter.group, {})[counter.name] = counter.value
+    return groups
+
+
+def _environment(summary: CompileSummary) -> Environment:
+    found = summary.environment
+
+    def known(field: str) -> int | None:
+        return getattr(found, field) if found.HasField(field) else None
+
+    def text(value: str) -> str | None:
+        return value or None
+
+    return Environment(
+        torch_version=text(found.torch_version),
+        python_version=text(found.python_version),
+        plugin_version=text(found.plugin_version),
+        cuda_version=text(found.cuda_version),
+        hip_version=text(found.hip_version),
+        triton_version=text(found.triton_version),
+        device_names=list(found.device_names),
+        hostname=text(found.hostname),
+        pid=found.pid or None,
+        rank=known("rank"),
+        world_size=known("world_size"),
+        capture=text(found.capture),
+        backends=list(found.backends),
+        variables=_sorted(found.variables),
+    )

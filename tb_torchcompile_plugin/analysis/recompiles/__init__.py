@@ -1,0 +1,1 @@
+"""What was compiled again, which guard failed, and when?"""

@@ -1,0 +1,1 @@
+"""The whole trace at every level of detail: lanes, slices, search, ranges."""

@@ -1,0 +1,190 @@
+"""What the timeline knows of torch.compile and of steps, as items on lanes of their own.
+
+Compilations are told by the compile log or the summary, in Unix time, so they are shown also where the trace has
+nothing of them, before its first event and behind its last one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tb_torchcompile_plugin.analysis.compile_time.compile_time import EPOCH_FROM_NS
+from tb_torchcompile_plugin.analysis.compile_time.phase_spans import ALL_THREADS, WORKERS, thread_labels
+from tb_torchcompile_plugin.analysis.timeline.lanes import Item, LaneKind
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary, PhaseSpan
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.regions import Break, breaks, every, frames, region_calls
+from tb_torchcompile_plugin.profile.compiled.resumes import resumes
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.torch_names.phases import phase_of
+
+Found = tuple[LaneKind, str, list[Item]]  # the kind and the title of a lane, and what is on it
+
+
+def has_unix_time(profile: Profile, origin: int) -> bool:
+    """Whether the trace's clock is that of the compile log."""
+    return profile.trace.base_ns + origin >= EPOCH_FROM_NS
+
+
+def item_lanes(profile: Profile, origin: int) -> Iterator[Found]:
+    """The lanes that have something on them, top to bottom. origin: the trace's time at the timeline's zero."""
+    found: list[Found] = [
+        ("steps", "Steps", _steps(profile, origin)),
+        ("regions", "Compiled regions", _regions(profile, origin)),
+        ("breaks", "Graph breaks", _breaks(profile, origin)),
+    ]
+    summary = profile.summary
+    if summary is not None and has_unix_time(profile, origin):
+        epoch = profile.trace.base_ns + origin
+        found.append(("recompiles", "Recompiles", _recompiles(summary, epoch)))
+        found += [("phases", title, items) for title, items in _phases(summary, epoch)]
+    return (lane for lane in found if lane[2])
+
+
+def _steps(profile: Profile, origin: int) -> list[Item]:
+    trace = profile.trace
+    return [
+        Item(
+            trace.names[trace.name[row]],
+            int(trace.ts[row]) - origin,
+            int(trace.dur[row]),
+            "step",
+            row=int(row),
+        )
+        for row in profile.of(step_slices)
+    ]
+
+
+def _regions(profile: Profile, origin: int) -> list[Item]:
+    functions = _functions(profile.summary)
+    items = []
+    for call in every(profile.of(region_calls)):
+        facts = {
+            "own_us": us(call.own_ns),
+            "guard_us": us(call.guard_ns),
+            "overhead_us": us(call.overhead_ns),
+            "graph_us": us(call.graph_ns),
+            "resume": call.resume,
+        }
+        name = f"{call.compile_id} {functions.get(call.compile_id, '')}".rstrip()
+        length = call.end - call.start
+        items.append(
+            Item(name, call.start - origin, length, "region", call.index, call.compile_id, None, facts)
+        )
+    return items + _backwards(profile, origin)
+
+
+def _backwards(profile: Profile, origin: int) -> list[Item]:
+    trace, names = profile.trace, profile.of(Ownership).names
+    return [
+        Item(
+            f"{names[code]} backward",
+            int(trace.ts[row]) - origin,
+            int(trace.dur[row]),
+            "backward_region",
+            row,
+            names[code],
+        )
+        for row, code in profile.of(Ownership).backwards
+    ]
+
+
+def _breaks(profile: Profile, origin: int) -> list[Item]:
+    known = profile.of(resumes)
+    if known is None:
+        return []
+    reasons = (
+        {row.key.compile_id: row.reason for row in profile.summary.graph_breaks} if profile.summary else {}
+    )
+    items = []
+    for frame in frames(profile.of(region_calls)):
+        for found in breaks(frame):
+            place = known.place(found.call.compile_id, found.resumed.compile_id)
+            name = f"{os.path.basename(place.file)}:{place.line}" if place.file else _ids(found)
+            facts = {
+                "host_us": us(found.host_ns),
+                "resume_guard_us": us(found.resumed.guard_ns),
+                "resume_overhead_us": us(found.resumed.overhead_ns),
+                "resume_compile_id": found.resumed.compile_id,
+                "reason": reasons.get(found.call.compile_id, ""),
+                "file": place.file,
+                "line": place.line,
+            }
+            start, row = found.start - origin, found.resumed.index
+            items.append(Item(name, start, found.host_ns, "break", row, found.call.compile_id, None, facts))
+    return items
+
+
+def _ids(found: Break) -> str:
+    return f"{found.call.compile_id} → {found.resumed.compile_id}"
+
+
+def _recompiles(summary: CompileSummary, epoch: int) -> list[Item]:
+    compiled = {
+        (row.key.epoch, row.key.compile_id): row for row in summary.compilations if row.direction == FORWARD
+    }
+    items = []
+    for row in summary.recompiles:
+        frame = compiled.get((row.key.epoch, row.key.compile_id))
+        if frame is not None and frame.HasField("start_ns"):
+            facts = {
+                "reasons": list(row.reasons),
+                "duration_us": _duration_us(frame),
+                "function": frame.function,
+            }
+            name = f"recompile {row.key.compile_id}"
+            start = frame.start_ns - epoch
+            items.append(Item(name, start, 0, "recompile", None, row.key.compile_id, row.key.epoch, facts))
+    return items
+
+
+def _duration_us(row: Compilation) -> float | None:
+    return us(row.duration_ns) if row.HasField("duration_ns") else None
+
+
+def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Item]]]:
+    """Each thread that compiled, and all worker processes together."""
+    rows = sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns))
+    labels = thread_labels(rows)
+    lanes: dict[str, list[PhaseSpan]] = defaultdict(list)
+    for row in rows:
+        lanes[WORKERS if row.worker_process else labels[row.thread]].append(row)
+    for label in [*dict.fromkeys(labels.values()), WORKERS]:
+        if label in lanes:
+            yield _title(label), _phase_items(lanes[label], epoch)
+
+
+def _title(label: str) -> str:
+    """Short enough for the column of names."""
+    if label in (WORKERS, ALL_THREADS):
+        return "Compile phases" if label == ALL_THREADS else WORKERS.capitalize()
+    return f"Compile phases, {label}"
+
+
+def _phase_items(rows: list[PhaseSpan], epoch: int) -> list[Item]:
+    items = []
+    around: list[tuple[int, str]] = []  # (end, phase) of the spans that are still open
+    for row in rows:
+        end = row.start_ns + row.duration_ns
+        while around and around[-1][0] <= row.start_ns:
+            around.pop()
+        phase = phase_of(row.name) or (around[-1][1] if around else "other")
+        around.append((end, phase))
+        facts = {"phase": phase, "function": row.function, "kernel": row.kernel, "unfinished": row.unfinished}
+        told = {name: value for name, value in facts.items() if value}
+        start, compile_id = row.start_ns - epoch, row.key.compile_id or None
+        name = f"{row.name}: {row.kernel}" if row.kernel else row.name
+        items.append(
+            Item(name, start, row.duration_ns, f"phase_{phase}", None, compile_id, row.key.epoch, told)
+        )
+    return items
+
+
+def _functions(summary: CompileSummary | None) -> dict[str, str]:
+    """The function of each compile id; of the newest, where torch gave the id out anew."""
+    rows = summary.compilations if summary else ()
+    return {row.key.compile_id: row.function for row in sorted(rows, key=lambda row: row.key.epoch)}

@@ -1,0 +1,131 @@
+"""Which lanes a timeline has, and in which order: steps, what was compiled, GPUs, host threads, what is left.
+
+GPUs come before the threads that launch their work: streams are a line or two, threads are as deep as their stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.timeline.counters import Counter, counters
+from tb_torchcompile_plugin.analysis.timeline.items import item_lanes
+from tb_torchcompile_plugin.analysis.timeline.lanes import (
+    ItemSlices,
+    Lane,
+    LaneKind,
+    Palette,
+    Slices,
+    TrackSlices,
+)
+from tb_torchcompile_plugin.analysis.timeline.trace_rows import TraceRows
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import Trace, Track
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
+from tb_torchcompile_plugin.torch_names.slices import GPU_CATS, GPU_LABEL, LABEL, OVERHEAD, PROFILER_CATS
+
+Layout = tuple[list[Lane], dict[int, Slices], dict[int, Counter]]
+
+_DEVICE_CATS = (*GPU_CATS, GPU_LABEL)
+
+
+def layout(profile: Profile, rows: TraceRows, palette: Palette) -> Layout:
+    """The lanes, and by lane what it draws: slices, or a plot."""
+    lanes: list[Lane] = []
+    slices: dict[int, Slices] = {}
+    plots: dict[int, Counter] = {}
+    for kind, title, items in item_lanes(profile, rows.origin):
+        drawn = ItemSlices(items)
+        slices[len(lanes)] = drawn
+        group = "" if kind == "steps" else "compile"
+        lanes.append(_lane(len(lanes), kind, group, title, int(drawn.line.max()) + 1, len(items)))
+    waiting = list(counters(rows.trace, profile.of(gpu_work), rows.origin))
+    for kind, group, track in _tracks(rows):
+        for plot in [plot for plot in waiting if plot.group == group]:
+            waiting.remove(plot)
+            _add_plot(plot, lanes, plots)
+        slices[len(lanes)] = TrackSlices(rows, track, palette)
+        lanes.append(_track_lane(len(lanes), kind, group, rows, track))
+    for plot in waiting:
+        _add_plot(plot, lanes, plots)
+    return lanes, slices, plots
+
+
+def user_kernels(profile: Profile) -> frozenset[int]:
+    """Codes of the names of the user's own Triton kernels."""
+    category = CATEGORIES.index("triton_user")
+    names = [launched.name[launched.category == category] for launched in profile.of(kernel_launches)]
+    return frozenset(np.unique(np.concatenate(names)).tolist()) if names else frozenset()
+
+
+def _add_plot(plot: Counter, lanes: list[Lane], plots: dict[int, Counter]) -> None:
+    plots[len(lanes)] = plot
+    lanes.append(
+        _lane(len(lanes), "counter", plot.group, plot.title, 1, plot.changes, unit=plot.unit, note=plot.note)
+    )
+
+
+def _track_lane(number: int, kind: LaneKind, group: str, rows: TraceRows, track: int) -> Lane:
+    first, last = rows.trace.track_bounds[track : track + 2].tolist()
+    crossing = int(np.diff(np.searchsorted(rows.crossing, (first, last)))[0])
+    note = f"{crossing} slices outlast the one around them and have lines of their own" if crossing else ""
+    own = _cats(rows.trace, track) == {OVERHEAD}
+    title = "Overhead" if own else _title(rows.trace.tracks[track])
+    lines = rows.lines[track]
+    return _lane(number, kind, group, title, lines, last - first, crossing, rows.depths[track], note=note)
+
+
+def _lane(
+    number: int,
+    kind: LaneKind,
+    group: str,
+    title: str,
+    depths: int,
+    slices: int,
+    crossing: int = 0,
+    crossing_from: int | None = None,
+    unit: str | None = None,
+    note: str = "",
+) -> Lane:
+    below = depths if crossing_from is None else crossing_from
+    return Lane(number, kind, group, title, depths, slices, crossing, below, unit, note)
+
+
+def _tracks(rows: TraceRows) -> Iterator[tuple[LaneKind, str, int]]:
+    """Kind, group and number of each track that has slices: streams by device, threads by process, the profiler's."""
+    trace = rows.trace
+    cats = [_cats(trace, track) for track in range(len(trace.tracks))]
+    known = [track for track, found in enumerate(cats) if found]
+    own = [track for track in known if cats[track] <= set(PROFILER_CATS)]
+    streams = [track for track in known if cats[track] & set(_DEVICE_CATS)]
+    threads = [track for track in known if track not in own and track not in streams]
+    first = {int(trace.track[row]) for row in trace.select(cat=LABEL)[:1]}
+    for track in streams:
+        yield "stream", f"GPU {_device(trace, track)}", track
+    for track in sorted(threads, key=lambda track: track not in first):
+        yield "thread", _process(trace.tracks[track]), track
+    for track in own:
+        yield "thread", "profiler", track
+
+
+def _cats(trace: Trace, track: int) -> set[str]:
+    first, last = trace.track_bounds[track : track + 2].tolist()
+    return {trace.cats[code] for code in np.flatnonzero(np.bincount(trace.cat[first:last])).tolist()}
+
+
+def _device(trace: Trace, track: int) -> int | str:
+    first, last = trace.track_bounds[track : track + 2].tolist()
+    known = trace.device[first:last]
+    known = known[known >= 0]
+    return int(known[0]) if len(known) else trace.tracks[track].pid
+
+
+def _process(track: Track) -> str:
+    return f"{track.process_name} ({track.pid})" if track.process_name else f"process {track.pid}"
+
+
+def _title(track: Track) -> str:
+    return track.thread_name.strip() or (f"thread {track.tid}" if isinstance(track.tid, int) else track.tid)

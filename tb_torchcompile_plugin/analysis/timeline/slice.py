@@ -1,0 +1,244 @@
+"""All that is known of one slice of the timeline: its place, its args, and what it belongs together with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, Slices, TrackSlices
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.errors import BadRequest, UserError
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, PYTHON_FUNCTION, RUNTIME_CATS
+
+
+class SliceRef(msgspec.Struct, frozen=True):
+    """A slice that is somewhere else on the timeline."""
+
+    row: int
+    lane: int
+    name: str
+    start_ns: int
+    dur_ns: int
+
+
+class SourceLine(msgspec.Struct, frozen=True):
+    file: str
+    line: int
+    function: str
+
+
+class TimelineSlice(msgspec.Struct, frozen=True):
+    """`parent`: the row around it in its lane. `args`: as recorded; null with `args_problem` where the file is gone.
+
+    `launch` is the call that launched this GPU work and `kernels` what this call launched; `forward` and `backward` are
+    the ends of autograd's arrows, `op` is the host op of the same External id. `slice`: what this item is in the trace.
+    """
+
+    row: int
+    lane: int
+    name: str
+    cat: str
+    color: int
+    start_ns: int
+    dur_ns: int
+    self_ns: int | None
+    depth: int
+    crossing: bool
+    parent: int | None
+    args: dict[str, Any] | None
+    args_problem: str
+    launch: SliceRef | None
+    kernels: list[SliceRef]
+    op: SliceRef | None
+    forward: SliceRef | None
+    backward: list[SliceRef]
+    slice: SliceRef | None
+    compile_id: str | None
+    epoch: int | None
+    graph_key: str | None
+    kernel: str | None
+    user_line: SourceLine | None
+
+
+def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
+    """lane -1: the one that has this row of the trace. Raises BadRequest where the lane has no such slice."""
+    if lane < 0 and row < len(timeline.rows.trace):
+        lane = timeline.lane_of_track[int(timeline.rows.trace.track[row])]
+    timeline.check_lanes([lane])
+    slices = timeline.slices.get(lane)
+    if isinstance(slices, ItemSlices) and 0 <= row < len(slices.items):
+        return _item(timeline, slices, lane, row)
+    if isinstance(slices, TrackSlices) and slices.holds(row):
+        return _Details(timeline, slices, lane, row).told()
+    raise BadRequest(f"lane {lane} has no slice {row}", next_step="Ask for a row that `timeline_window` gave")
+
+
+def slice_ref(timeline: Timeline, row: int) -> SliceRef:
+    """A row of the trace as it is found on the timeline."""
+    trace = timeline.rows.trace
+    return SliceRef(
+        row=row,
+        lane=timeline.lane_of_track[int(trace.track[row])],
+        name=trace.names[trace.name[row]],
+        start_ns=int(trace.ts[row]) - timeline.origin,
+        dur_ns=int(trace.dur[row]),
+    )
+
+
+def _item(timeline: Timeline, slices: ItemSlices, lane: int, row: int) -> TimelineSlice:
+    item = slices.items[row]
+    parent = slices.parent(row)
+    return TimelineSlice(
+        row=row,
+        lane=lane,
+        name=item.name,
+        cat="",
+        color=_color(slices, row),
+        start_ns=item.start,
+        dur_ns=item.dur,
+        self_ns=None,
+        depth=int(slices.line[row]),
+        crossing=False,
+        parent=parent,
+        args=item.facts,
+        args_problem="",
+        launch=None,
+        kernels=[],
+        op=None,
+        forward=None,
+        backward=[],
+        slice=None if item.row is None else slice_ref(timeline, item.row),
+        compile_id=item.compile_id,
+        epoch=item.epoch,
+        graph_key=None,
+        kernel=item.facts.get("kernel"),
+        user_line=None,
+    )
+
+
+def _color(slices: Slices, row: int) -> int:
+    return int(slices.colors(np.array([row]))[0])
+
+
+class _Details:
+    """What a row of the trace is, and what leads from it to others."""
+
+    def __init__(self, timeline: Timeline, slices: TrackSlices, lane: int, row: int) -> None:
+        self._timeline, self._slices, self._lane, self._row = timeline, slices, lane, row
+        self._trace = timeline.rows.trace
+        self._cat = self._trace.cats[self._trace.cat[row]]
+        self._name = self._trace.names[self._trace.name[row]]
+
+    def told(self) -> TimelineSlice:
+        trace, row, rows = self._trace, self._row, self._timeline.rows
+        args, problem = self._args()
+        launch = int(trace.launch_of()[row])
+        kernels = self._kernels()
+        parent = int(trace.parent[row])
+        host = launch if launch >= 0 else row
+        owner, key = self._ownership(host)
+        line = rows.line_of(row)
+        track = int(trace.track[row])
+        return TimelineSlice(
+            row=row,
+            lane=self._lane,
+            name=self._name,
+            cat=self._cat,
+            color=_color(self._slices, row),
+            start_ns=int(trace.ts[row]) - self._timeline.origin,
+            dur_ns=int(trace.dur[row]),
+            self_ns=int(trace.self_ns[row]),
+            depth=line,
+            crossing=line >= rows.depths[track],
+            parent=parent if parent >= 0 else None,
+            args=args,
+            args_problem=problem,
+            launch=self._ref(launch),
+            kernels=[slice_ref(self._timeline, kernel) for kernel in kernels],
+            op=self._op(),
+            forward=self._ref(self._forward()),
+            backward=[slice_ref(self._timeline, other) for other in self._backward()],
+            slice=None,
+            compile_id=owner,
+            epoch=None,
+            graph_key=key,
+            kernel=self._kernel_name(kernels),
+            user_line=user_line(trace, host),
+        )
+
+    def _ref(self, row: int) -> SliceRef | None:
+        return slice_ref(self._timeline, row) if row >= 0 else None
+
+    def _args(self) -> tuple[dict[str, Any] | None, str]:
+        try:
+            return self._trace.args(self._row), ""
+        except (UserError, OSError) as error:
+            return None, str(error)
+
+    def _kernels(self) -> list[int]:
+        correlation = int(self._trace.correlation[self._row])
+        if self._cat not in RUNTIME_CATS or correlation < 0:
+            return []
+        same = self._trace.slices_of("correlation", correlation)
+        return [int(row) for row in same if self._trace.cats[self._trace.cat[row]] in GPU_CATS]
+
+    def _kernel_name(self, kernels: list[int]) -> str | None:
+        if self._cat in GPU_CATS:
+            return str(self._name)
+        return slice_ref(self._timeline, kernels[0]).name if kernels else None
+
+    def _op(self) -> SliceRef | None:
+        row = int(self._trace.op_of()[self._row])
+        return self._ref(row) if row != self._row else None
+
+    def _ownership(self, host: int) -> tuple[str | None, str | None]:
+        ownership, at = self._timeline.profile.of(Ownership), np.array([host])
+        owner, key = int(ownership.compile_ids(at)[0]), int(ownership.graph_keys(at)[0])
+        return ownership.name(owner), ownership.name(key)
+
+    def _forward(self) -> int:
+        """The op whose gradient this one computes."""
+        return next(iter(self._across(starts_here=False)), -1)
+
+    def _backward(self) -> list[int]:
+        """The ops that compute this one's gradients."""
+        return self._across(starts_here=True)
+
+    def _across(self, *, starts_here: bool) -> list[int]:
+        """The slices at the other ends of the forward → backward arrows that start, or end, where this slice starts."""
+        if self._cat not in CALL_CATS:
+            return []
+        flows = self._trace.flows()
+        low, high = np.searchsorted(flows["ts"], [self._trace.ts[self._row], self._trace.ts[self._row] + 1])
+        here = np.flatnonzero(
+            (flows["track"][low:high] == self._slices.track) & (flows["start"][low:high] == starts_here)
+        )
+        ids = flows["id"][low:high][here]
+        ends = np.flatnonzero(np.isin(flows["id"], ids) & (flows["start"] != starts_here))
+        rows = [_row_at(self._trace, int(flows["track"][end]), int(flows["ts"][end])) for end in ends]
+        return [row for row in rows if row >= 0]
+
+
+def _row_at(trace: Trace, track: int, ts: int) -> int:
+    """The host op that starts there: the one with a sequence number, as arrows belong to those, else the outermost."""
+    first, last = trace.track_bounds[track : track + 2].tolist()
+    low, high = first + np.searchsorted(trace.ts[first:last], (ts, ts + 1))
+    ops = [row for row in range(low, high) if trace.cats[trace.cat[row]] in CALL_CATS]
+    numbered = [row for row in ops if trace.sequence[row] >= 0]
+    return (numbered or ops or [-1])[0]
+
+
+def user_line(trace: Trace, row: int) -> SourceLine | None:
+    """The innermost line of the user's code around a host slice; None where no Python stacks were recorded."""
+    while row >= 0:
+        name = trace.names[trace.name[row]]
+        frame = frame_of(name) if trace.cats[trace.cat[row]] == PYTHON_FUNCTION else None
+        if frame and is_users(name):
+            return SourceLine(*frame)
+        row = int(trace.parent[row])
+    return None

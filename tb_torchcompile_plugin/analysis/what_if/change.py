@@ -1,0 +1,81 @@
+"""What a fix changes of the model of a step: each change takes a model and gives the changed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.model import Model
+
+Bools = npt.NDArray[np.bool_]
+Change = Callable[[Model], Model]
+
+CALL_NS = 5_000  # what a call takes that only queues
+
+
+def without_host_time(point: Int64s, ns: Int64s) -> Change:
+    """Host time that leads to these points is gone."""
+
+    def change(model: Model) -> Model:
+        gone = np.zeros(len(model.before), np.int64)
+        np.add.at(gone, point, ns)
+        return model._replace(before=model.before - np.minimum(gone, np.maximum(model.before, 0)))
+
+    return change
+
+
+def without_waiting(points: Bools) -> Change:
+    """These calls come back at once."""
+
+    def change(model: Model) -> Model:
+        return model._replace(
+            waits=model.waits & ~points[:, None],
+            target=np.where(points, -1, model.target),
+            own=np.where(points, np.minimum(model.own, CALL_NS), model.own),
+        )
+
+    return change
+
+
+def without_calls(points: Bools) -> Change:
+    """These calls take no time of the host."""
+
+    def change(model: Model) -> Model:
+        return model._replace(own=np.where(points, 0, model.own))
+
+    return change
+
+
+def at_once(points: Bools, first: Bools, replay_ns: int) -> Change:
+    """These points are one launch each time: the first of them takes `replay_ns`, the others nothing."""
+
+    def change(model: Model) -> Model:
+        own = np.where(points, 0, model.own)
+        return model._replace(own=np.where(first, replay_ns, own))
+
+    return change
+
+
+def with_durations(places: Int64s, dur: Int64s) -> Change:
+    """This work of the queue takes so long."""
+
+    def change(model: Model) -> Model:
+        changed = model.dur.copy()
+        changed[places] = dur
+        return model._replace(dur=changed)
+
+    return change
+
+
+def both(*changes: Change) -> Change:
+    """One after the other."""
+
+    def change(model: Model) -> Model:
+        for one in changes:
+            model = one(model)
+        return model
+
+    return change

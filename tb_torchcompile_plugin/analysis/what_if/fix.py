@@ -1,0 +1,154 @@
+"""One thing to mend, and what finding such things needs: which points and which host time lie inside of what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.what_if.change import (
+    Bools,
+    Change,
+)
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
+from tb_torchcompile_plugin.profile.model.culprits import Culprit
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.calls import call_kind
+from tb_torchcompile_plugin.torch_names.operators import ATEN
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of
+from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR
+
+FixKind = Literal[
+    "garbage",
+    "data_loading",
+    "python",
+    "library",
+    "operator",
+    "nothing",
+    "compile",
+    "guards",
+    "allocation",
+    "module_load",
+    "graph_capture",
+    "synchronise",
+    "copies",
+    "cuda_graphs",
+    "graph_breaks",
+    "fused_optimizer",
+    "eager",
+    "tensor_cores",
+    "double_precision",
+    "layout",
+    "casts",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Fix:
+    """One thing to mend. subject: what it is about. change: of the model. surely, perhaps: changes that take out less
+    and more, None where the change is as sure as the recording. times: how often a step it happens."""
+
+    id: str
+    kind: FixKind
+    subject: Culprit
+    change: Change
+    times: float
+    surely: Change | None = None
+    perhaps: Change | None = None
+
+
+Times = dict[int, Intervals]  # by track
+
+
+def graph_times(profile: Profile) -> Times:
+    """When each thread ran compiled graphs: the calls of regions without breaks, and backward graphs."""
+    trace = profile.trace
+    rows = [call.index for call in every(profile.of(region_calls)) if call.graphs and not call.nested]
+    rows += [index for index, _ in profile.of(Ownership).backwards]
+    return on_tracks(profile, np.array(rows, np.int64), trace.ts[rows], trace.ts[rows] + trace.dur[rows])
+
+
+def on_tracks(profile: Profile, rows: Int64s, begin: Int64s, end: Int64s) -> Times:
+    track = profile.trace.track[rows] if len(rows) else np.zeros(0, np.int64)
+    return {int(one): union(begin[track == one], end[track == one]) for one in np.unique(track)}
+
+
+def points_inside(profile: Profile, times: Times) -> tuple[Bools, Bools]:
+    """Whether each point lies inside of one of these times of its thread, and is the first launch there."""
+    lane = profile.of(host_lane)
+    which = np.full(len(lane), -1)
+    for track, found in times.items():
+        here = np.flatnonzero(lane.track == track)
+        place = within(found, lane.begin[here])
+        which[here] = np.where(place >= 0, place + (track << 32), -1)
+    inside = which >= 0
+    first = np.zeros(len(lane), bool)
+    launching = np.flatnonzero(inside & lane.launches)
+    _, earliest = np.unique(which[launching], return_index=True)
+    first[launching[earliest]] = True
+    return inside, first
+
+
+def time_inside(profile: Profile, times: Times) -> Int64s:
+    """Of each host piece the part inside of these times of the thread that ran it."""
+    lane, pieces = profile.of(host_lane), profile.of(host_pieces)
+    track = np.where(pieces.row >= 0, profile.trace.track[pieces.row], lane.track[pieces.point])
+    ns = np.zeros(len(pieces.point), np.int64)
+    for one, found in times.items():
+        here = np.flatnonzero(track == one)
+        inside = within(found, pieces.begin[here]) >= 0
+        ns[here[inside]] = pieces.ns[here[inside]]
+    return ns
+
+
+def calls_of(profile: Profile, kind: FixKind) -> Bools:
+    """The points that are calls of this kind: those that take long are points of their own."""
+    trace, lane = profile.trace, profile.of(host_lane)
+    kinds = np.array([call_kind(name) == kind for name in trace.names] or [False], bool)
+    return np.asarray((lane.row >= 0) & ~lane.launches & ~lane.synchronises & kinds[trace.name[lane.row]])
+
+
+def longest_call(profile: Profile, points: Bools) -> str:
+    """The name of the longest of these calls."""
+    trace, lane = profile.trace, profile.of(host_lane)
+    places = np.flatnonzero(points)
+    longest = places[np.argmax((lane.end - lane.begin)[places])]
+    return str(trace.names[trace.name[lane.row[longest]]])
+
+
+def launches_kernels(profile: Profile) -> Bools:
+    """Points that launch kernels: they stay where only the waiting goes."""
+    queue, trace = profile.of(gpu_queue), profile.trace
+    kernels = np.array([cat == KERNEL for cat in trace.cats] or [False], bool)[trace.cat[queue.row]]
+    computes = np.zeros(len(profile.of(host_lane)), bool)
+    computes[queue.point[kernels]] = True
+    return computes
+
+
+def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
+    """The outermost operator around each slice, inside of compiled code or of a Python function; -1 for none."""
+    operator = np.array([cat == OPERATOR for cat in trace.cats] or [False], bool)
+    plain = np.array([name.startswith(ATEN) for name in trace.names] or [False], bool)
+    found, at = np.full(len(rows), -1), rows.astype(np.int64)
+    while (at >= 0).any():
+        here = np.flatnonzero(at >= 0)
+        mine = operator[trace.cat[at[here]]] & plain[trace.name[at[here]]]
+        found[here[mine]] = at[here[mine]]
+        at[here] = trace.parent[at[here]]
+    return found
+
+
+def place_of(profile: Profile, user: int) -> tuple[str, int]:
+    found = frame_of(profile.trace.names[user]) if user >= 0 else None
+    return (found.file, found.line) if found else ("", 0)
+
+
+def step_count(profile: Profile) -> int:
+    return max(len(profile.of(host_lane).marks) - 1, 1)

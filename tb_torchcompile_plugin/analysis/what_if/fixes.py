@@ -1,0 +1,20 @@
+"""Everything that could be mended in the recorded steps, as changes of their model: candidates, no limits.
+
+What a fix takes out is read off the recording; what it leaves is said where it is not nothing.
+"""
+
+from __future__ import annotations
+
+from tb_torchcompile_plugin.analysis.what_if.fix import Fix
+from tb_torchcompile_plugin.analysis.what_if.gpu_fixes import GPU_FIXES
+from tb_torchcompile_plugin.analysis.what_if.host_fixes import HOST_FIXES
+from tb_torchcompile_plugin.analysis.what_if.launch_fixes import LAUNCH_FIXES
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.profile import Profile
+
+
+def fixes(profile: Profile) -> list[Fix]:
+    """All candidates; most of them would bring nothing. [] without launches."""
+    if len(profile.of(host_lane)) < 2:
+        return []
+    return [fix for make in (*HOST_FIXES, *LAUNCH_FIXES, *GPU_FIXES) for fix in make(profile)]

@@ -1,0 +1,98 @@
+"""What the GPU could do faster, or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.what_if.change import Change, with_durations
+from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind, place_of, step_count
+from tb_torchcompile_plugin.profile.gpu_work import device_properties
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.torch_names.kernels import is_layout_change
+from tb_torchcompile_plugin.torch_names.operators import CAST, CONTIGUOUS
+from tb_torchcompile_plugin.torch_names.slices import KERNEL
+from tb_torchcompile_plugin.torch_names.tensor_cores import is_double_product, is_plain_fp32_product
+
+
+class Speed(NamedTuple):
+    """What is left of a kernel's time: most likely, at most, at least."""
+
+    likely: float
+    most: float
+    least: float
+
+
+# Matrix products on tensor cores against those without: measured on H100 and H200, 5 times as fast for large ones.
+_TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
+_GONE = Speed(0.0, 0.1, 0.0)
+
+
+def _faster_kernels(profile: Profile) -> Iterator[Fix]:
+    if _has_tf32(profile):
+        yield from _kernels(profile, "tensor_cores", is_plain_fp32_product, _TF32)
+    yield from _kernels(profile, "double_precision", is_double_product, _FLOAT32)
+    yield from _kernels(profile, "layout", is_layout_change, _GONE)
+    yield from _under(profile, "layout", CONTIGUOUS, _GONE)
+    yield from _under(profile, "casts", CAST, _GONE)
+
+
+def _has_tf32(profile: Profile) -> bool:
+    """Ampere and later; the header of the trace tells."""
+    rows = device_properties(profile.trace)
+    majors = [row.get("computeMajor") for row in rows if "NVIDIA" in str(row.get("name"))]
+    return any(isinstance(major, int) and major >= 8 for major in majors)
+
+
+def _kernels(profile: Profile, kind: FixKind, chosen: Callable[[str], bool], speed: Speed) -> Iterator[Fix]:
+    """Kernels by name."""
+    names, queue = profile.trace.names, profile.of(gpu_queue)
+    wanted = np.array([chosen(name) for name in names] or [False], bool)
+    yield from _fix(profile, kind, np.flatnonzero(wanted[profile.trace.name[queue.row]]), speed)
+
+
+def _under(profile: Profile, kind: FixKind, operator: str, speed: Speed) -> Iterator[Fix]:
+    """Kernels that are launched inside of an operator."""
+    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
+    kernels = np.array([cat == KERNEL for cat in trace.cats] or [False], bool)[trace.cat[queue.row]]
+    wanted = np.array([name == operator for name in trace.names] or [False], bool)
+    at = lane.row[queue.point].astype(np.int64)
+    found = np.zeros(len(at), bool)
+    while (at >= 0).any():
+        here = at >= 0
+        found[here] |= wanted[trace.name[at[here]]]
+        at = np.where(here, trace.parent[at], -1)
+    yield from _fix(profile, kind, np.flatnonzero(found & kernels), speed, operator)
+
+
+def _fix(profile: Profile, kind: FixKind, work: Int64s, speed: Speed, name: str = "") -> Iterator[Fix]:
+    if not len(work):
+        return
+    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
+    largest = work[np.argmax(queue.dur[work])]
+    user = climbed(trace, lane.row[queue.point[work]]).user
+    place = int(np.bincount(user[user >= 0]).argmax()) if (user >= 0).any() else -1
+
+    def left(share: float) -> Change:
+        return with_durations(work, (queue.dur[work] * share).astype(np.int64))
+
+    yield Fix(
+        id=f"{kind}:{name}",
+        kind=kind,
+        subject=Culprit(
+            "operator", name or trace.names[trace.name[queue.row[largest]]], *place_of(profile, place)
+        ),
+        change=left(speed.likely),
+        times=len(work) / profile.of(step_count),
+        surely=left(speed.most),
+        perhaps=left(speed.least),
+    )
+
+
+GPU_FIXES = (_faster_kernels,)

@@ -1,0 +1,131 @@
+"""What the host could do without: by the culprits of its time, and by the calls that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.what_if.change import (
+    both,
+    without_calls,
+    without_host_time,
+    without_waiting,
+)
+from tb_torchcompile_plugin.analysis.what_if.fix import (
+    Fix,
+    FixKind,
+    calls_of,
+    launches_kernels,
+    longest_call,
+    on_tracks,
+    outermost_operator,
+    place_of,
+    points_inside,
+    step_count,
+    time_inside,
+)
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, culprits
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.model import model
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
+
+_USUAL_NS = 50_000  # of one operator or call: what takes longer does more than launch
+
+# What can go whole, wherever it happens: one fix each.
+_WHOLE: tuple[FixKind, ...] = (
+    "garbage",
+    "data_loading",
+    "compile",
+    "guards",
+    "allocation",
+    "module_load",
+    "graph_capture",
+)
+_BY_NAME: tuple[FixKind, ...] = ("operator", "library", "nothing")
+
+
+def _without_culprits(profile: Profile) -> Iterator[Fix]:
+    told = profile.of(culprits)
+    causes = np.array([culprit.cause for culprit in told.culprits])
+    for kind in _WHOLE:
+        yield from _gone(profile, kind, kind, np.flatnonzero(causes == kind))
+    for code, culprit in enumerate(told.culprits):
+        for kind in _BY_NAME:
+            if culprit.cause == kind and not is_backward_call(culprit.name) and not _is_users_time(culprit):
+                place = f"{kind}:{culprit.name or 'nothing recorded'}:{culprit.file}:{culprit.line}"
+                yield from _gone(profile, kind, place, np.array([code]))
+    places = {(one.file, one.line) for one in told.culprits if _is_users_time(one)}
+    for file, line in sorted(places):
+        mine = [_is_users_time(one) and (one.file, one.line) == (file, line) for one in told.culprits]
+        yield from _gone(profile, "python", f"python:{file}:{line}", np.flatnonzero(mine))
+
+
+def _is_users_time(culprit: Culprit) -> bool:
+    """Python that the user's function runs, by itself or in what it calls, but for torch's own."""
+    of_others = culprit.cause == "library" and is_torchs(culprit.name)
+    return culprit.cause in ("python", "library") and bool(culprit.file) and not of_others
+
+
+def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterator[Fix]:
+    """Without the host time of these culprits: all of it, or what is beyond the usual of a call."""
+    pieces, told, lane = profile.of(host_pieces), profile.of(culprits), profile.of(host_lane)
+    mine = np.flatnonzero(np.isin(told.code, codes))
+    ns, times = _excess(pieces.row[mine], pieces.ns[mine], kind)
+    calls = calls_of(profile, kind)
+    if not times and not calls.any():
+        return
+    own = lane.end - lane.begin
+    largest = np.argmax(np.bincount(told.code[mine], ns)) if times else -1
+    subject = told.culprits[largest] if times else Culprit("query", longest_call(profile, calls), "", 0)
+    gone = without_host_time(pieces.point[mine], ns)
+    yield Fix(
+        id=fix_id,
+        kind=kind,
+        subject=subject,
+        change=both(gone, without_calls(calls)) if calls.any() else gone,
+        times=(times + int((calls & (own > 0)).sum())) / profile.of(step_count),
+    )
+
+
+def _excess(row: Int64s, ns: Int64s, kind: FixKind) -> tuple[Int64s, int]:
+    """What each piece has beyond the usual of its slice, and how many slices have any."""
+    _, slice_ = np.unique(np.where(row < 0, -1 - np.arange(len(row)), row), return_inverse=True)
+    total = np.bincount(slice_, ns)
+    usual = _USUAL_NS if kind in _BY_NAME else 0
+    share = np.maximum(total - usual, 0) / np.maximum(total, 1)
+    return (ns * share[slice_]).astype(np.int64), int((total > usual).sum())
+
+
+def _without_waits(profile: Profile) -> Iterator[Fix]:
+    """Values that the host waits for, by the operator that asks and the user's function; without the operator, too."""
+    trace, lane, made = profile.trace, profile.of(host_lane), profile.of(model)
+    waits = lane.synchronises & made.waits.any(axis=1)
+    asks = outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
+    found = climbed(trace, np.where(asks >= 0, asks, np.where(lane.row >= 0, trace.parent[lane.row], -1)))
+    for name, user in sorted({*zip(found.name[waits].tolist(), found.user[waits].tolist())}):
+        mine = waits & (found.name == name) & (found.user == user)
+        rows = np.unique(asks[mine & (asks >= 0)])
+        times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
+        inside, _ = points_inside(profile, times)
+        inside &= ~profile.of(launches_kernels)
+        pieces = profile.of(host_pieces)
+        place = place_of(profile, user)
+        called = trace.names[name] if name >= 0 else longest_call(profile, mine)
+        yield Fix(
+            id=f"synchronise:{called}:{place[0]}:{place[1]}",
+            kind="synchronise",
+            subject=Culprit("synchronise", called, *place),
+            change=both(
+                without_host_time(pieces.point, time_inside(profile, times)),
+                without_waiting(mine),
+                without_calls(inside | mine),
+            ),
+            times=int(mine.sum()) / profile.of(step_count),
+        )
+
+
+HOST_FIXES = (_without_culprits, _without_waits)

@@ -1,0 +1,87 @@
+"""How long would a step take after each fix? The model of the steps, changed and walked again."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.what_if.change import Change
+from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind
+from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
+from tb_torchcompile_plugin.profile.model.clock import clock
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.model import model
+from tb_torchcompile_plugin.profile.model.replay import replay
+from tb_torchcompile_plugin.profile.model.unrecorded import changed_without_recording, slice_cost_ns
+from tb_torchcompile_plugin.profile.profile import Profile
+
+
+class Predicted(msgspec.Struct, frozen=True):
+    """A step now and after a fix, in µs, as it was recorded. low, high: where the change is uncertain."""
+
+    step_us: float
+    after_us: float
+    low_us: float
+    high_us: float
+
+
+class WhatIf(msgspec.Struct, frozen=True):
+    """One fix with what it would bring. times: how often a step it applies."""
+
+    id: str
+    kind: FixKind
+    name: str
+    file: str
+    line: int
+    times: float
+    predicted: Predicted
+
+
+class StepCost(NamedTuple):
+    """What a step takes (ns), and what writing one slice of it cost, 0 where that is not known."""
+
+    step: float
+    slice_ns: int
+
+
+def step_cost(profile: Profile, unrecorded_ns: float | None = None) -> StepCost:
+    """As recorded; where it is known how long a step takes when nobody records, as it is then."""
+    slice_ns = slice_cost_ns(profile, unrecorded_ns) if unrecorded_ns else 0
+    return StepCost(after_ns(profile, lambda made: made, slice_ns), slice_ns)
+
+
+def what_if(profile: Profile, unrecorded_ns: float | None = None) -> list[WhatIf]:
+    """Largest gain first; fixes that bring nothing are left out. unrecorded_ns: of a step while nobody records."""
+    if len(profile.of(host_lane)) < 2:
+        return []
+    now = profile.of(step_cost, unrecorded_ns)
+    rows = [_row(profile, fix, now) for fix in profile.of(fixes)]
+    return sorted(
+        (row for row in rows if row.predicted.after_us < row.predicted.step_us),
+        key=lambda row: row.predicted.after_us,
+    )
+
+
+def _row(profile: Profile, fix: Fix, now: StepCost) -> WhatIf:
+    after = after_ns(profile, fix.change, now.slice_ns)
+    bounds = [
+        after,
+        *(after_ns(profile, one, now.slice_ns) for one in (fix.surely, fix.perhaps) if one is not None),
+    ]
+    return WhatIf(
+        id=fix.id,
+        kind=fix.kind,
+        name=fix.subject.name,
+        file=fix.subject.file,
+        line=fix.subject.line,
+        times=fix.times,
+        predicted=Predicted(now.step / 1000, after / 1000, min(bounds) / 1000, max(bounds) / 1000),
+    )
+
+
+def after_ns(profile: Profile, change: Change, slice_ns: int = 0) -> float:
+    """Mean length of a step after a change, without what writing the slices cost."""
+    changed = changed_without_recording(profile, change(profile.of(model)), slice_ns)
+    return clock(profile.of(host_lane), profile.of(gpu_queue), replay(changed)).step

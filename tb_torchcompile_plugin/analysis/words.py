@@ -1,0 +1,50 @@
+"""Numbers in sentences: the same words in the tab, in the terminal and in what findings say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, log10
+
+# From how many µs on, the size in µs, the name: a compile time of 101 s is not 1.69 min.
+_UNITS = ((3600e6, 3600e6, "h"), (1000e6, 60e6, "min"), (1e6, 1e6, "s"), (1e3, 1e3, "ms"), (1.0, 1.0, "µs"))
+_BYTES = ("B", "kB", "MB", "GB", "TB")
+
+
+def significant(value: float) -> str:
+    """Three significant digits: 22.4, 0.713, 1,234."""
+    rounded = float(f"{value:.3g}")
+    decimals = max(0, 2 - floor(log10(abs(rounded)))) if rounded else 0
+    return f"{rounded if decimals else value:,.{decimals}f}"
+
+
+def duration(us: float) -> str:
+    """In the largest unit in which such a value is written: 999.7 µs is 1.00 ms."""
+    _, size, unit = next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])
+    return f"{significant(us / size)} {unit}"
+
+
+def seconds(s: float | None) -> str:
+    """Like `duration`; "an unknown time" for None."""
+    return "an unknown time" if s is None else duration(1e6 * s)
+
+
+def percent(value: float) -> str:
+    return "< 0.01 %" if 0 < value < 0.01 else f"{significant(value)} %"
+
+
+def size(number: float) -> str:
+    """Of bytes: 4.2 MB."""
+    power = min(len(_BYTES) - 1, floor(log10(number) / 3)) if number >= 1 else 0
+    return f"{significant(number / 1000**power) if power else f'{number:,.0f}'} {_BYTES[power]}"
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """ "1 step", "2 steps", "3 branches"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def few(names: Sequence[str], most: int = 2) -> str:
+    """ "a and b", "a and 3 more"."""
+    if len(names) <= most:
+        return " and ".join(names)
+    return f"{names[0]} and {len(names) - 1} more"

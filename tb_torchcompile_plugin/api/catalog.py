@@ -1,0 +1,153 @@
+"""What the logdirs hold, as it was at the last look: runs, their workers, and who has which id.
+
+A look lists folders and reads first and last bytes of files that are new; it parses nothing. Ids are looked up in
+the last look; only one that is not in it makes for another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+
+import msgspec
+
+from tb_torchcompile_plugin.errors import NotFound, Notice
+from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, discover
+from tb_torchcompile_plugin.reader.log_owners import join_logs
+
+SCHEMA_VERSION = 1  # of all that leaves
+
+
+class SpanRef(msgspec.Struct, frozen=True):
+    span: str
+    trace_file: str
+    size_bytes: int
+    modified_s: float
+
+
+class WorkerRef(msgspec.Struct, frozen=True):
+    worker: str
+    rank: int | None
+    has_compile: bool
+    spans: list[SpanRef]
+
+
+class RunRef(msgspec.Struct, frozen=True):
+    run: str
+    workers: list[WorkerRef]
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """What a logdir holds."""
+
+    plugin_version: str | None
+    runs: list[RunRef]
+    warnings: list[Notice]
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass
+class Listing:
+    """Each run with its workers, logs joined to them; and what could not be looked at."""
+
+    runs: list[tuple[RunFiles, list[WorkerFiles]]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+
+    def workers(self, run: str) -> list[WorkerFiles]:
+        """Of a run by id; none where there is no such run."""
+        return next((workers for known, workers in self.runs if known.run == run), [])
+
+    def worker(self, run: str, worker: str) -> WorkerFiles | None:
+        """By id; None where there is none."""
+        return next((candidate for candidate in self.workers(run) if candidate.worker == worker), None)
+
+    def span(self, run: str, worker: str, span: str) -> tuple[WorkerFiles, SpanFile] | None:
+        """A span by id, with its worker; None where there is none."""
+        if (owner := self.worker(run, worker)) is None:
+            return None
+        return next(((owner, candidate) for candidate in owner.spans if candidate.span == span), None)
+
+
+def runs_in(look: Listing) -> Runs:
+    """What was there, as it leaves."""
+    return Runs(
+        plugin_version=plugin_version(),
+        runs=[RunRef(run.run, [_worker_ref(worker) for worker in workers]) for run, workers in look.runs],
+        warnings=look.notices,
+    )
+
+
+def _worker_ref(worker: WorkerFiles) -> WorkerRef:
+    return WorkerRef(
+        worker=worker.worker,
+        rank=worker.rank,
+        has_compile=bool(worker.summaries or worker.log),
+        spans=[
+            SpanRef(span.span, span.file.name, span.file.size, span.file.mtime_ns / 1e9)
+            for span in worker.spans
+        ],
+    )
+
+
+def plugin_version() -> str | None:
+    """None where only the source is there."""
+    try:
+        return metadata.version("tb-torchcompile-plugin")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+class Catalog:
+    """The looks at one logdir, or at several, each under a name of its own. Safe to call from many threads."""
+
+    def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:
+        """logdirs: (run prefix, path or URL) pairs."""
+        self._logdirs = list(logdirs)
+        self._last: Listing | None = None
+        self._lock = threading.Lock()
+        self._started = self._kept = 0
+
+    def look(self) -> Listing:
+        """What is there now."""
+        with self._lock:
+            self._started = number = self._started + 1
+        look = Listing()
+        for prefix, path in self._logdirs:
+            runs, notices = discover(path, prefix)
+            look.runs += [(run, join_logs(run)) for run in runs]
+            look.notices += notices
+        with self._lock:
+            if number > self._kept:  # a slow look must not replace one that began later
+                self._last, self._kept = look, number
+        return look
+
+    def workers(self, run: str) -> list[WorkerFiles]:
+        """Of a run by id. Raises NotFound."""
+        found = (self._last.workers(run) if self._last else []) or self.look().workers(run)
+        if not found:
+            raise NotFound(f"there is no run {run!r}", next_step="Reload: the files may have been removed")
+        return found
+
+    def worker(self, run: str, worker: str) -> WorkerFiles:
+        """By id. Raises NotFound."""
+        found = self._last.worker(run, worker) if self._last else None
+        found = found or self.look().worker(run, worker)
+        if found is None:
+            raise NotFound(
+                f"there is no worker {worker!r} in run {run!r}",
+                next_step="Reload: the files may have been removed",
+            )
+        return found
+
+    def span(self, run: str, worker: str, span: str) -> tuple[WorkerFiles, SpanFile]:
+        """By id, with its worker. Raises NotFound."""
+        found = self._last.span(run, worker, span) if self._last else None
+        found = found or self.look().span(run, worker, span)
+        if found is None:
+            self.worker(run, worker)
+            raise NotFound(
+                f"worker {worker!r} has no span {span!r}", next_step="Reload: the file may have been removed"
+            )
+        return found

@@ -1,0 +1,72 @@
+"""Files for the user to keep: the trace of a span, and a stretch of it as a small trace of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.discovery import File
+from tb_torchcompile_plugin.reader.cache import copies
+from tb_torchcompile_plugin.reader.trace.trim import trimmed
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file for the user to keep. size: in bytes, None where nobody knows before the end."""
+
+    name: str
+    blocks: Iterator[bytes]
+    size: int | None = None
+
+
+def trace_file(file: File) -> Download:
+    """The trace as it is. Raises UserError where it cannot be read."""
+    return Download(file.name, _started(_raw(file)), file.size)
+
+
+def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
+    """The events that touch [start, end] ns as a trace of their own, gzipped. Raises UserError."""
+    span = timeline.profile.span
+    assert span is not None
+    timeline.check(*window)
+    start, end = (time + timeline.origin for time in window)
+    stem = span.file.name.removesuffix(".gz").removesuffix(".json")
+    return Download(f"{stem}.part.json.gz", _started(_trimmed(timeline, span.file, start, end)))
+
+
+def _started(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """With its first block made: what fails at once fails before an answer has begun."""
+    first = next(blocks, b"")
+
+    def rest() -> Iterator[bytes]:
+        yield first
+        yield from blocks
+
+    return rest()
+
+
+def _trimmed(timeline: Timeline, file: File, start: int, end: int) -> Iterator[bytes]:
+    with copies.local(file) as path:
+        yield from trimmed(timeline.rows.trace, start, end, path)
+
+
+def _raw(file: File) -> Iterator[bytes]:
+    with copies.local(file) as path, _opened(path) as opened:
+        left = file.size  # a file that grows is cut where the answer said it ends
+        while left > 0 and (block := opened.read(min(_BLOCK, left))):
+            left -= len(block)
+            yield block
+
+
+def _opened(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise UserError(
+            f"cannot be opened: {error.strerror}", file=path, next_step="Check the path and its permissions"
+        ) from error

@@ -1,0 +1,105 @@
+"""The parameters of a question: texts by name, read into the values that an analysis takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tb_torchcompile_plugin.errors import BadRequest
+
+_SEE = "See docs/http.md"
+_REQUIRED = object()
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """names: one, or several that go together. read: makes the value of their texts; raises BadRequest.
+    otherwise: the value where none of them is given."""
+
+    names: tuple[str, ...]
+    read: Callable[..., object]
+    otherwise: object = _REQUIRED
+
+    @property
+    def optional(self) -> bool:
+        return self.otherwise is not _REQUIRED
+
+    def given(self, texts: Mapping[str, str]) -> bool:
+        return any(texts.get(name) for name in self.names)
+
+    def missing(self, texts: Mapping[str, str]) -> list[str]:
+        """Those of the names that have no text and need one."""
+        if self.optional and not self.given(texts):
+            return []
+        return [name for name in self.names if not texts.get(name)]
+
+    def value(self, texts: Mapping[str, str]) -> object:
+        """Raises BadRequest."""
+        return self.read(*(texts[name] for name in self.names)) if self.given(texts) else self.otherwise
+
+
+def values(parameters: Sequence[Parameter], texts: Mapping[str, str]) -> list[Any]:
+    """Raises BadRequest, which names all that are missing."""
+    if missing := [name for parameter in parameters for name in parameter.missing(texts)]:
+        raise BadRequest(f"these parameters are missing: {', '.join(missing)}", next_step=_SEE)
+    return [parameter.value(texts) for parameter in parameters]
+
+
+def worker_ids(side: str = "") -> tuple[Parameter, ...]:
+    """side: "2" for the second one of a comparison."""
+    return text(f"run{side}"), text(f"worker{side}")
+
+
+def span_ids(side: str = "") -> tuple[Parameter, ...]:
+    return *worker_ids(side), text(f"span{side}")
+
+
+def side_ids(side: str = "") -> tuple[Parameter, ...]:
+    """Of a span, or without one of what a worker compiled."""
+    return *worker_ids(side), text(f"span{side}", "")
+
+
+def text(name: str, otherwise: object = _REQUIRED) -> Parameter:
+    return Parameter((name,), str, otherwise)
+
+
+def number(name: str, otherwise: object = _REQUIRED) -> Parameter:
+    """A whole one from 0 on."""
+    return Parameter((name,), partial(_number, name), otherwise)
+
+
+def numbers(name: str) -> Parameter:
+    """With commas between them; without the parameter none."""
+    return Parameter((name,), partial(_numbers, name), ())
+
+
+def time(name: str, otherwise: object = _REQUIRED) -> Parameter:
+    """Nanoseconds from the trace's first event, also before it."""
+    return Parameter((name,), partial(_time, name), otherwise)
+
+
+def window(otherwise: object = _REQUIRED) -> Parameter:
+    """`from` and `to`, ns."""
+    return Parameter(("from", "to"), lambda start, end: (_time("from", start), _time("to", end)), otherwise)
+
+
+def _number(name: str, given: str) -> int:
+    return int(_matching(r"\d{1,9}", given, f"{name} is not a number"))
+
+
+def _numbers(name: str, given: str) -> list[int]:
+    listed = _matching(r"\d{1,9}(,\d{1,9})*", given, f"{name} is not a list of numbers")
+    return [int(part) for part in listed.split(",")]
+
+
+def _time(name: str, given: str) -> int:
+    return int(_matching(r"-?\d{1,18}", given, f"{name} is not a number of nanoseconds"))
+
+
+def _matching(pattern: str, given: str, problem: str) -> str:
+    if not re.fullmatch(pattern, given, re.ASCII):
+        raise BadRequest(problem, next_step=_SEE)
+    return given

@@ -1,0 +1,206 @@
+"""A logdir or a file read to its end: what the command line prints and `load` makes tables of."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from inspect import get_annotations
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
+from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, ranked, span_findings
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
+from tb_torchcompile_plugin.analysis.kernels.kernels import KernelRow
+from tb_torchcompile_plugin.analysis.operators.operators import Operator
+from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
+from tb_torchcompile_plugin.analysis.ranks.collectives import Collective
+from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
+from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
+from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
+from tb_torchcompile_plugin.api.routes import ROUTES
+from tb_torchcompile_plugin.api.session import Advance, Session, compile_files, read
+from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
+from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+
+_log = logging.getLogger(__name__)
+
+
+class SpanReport(Span, frozen=True):
+    """A span as the command line reports it: also what only one panel asks for, each under the name of its route."""
+
+    eager: EagerTime
+    operators: list[Operator]
+    kernels: Sequence[KernelRow]
+    gpu_utilization: GpuUtilization
+    step_breakdown: StepReport
+    collectives: list[Collective]
+
+
+class UnreadSpan(msgspec.Struct, frozen=True):
+    """A span whose trace could not be read: `warnings` say why, and nothing else is known of it."""
+
+    span: str
+    trace_file: str
+    size_bytes: int
+    warnings: list[Notice]
+
+
+class Worker(msgspec.Struct, frozen=True):
+    worker: str
+    rank: int | None
+    spans: list[SpanReport | UnreadSpan]
+    compile: Compile | None
+    warnings: list[Notice]
+
+
+class Run(msgspec.Struct, frozen=True):
+    run: str
+    workers: list[Worker]
+    ranks: RankDifferences
+
+
+class RunFinding(Finding, frozen=True, kw_only=True):
+    """A finding with where it holds; `span` is None for what compile data alone shows."""
+
+    run: str
+    worker: str
+    span: str | None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """`tb-torchcompile report --json`."""
+
+    runs: list[Run]
+    findings: list[RunFinding]
+    warnings: list[Notice]
+    schema_version: int = SCHEMA_VERSION
+
+
+def read_report(logdir: str, progress: Advance | None = None) -> Report:
+    """Everything below a folder, or of one file. Raises UserError where there is no such file or folder."""
+    check(logdir)
+    return whole_report(Session([("", logdir)]), progress)
+
+
+def whole_report(session: Session, progress: Advance | None = None) -> Report:
+    """Everything. What cannot be read becomes a warning."""
+    look = session.look()
+    found: list[RunFinding] = []
+    runs = [
+        Run(
+            run.run,
+            [_worker(session, run.run, worker, progress, found) for worker in workers],
+            rank_differences(session.ranks_of(workers)),
+        )
+        for run, workers in look.runs
+    ]
+    return Report(runs=runs, findings=ranked(found), warnings=look.notices)
+
+
+def span_answers(profile: Profile) -> SpanReport:
+    """All that a report tells of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
+    told = msgspec.structs.asdict(profile.of(span_report))
+    answers = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
+    return SpanReport(**told | {name: getattr(answer, "rows", answer) for name, answer in answers.items()})
+
+
+def _worker(
+    session: Session, run: str, worker: WorkerFiles, progress: Advance | None, found: list[RunFinding]
+) -> Worker:
+    """Adds what should be changed to `found`."""
+    data, compiled, notices = _compile_side(session, worker)
+    if data:
+        found += _located(data.of(compile_findings), run, worker.worker, None)
+    spans = []
+    for span in worker.spans:
+        told, seen = _span_or_why_not(span, data, progress)
+        spans.append(told)
+        found += _located(seen, run, worker.worker, span.span)
+    return Worker(worker=worker.worker, rank=worker.rank, spans=spans, compile=compiled, warnings=notices)
+
+
+def _located(found: list[Finding], run: str, worker: str, span: str | None) -> list[RunFinding]:
+    """The same findings, each with its place."""
+    return [RunFinding(**msgspec.structs.asdict(row), run=run, worker=worker, span=span) for row in found]
+
+
+def _compile_side(
+    session: Session, worker: WorkerFiles
+) -> tuple[CompileData | None, Compile | None, list[Notice]]:
+    """The compile data of a worker, what there is to say of it, and where there is nothing, why not."""
+    try:
+        data, notices = session.compile_data_of(worker)
+        return (data, data.of(compile_report), []) if data else (None, None, notices)
+    except Exception as error:
+        return None, None, [_unexpected(compile_files(worker)[0], error)]
+
+
+def _span_or_why_not(
+    span: SpanFile, data: CompileData | None, progress: Advance | None
+) -> tuple[SpanReport | UnreadSpan, list[Finding]]:
+    try:
+        profile = Profile(read(span.file, progress, progress), data, span)
+        return span_answers(profile), profile.of(span_findings)
+    except UserError as error:
+        notice = error.notice
+    except Exception as error:
+        notice = _unexpected(span.file, error)
+    return UnreadSpan(span.span, span.file.name, span.file.size, [notice]), []
+
+
+def _unexpected(file: File, error: Exception) -> Notice:
+    """A mistake of ours, which costs one file and not all of them."""
+    _log.debug("%s could not be read", file.name, exc_info=error)
+    return Notice(
+        file.path,
+        f"cannot be read ({type(error).__name__})",
+        "Everything else in the logdir is shown",
+        "This is a defect of tb-torchcompile-plugin: please report it, with the file if you can",
+    )
+
+
+def check(logdir: str) -> None:
+    """Raise UserError for a local path that is neither a file nor a folder."""
+    path = plain_path(logdir)
+    if is_remote(logdir) or os.path.isdir(path) or os.path.isfile(path):
+        return
+    if os.path.exists(path):
+        raise UserError(
+            "this is a pipe or a device, not a regular file",
+            file=logdir,
+            next_step="Write it to a file first",
+        )
+    raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
+
+
+def all_warnings(report: Report) -> Iterator[Notice]:
+    """Those of the logdir, then of each worker and span."""
+    yield from report.warnings
+    for run in report.runs:
+        for worker in run.workers:
+            yield from worker.warnings
+            yield from worker.compile.warnings if worker.compile else ()
+            for span in worker.spans:
+                yield from span.warnings
+
+
+def why_nothing(logdir: str, report: Report) -> str | Notice | None:
+    """Why there is nothing in a report; None where something was read."""
+    workers = [worker for run in report.runs for worker in run.workers]
+    if any(worker.compile or any(isinstance(span, Span) for span in worker.spans) for worker in workers):
+        return None
+    warnings = list(all_warnings(report))
+    if len(warnings) == 1:
+        return warnings[0]
+    if warnings:
+        return f"{logdir}: nothing could be read; see the warnings above"
+    return (
+        f"{logdir}: no trace, compile summary or TORCH_TRACE log in it. "
+        "Write one with tb_torchcompile_plugin.tensorboard_trace_handler"
+    )

@@ -1,0 +1,186 @@
+"""THE table of questions: what each is called, what it is about, what answers it, and its parameters.
+
+The plugin's routes, the frontend's types, the documents' tests and the report are made from it. A new question about a
+span is a function of a `Profile` in `analysis/`, and a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import wait
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.compare.report import compare_report, compared_tables
+from tb_torchcompile_plugin.analysis.compare.sides import Sides
+from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
+from tb_torchcompile_plugin.analysis.compilations.details import compilation, compile_time, guard_checks
+from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
+from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
+from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
+from tb_torchcompile_plugin.analysis.memory.memory import memory
+from tb_torchcompile_plugin.analysis.modules.modules import modules
+from tb_torchcompile_plugin.analysis.operators.hot_spots import hot_spots
+from tb_torchcompile_plugin.analysis.operators.operators import operators
+from tb_torchcompile_plugin.analysis.overview.halves import compile_report, span_report
+from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
+from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
+from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
+from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
+from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
+from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.analysis.timeline.wire import timeline_window
+from tb_torchcompile_plugin.api.downloads import Download, timeline_trim, trace_file
+from tb_torchcompile_plugin.api.parameters import (
+    Parameter,
+    number,
+    numbers,
+    side_ids,
+    span_ids,
+    text,
+    time,
+    values,
+    window,
+    worker_ids,
+)
+from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.memo import Memoized
+from tb_torchcompile_plugin.reader.payloads import read_payload
+
+Answer: TypeAlias = msgspec.Struct | str | bytes | Download
+About = TypeVar("About")
+Result = TypeVar("Result")
+_PATIENCE_S = 1.0  # most answers are there sooner: one request is enough
+
+
+@dataclass(frozen=True)
+class Subject(Generic[About]):
+    """What questions are about. find: looks up what `ids` name; while its trace is being read, how far that is."""
+
+    name: str
+    ids: tuple[Parameter, ...]
+    find: Callable[..., About | Progress]
+
+
+@dataclass(frozen=True)
+class Route(Generic[About]):
+    """One question. ask: the function that answers; its answer is made once where there are no parameters."""
+
+    name: str
+    subject: Subject[About]
+    ask: Callable[Concatenate[About, ...], Answer]
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def about(self) -> str:
+        return self.subject.name
+
+    @property
+    def answer(self) -> type[Answer]:
+        """What the function says that it returns."""
+        kind: type[Answer] = get_type_hints(getattr(self.ask, "func", self.ask))["return"]
+        return kind
+
+
+def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | Progress:
+    profile = session.poll_profile(run, worker, span)
+    return profile if isinstance(profile, Progress) else _soon(profile, Timeline)
+
+
+LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
+RUN = Subject("run", (text("run"),), Session.ranks)
+WORKER = Subject("worker", worker_ids(), Session.compile_data)
+SPAN = Subject("span", span_ids(), Session.poll_profile)
+TIMELINE = Subject("span", span_ids(), _timeline)
+TRACE = Subject("span", span_ids(), Session.trace_file)
+SPAN_OR_WORKER: Subject[Profile | CompileData] = Subject("span", side_ids(), Session.poll)
+SIDES = Subject("sides", (*side_ids(), *side_ids("2")), Session.poll_sides)
+
+_COMPILE_ID = (number("epoch"), text("compile_id"))
+_KERNEL = (text("device"), text("name"), text("compile_id", ""), text("graph_key", ""))
+_SEARCH = (
+    text("q"),
+    window(None),
+    numbers("lanes"),
+    time("at", 0),
+    number("offset", 0),
+    number("limit", 100),
+)
+
+_TABLE = (  # without a type of its own: each row is checked, whether its function is of its subject
+    Route("runs", LOGDIR, Session.runs),
+    Route("compile", WORKER, compile_report),
+    Route("compile_time", WORKER, compile_time),
+    Route("compilations", WORKER, compilations_overview),
+    Route("rank_differences", RUN, rank_differences),
+    Route("compilation", WORKER, compilation, _COMPILE_ID),
+    Route("guards", WORKER, guard_checks, _COMPILE_ID),
+    Route("artifact", WORKER, read_payload, (number("id"),)),
+    Route("span", SPAN, span_report),
+    Route("timeline", TIMELINE, Timeline.describe),
+    Route("timeline_window", TIMELINE, timeline_window, (window(), number("width"), numbers("lanes"))),
+    Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),
+    Route("timeline_search", TIMELINE, timeline_search, _SEARCH),
+    Route("timeline_range", TIMELINE, timeline_range, (window(),)),
+    Route("timeline_trim", TIMELINE, timeline_trim, (window(),)),
+    Route("trace_file", TRACE, trace_file),
+    Route("eager", SPAN, eager_time),
+    Route("operators", SPAN, operators),
+    Route("operators_by_shape", SPAN, partial(operators, split="shape")),
+    Route("operators_by_call_site", SPAN, partial(operators, split="call_site")),
+    Route("operators_by_label", SPAN, partial(operators, split="label")),
+    Route("operators_by_compilation", SPAN, partial(operators, split="compilation")),
+    Route("hot_spots", SPAN, hot_spots),
+    Route("memory", SPAN, memory, (window(None),)),
+    Route("modules", SPAN, modules),
+    Route("kernels", SPAN, kernel_table),
+    Route("kernel", SPAN, kernel_details, _KERNEL),
+    Route("gpu_utilization", SPAN, gpu_utilization),
+    Route("collectives", SPAN, collectives),
+    Route("step_breakdown", SPAN, step_breakdown),
+    Route("findings", SPAN_OR_WORKER, findings),
+    Route("compare", SIDES, compare_report),
+    Route("compare_tables", SIDES, compared_tables),
+)
+_ROWS: tuple[Route[Any], ...] = _TABLE
+ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _ROWS}
+
+
+def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answer | Progress:
+    """The answer to one question, its ids and parameters as texts; while it is read or made, how far that is.
+
+    Raises UserError.
+    """
+    ids = route.subject.ids
+    given = values((*ids, *route.parameters), texts)
+    about = route.subject.find(session, *given[: len(ids)])
+    if isinstance(about, Progress):
+        return about
+    if any(parameter.given(texts) for parameter in route.parameters) or not isinstance(about, Memoized):
+        answer: Answer = route.ask(about, *given[len(ids) :])
+        return answer
+    return about.of(route.ask) if isinstance(about, CompileData) else _soon(about, route.ask)
+
+
+def _soon(about: Memoized, question: Callable[[Any], Result]) -> Result | Progress:
+    """Nobody waits long in a request: an answer is made on a thread of its own, whoever asks for it."""
+    made = about.begin(question)
+    wait([made], _PATIENCE_S)
+    return made.result() if made.done() else _all_read(about)
+
+
+def _all_read(about: Memoized) -> Progress:
+    """What whoever polls is told while the answer is made of what was read."""
+    profile = about.b.profile if isinstance(about, Sides) else about
+    if not isinstance(profile, Profile) or profile.span is None:
+        return Progress("", 0, 0, 0, None)
+    file = profile.span.file
+    return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)

@@ -1,0 +1,216 @@
+"""What is asked about: the spans, workers and runs of a logdir, read when they are asked for.
+
+A `Session` remembers what it read until the file changes. `api.routes` lists what can be asked.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
+from tb_torchcompile_plugin.analysis.overview.halves import span_report
+from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
+from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
+from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.cache import copies
+from tb_torchcompile_plugin.reader.cache.store import open_trace
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
+from tb_torchcompile_plugin.reader.memo import Memo
+from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Trace
+
+Advance = Callable[[BytesRead], None]
+_Ids = tuple[str, str, str]  # run, worker, span
+_Merged = tuple[CompileData | None, list[Notice]]
+
+_KEPT = 32  # workers whose compile data is remembered
+_COMPARED = 4  # comparisons, each with both of its sides
+
+
+class NoCompileData(NotFound):
+    """The worker has neither a summary nor a log."""
+
+    code = "no_compile_data"
+
+
+class Session:
+    """One logdir, or several, each under a name of its own. Safe to call from many threads."""
+
+    def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:
+        """logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`."""
+        self._catalog = Catalog(logdirs)
+        self._readings: Readings[_Ids, Profile] = Readings()
+        weakref.finalize(self, self._readings.close)  # also when the process ends
+        self._compile_data, self._sides = Memo(_KEPT), Memo(_COMPARED)
+
+    def close(self) -> None:
+        """Stop what is being read and drop what is queued."""
+        self._readings.close()
+
+    def look(self) -> Listing:
+        """What the logdir holds now. Lists folders and looks at first bytes; parses nothing."""
+        return self._catalog.look()
+
+    def runs(self) -> Runs:
+        """The same as it leaves."""
+        return runs_in(self.look())
+
+    def compile_data(self, run: str, worker: str) -> CompileData:
+        """Raises NotFound, and NoCompileData where none could be read."""
+        data, notices = self.compile_data_of(self._catalog.worker(run, worker))
+        if data is None:
+            raise _no_compile_data(worker, notices)
+        return data
+
+    def compile_data_of(self, worker: WorkerFiles) -> _Merged:
+        """None where there is none that can be read, and why."""
+        files = compile_files(worker)
+        folder = os.path.dirname(files[0].path) if files else ""
+        return self._compile_data.get(
+            (folder, worker.worker), partial(read_compile_data, worker), files, _all_was_read
+        )
+
+    def ranks(self, run: str) -> list[Rank]:
+        """Those of a run that have compile data. Raises NotFound."""
+        return self.ranks_of(self._catalog.workers(run))
+
+    def ranks_of(self, workers: Sequence[WorkerFiles]) -> list[Rank]:
+        """Each rank once: of two workers with one rank the later name counts."""
+        by_rank = {worker.rank: worker for worker in workers if worker.rank is not None}
+        found = ((rank, self.compile_data_of(worker)[0]) for rank, worker in by_rank.items())
+        return [Rank(rank, data) for rank, data in found if data is not None]
+
+    def profile(self, run: str, worker: str, span: str) -> Profile:
+        """A span with its trace and compile data. Reads the trace if need be; raises UserError."""
+        ids = run, worker, span
+        return self._answer(ids, self._reading(ids, to_the_end=True))
+
+    def poll_profile(self, run: str, worker: str, span: str) -> Profile | Progress:
+        """The same; while the trace is being read, how far that is.
+
+        A reading that is not polled any more stops after a while (see `read_queue`).
+        """
+        ids = run, worker, span
+        reading = self._reading(ids)
+        return self._answer(ids, reading) if reading.future.done() else self._readings.progress(reading)
+
+    def poll(self, run: str, worker: str, span: str = "") -> Profile | CompileData | Progress:
+        """A span, or without one what the worker compiled."""
+        return self.poll_profile(run, worker, span) if span else self.compile_data(run, worker)
+
+    def side(self, run: str, worker: str, span: str = "") -> Side:
+        """One side of a comparison. Reads the trace if need be; raises UserError."""
+        about = self.profile(run, worker, span) if span else self.compile_data(run, worker)
+        return side_of(about, run, worker)
+
+    def poll_sides(
+        self, run: str, worker: str, span: str, run2: str, worker2: str, span2: str
+    ) -> Sides | Progress:
+        """Two spans, or what two workers compiled. Raises UserError, which tells the side that cannot be shown."""
+        with _told_of("A"):
+            before = self.poll(run, worker, span)
+        with _told_of("B"):
+            after = self.poll(run2, worker2, span2)
+        for about in (before, after):
+            if isinstance(about, Progress):
+                return about
+        assert not isinstance(before, Progress) and not isinstance(after, Progress)
+        sides = Sides(side_of(before, run, worker), side_of(after, run2, worker2))
+        ids = run, worker, span, run2, worker2, span2
+        return self._sides.get(ids, lambda: sides, (before, after))  # those that were compared before
+
+    def trace_file(self, run: str, worker: str, span: str) -> File:
+        """Raises NotFound."""
+        return self._catalog.span(run, worker, span)[1].file
+
+    def cancel(self, run: str, worker: str, span: str) -> None:
+        """Whoever polled this span does not want it any more. Does nothing where it is not being read."""
+        self._catalog.span(run, worker, span)  # raises NotFound
+        self._readings.cancel((run, worker, span))
+
+    def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[Profile]:
+        worker, span = self._catalog.span(*ids)
+        made_of = (span.file, compile_files(worker))
+
+        def start() -> Reading[Profile]:
+            progress = Progress(span.file.name, 0, span.file.size, 0, None)
+            return Reading(progress, lambda reading: self._read_span(worker, span, reading))
+
+        return self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
+
+    def _answer(self, ids: _Ids, reading: Reading[Profile]) -> Profile:
+        try:
+            return reading.future.result()
+        except Exception:  # told once: the cause may be gone when somebody asks again
+            self._readings.forget(ids, reading)
+            raise
+
+    def _read_span(self, worker: WorkerFiles, span: SpanFile, reading: Reading[Profile]) -> Profile:
+        data, _ = self.compile_data_of(worker)
+        trace = read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
+        profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span)
+        profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
+        return profile
+
+
+def read(
+    file: File,
+    progress: Advance | None,
+    fetching: Advance | None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Trace:
+    """The trace in a file, which its progress and notices name, however far away it is."""
+
+    def advance(moved: BytesRead) -> None:
+        if progress is not None:
+            progress(replace(moved, file=file.path))
+
+    with copies.local(file, fetching, cancelled) as path:
+        trace = open_trace(path, progress=advance, cancelled=cancelled)
+    return replace(trace, notices=copies.named(trace.notices, path, file))
+
+
+def compile_files(worker: WorkerFiles) -> tuple[File, ...]:
+    """What the compile data of a worker is made of."""
+    return (*worker.summaries, *([worker.log] if worker.log else []))
+
+
+def _all_was_read(found: _Merged) -> bool:
+    """Else a file was not read: the next time it may be."""
+    return all(notice.kept for notice in found[1])
+
+
+def _will_retry(notices: list[Notice]) -> list[Notice]:
+    """In the tab a trace without its end is no loss yet: it may still be written, and is read again then."""
+    step = "It is read again when it changes: reload. If nobody writes it any more, copy or record it again"
+    return [
+        replace(notice, problem=f"incomplete: {notice.problem}", next_step=step)
+        if "is cut off" in notice.problem
+        else notice
+        for notice in notices
+    ]
+
+
+def _no_compile_data(worker: str, notices: list[Notice]) -> NoCompileData:
+    if notices:
+        return NoCompileData(notices[0].problem, file=notices[0].file, next_step=notices[0].next_step)
+    return NoCompileData(
+        f"worker {worker!r} has no compile data",
+        next_step="Use tb_torchcompile_plugin.tensorboard_trace_handler, or set TORCH_TRACE to the logdir",
+    )
+
+
+@contextmanager
+def _told_of(side: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        told = error.notice
+        raise type(error)(f"{side}: {told.problem}", file=told.file, next_step=told.next_step) from error

@@ -1,0 +1,7 @@
+"""`python -m tb_torchcompile_plugin.cli`."""
+
+import sys
+
+from tb_torchcompile_plugin.cli.command import main
+
+sys.exit(main())

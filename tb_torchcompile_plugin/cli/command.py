@@ -1,0 +1,101 @@
+"""`tb-torchcompile`: the answers of the tab, in a terminal.
+
+Exit status 0 when something was read, 1 with one clear line when nothing could be. With `--json` stdout holds the
+report alone; warnings and progress go to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from tb_torchcompile_plugin.api.catalog import plugin_version
+from tb_torchcompile_plugin.api.report import all_warnings, check, read_report, why_nothing
+from tb_torchcompile_plugin.cli import text
+from tb_torchcompile_plugin.cli.compare import show_comparison
+from tb_torchcompile_plugin.cli.kernel import show_kernel
+from tb_torchcompile_plugin.cli.text_table import visible
+from tb_torchcompile_plugin.errors import UserError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default: the process's own) and return the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except UserError as error:
+        return _fail(str(error))
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tb-torchcompile", description="What torch.compile did, from a logdir."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    report = commands.add_parser("report", help="print what a logdir, a trace or a log holds")
+    report.add_argument(
+        "logdir",
+        help="a folder, or one trace or TORCH_TRACE log of any name; a path or a URL such as s3://bucket/runs",
+    )
+    report.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    report.set_defaults(run=lambda arguments: _report(arguments.logdir, arguments.json))
+    kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
+    kernel.add_argument("logdir", help="as for report")
+    kernel.add_argument("name", help="the kernel's name, as the report prints it")
+    kernel.add_argument("--graph", metavar="KEY", help="only the kernel that the graph of this key launches")
+    kernel.add_argument(
+        "--extract", metavar="FILE", help="write inductor's own benchmark of the kernel to FILE instead"
+    )
+    kernel.set_defaults(run=_kernel)
+    compare = commands.add_parser(
+        "compare", help="print the newest spans of two logdirs or traces side by side"
+    )
+    compare.add_argument("a", metavar="A", help="a folder or one trace: the run before")
+    compare.add_argument("b", metavar="B", help="the run after")
+    compare.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    compare.set_defaults(run=_compare)
+    return parser
+
+
+def _report(logdir: str, as_json: bool) -> int:
+    with text.progress_bar() as advance:
+        report = read_report(logdir, advance)
+    warnings = list(all_warnings(report))
+    why = why_nothing(logdir, report)
+    for notice in warnings if warnings != [why] else []:
+        print(visible(f"warning: {notice}"), file=sys.stderr)
+    if as_json:
+        print(msgspec.json.encode(report).decode())
+    if why:
+        return _fail(str(why))
+    if not as_json:
+        text.print_report(report)
+    return 0
+
+
+def _kernel(arguments: argparse.Namespace) -> int:
+    check(arguments.logdir)
+    show_kernel(arguments.logdir, arguments.name, arguments.graph, arguments.extract)
+    if arguments.extract:
+        print(f"wrote {arguments.extract}; run it with: python {arguments.extract}", file=sys.stderr)
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    check(arguments.a)
+    check(arguments.b)
+    show_comparison(arguments.a, arguments.b, arguments.json)
+    return 0
+
+
+def _fail(line: str) -> int:
+    print(visible(f"tb-torchcompile: {line}"), file=sys.stderr)
+    return 1

@@ -1,0 +1,137 @@
+"""Kernels of a logdir by name: what ran, what inductor wrote, and the benchmark of one as a program."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tb_torchcompile_plugin.analysis.kernels.kernels import (
+    KernelDetails,
+    KernelRow,
+    kernel_details,
+    kernel_table,
+)
+from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig
+from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.errors import NotFound, UserError
+from tb_torchcompile_plugin.generated_code.benchmark import benchmark
+from tb_torchcompile_plugin.generated_code.generated_code import Generated, GeneratedCode
+from tb_torchcompile_plugin.profile.compiled.code import generated_code
+from tb_torchcompile_plugin.profile.profile import Profile
+
+__all__ = [
+    "Achieved",
+    "KernelDetails",
+    "KernelMatch",
+    "KernelRow",
+    "LaunchConfig",
+    "benchmark_of",
+    "find_kernels",
+]
+
+
+@dataclass(frozen=True)
+class KernelMatch:
+    """A kernel of one graph. profile and row: None where it did not run; generated: None where it is a library's."""
+
+    where: str
+    name: str
+    profile: Profile | None
+    row: KernelRow | None
+    generated: Generated | None
+
+    @property
+    def graph_key(self) -> str | None:
+        return self.row.graph_key if self.row else self.generated.code.graph_key if self.generated else None
+
+    @property
+    def details(self) -> KernelDetails | None:
+        """Its launches, where it ran."""
+        if self.profile is None or self.row is None:
+            return None
+        ids = self.row.compile_id or "", self.row.graph_key or ""
+        return kernel_details(self.profile, str(self.row.device), self.name, *ids)
+
+
+def find_kernels(session: Session, name: str, graph: str | None = None) -> list[KernelMatch]:
+    """All kernels of this name, of one graph if its key is given. Raises NotFound, with names that are like it."""
+    every = list(_every(session))
+    found = [one for one in every if one.name == name and (graph is None or one.graph_key == graph)]
+    if not found:
+        raise _no_such_kernel(name, every)
+    return found
+
+
+def benchmark_of(found: list[KernelMatch], file: str) -> str:
+    """Inductor's benchmark of the one kernel that is meant, as the text of a program to be called `file`.
+
+    Raises UserError where there is none, and where `found` are different kernels.
+    """
+    one = _the_one(found)
+    assert one.generated is not None
+    graph = one.generated.code
+    where = f"{one.where}, compile id {graph.compile_id}, graph {graph.graph_key}"
+    return benchmark(one.generated.definition, where, file)
+
+
+def _every(session: Session) -> Iterator[KernelMatch]:
+    """The kernels that ran, most time first, then what was generated and did not run."""
+    for run in session.runs().runs:
+        for worker in run.workers:
+            ran: set[tuple[str, str | None]] = set()
+            for span in worker.spans:
+                profile = session.profile(run.run, worker.worker, span.span)
+                codes = profile.of(generated_code)
+                for row in profile.of(kernel_table).rows:
+                    ran.add((row.name, row.graph_key))
+                    code = codes.find(row.name, row.compile_id, row.graph_key, row.direction)
+                    yield KernelMatch(f"run {run.run}, span {span.span}", row.name, profile, row, code)
+            yield from _not_run(session, run.run, worker.worker, ran)
+
+
+def _not_run(
+    session: Session, run: str, worker: str, ran: set[tuple[str, str | None]]
+) -> Iterator[KernelMatch]:
+    try:
+        code = session.compile_data(run, worker).of(GeneratedCode)
+    except NotFound:
+        return
+    for graph in code.graphs:
+        for name, definition in graph.definitions.items():
+            if (name, graph.graph_key) not in ran:
+                yield KernelMatch(
+                    f"run {run}, worker {worker}", name, None, None, Generated(graph, definition)
+                )
+
+
+def _the_one(found: list[KernelMatch]) -> KernelMatch:
+    """Where several graphs have a kernel of this name, and it is not the same one, somebody must choose."""
+    written = [one for one in found if one.generated is not None]
+    if not written:
+        raise UserError(
+            f"there is no source of {found[0].name}",
+            next_step='It is a library\'s, or the run was recorded without its code (capture="full" records it)',
+        )
+    sources = {one.generated.definition.source for one in written if one.generated}
+    if len(sources) > 1:
+        keys = ", ".join(sorted({str(one.graph_key) for one in written}))
+        raise UserError(
+            f"{len(sources)} different kernels are called {found[0].name}",
+            next_step=f"Choose a graph with --graph KEY, one of {keys}",
+        )
+    return written[0]
+
+
+def _no_such_kernel(name: str, every: list[KernelMatch]) -> UserError:
+    names = sorted({one.name for one in every})
+    inside = [one for one in names if name.lower() in one.lower()]
+    longest = list(dict.fromkeys(one.name for one in every))
+    near = (inside or difflib.get_close_matches(name, names, 3, 0.5) or longest)[:3]
+    hint = (
+        f"There are {', '.join(text[:90] for text in near)}{' …' if len(names) > len(near) else ''}"
+        if near
+        else "tb-torchcompile report lists what there is"
+    )
+    return NotFound(f"there is no kernel {name!r}", next_step=hint)

@@ -1,0 +1,205 @@
+"""The report as text: tables for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tb_torchcompile_plugin.analysis.overview.halves import Compile
+from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, Worker
+from tb_torchcompile_plugin.cli.text_span import print_span
+from tb_torchcompile_plugin.cli.text_table import Plain, first_lines, plural, table, told_id
+from tb_torchcompile_plugin.reader.trace.kineto import BytesRead as Reading
+from tb_torchcompile_plugin.torch_names.phases import PHASES
+
+_FUNCTIONS_SHOWN = 15
+_SOURCES = {"summary": "compile summary", "torch_trace": "TORCH_TRACE log"}
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Reading], None]]:
+    """A bar on stderr while traces are read; nothing where stderr is not a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        tasks: dict[str, int] = {}
+
+        def advance(reading: Reading) -> None:
+            if reading.file not in tasks:
+                tasks[reading.file] = bar.add_task(reading.file, total=reading.bytes_total)
+            bar.update(tasks[reading.file], completed=reading.bytes_read)  # type: ignore[arg-type]  # a TaskID is an int
+
+        yield advance
+
+
+def print_report(report: Report) -> None:
+    """Print every run, worker and span to stdout."""
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
+    for run in report.runs:
+        for worker in run.workers:
+            _print_worker(console, run, worker)
+        _print_ranks(console, run)
+    _print_findings(console, report.findings)
+
+
+def _print_worker(console: Console, run: Run, worker: Worker) -> None:
+    rank = "" if worker.rank is None else f"  rank {worker.rank}"
+    console.rule(Plain(f"run {run.run}  worker {worker.worker}{rank}"), align="left")
+    if worker.compile:
+        _print_compile(console, worker.compile)
+    for span in worker.spans:
+        print_span(console, span)
+
+
+def _print_ranks(console: Console, run: Run) -> None:
+    differences = run.ranks.differences
+    table(
+        console,
+        f"ranks that were compiled otherwise, of {len(run.ranks.ranks)} in run {run.run}",
+        [(row, group) for row in differences for group in row.groups],
+        "compile_id function what ranks have",
+        compile_id=lambda row: row[0].compile_id,
+        function=lambda row: row[0].function,
+        what=lambda row: row[0].kind.replace("_", " "),
+        ranks=lambda row: list(map(str, row[1].ranks)),
+        have=lambda row: row[1].told,
+    )
+
+
+def _print_compile(console: Console, found: Compile) -> None:
+    versions = f"torch {found.environment.torch_version or 'unknown'}"
+    sites = len({(row.file, row.line, row.reason) for row in found.graph_breaks})
+    total = "unknown" if found.total_s is None else f"{found.total_s:.3f} s"
+    console.print(
+        Plain(
+            f"compile time {total}, {_compilations(found)}, {plural(sites, 'graph break')}, "
+            f"{plural(len(found.recompiles), 'recompile')} ({versions}, from a {_SOURCES[found.source]})"
+        )
+    )
+    _print_compilations(console, found)
+    _print_caches_and_autotuning(console, found)
+    _print_breaks_and_recompiles(console, found)
+    table(
+        console,
+        "generated kernels",
+        found.generated_kernels,
+        "compile_id direction category kernels",
+        kernels=lambda row: len(row.kernels),
+    )
+    _print_compile_times(console, found)
+
+
+def _compilations(found: Compile) -> str:
+    """A backward that was compiled lazily belongs to its forward: it is a row, not a compilation more."""
+    backwards = sum(row.direction == "backward" for row in found.compilations)
+    apart = f" (and {plural(backwards, 'lazy backward')})" if backwards else ""
+    return plural(len(found.compilations) - backwards, "compilation") + apart
+
+
+_PROBLEMS = {
+    "limit": "compiled too often: from here on it runs eager",
+    "skipped": "cannot be resumed after a graph break: all of it runs eager",
+}
+
+
+def _print_compilations(console: Console, found: Compile) -> None:
+    """What must not be overlooked in front of everything else."""
+    table(
+        console,
+        "problems",
+        found.problems,
+        "compile_id function where what_happened reason",
+        what_happened=lambda row: (
+            _PROBLEMS.get(row.kind) or f"failed{', then ran eager' if row.ran_eager else ''}: {row.type}"
+        ),
+        reason=lambda row: first_lines([row.reason]),
+    )
+    table(
+        console,
+        "compilations",
+        found.compilations,
+        "compile_id direction function where attempts duration_s graph_ops guards cache",
+        cache=lambda row: [f"{cache.cache} {cache.result}" for cache in row.cache],
+    )
+    timed = [row for row in found.compilations if row.phases_s]
+    phases = [phase for phase in PHASES if any(phase in (row.phases_s or {}) for row in timed)]
+    table(
+        console,
+        "compile time by phase, s",
+        timed,
+        " ".join(("compile_id direction", *phases)),
+        **{phase: (lambda row, phase=phase: (row.phases_s or {}).get(phase, 0.0)) for phase in phases},
+    )
+
+
+def _print_caches_and_autotuning(console: Console, found: Compile) -> None:
+    """One line for each lookup that cost or saved something: hits with the time saved, the others with the reason."""
+    table(
+        console,
+        "cache lookups",
+        [(row, cache) for row in found.compilations for cache in row.cache],
+        "compile_id direction cache result graph saved_s why_not",
+        compile_id=lambda row: told_id(row[0]),
+        direction=lambda row: row[1].direction,
+        cache=lambda row: row[1].cache,
+        result=lambda row: row[1].result,
+        graph=lambda row: row[1].graph,
+        saved_s=lambda row: row[1].time_saved_s,
+        why_not=lambda row: row[1].why,
+    )
+    for where, title in (("compile", "autotuning while compiling"), ("run", "autotuning at the first run")):
+        rows = [row for row in found.autotune if row.where == where]
+        total = sum(row.time_s or 0 for row in rows)
+        table(console, f"{title}, {total:.3f} s", rows, "kernel compile_id direction time_s configs choice")
+
+
+def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
+    table(console, "graph breaks", found.graph_breaks, "compile_id where source reason")
+    table(
+        console,
+        "recompiles",
+        found.recompiles,
+        "compile_id function where duration_s change reasons",
+        change=lambda row: next(
+            (f"{guard.old} → {guard.new or 'another'}" for guard in row.guards if guard.old), None
+        ),
+        reasons=lambda row: first_lines(row.reasons),
+    )
+    table(
+        console,
+        "recompiled frames, and the compile id from which on one runs eager",
+        found.recompiled_frames,
+        "frame function versions limit limit_hit",
+        versions=lambda row: [version.compile_id for version in row.versions],
+    )
+
+
+def _print_compile_times(console: Console, found: Compile) -> None:
+    complete = "" if found.compile_times_complete else " (incomplete: a log does not hold every function)"
+    table(
+        console,
+        f"compile_times{complete}",
+        sorted(found.compile_times.items(), key=lambda item: -sum(item[1])),
+        "function runs total_s min_s max_s",
+        _FUNCTIONS_SHOWN,
+        function=lambda row: row[0],
+        runs=lambda row: len(row[1]),
+        total_s=lambda row: sum(row[1]),
+        min_s=lambda row: min(row[1], default=None),
+        max_s=lambda row: max(row[1], default=None),
+    )
+
+
+def _print_findings(console: Console, findings: list[RunFinding]) -> None:
+    """What to change, and how; nothing without findings."""
+    if findings:
+        console.rule(Plain("findings, most time to save first"), align="left")
+    for row in findings:
+        where = row.run if row.span is None else f"{row.run} {row.span}"
+        console.print(Plain(f"[{row.severity}] {row.title}"), soft_wrap=True)
+        console.print(Plain(f"  {row.next_step}"), soft_wrap=True)
+        console.print(Plain(f"  {row.rule}, run {where}, worker {row.worker}"), soft_wrap=True)

@@ -1,0 +1,93 @@
+"""One kernel as text: numbers, launch configurations, the user's lines, the source."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+
+from tb_torchcompile_plugin.cli.kernel_search import (
+    Achieved,
+    KernelDetails,
+    KernelMatch,
+    KernelRow,
+    LaunchConfig,
+)
+from tb_torchcompile_plugin.cli.text_table import visible
+
+_FROM = {
+    "inductor": "as inductor computed it",
+    "shapes": "estimated from shapes",
+    "copy": "as the copy says",
+}
+
+
+def print_kernel(found: KernelMatch) -> None:
+    """Print what is known of a kernel to stdout. What is not known is left out."""
+    row, details, code = found.row, found.details, found.generated
+    lines = [found.name, f"  {found.where}"]
+    if row is not None and details is not None:
+        lines += [*_times(row, details), *_achieved(row.achieved), *map(_config, details.configs)]
+    lines += list(_origin(found))
+    if code is not None:
+        lines += ["", code.definition.source.rstrip()]
+    elif row is not None:
+        lines.append("  no source: a library's kernel, or its code was not recorded")
+    sys.stdout.write(visible("\n".join(lines)) + "\n\n")
+
+
+def _times(row: KernelRow, details: KernelDetails) -> Iterator[str]:
+    median = statistics.median(details.launches.duration_us) if details.launches.shown_every == 1 else None
+    middle = "" if median is None else f", median {median:.3f}"
+    device = "CPU" if row.device == "cpu" else f"GPU {row.device}"
+    yield (
+        f"  {device}, {row.category}: {row.launches} launches, {row.time_us:.3f} µs, "
+        f"mean {row.mean_us:.3f}{middle}, min {row.min_us:.3f}, max {row.max_us:.3f} µs"
+    )
+    if row.twice_as_fast_percent is not None:
+        yield f"  twice as fast, a step would gain at most {row.twice_as_fast_percent:.2f} %"
+
+
+def _achieved(found: Achieved) -> Iterator[str]:
+    if found.bandwidth_gb_s is not None and found.bandwidth_from is not None:
+        share = _share(found.bandwidth_percent)
+        yield f"  {found.bandwidth_gb_s:.1f} GB/s{share}, {_FROM[found.bandwidth_from]}"
+    if found.tflop_s is not None and found.tflop_from is not None:
+        share = _share(found.tflop_percent, f" ({found.precision})")
+        yield f"  {found.tflop_s:.2f} TFLOP/s{share}, {_FROM[found.tflop_from]}"
+
+
+def _share(percent: float | None, of: str = "") -> str:
+    if percent is None:
+        return ""
+    above = ": more than memory can, so from a cache" if percent > 100 and not of else ""
+    return f", {percent:.1f} % of the peak{of}{above}"
+
+
+def _config(config: LaunchConfig) -> str:
+    parts = [
+        f"grid {config.grid}",
+        f"block {config.block}",
+        *([f"{config.warps} warps"] if config.warps is not None else []),
+        *([f"{config.registers} registers"] if config.registers is not None else []),
+        *([f"{config.shared_memory_bytes} B shared"] if config.shared_memory_bytes is not None else []),
+        *([f"occupancy {config.occupancy_percent} %"] if config.occupancy_percent is not None else []),
+    ]
+    return f"  {', '.join(parts)}: {config.launches} launches, {config.time_us:.3f} µs"
+
+
+def _origin(found: KernelMatch) -> Iterator[str]:
+    row, code = found.row, found.generated
+    if code is not None:
+        graph = code.code
+        yield f"  compile id {graph.compile_id}, {graph.direction}, graph {graph.graph_key or 'not told'}"
+        yield f"  {graph.file}:{code.definition.line}"
+        if config := graph.configs.get(code.definition.name):
+            yield f"  chosen configuration: {config}"
+        if code.definition.aten_ops:
+            yield f"  fuses {', '.join(code.definition.aten_ops)}"
+    lines, known_from = (row.lines, row.lines_from) if row is not None else code.lines if code else ([], None)
+    for line in lines:
+        yield f"  {line.file}:{line.line}  {line.source or ''}".rstrip()
+    if known_from == "comments":
+        yield "  (these lines are from the comments in the code and the graph after post-grad passes)"

@@ -1,0 +1,248 @@
+"""One span as text: what its GPUs did, its steps, compiled code, kernels and operators."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+import msgspec
+from rich.console import Console
+
+from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import DeviceIdle, GpuUtilization
+from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepBreakdown, StepReport
+from tb_torchcompile_plugin.api.report import SpanReport, UnreadSpan
+from tb_torchcompile_plugin.cli.text_table import Plain, place, plural, table
+
+_GAPS_SHOWN = 5
+_STEPS_SHOWN = 6
+_EAGER_SHOWN = 15
+_KERNELS_SHOWN = 20
+_OPERATORS_SHOWN = 20
+
+
+def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
+    """All tables of one span; one line for what could not be read."""
+    if isinstance(span, UnreadSpan):
+        console.print(Plain(f"span {span.span}  {span.trace_file}  could not be read"))
+        return
+    console.print(Plain(f"span {span.span}  {span.trace_file}  {span.events} events"))
+    if span.hints.cpu_kernels_hidden:
+        hint = "compiled code ran on the CPU, but its kernels are not named: "
+        console.print(Plain(f"  {hint}set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling"))
+    table(
+        console,
+        "GPUs: busy = compute + exposed communication + exposed memory; with idle it is the span",
+        span.gpu,
+        "device name span_us busy_us busy_percent compute_us exposed_communication_us exposed_memory_us idle_us",
+    )
+    _print_gpu_utilization(console, span.gpu_utilization)
+    table(
+        console,
+        "collectives",
+        span.collectives,
+        "device name size_bytes kernels time_us mean_us min_us max_us gb_s",
+    )
+    _print_steps(console, span)
+    _print_regions(console, span)
+    _print_work(console, span)
+
+
+def _print_gpu_utilization(console: Console, found: GpuUtilization) -> None:
+    """What bounds the steps, why the GPUs idle, what launching costs. Nothing without GPU events."""
+    for line in (_verdict(found), _launches(found)):
+        if line:
+            console.print(Plain(f"  {line}"), soft_wrap=True)
+    windows = [*found.steps, *([found.window] if found.window else [])]
+    table(
+        console,
+        "steps by device",
+        [(window, device) for window in windows for device in window.devices],
+        "step device busy_us busy_percent idle_us bound launches launch_call_us",
+        step=lambda row: row[0].step or "the span",
+        device=lambda row: str(row[1].device),
+        busy_us=lambda row: row[1].busy_us,
+        busy_percent=lambda row: row[1].busy_percent,
+        idle_us=lambda row: row[1].idle_us,
+        bound=lambda row: row[0].verdict.bound,
+        launches=lambda row: row[0].launches,
+        launch_call_us=lambda row: row[0].launch_call_us,
+    )
+    for idle in found.idle:
+        table(
+            console,
+            f"why GPU {idle.device} idles for {idle.idle_us:.3f} µs: what the launching thread did",
+            _causes(idle),
+            "cause idle_us",
+            cause=lambda row: row[0],
+            idle_us=lambda row: row[1],
+        )
+    table(
+        console,
+        "longest idle gaps",
+        found.longest_gaps,
+        "device start_us idle_us step cause thread before",
+        _GAPS_SHOWN,
+    )
+
+
+def _verdict(found: GpuUtilization) -> str | None:
+    told, launches = found.verdict, found.launch_stats
+    if not (told and launches):
+        return None
+    where = plural(len(found.steps), "step") if found.steps else "the span"
+    said = f"{told.bound} bound" + (f": {told.share_percent:.1f} % of {where}" if told.share_percent else "")
+    if told.bound != "launch":
+        return said
+    replays = launches.cuda_graphs.replays
+    if replays:
+        return f"{said}, though CUDA graphs were replayed ({plural(replays, 'time')})"
+    each = 1000 * max(len(found.steps), 1)
+    what = "a step" if found.steps else "it"
+    return (
+        f"{said}. With CUDA graphs {what} could drop from {told.wall_us / each:.3f} ms "
+        f"to at least {told.least_us / each:.3f} ms"
+    )
+
+
+def _launches(found: GpuUtilization) -> str | None:
+    told = found.launch_stats
+    if told is None:
+        return None
+    parts = {
+        "{:.1f} a step": told.launches_per_step,
+        "calls {:.3f} µs in all": told.call_us,
+        "median call {:.3f} µs": told.call_median_us,
+        "median latency {:.3f} µs": told.latency_median_us,
+        "median queue wait {:.3f} µs": told.queue_wait_median_us,
+        "{:.1f} % of kernels shorter than their launch call": told.short_percent,
+    }
+    known = (text.format(value) for text, value in parts.items() if value is not None)
+    return "; ".join((f"launches {told.launches}", *known))
+
+
+def _causes(idle: DeviceIdle) -> Iterator[tuple[str, float]]:
+    """Those that occur, in their order."""
+    for field, time in msgspec.structs.asdict(idle.causes).items():
+        if time:
+            yield field.removesuffix("_us").replace("_", " "), time
+
+
+def _print_steps(console: Console, span: SpanReport) -> None:
+    """How long steps take, how much that varies, where the time goes, and which were slow and why."""
+    found, times = span.step_breakdown, span.step_breakdown.times
+    table(console, "steps", span.steps, "name start_us wall_us gpu_busy_us")
+    if times:
+        spread = "" if times.deviation_us is None else f" ± {times.deviation_us:.3f}"
+        console.print(
+            Plain(
+                f"  step: median {times.median_us:.3f} µs, mean {times.mean_us:.3f}{spread}, "
+                f"{times.min_us:.3f} to {times.max_us:.3f} in {times.steps}"
+            )
+        )
+    _print_parts(console, found)
+    table(
+        console,
+        "slow steps",
+        found.slow,
+        "step excess_us times_median reason explained_us compile_ids",
+        reason=lambda row: row.reason or "no single one recorded",
+    )
+
+
+def _print_parts(console: Console, found: StepReport) -> None:
+    """One row a part, largest first; one column a step."""
+    rows: list[StepBreakdown] = found.steps or ([found.window] if found.window else [])
+    times = [{(part.kind, part.part): part.time_us for part in row.parts} for row in rows]
+    parts = {key: statistics.fmean(time.get(key, 0) for time in times) for time in times for key in time}
+    whole = sum(parts.values())
+    steps = {
+        f"{row.step or 'span'}": (lambda part, time=time: time.get(part[0], 0.0))
+        for row, time in zip(rows[:_STEPS_SHOWN], times)
+    }
+    table(
+        console,
+        "where a step goes, µs" if found.steps else "where the span goes, µs",
+        sorted(parts.items(), key=lambda item: -item[1]),
+        " ".join(("while part mean percent", *steps)),
+        **{
+            "while": lambda part: part[0][0],
+            "part": lambda part: part[0][1],
+            "mean": lambda part: part[1],
+            "percent": lambda part: 100 * part[1] / whole,
+            **steps,
+        },
+    )
+
+
+def _print_regions(console: Console, span: SpanReport) -> None:
+    """Breaks with their price, the calls of regions with theirs, and operators outside of them."""
+    table(
+        console,
+        "graph breaks by cost",
+        span.graph_break_sites,
+        "where kind reason compile_ids calls calls_per_step host_us step_mean_us step_median_us step_p95_us "
+        "share_percent gpu_idle_us",
+    )
+    table(
+        console,
+        f"compiled regions{_beside_work(span)}",
+        span.compiled_regions,
+        "compile_id calls guard_us overhead_us graph_us gpu_us backward_calls backward_cpu_us backward_gpu_us",
+    )
+    table(
+        console,
+        "guards by version and versions alive",
+        span.guard_scans or (),
+        "compile_id entries calls median_us max_us",
+    )
+    table(
+        console,
+        "recompiles, from the start of the span",
+        span.recompile_moments or (),
+        "compile_id start_us where step",
+        where=lambda row: row.where,
+    )
+    eager = span.eager
+    share = "" if eager.share_percent is None else f", {eager.share_percent:.2f} % of the {eager.window}"
+    table(
+        console,
+        f"ran eager: {eager.host_us:.3f} µs of host time{share}",
+        eager.ops,
+        "name kind called_in calls host_us device_us",
+        _EAGER_SHOWN,
+        called_in=lambda row: row.file and f"{row.function} {place(row.file, row.line)}",
+    )
+
+
+def _beside_work(span: SpanReport) -> str:
+    """What guards and wrappers take of the steps, or of the span; "" where that is not known."""
+    beside = span.call_overhead
+    if beside is None or beside.guard_percent is None:
+        return ""
+    guards = f": guards {beside.guard_us:.3f} µs, {beside.guard_percent:.2f} % of the {beside.window}"
+    if beside.overhead_us is None or beside.overhead_percent is None:
+        return guards
+    return f"{guards}; wrappers {beside.overhead_us:.3f} µs, {beside.overhead_percent:.2f} %"
+
+
+def _print_work(console: Console, span: SpanReport) -> None:
+    table(
+        console,
+        "kernel categories",
+        span.kernel_categories,
+        "device category launches distinct_kernels time_us gpu_time_percent wall_time_percent",
+    )
+    table(
+        console,
+        "kernels",
+        span.kernels,
+        "name category compile_id launches time_us mean_us bandwidth_percent",
+        _KERNELS_SHOWN,
+    )
+    table(
+        console,
+        "operators",
+        span.operators,
+        "name kind calls self_host_us host_us self_device_us device_us",
+        _OPERATORS_SHOWN,
+    )

@@ -1,0 +1,398 @@
+"""Compile records → CompileSummary: one path for live records and for lines of a TORCH_TRACE log.
+
+torch describes what it compiles as a stream of records: a metadata dict (one key names the kind, the others
+say for which compilation it holds) and a payload text. `CompileLog.add` takes one at a time and never raises;
+what it cannot read it counts by cause, what it does not know by kind. `summary` may be called at any time, again
+and again. Imports protobuf and the standard library only, because it runs inside training.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from tb_torchcompile_plugin.compile_log import rows as compile_rows
+from tb_torchcompile_plugin.compile_log import text as compile_text
+from tb_torchcompile_plugin.compile_log.caches import CacheLookups
+from tb_torchcompile_plugin.compile_log.facts import Facts
+from tb_torchcompile_plugin.compile_log.frames import CompiledFrames
+from tb_torchcompile_plugin.compile_log.payloads import PayloadStore, has_text
+from tb_torchcompile_plugin.compile_log.records import Record, nanoseconds
+from tb_torchcompile_plugin.compile_log.rows import Recovered
+from tb_torchcompile_plugin.compile_log.shapes import change_event, shape_event
+from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
+from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    BACKWARD,
+    FORWARD,
+    Compilation,
+    CompileKey,
+    CompileSummary,
+    Direction,
+    Frame,
+    FunctionTimes,
+    Graph,
+    GraphBreak,
+    PhaseSpan,
+    Recompile,
+    RuntimeMetrics,
+    ShapeEvent,
+)
+from tb_torchcompile_plugin.torch_names import artifacts, records
+from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON
+from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
+from tb_torchcompile_plugin.torch_names.phases import (
+    BACKWARD_ROOTS,
+    COMPILE_FILE,
+    COMPILING_BACKWARD,
+    DYNAMO,
+    FRAME_ROOTS,
+)
+
+__all__ = ["CompileLog", "Record", "nanoseconds"]
+
+
+class CompileLog:
+    """Collects records of one process.
+
+    source: keep source lines, break texts and other strings that quote the user's code (`capture="full"`).
+    payloads: keep the payload texts themselves, compressed and each once (`summary.artifacts`).
+    loads: JSON text → value; raises ValueError. A reader of large logs has a faster one.
+    """
+
+    def __init__(
+        self, *, source: bool = True, payloads: bool = False, loads: Callable[[str], Any] = json.loads
+    ) -> None:
+        self._source = source
+        self._loads = loads
+        self._payloads = PayloadStore() if payloads and source else None
+        self._lanes = OpenSpans()
+        self._has_spans = False  # logs of torch 2.4 have none
+        self._frames = CompiledFrames()
+        self._caches = CacheLookups(source=source)
+        self._recovered_breaks: list[GraphBreak] = []
+        self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
+        self._breaks: dict[tuple[int, str, str], GraphBreak] = {}
+        self._spans: list[PhaseSpan] = []
+        self._shape_events: list[ShapeEvent] = []
+        self._runtime_metrics: list[RuntimeMetrics] = []
+        self._times: dict[str, list[float]] = {}
+        self.files: dict[int, str] = {}  # torch's table of file names by number
+        self.by_kind: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
+        self.unreadable: Counter[str] = Counter()
+        self._facts = Facts()
+        self._handlers: dict[str, Callable[[Record, str], None]] = {
+            records.FILE_NAME: self._on_str,
+            records.DYNAMO_START: self._on_dynamo_start,
+            records.CHROMIUM_EVENT: self._on_chromium_event,
+            records.METRICS: self._on_metrics,
+            records.BACKWARD_METRICS: self._on_backward_metrics,
+            records.OUTPUT_CODE: self._on_output_code,
+            records.INFERENCE_GRAPH: self._on_inference_graph,
+            records.CUDAGRAPH_SKIP: self._on_cudagraph_skip,
+            artifacts.kind(artifacts.GRAPH_BREAK): self._on_graph_break,
+            artifacts.kind(artifacts.RECOMPILE): self._on_recompile,
+            artifacts.kind(artifacts.KERNELS): self._on_kernel_info,
+            artifacts.kind(artifacts.TORCH_VERSION): self._on_torch_version,
+        }
+        self._handlers.update(dict.fromkeys(records.RUNTIME_METRICS, self._on_runtime_metrics))
+        self._handlers.update(dict.fromkeys(records.SHAPE_KINDS, self._on_shape))
+        for cache in artifacts.CACHES:
+            for result in artifacts.CACHE_RESULTS:
+                kind = artifacts.kind(artifacts.cache_lookup(cache, result))
+                self._handlers[kind] = self._cache_handler(cache, result)
+
+    def start_from(self, recovered: Recovered) -> None:
+        """Takes rows from before recording began, or from a pause of it, in the order of their compilation."""
+        self._frames.start_from(recovered)
+        for graph, code in zip(recovered.graphs, recovered.codes, strict=True):
+            self.codes[hash(code)] += 1
+            if self._payloads is not None:
+                record = Record({records.OUTPUT_CODE: {}}, code)
+                self._payloads.keep(records.OUTPUT_CODE, record, graph.key, graph.direction)
+        self._recovered_breaks.extend(recovered.graph_breaks)
+
+    # -- records in ---------------------------------------------------------------------------------------------
+
+    def add(self, record: Record) -> None:
+        """Takes one record. Never raises."""
+        kind = "record"
+        try:
+            kind = records.kind_of(record.metadata)
+            if not kind:
+                self.unreadable["without a kind"] += 1
+                return
+            if kind == records.ARTIFACT:
+                kind = artifacts.kind(record.metadata[kind]["name"])
+            self._count(kind)
+            self._add(kind, record)
+        except Exception as error:
+            if not record.damaged:
+                self.unreadable[f"{kind[:60]}: {type(error).__name__}"] += 1
+
+    def _count(self, kind: str) -> None:
+        self.by_kind[kind] += 1
+        if kind not in records.KINDS and artifacts.name_of(kind) is None:
+            self.unknown[kind] += 1
+
+    def _add(self, kind: str, record: Record) -> None:
+        compile_id = records.compile_id_of(record.metadata)
+        if record.metadata.get("rank") is not None:
+            self._facts.learn("rank", record.metadata["rank"])
+        if handler := self._handlers.get(kind):
+            handler(record, compile_id)
+        if compile_id and record.metadata.get("attempt") is not None:
+            frame = self._frames.now(compile_id)
+            frame.attempt = max(frame.attempt or 0, int(record.metadata["attempt"]))
+        if self._payloads is not None and has_text(kind, record):
+            key = CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
+            self._payloads.keep(kind, record, key, self._direction(record, compile_id))
+
+    def _direction(self, record: Record, compile_id: str) -> Direction:
+        """Of what is being compiled: also that of a backward inside its frame."""
+        lane = (record.thread, compile_id)
+        return BACKWARD if self._lanes.is_inside(lane, COMPILING_BACKWARD) else FORWARD
+
+    def _row(self, record: Record, compile_id: str) -> Compilation:
+        """The row that a record belongs to: the backward that is being compiled, or the frame."""
+        frame = self._frames.now(compile_id)
+        if frame.backwards and self._lanes.is_inside((record.thread, compile_id), BACKWARD_ROOTS):
+            return frame.backwards[-1]
+        return frame.forward_row()
+
+    # -- one handler for each kind ------------------------------------------------------------------------------
+
+    def _on_str(self, record: Record, compile_id: str) -> None:
+        name, number = record.metadata[records.FILE_NAME]
+        self.files[int(number)] = str(name)
+
+    def _on_dynamo_start(self, record: Record, compile_id: str) -> None:
+        frame = self._frames.begin(compile_id, records.DYNAMO_START, int(record.metadata.get("attempt") or 0))
+        row = frame.begun()
+        row.thread = record.thread
+        del row.stack[:]
+        row.stack.extend(self._stack(record.metadata[records.DYNAMO_START].get("stack") or []))
+
+    def _stack(self, entries: list[dict[str, Any]]) -> list[Frame]:
+        return compile_rows.stack_rows(entries, self.files, source=self._source)
+
+    def _on_chromium_event(self, record: Record, compile_id: str) -> None:
+        event = self._loads(record.payload) if record.payload else record.metadata[records.CHROMIUM_EVENT]
+        mark, arguments = event.get("ph"), event.get("args") or {}
+        told = str(arguments.get("compile_id") or "None")
+        compile_id = compile_id if told == "None" else told
+        if event.get("name") == records.CHANGED_SHAPE:
+            self._shape_events.append(
+                change_event(arguments, *self._key_and_attempt(record, compile_id), source=self._source)
+            )
+        if mark not in ("B", "E"):
+            return
+        time_ns = nanoseconds(event["ts"])
+        self._facts.see_time(time_ns)
+        name = str(event["name"])
+        # Work that compile workers did for nobody in particular must not be paired with a frame's own.
+        lane = (record.thread, compile_id) if compile_id else (record.thread, "", name)
+        if mark == "B":
+            self._begin_span(
+                CompileSpan(name, str(arguments.get("fn_name") or name), time_ns, "", lane),
+                compile_id,
+                record,
+            )
+        else:
+            for span in self._lanes.end(lane, name, time_ns):
+                if span.name == name:
+                    compile_rows.add_autotuned(span, arguments)
+                self._end_span(span)
+
+    def _begin_span(self, span: CompileSpan, compile_id: str, record: Record) -> None:
+        self._has_spans = self._has_spans or span.name in FRAME_ROOTS
+        if span.name in FRAME_ROOTS or span.name == DYNAMO:
+            self._frames.begin(compile_id, span.name)
+        span.compile_id, span.epoch, span.thread = compile_id, self._frames.epoch, record.thread
+        span.worker_process = not compile_id and span.name == COMPILE_FILE
+        if span.name in BACKWARD_ROOTS and compile_id:
+            frame = self._frames.now(compile_id)
+            frame.backwards.append(
+                Compilation(key=frame.key, direction=BACKWARD, start_ns=span.start_ns, thread=record.thread)
+            )
+        elif span.name in FRAME_ROOTS:
+            row = self._frames.now(compile_id).begun()
+            row.start_ns, row.thread = span.start_ns, record.thread
+        self._lanes.begin(span)
+
+    def _end_span(self, span: CompileSpan) -> None:
+        assert span.duration_ns is not None
+        self._spans.append(compile_rows.span_row(span))
+        if span.unfinished:
+            return
+        self._times.setdefault(span.function, []).append(span.duration_ns / 1e9)
+        frame = self._frames.find(span.epoch, span.compile_id)
+        if frame is None:
+            return
+        if span.name in FRAME_ROOTS:
+            frame.finished = True
+            compile_rows.set_duration(frame.forward_row(), span)
+        elif span.name in BACKWARD_ROOTS:
+            for row in reversed(frame.backwards):
+                if row.start_ns == span.start_ns:
+                    compile_rows.set_duration(row, span)
+                    break
+
+    def _on_metrics(self, record: Record, compile_id: str) -> None:
+        metrics = record.metadata.get(records.METRICS) or record.metadata[records.BACKWARD_METRICS]
+        frame = self._frames.now(compile_id or str(metrics.get("compile_id") or ""))
+        frame.finished = True
+        row = frame.begun()
+        compile_rows.fill_from_metrics(row, metrics, source=self._source)
+        self._facts.learn_versions(metrics)
+
+    def _on_backward_metrics(self, record: Record, compile_id: str) -> None:
+        metrics = record.metadata[records.BACKWARD_METRICS]
+        frame = self._frames.now(compile_id or str(metrics.get("compile_id") or ""))
+        if frame.backwards_measured == len(frame.backwards):
+            if self._has_spans or metrics.get("is_forward", False) is None:
+                # No backward ran, so these are of the frame: torch 2.6 files them here at the recompile limit,
+                # 2.8 if another thread compiles a backward meanwhile.
+                self._on_metrics(record, compile_id)
+                return
+            frame.backwards.append(Compilation(key=frame.key, direction=BACKWARD, thread=record.thread))
+        row = frame.backwards[frame.backwards_measured]
+        frame.backwards_measured += 1
+        compile_rows.fill_from_metrics(row, metrics, source=self._source)
+        self._facts.learn_versions(metrics)
+
+    def _on_runtime_metrics(self, record: Record, compile_id: str) -> None:
+        kind = records.kind_of(record.metadata)
+        metrics = record.metadata[kind]
+        compile_id = compile_id or str(metrics.get("compile_id") or "")
+        row = RuntimeMetrics(key=self._frames.now(compile_id).key)
+        row.direction = FORWARD if kind == records.RUNTIME_METRICS[0] else BACKWARD
+        row.metrics.update(compile_rows.metrics_json(metrics, source=self._source))
+        self._runtime_metrics.append(row)
+
+    def _on_cudagraph_skip(self, record: Record, compile_id: str) -> None:
+        """Into the field where newer torch puts it if it knows while compiling. The reason quotes the user's code."""
+        if self._source and record.payload:
+            key, direction = self._key_and_attempt(record, compile_id)[0], self._direction(record, compile_id)
+            reason = {CUDAGRAPH_SKIP_REASON: json.dumps(record.payload.strip())}
+            self._runtime_metrics.append(RuntimeMetrics(key=key, direction=direction, metrics=reason))
+
+    def _on_shape(self, record: Record, compile_id: str) -> None:
+        kind = records.kind_of(record.metadata)
+        details = record.metadata[kind]
+        key, attempt = self._key_and_attempt(record, compile_id)
+        stack = self._stack(details.get("user_stack") or [])
+        self._shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
+
+    def _key_and_attempt(self, record: Record, compile_id: str) -> tuple[CompileKey, int]:
+        return CompileKey(compile_id=compile_id, epoch=self._frames.epoch), int(
+            record.metadata.get("attempt") or 0
+        )
+
+    def _on_torch_version(self, record: Record, compile_id: str) -> None:
+        if record.payload:
+            self._facts.learn("torch_version", compile_rows.torch_version(record.payload))
+
+    def _on_graph_break(self, record: Record, compile_id: str) -> None:
+        text = record.payload or ""
+        known = self._breaks.get((self._frames.epoch, compile_id, text))
+        if known is not None:  # the same break, met again in the next attempt
+            known.count += 1
+            return
+        row = compile_rows.break_row(text, source=self._source)
+        row.key.CopyFrom(self._frames.now(compile_id).key)
+        row.attempt = int(record.metadata.get("attempt") or 0)
+        self._breaks[self._frames.epoch, compile_id, text] = row
+
+    def _on_recompile(self, record: Record, compile_id: str) -> None:
+        frame = self._frames.now(compile_id)
+        if frame.recompile is None:
+            frame.recompile = Recompile(key=frame.key)
+        for reason in compile_text.parse_recompile_reasons(record.payload or ""):
+            text = reason if self._source else compile_text.withhold_source(reason)
+            if text not in frame.recompile.reasons:
+                frame.recompile.reasons.append(text)
+
+    def _cache_handler(self, cache: str, result: str) -> Callable[[Record, str], None]:
+        return lambda record, compile_id: self._on_cache(cache, result, record, compile_id)
+
+    def _on_cache(self, cache: str, result: str, record: Record, compile_id: str) -> None:
+        details = self._loads(record.payload or "{}")
+        frame, direction = self._frames.now(compile_id), self._direction(record, compile_id)
+        if cache == "fx_graph" and (key := compile_rows.text_of(details.get("key"))):
+            graph = frame.name_graph(key)
+            direction = (
+                direction if graph is None else graph.direction
+            )  # logs without spans: the code says so
+        row = self._caches.row(cache, result, details, frame.key, direction)
+        self._row(record, compile_id).cache.append(row)
+
+    def _on_output_code(self, record: Record, compile_id: str) -> None:
+        code = record.payload or ""
+        self.codes[hash(code)] += 1
+        frame = self._frames.now(compile_id)
+        backward = is_backward_code(code)
+        if backward is None:
+            backward = self._direction(record, compile_id) == BACKWARD
+        frame.graphs.append(
+            Graph(
+                key=frame.key,
+                direction=BACKWARD if backward else FORWARD,
+                graph_key=frame.cache_keys.pop(0) if frame.cache_keys else "",
+                output_code_file=str(record.metadata[records.OUTPUT_CODE].get("filename") or ""),
+                kernels=compile_text.generated_kernels(code),
+                index=len(frame.graphs),
+            )
+        )
+
+    def _on_inference_graph(self, record: Record, compile_id: str) -> None:
+        self._frames.now(compile_id).for_inference = True
+
+    def _on_kernel_info(self, record: Record, compile_id: str) -> None:
+        graphs = self._frames.now(compile_id).graphs
+        if graphs:
+            compile_rows.add_kernel_info(graphs[-1], self._loads(record.payload or "{}"))
+
+    # -- summary out --------------------------------------------------------------------------------------------
+
+    def summary(self) -> CompileSummary:
+        """All that is known so far. `environment` holds what the records tell; the rest is the caller's."""
+        summary = CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
+        self._facts.put(summary.environment)
+        self._frames.put(summary)
+        summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
+        summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
+        summary.spans.extend(self._open_spans())
+        summary.shape_events.extend(self._shape_events)
+        summary.runtime_metrics.extend(self._runtime_metrics)
+        summary.compile_times.extend(
+            FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
+        )
+        self._put_counts(summary)
+        if self._payloads is not None:
+            self._payloads.put(summary)
+        return summary
+
+    def _open_spans(self) -> list[PhaseSpan]:
+        rows = []
+        for span in self._lanes.still_open():
+            row = compile_rows.span_row(span)
+            row.unfinished = True
+            row.duration_ns = max(0, (self._facts.last_ns or 0) - span.start_ns)
+            rows.append(row)
+        return rows
+
+    def _put_counts(self, summary: CompileSummary) -> None:
+        for counter, target in (
+            (self.by_kind, summary.records.by_kind),
+            (self.unknown, summary.records.unknown),
+            (self.unreadable, summary.records.unreadable),
+        ):
+            for name, count in counter.items():
+                target[name] = count
+        if self._lanes.unmatched_ends:
+            cause = f"{records.CHROMIUM_EVENT}: end without a beginning"
+            summary.records.unreadable[cause] = self._lanes.unmatched_ends

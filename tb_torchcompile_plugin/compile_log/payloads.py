@@ -1,0 +1,215 @@
+"""Texts of records and where they belong (artifacts).
+
+Live ones are stored, each once by content hash and compressed. Those of a log stay there: their place is kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+import zlib
+from typing import Any
+
+from tb_torchcompile_plugin.compile_log.records import Record
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    Artifact,
+    CompileKey,
+    CompileSummary,
+    Direction,
+    Payload,
+)
+from tb_torchcompile_plugin.torch_names.artifacts import NAMED_PARTS, is_cache_lookup, name_of
+from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
+from tb_torchcompile_plugin.torch_names.records import ARTIFACT, CHROMIUM_EVENT, KINDS, METRICS, SUBGRAPH
+
+try:
+    lzma: Any = importlib.import_module("lzma")
+except ImportError:  # a Python that was built without it keeps each payload on its own
+    lzma = None
+
+DAMAGED: tuple[type[Exception], ...] = (zlib.error, EOFError, *((lzma.LZMAError,) if lzma else ()))
+# The fast match finder over a window that holds all passes of a graph: 12 MB of text in a fifth of a second.
+_LZMA2, _FAST, _HC4 = 0x21, 1, 0x04  # lzma.FILTER_LZMA2, MODE_FAST, MF_HC4
+_FILTERS = [{"id": _LZMA2, "dict_size": 1 << 24, "mode": _FAST, "mf": _HC4, "nice_len": 64, "depth": 32}]
+
+_IN_FRONT = ("format_version", "environment", "warnings", "payload_block")  # not among the rows of a file
+
+
+def has_text(kind: str, record: Record) -> bool:
+    """Whether there is something to keep. Most records are marks of spans, or describe an input in their envelope."""
+    if kind == CHROMIUM_EVENT:  # its content is in the spans
+        return False
+    return record.payload is not None or kind == METRICS or kind not in KINDS
+
+
+class PayloadStore:
+    """Memory is what the file will take: payloads are kept in compressed form only, or not at all."""
+
+    def __init__(self) -> None:
+        self._index: dict[bytes, int] = {}
+        self._payloads: list[Payload] = []
+        self._artifacts: list[Artifact] = []
+
+    def keep(self, kind: str, record: Record, key: CompileKey, direction: Direction) -> None:
+        """Stores the payload of one record, and the settings inside compilation metrics (the same in each of them)."""
+        if kind == METRICS:
+            metrics = record.metadata[kind]
+            for name in CONFIG_FIELDS:
+                if isinstance(metrics.get(name), str):
+                    self._add(name, "json", metrics[name], record, key, direction)
+        text = record.payload or _whole_if_unknown(kind, record)
+        if not text:
+            return
+        encoding = "" if record.payload else "json"
+        if name_of(kind):
+            encoding = str(record.metadata[ARTIFACT].get("encoding") or "")
+        if is_cache_lookup(kind) and encoding == "json" and record.place is None:
+            text = _without_components(text)
+        self._add(_name(kind, record), encoding, text, record, key, direction)
+
+    def _add(
+        self, name: str, encoding: str, text: str, record: Record, key: CompileKey, direction: Direction
+    ) -> None:
+        artifact = Artifact(
+            key=key,
+            attempt=int(record.metadata.get("attempt") or 0),
+            name=name,
+            encoding=encoding,
+            direction=direction,
+            subgraph=str(record.metadata.get(SUBGRAPH) or ""),
+        )
+        if record.place is None:
+            data = text.encode("utf-8", "surrogatepass")
+            artifact.payload, artifact.size = self._payload(data), len(data)
+        else:
+            artifact.log_offset, artifact.log_bytes = record.place
+            artifact.size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._artifacts.append(artifact)
+
+    def _payload(self, data: bytes) -> int:
+        digest = hashlib.sha256(data).digest()
+        index = self._index.get(digest)
+        if index is None:
+            index = self._index[digest] = len(self._payloads)
+            self._payloads.append(_pack(data, digest))
+        return index
+
+    def put(self, summary: CompileSummary) -> None:
+        """Appends all payloads and artifacts to `summary`."""
+        summary.payloads.extend(self._payloads)
+        summary.artifacts.extend(self._artifacts)
+
+
+def _name(kind: str, record: Record) -> str:
+    """The kind or the artifact's name; with the name of the part where a record is one of several of its kind."""
+    if kind in NAMED_PARTS and (part := record.metadata[kind].get("name")):
+        return f"{kind}_{part}"
+    return name_of(kind) or kind
+
+
+def _whole_if_unknown(kind: str, record: Record) -> str:
+    """What a record without a payload says, if nothing here understands its kind; else ""."""
+    if kind in KINDS or name_of(kind):
+        return ""
+    return json.dumps(record.metadata[kind], default=repr)
+
+
+def _pack(data: bytes, digest: bytes) -> Payload:
+    packed = zlib.compress(data, 6)
+    if len(packed) < len(data):
+        return Payload(sha256=digest, codec=Payload.ZLIB, data=packed)
+    return Payload(sha256=digest, codec=Payload.RAW, data=data)
+
+
+def unpack(payload: Payload) -> str:
+    """The text of a payload that has its own data. Raises zlib.error if it is damaged."""
+    data = zlib.decompress(payload.data) if payload.codec == Payload.ZLIB else payload.data
+    return data.decode("utf-8", "replace")
+
+
+def text_of(summary: CompileSummary, index: int) -> str:
+    """The text of payload `index`, wherever it is. Raises DAMAGED errors, and IndexError where there is none."""
+    payload = summary.payloads[index]
+    if payload.codec != Payload.BLOCK:
+        return unpack(payload)
+    start = sum(before.size for before in summary.payloads[:index])
+    data = _inflated(summary.payload_block)[start : start + payload.size]
+    if len(data) != payload.size:
+        raise EOFError("the block is shorter than its payloads")
+    return data.decode("utf-8", "replace")
+
+
+def packed(summary: CompileSummary) -> CompileSummary:
+    """For the disk: the payloads of `summary` together in one stream, and everything else that grows in another.
+
+    Without payloads it is `summary` itself, plain.
+    """
+    if not summary.payloads:
+        return summary
+    head, rows = _with_block(summary), CompileSummary()
+    rows.CopyFrom(head)
+    for name in _IN_FRONT:
+        rows.ClearField(name)
+    for field, _ in rows.ListFields():
+        head.ClearField(field.name)
+    head.rows = zlib.compress(rows.SerializeToString())
+    return head
+
+
+def _with_block(summary: CompileSummary) -> CompileSummary:
+    """A copy, its payloads in one stream: less than half of what they take one by one."""
+    copy = CompileSummary()
+    copy.CopyFrom(summary)
+    if lzma is None or summary.payload_block:
+        return copy
+    try:
+        raw = [_raw(payload) for payload in summary.payloads]
+    except zlib.error:  # then each keeps what it has
+        return copy
+    copy.payload_block = _block(tuple(payload.sha256 for payload in summary.payloads), raw)
+    del copy.payloads[:]
+    copy.payloads.extend(
+        Payload(sha256=payload.sha256, codec=Payload.BLOCK, size=len(data))
+        for payload, data in zip(summary.payloads, raw)
+    )
+    return copy
+
+
+def unpack_rows(summary: CompileSummary) -> None:
+    """Puts the rows of a file back into their fields. Raises zlib.error or DecodeError if they are damaged."""
+    rows = summary.rows
+    summary.ClearField("rows")
+    if rows:
+        summary.MergeFromString(zlib.decompress(rows))
+
+
+def _raw(payload: Payload) -> bytes:
+    return zlib.decompress(payload.data) if payload.codec == Payload.ZLIB else payload.data
+
+
+_last_block: tuple[tuple[bytes, ...], bytes] = ((), b"")
+
+
+def _block(digests: tuple[bytes, ...], raw: list[bytes]) -> bytes:
+    """One xz stream. The summary of a cycle in which nothing was compiled has the block of the one before."""
+    global _last_block
+    if _last_block[0] != digests:
+        _last_block = (digests, lzma.compress(b"".join(raw), filters=_FILTERS))
+    return _last_block[1]
+
+
+@functools.lru_cache(maxsize=2)
+def _inflated(block: bytes) -> bytes:
+    if lzma is None:
+        raise EOFError("this Python was built without lzma")
+    data: bytes = lzma.decompress(block)
+    return data
+
+
+def _without_components(payload: str) -> str:
+    """A cache record without its `components`: a dump of graph and settings, 70 % of a log's bytes."""
+    details = json.loads(payload)
+    details.pop("components", None)
+    return json.dumps(details)

@@ -1,0 +1,92 @@
+"""Begin and end marks of torch's compiler → spans, and the exclusive time of each phase.
+
+torch writes a mark when a timed function starts and one when it ends, without saying which belong together.
+They nest within one thread and one compile id (a *lane*), so a stack per lane pairs them. What ends without
+a beginning is counted; what never ends is closed with its parent and flagged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from tb_torchcompile_plugin.torch_names.phases import BACKEND_CALLS, PHASES, phase_of
+
+
+@dataclass(slots=True)
+class CompileSpan:
+    """One timed function, open or ended. Times in ns; `duration_ns` is None while it is open."""
+
+    name: str
+    function: str
+    start_ns: int
+    phase: str
+    lane: Hashable
+    compile_id: str = ""
+    epoch: int = 0
+    thread: int = 0
+    worker_process: bool = False
+    duration_ns: int | None = None
+    unfinished: bool = False
+    kernel: str = ""  # that is autotuned
+    choices: str = ""  # what torch says of the templates tried
+    inside_ns: int = 0  # the sum of its direct children
+    exclusive: dict[str, int] = field(default_factory=dict)  # phase → ns of itself and all inside it
+
+    def phases(self) -> dict[str, int]:
+        """Phase → exclusive ns, in the order of PHASES; they sum to `duration_ns` exactly."""
+        assert self.duration_ns is not None
+        if any(ns < 0 for ns in self.exclusive.values()):
+            # The clock was set back while compiling: no split can be trusted, the sum still can.
+            return {"other": self.duration_ns}
+        return {phase: self.exclusive[phase] for phase in PHASES if self.exclusive.get(phase)}
+
+
+class OpenSpans:
+    """Pairs marks. `begin` and `end` take them in the order of the log; O(depth) each."""
+
+    def __init__(self) -> None:
+        self._open: dict[Hashable, list[CompileSpan]] = {}
+        self.unmatched_ends = 0
+
+    def begin(self, span: CompileSpan) -> None:
+        stack = self._open.setdefault(span.lane, [])
+        span.phase = phase_of(span.name) or phase_of(span.function) or (stack[-1].phase if stack else "other")
+        stack.append(span)
+
+    def end(self, lane: Hashable, name: str, end_ns: int) -> list[CompileSpan]:
+        """The spans that this mark ends, inner ones first: the named one, and any inside it that never ended."""
+        stack = self._open.get(lane, [])
+        depth = next((i for i in range(len(stack) - 1, -1, -1) if stack[i].name == name), None)
+        if depth is None:
+            self.unmatched_ends += 1
+            return []
+        ended = []
+        while len(stack) > depth:
+            span = stack.pop()
+            span.unfinished = len(stack) > depth
+            self._close(span, end_ns, stack[-1] if stack else None)
+            ended.append(span)
+        if not stack:
+            del self._open[lane]
+        return ended
+
+    @staticmethod
+    def _close(span: CompileSpan, end_ns: int, parent: CompileSpan | None) -> None:
+        span.duration_ns = max(0, end_ns - span.start_ns)
+        if span.name in BACKEND_CALLS:
+            span.phase = "aot_autograd" if span.exclusive.get("aot_autograd") else "other"
+        own = span.duration_ns - span.inside_ns
+        span.exclusive[span.phase] = span.exclusive.get(span.phase, 0) + own
+        if parent is not None:
+            parent.inside_ns += span.duration_ns
+            for phase, ns in span.exclusive.items():
+                parent.exclusive[phase] = parent.exclusive.get(phase, 0) + ns
+
+    def is_inside(self, lane: Hashable, names: frozenset[str]) -> bool:
+        """Whether a span with one of these names is open in the lane."""
+        return any(span.name in names for span in self._open.get(lane, ()))
+
+    def still_open(self) -> list[CompileSpan]:
+        """Spans without an end so far."""
+        return [span for stack in self._open.values() for span in stack]

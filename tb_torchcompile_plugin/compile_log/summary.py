@@ -1,0 +1,76 @@
+"""The compile summary on disk: one protobuf message, written whole or not at all.
+
+Shared by the writer (inside training) and the reader (inside TensorBoard), so it imports protobuf alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+
+from google.protobuf.message import DecodeError, EncodeError
+
+from tb_torchcompile_plugin.compile_log.payloads import packed, unpack_rows
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.errors import UserError
+
+# Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
+FORMAT_VERSION = 2
+
+
+def load(path: str) -> CompileSummary:
+    """Reads one `.pt.compile.pb`. Raises UserError if it cannot be read or is of a newer format."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise UserError(
+            f"the compile summary cannot be read ({error.strerror or error})",
+            file=path,
+            next_step="Check that it exists and its mode",
+        ) from error
+    return _parse(data, path)
+
+
+def _parse(data: bytes, path: str) -> CompileSummary:
+    if not data:
+        raise UserError(
+            "the compile summary is empty",
+            file=path,
+            next_step="Its process was stopped while writing: record it again",
+        )
+    try:
+        summary: CompileSummary = CompileSummary.FromString(data)
+        unpack_rows(summary)
+    except (DecodeError, zlib.error) as error:
+        raise UserError(
+            "the file is no compile summary, or is cut off", file=path, next_step="Record it again"
+        ) from error
+    if summary.format_version == 0:
+        raise UserError("the file is no compile summary", file=path, next_step="Record it again")
+    if summary.format_version > FORMAT_VERSION:
+        raise UserError(
+            f"the compile summary has format version {summary.format_version}, this reads up to {FORMAT_VERSION}",
+            file=path,
+            next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
+        )
+    return summary
+
+
+def save(summary: CompileSummary, path: str) -> None:
+    """Writes `summary` to `path`, atomically: readers see the old file or the whole new one.
+
+    The temporary file lies in the same folder, because only there os.replace is atomic. Raises OSError (disk full,
+    no permission) and EncodeError (over 2 GiB); nothing is left behind then.
+    """
+    summary.format_version = FORMAT_VERSION
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(packed(summary).SerializeToString())
+        os.replace(temporary, path)
+    except (OSError, EncodeError):
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

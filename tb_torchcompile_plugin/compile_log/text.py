@@ -1,0 +1,137 @@
+"""What torch says in prose: graph breaks, recompile reasons, generated code. Pure functions on text.
+
+None of these texts is a contract upstream, so each function takes what it recognises and leaves the rest empty.
+Shapes seen: torch 2.4 to 2.6 ("Reason: …") and 2.7 to 2.13 ("Graph Break Reason: …", hints, a docs link).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from dataclasses import dataclass, field
+
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame, GeneratedKernel
+from tb_torchcompile_plugin.torch_names.graph_breaks import (
+    BREAK_AT,
+    DOCS,
+    EXPLANATION,
+    HINT,
+    REASON,
+    STACK_HEADS,
+)
+from tb_torchcompile_plugin.torch_names.guards import STRING
+from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, is_generated_name
+from tb_torchcompile_plugin.torch_names.output_code import CPP, TRITON, kernel_definitions
+from tb_torchcompile_plugin.torch_names.tracebacks import first_traceback, places
+
+# What stands where the text was left out on purpose.
+WITHHELD = 'not stored: capture="summary"'
+
+
+@dataclass
+class BreakText:
+    """One graph break as torch describes it; empty where it does not say."""
+
+    reason: str = ""
+    explanation: str = ""
+    hints: list[str] = field(default_factory=list)
+    docs_url: str = ""
+    file: str = ""
+    line: int | None = None
+    stack: list[Frame] = field(default_factory=list)
+
+
+def parse_graph_break(text: str) -> BreakText:
+    """The text of a `dynamo_graph_break_reason` record, or a key of the `graph_break` counters."""
+    head, stack_text = _split_stack(text)
+    found = BreakText(reason=_reason_of(head), stack=parse_traceback(stack_text))
+    if explanation := EXPLANATION.search(head):
+        found.explanation = _prose(explanation["text"])
+    found.hints = [_prose(hint["text"]) for hint in HINT.finditer(head)]
+    if docs := DOCS.search(head):
+        found.docs_url = docs["url"]
+    if place := BREAK_AT.search(head):
+        found.file, found.line = place["file"], int(place["line"])
+    elif found.stack:
+        found.file, found.line = found.stack[-1].file, found.stack[-1].line
+    return found
+
+
+def _prose(text: str) -> str:
+    """The first paragraph on one line; what follows it (torch 2.13 quotes code there) keeps its lines."""
+    first, _, rest = text.partition("\n\n")
+    return "\n".join([" ".join(first.split()), textwrap.dedent(rest).strip()]).strip()
+
+
+def _split_stack(text: str) -> tuple[str, str]:
+    starts = [(text.find(head), head) for head in STACK_HEADS if head in text]
+    if not starts:
+        return text, ""
+    start, head = min(starts)
+    return text[:start], text[start + len(head) :]
+
+
+def _reason_of(head: str) -> str:
+    """One line. The line above "Explanation:" is torch's own name of the break; the first one may be a preamble."""
+    lines = head.splitlines()
+    for above, line in zip(["", *lines], lines, strict=False):
+        if line.lstrip().startswith("Explanation:") and above.strip():
+            return _without_label(above.strip())
+    if match := REASON.search(head):
+        return match["reason"].strip()
+    return next((line.strip() for line in lines if line.strip() and not BREAK_AT.search(line)), "")
+
+
+def _without_label(line: str) -> str:
+    match = REASON.match(line)
+    return match["reason"].strip() if match else line
+
+
+def parse_traceback(text: str) -> list[Frame]:
+    """Frames of a formatted Python traceback, outermost first, up to the first line that belongs to none."""
+    return [
+        Frame(file=place.file, line=place.line, function=place.function, source=place.source or None)
+        for place in places(first_traceback(text))
+    ]
+
+
+def parse_recompile_reasons(payload: str) -> list[str]:
+    """The reasons of a `recompile_reasons` record: a JSON list, or a bare string where there is only one."""
+    text = payload.strip()
+    if text[:1] in ("[", '"'):
+        try:
+            decoded = json.loads(text)
+        except ValueError:
+            pass
+        else:
+            return [str(reason).strip() for reason in (decoded if isinstance(decoded, list) else [decoded])]
+    return [text] if text else []
+
+
+def withhold_source(text: str) -> str:
+    """A guard or a recompile reason without the user's code, which follows the `#`, or stands in a traceback, and
+    without the strings that the code compares with or looks up. Names of variables stay."""
+    guard = re.split(r"\s*#|\s*\bUser stack trace:|\n", text, maxsplit=1)[0]
+    return STRING.sub(lambda found: found["name"] or "'…'", guard)
+
+
+def withhold_break_reason(found: BreakText) -> str:
+    """The reason if it is one of torch's fixed names, which come with an explanation or a link; else a stand-in."""
+    return found.reason if found.docs_url or found.explanation else f"Graph break ({WITHHELD})"
+
+
+def generated_kernels(code: str) -> list[GeneratedKernel]:
+    """The kernels that inductor's output code defines, in order; calls into libraries are not among them."""
+    kernels: dict[str, GeneratedKernel] = {}
+    for name, language, *_ in kernel_definitions(code):
+        kernels.setdefault(name, GeneratedKernel(name=name, category=_category(name, language)))
+    return list(kernels.values())
+
+
+def _category(name: str, language: str) -> Category:
+    if language.startswith(CPP):
+        return "cpp"
+    if language == TRITON and not is_generated_name(name):
+        return "triton_user"
+    return category_of(name)

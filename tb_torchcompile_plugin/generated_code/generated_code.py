@@ -1,0 +1,256 @@
+"""The generated code of a worker, by graph: for a kernel that ran, its definition and the user's lines.
+
+Kernels are found by (graph key, name). Where torch does not tell the key, by compile id, direction and name; there a
+name that means different kernels finds none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from tb_torchcompile_plugin.compile_log.directions import Direction
+from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
+from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, calls, definitions
+from tb_torchcompile_plugin.generated_code.user_lines import lines_of, node_lines, node_rows, provenance
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.reader.payloads import read_payload
+from tb_torchcompile_plugin.torch_names.artifacts import POST_GRAD_GRAPHS, STACK_TRACES, is_captured_graph
+from tb_torchcompile_plugin.torch_names.kernels import defined_name
+from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
+
+LinesFrom = Literal["provenance", "comments"]
+
+
+class GraphPiece(msgspec.Struct, frozen=True):
+    """Nodes of a printed graph: the artifact that it is, the numbers of their lines in it (from 1), and these lines."""
+
+    artifact: int
+    lines: list[int]
+    text: list[str]
+
+
+Read = Callable[[int], str]
+
+_AROUND = 3
+
+
+class GraphCode:
+    """One output of inductor. Its texts are read when first asked for; one that cannot be read is as if not there."""
+
+    def __init__(self, graph: Graph, texts: list[Artifact], users: list[Artifact], read: Read) -> None:
+        """texts: the artifacts of this graph. users: the graphs that dynamo captured for its compile id."""
+        self.compile_id = graph.key.compile_id
+        self.epoch = graph.key.epoch
+        self.graph_key = graph.graph_key or None
+        self.direction: Direction = "backward" if graph.direction == BACKWARD else "forward"
+        self.file = graph.output_code_file
+        self.names = {kernel.name for kernel in graph.kernels}
+        self.user_kernels = {kernel.name for kernel in graph.kernels if kernel.category == "triton_user"}
+        self.configs = {kernel.name: kernel.config for kernel in graph.kernels if kernel.config}
+        self._by_name = {row.name: row.id for row in texts}
+        self._users = [row.id for row in users]
+        self._read = read
+
+    @property
+    def artifact(self) -> int | None:
+        """The artifact that holds the output code."""
+        return self._by_name.get(OUTPUT_CODE)
+
+    @once
+    def definitions(self) -> dict[str, Definition]:
+        return definitions(self._text(OUTPUT_CODE))
+
+    @once
+    def calls(self) -> list[CodeCall]:
+        return calls(self._text(OUTPUT_CODE))
+
+    @once
+    def nodes(self) -> dict[str, Frame]:
+        """Node of the graph after post-grad passes → the user's line."""
+        return next((places for name in POST_GRAD_GRAPHS if (places := node_lines(self._text(name)))), {})
+
+    @once
+    def user_nodes(self) -> dict[str, Frame]:
+        """Node of the graph that dynamo captured → the user's line."""
+        places: dict[str, Frame] = {}
+        for number in self._users:
+            places |= node_lines(self._payload(number))
+        return places
+
+    @once
+    def _told(self) -> dict[str, list[Frame]]:
+        return provenance(self._text(STACK_TRACES))
+
+    def lines(self, definition: Definition) -> tuple[list[Frame], LinesFrom | None]:
+        """The user's lines of a kernel and where they are known from."""
+        if definition.name in self._told:
+            return self._told[definition.name], "provenance"
+        if definition.path:
+            file, line = definition.path
+            return [Frame(file, line, definition.name, None)], "comments"
+        found = (
+            lines_of(definition.nodes, self.nodes)
+            or lines_of(definition.source_nodes, self.user_nodes)
+            or self._consumers_lines(definition)
+        )
+        return found, "comments" if found else None
+
+    def call_lines(self, call: CodeCall) -> list[Frame]:
+        """The lines of a library call."""
+        return lines_of(_call_nodes(call), self.nodes) or lines_of(call.source_nodes, self.user_nodes)
+
+    def piece(self, made: Definition | Iterable[CodeCall]) -> GraphPiece | None:
+        """What a kernel or these calls compute: nodes of the graph after post-grad passes, else of the one that dynamo
+        captured; None where neither was recorded, or has none of them."""
+        if isinstance(made, Definition) and not (made.nodes or made.source_nodes):
+            taker = self._taker(made)
+            made = [taker] if taker else []
+        calls = [] if isinstance(made, Definition) else list(made)
+        nodes = (
+            made.nodes if isinstance(made, Definition) else [n for call in calls for n in _call_nodes(call)]
+        )
+        # Nodes of a call stand in their order: it is the last one, the others lead to it.
+        users = (
+            made.source_nodes
+            if isinstance(made, Definition)
+            else [n for c in calls for n in c.source_nodes[-1:]]
+        )
+        late = [self._by_name[name] for name in POST_GRAD_GRAPHS if name in self._by_name]
+        tried = [*((number, nodes) for number in late), *((number, users) for number in self._users)]
+        return next((found for number, wanted in tried if (found := self._piece(number, wanted))), None)
+
+    def _piece(self, number: int, nodes: list[str]) -> GraphPiece | None:
+        rows = node_rows(self._payload(number)) if nodes else {}
+        found = sorted({rows[node] for node in nodes if node in rows})
+        return GraphPiece(number, [row for row, _ in found], [text for _, text in found]) if found else None
+
+    def context(self, lines: list[Frame]) -> list[Frame]:
+        """The known lines at most _AROUND from these, which are among them; in the order of the files."""
+        known = {
+            (frame.file, frame.line): frame for frame in (*self.user_nodes.values(), *self.nodes.values())
+        }
+        known |= {(frame.file, frame.line): frame for frame in lines}
+        near = {(line.file, line.line + by) for line in lines for by in range(-_AROUND, _AROUND + 1)}
+        return [known[place] for place in sorted(near & known.keys())]
+
+    def _consumers_lines(self, definition: Definition) -> list[Frame]:
+        taker = self._taker(definition)
+        return self.call_lines(taker) if taker else []
+
+    def _taker(self, definition: Definition) -> CodeCall | None:
+        """A kernel that only changes a layout has no node of its own: it belongs to the call that takes its result."""
+        if definition.source_nodes or definition.nodes:
+            return None
+        for place, call in enumerate(self.calls):
+            if call.kernel == definition.name and call.buffers:
+                takers = (c for c in self.calls[place + 1 :] if c.operator and c.buffers & call.buffers)
+                return next(takers, None)
+        return None
+
+    def _text(self, name: str) -> str:
+        return self._payload(self._by_name[name]) if name in self._by_name else ""
+
+    def _payload(self, number: int) -> str:
+        try:
+            return self._read(number)
+        except UserError:
+            return ""
+
+
+def _call_nodes(call: CodeCall) -> list[str]:
+    """The node of a library call: its comment also lists what led to it, but one called like its operator is it."""
+    operator = (call.operator or "").rpartition("::")[2]
+    return [node for node in call.source_nodes if re.fullmatch(re.escape(operator) + r"(_\d+)?", node)][-1:]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A kernel that ran, as its output code defines it."""
+
+    code: GraphCode
+    definition: Definition
+
+    @property
+    def lines(self) -> tuple[list[Frame], LinesFrom | None]:
+        return self.code.lines(self.definition)
+
+
+class GeneratedCode:
+    """All output codes of a worker."""
+
+    def __init__(self, data: CompileData | None) -> None:
+        self.graphs = _graphs(data) if data else []
+        self._by_key: dict[str, list[GraphCode]] = defaultdict(list)
+        self._by_id: dict[str, list[GraphCode]] = defaultdict(list)
+        for graph in self.graphs:
+            self._by_id[graph.compile_id].append(graph)
+            if graph.graph_key:
+                self._by_key[graph.graph_key].append(graph)
+
+    def graph(self, compile_id: str | None, graph_key: str | None) -> GraphCode | None:
+        """The graph of this key; of several compile ids that share it this one's, of several epochs the newest."""
+        found = self._by_key.get(graph_key or "", [])
+        mine = [graph for graph in found if graph.compile_id == compile_id] or found
+        return mine[-1] if mine else None
+
+    def find(
+        self, name: str, compile_id: str | None, graph_key: str | None, direction: Direction | None = None
+    ) -> Generated | None:
+        """The definition of the kernel that the GPU calls `name`. C++ kernels are traced as graph_3_<name>."""
+        graph = self.graph(compile_id, graph_key)
+        if graph is not None:
+            return _in(graph, name)
+        graphs = self._by_id.get(compile_id or "", [])
+        found = [
+            generated
+            for graph in graphs
+            if direction in (None, graph.direction) and (generated := _in(graph, name))
+        ]
+        sources = {generated.definition.source for generated in found}
+        return found[-1] if len(sources) == 1 else None
+
+    @once
+    def user_kernels(self) -> set[str]:
+        """The Triton kernels among them that the user wrote."""
+        return set().union(*(graph.user_kernels for graph in self.graphs))
+
+    @once
+    def defined_once(self) -> dict[str, GraphCode]:
+        """Kernel names that exactly one graph defines, with it."""
+        owners: dict[str, list[GraphCode]] = defaultdict(list)
+        for graph in self.graphs:
+            for name in graph.names:
+                owners[name].append(graph)
+        return {name: graphs[0] for name, graphs in owners.items() if len(graphs) == 1}
+
+
+def _in(graph: GraphCode, name: str) -> Generated | None:
+    found = graph.definitions.get(name) or graph.definitions.get(defined_name(name))
+    return Generated(graph, found) if found else None
+
+
+def _graphs(data: CompileData) -> list[GraphCode]:
+    """In the order of the summary. Within a compile id the n-th graph owns the n-th set of texts."""
+    texts: dict[tuple[int, str], list[Artifact]] = {}
+    counted: dict[tuple[int, str], int] = defaultdict(int)
+    graphs = []
+    for graph in data.summary.graphs:
+        key = graph.key.epoch, graph.key.compile_id
+        if key not in texts:
+            texts[key] = data.of(artifacts, *key)
+        users = [row for row in texts[key] if is_captured_graph(row.name)]
+        mine = [row for row in texts[key] if row.graph == counted[key]]
+        counted[key] += 1
+        graphs.append(GraphCode(graph, mine, users, partial(read_payload, data)))
+    return graphs

@@ -1,0 +1,147 @@
+"""Which kernels does an output code define, and what does it say of each?
+
+Inductor writes `NAME = async_compile.triton('NAME', '''source''')`, and above it a comment that names the operators and
+the nodes of the graph that were fused. The comments are no contract of torch: what is not there is not known.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tb_torchcompile_plugin.torch_names.output_code import (
+    BODIES,
+    BUFFER,
+    CALL,
+    CALL_NODES,
+    FLOP,
+    FUSED,
+    FUSED_NODE,
+    HARNESS,
+    NUM_GB,
+    TEXT_OPENS,
+    WRITTEN_AT,
+    KernelDefinition,
+    called_operator,
+    kernel_definitions,
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One kernel of an output code.
+
+    name: what the GPU calls it, or would with unique names. language: inductor's word for what compiles it ("triton",
+    "cpp_pybinding", …). line: of the definition, from 1. aten_ops: "aten.relu". source_nodes: of the user's graph;
+    nodes: of the graph after post-grad passes. path: file and line of a kernel that the user wrote. num_gb, flop: what
+    inductor computed for one launch; None where it was not asked to.
+    """
+
+    name: str
+    language: str
+    line: int
+    source: str
+    aten_ops: list[str] = field(default_factory=list)
+    source_nodes: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    path: tuple[str, int] | None = None
+    num_gb: float | None = None
+    flop: float | None = None
+
+    @property
+    def has_benchmark(self) -> bool:
+        """Whether inductor wrote its own benchmark beside the kernel: TORCHINDUCTOR_BENCHMARK_KERNEL=1."""
+        return len(set(HARNESS.findall(self.source))) == 3
+
+
+def definitions(code: str) -> dict[str, Definition]:
+    """The kernels that an output code defines, by name, in order. Of a name that is defined twice the first counts."""
+    found: dict[str, Definition] = {}
+    for kernel in kernel_definitions(code):
+        found.setdefault(kernel.name, _definition(code, kernel))
+    return found
+
+
+@dataclass(frozen=True)
+class CodeCall:
+    """One call in the body of an output code.
+
+    operator: "aten::mm" of a library call, else None. kernel: the variable of a generated kernel. source_nodes: from
+    the comment above it. buffers: names among its arguments and results.
+    """
+
+    operator: str | None
+    kernel: str | None
+    source_nodes: list[str]
+    buffers: frozenset[str]
+
+
+def calls(code: str) -> list[CodeCall]:
+    """The calls of kernels and of libraries in the body of an output code, in order."""
+    found: list[CodeCall] = []
+    nodes: list[str] = []
+    body = max(*(code.rfind(body) for body in BODIES), 0)
+    for line in code[body:].splitlines():
+        comment = CALL_NODES.match(line)
+        if comment:
+            nodes = _listed(comment[1])
+        elif match := CALL.match(line):
+            found.append(
+                CodeCall(called_operator(match), match["kernel"], nodes, frozenset(BUFFER.findall(line)))
+            )
+    return found
+
+
+def _definition(code: str, kernel: KernelDefinition) -> Definition:
+    source = _source(code, kernel)
+    comment = "\n".join(reversed(list(_comment_above(code, kernel.start))))
+    original = FUSED.search(comment)
+    return Definition(
+        name=kernel.name,
+        language=kernel.language,
+        line=code.count("\n", 0, kernel.start) + 1,
+        source=source,
+        aten_ops=_listed(original[2]) if original else [],
+        source_nodes=_listed(original[1]) if original else [],
+        nodes=list(dict.fromkeys(FUSED_NODE.findall(comment))),
+        path=(path[1], int(path[2])) if (path := WRITTEN_AT.search(comment)) else None,
+        num_gb=_number(NUM_GB, source),
+        flop=_number(FLOP, source),
+    )
+
+
+def _source(code: str, kernel: KernelDefinition) -> str:
+    """The text between the quotes; of a definition without a text, its own line."""
+    line_end = code.find("\n", kernel.opened)
+    line_end = len(code) if line_end < 0 else line_end
+    opening = TEXT_OPENS.search(code, kernel.opened, line_end)
+    closing = code.find(opening[1], opening.end()) if opening else -1
+    if not opening or closing < 0:
+        return code[kernel.start : line_end]
+    try:
+        text = ast.literal_eval(code[opening.start() : closing + 3])
+    except (SyntaxError, ValueError):
+        text = code[opening.end() : closing]
+    return str(text).strip("\n") + "\n"
+
+
+def _comment_above(code: str, end: int) -> Iterator[str]:
+    """The lines of the comment that ends there, last one first."""
+    while end > 0:
+        start = code.rfind("\n", 0, end - 1) + 1
+        line = code[start : end - 1]
+        if not line.startswith("#"):
+            return
+        yield line
+        end = start
+
+
+def _listed(text: str) -> list[str]:
+    return [part for part in (item.strip() for item in text.split(",")) if part]
+
+
+def _number(pattern: re.Pattern[str], source: str) -> float | None:
+    found = pattern.search(source)
+    return float(found[1]) if found else None

@@ -1,0 +1,1 @@
+"""What lies in a logdir, local or remote, by its file names."""

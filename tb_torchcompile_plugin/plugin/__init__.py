@@ -1,0 +1,1 @@
+"""TensorBoard's entry point, and routes."""

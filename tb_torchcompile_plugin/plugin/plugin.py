@@ -1,0 +1,94 @@
+"""The tab's HTTP routes under `data/plugin/torch_compile/`, described in docs/http.md.
+
+All but one are read-only; `reading` stops the reading of a trace. Parameters are ids that discovery made, never
+paths: what is asked for is looked up, nothing is joined to a folder. `api.routes` answers; this module only carries.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tensorboard.plugins import base_plugin
+from tensorboard.util import tb_logging
+from werkzeug import Request, Response
+
+from tb_torchcompile_plugin.api.parameters import span_ids, values
+from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.plugin import responses
+from tb_torchcompile_plugin.plugin.logdir_flags import logdirs
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+logger = tb_logging.get_logger()
+
+
+class TorchCompilePlugin(base_plugin.TBPlugin):
+    """Routes and nothing else."""
+
+    plugin_name = "torch_compile"
+
+    def __init__(self, context: base_plugin.TBContext) -> None:
+        self._session = Session(logdirs(context))
+        self._activity = BackgroundFlag(lambda: bool(self._session.runs().runs))
+        self._activity.look_again()
+
+    def is_active(self) -> bool:
+        """Whether the logdir held anything of ours when last looked at; looks again in the background."""
+        self._activity.look_again()
+        return self._activity.active
+
+    def frontend_metadata(self) -> base_plugin.FrontendMetadata:
+        return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="TORCH COMPILE")
+
+    def get_plugin_apps(self) -> Mapping[str, WSGIApplication]:
+        questions = {
+            f"/{name}": responses.route(partial(self._answer, route)) for name, route in ROUTES.items()
+        }
+        static = responses.route(self._static)
+        return {
+            **questions,
+            "/reading": responses.route(self._stop_reading, ["DELETE"]),
+            "/static/index.js": static,  # TensorBoard asks that the entry module be a route of its own
+            "/static/*": static,
+        }
+
+    def _answer(self, route: Route[Any], request: Request) -> Response:
+        """202 with the progress while the trace is being read: nobody waits in a request thread."""
+        return responses.answer(request, poll(self._session, route, request.args))
+
+    def _stop_reading(self, request: Request) -> Response:
+        """DELETE: whoever polled this span has left. Browsers ask before they let another site send one."""
+        responses.refuse_other_sites(request)
+        read = [side for side in ("", "2") if request.args.get(f"span{side}")]  # who compared waited for both
+        for side in read or [""]:
+            self._session.cancel(*values(span_ids(side), request.args))
+        return responses.nothing()
+
+    def _static(self, request: Request) -> Response:
+        return responses.static(request, request.path.partition("/static/")[2])
+
+
+class BackgroundFlag:
+    """A flag that one background thread at a time brings up to date, so that no request waits for a walk."""
+
+    def __init__(self, look: Callable[[], bool]) -> None:
+        self.active = False
+        self._look = look
+        self._looking = threading.Lock()
+
+    def look_again(self) -> None:
+        if self._looking.acquire(blocking=False):
+            threading.Thread(target=self._run, name="tb-torchcompile-activity", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.active = self._look()
+        except Exception as error:
+            logger.error("Could not look through the logdir: %s: %s", type(error).__name__, error)
+        finally:
+            self._looking.release()

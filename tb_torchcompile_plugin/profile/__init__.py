@@ -1,0 +1,1 @@
+"""One profiled span with its compile data: facts as columns, in ns."""

@@ -1,0 +1,63 @@
+"""Looking up columns that few slices of a trace have, and putting equal rows together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+
+Floats = npt.NDArray[np.float64]
+
+
+def values_of(trace: Trace, column: str, wanted: Int64s) -> Floats:
+    """The value of a sparse column for each wanted row, NaN where it has none."""
+    rows, values = trace.sparse(column)
+    if not len(rows):
+        return np.full(len(wanted), np.nan)
+    at = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
+    return np.where(rows[at] == wanted, values[at].astype(np.float64), np.nan)
+
+
+def codes_of(trace: Trace, column: str, wanted: Int64s) -> Int64s:
+    """The same for a column of codes or whole numbers, -1 where a row has none."""
+    found = values_of(trace, column, wanted)
+    return np.where(np.isnan(found), -1, found).astype(np.int64)
+
+
+def distinct(*columns: Int64s) -> tuple[Int64s, Int64s]:
+    """The distinct rows of parallel columns in their order (one column an answer's row), and the place of each row
+    among them. What `np.unique` does with an axis, in a fifth of the time."""
+    rows = np.stack(columns).astype(np.int64, copy=False)
+    if not rows.size:
+        return rows, np.zeros(0, np.int64)
+    low = rows.min(axis=1, keepdims=True)
+    # As whole numbers of Python: the difference of two of 64 bits may need more.
+    sizes = [high - least + 1 for high, least in zip(rows.max(axis=1).tolist(), low.ravel().tolist())]
+    if math.prod(sizes) >= 2**63:
+        found, place = np.unique(rows, axis=1, return_inverse=True)
+        return found, place.reshape(-1)
+    key = np.ravel_multi_index(tuple(rows - low), sizes)
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return rows[:, first], place
+
+
+def sums(place: Int64s, values: Int64s, count: int) -> Int64s:
+    """The sum of the values at each of `count` places; a place below 0 is none."""
+    total = np.zeros(count, np.int64)
+    np.add.at(total, place[place >= 0], values[place >= 0])
+    return total
+
+
+def alike(places: Int64s, *columns: Int64s) -> Iterator[Int64s]:
+    """Those of `places` that agree in all columns, together and in their order."""
+    if not len(places):
+        return
+    keys = np.stack([column[places] for column in columns])
+    order = np.lexsort(keys)
+    keys = keys[:, order]
+    yield from np.split(places[order], np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1)

@@ -1,0 +1,1 @@
+"""What belongs to which compilation: regions, their owners, resumes, eager operators."""

@@ -1,0 +1,203 @@
+"""To which compilation does a launch belong?
+
+Forward: the innermost enclosing compiled region. Backward: through its sequence number to its forward. While
+compiling or autotuning: the compilation that it serves. The graph key is that of the innermost enclosing
+`## Call CompiledFxGraph KEY ##`; alone it names a compilation only where it belongs to just one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.generated_code.kernels import unique_graph_keys
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.autograd import is_backward
+from tb_torchcompile_plugin.torch_names.slices import (
+    BACKWARD_GRAPH,
+    FORWARD_GRAPH,
+    compilation_id,
+    graph_key,
+    is_compilation,
+    region_id,
+)
+
+Bools = npt.NDArray[np.bool_]
+Owned = list[tuple[int, int]]  # (index of a slice, code of the owner of the time inside it)
+
+
+class Ownership:
+    """Who owns a moment of a host thread. Owners are codes into `names`; -1 is nobody.
+
+    regions, compilations, backwards: slices of compiled regions, of compiling, and of backward graphs whose forward is
+    known, with their owners.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self._trace = trace = profile.trace
+        self.names: list[str] = []
+        self._codes: dict[str, int] = {}
+        self.regions = self._named(region_id)
+        graph_calls = self._named(graph_key)
+        self.compilations = self._compilations()
+        frames = [*self.regions, *self.compilations]
+        self._graphs = _Timelines(trace, graph_calls)
+        self._unique_keys = self._unique(profile.data.of(unique_graph_keys) if profile.data else {})
+        self.backwards = self._backwards(_Timelines(trace, frames), graph_calls)
+        self._owners = _Timelines(trace, [*frames, *self.backwards])
+        self._autograd = _Timelines(trace, [(index, 1) for index in host_slices(trace, is_backward).tolist()])
+
+    def compile_ids(self, index: Int64s) -> Int64s:
+        """The compile id that owns the start of each host slice; where nothing around it tells, its graph key's."""
+        owners = self._owners.at(index)
+        keys = self._graphs.at(index)
+        return np.where(owners >= 0, owners, np.where(keys >= 0, self._unique_keys[keys], -1))
+
+    def graph_keys(self, index: Int64s) -> Int64s:
+        """The key of the graph call around the start of each host slice. `None` (caches off) is no key."""
+        return self._graphs.at(index)
+
+    def is_backward(self, index: Int64s) -> Bools:
+        """Whether the start of each host slice lies in a step of autograd's backward."""
+        return self._autograd.at(index) > 0
+
+    def name(self, code: int) -> str | None:
+        return self.names[code] if code >= 0 else None
+
+    def code(self, name: str) -> int:
+        """The code of a name; a new one where the trace does not have it."""
+        if name not in self._codes:
+            self._codes[name] = len(self.names)
+            self.names.append(name)
+        return self._codes[name]
+
+    def _rows(self, name: str) -> list[int]:
+        rows: list[int] = host_slices(self._trace, name.__eq__).tolist()
+        return rows
+
+    def _named(self, owner_of: Callable[[str], str | None]) -> Owned:
+        """The slices whose name tells an owner, with it."""
+        rows = host_slices(self._trace, lambda name: owner_of(name) is not None).tolist()
+        told = ((row, owner_of(self._trace.names[self._trace.name[row]])) for row in rows)
+        return [(row, self.code(owner)) for row, owner in told if owner is not None]
+
+    def _compilations(self) -> Owned:
+        """Compilations inside the profile: the slice has no id, a near-empty `…_data` slice inside it has."""
+        frames = [(row, row) for row in host_slices(self._trace, is_compilation).tolist()]
+        data = self._named(compilation_id)
+        around = _Timelines(self._trace, frames).at(np.array([index for index, _ in data], np.int64))
+        return [(int(frame), code) for frame, (_, code) in zip(around, data) if frame >= 0]
+
+    def _backwards(self, frames: _Timelines, graph_calls: Owned) -> Owned:
+        """`CompiledFunctionBackward` slices with the compile id of their forward.
+
+        The profiler's arrow from forward to backward tells; else the sequence number, which counts per thread; else
+        the key of a graph called inside, where only one compile id has it.
+        """
+        trace = self._trace
+        index = np.array(self._rows(FORWARD_GRAPH), np.int64)
+        codes = frames.at(index)
+        forwards = [(int(row), int(code)) for row, code in zip(index, codes) if code >= 0]
+        starts = {(int(trace.track[row]), int(trace.ts[row])): code for row, code in forwards}
+        by_sequence: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for row, code in forwards:
+            by_sequence[int(trace.sequence[row])].append((int(trace.ts[row]), int(trace.track[row]), code))
+        arrows = _arrows(trace)
+        by_key = self._by_graph_key(graph_calls)
+        owned = []
+        for row in self._rows(BACKWARD_GRAPH):
+            owner = starts.get(arrows.get((int(trace.track[row]), int(trace.ts[row])), (-1, -1)))
+            if owner is None and trace.sequence[row] >= 0:
+                owner = _latest(by_sequence[int(trace.sequence[row])], int(trace.ts[row]))
+            if owner is None:
+                owner = by_key.get(row)
+            if owner is not None:
+                owned.append((row, owner))
+        return owned
+
+    def _by_graph_key(self, graph_calls: Owned) -> dict[int, int]:
+        """Backward slice → the compile id that alone has the key of a graph called inside."""
+        backwards = [(row, row) for row in self._rows(BACKWARD_GRAPH)]
+        around = _Timelines(self._trace, backwards).at(np.array([row for row, _ in graph_calls], np.int64))
+        owners = [
+            (int(row), int(self._unique_keys[key])) for row, (_, key) in zip(around, graph_calls) if row >= 0
+        ]
+        return {row: owner for row, owner in owners if owner >= 0}
+
+    def _unique(self, key_to_id: Mapping[str, str]) -> Int64s:
+        """For each code that is a graph key: the code of the one compile id it belongs to, else -1."""
+        owners = {self.code(key): self.code(compile_id) for key, compile_id in key_to_id.items()}
+        return np.array([owners.get(code, -1) for code in range(len(self.names))] or [-1], np.int64)
+
+
+def _arrows(trace: Trace) -> dict[tuple[int, int], tuple[int, int]]:
+    """(track, ts) of the head of each forward → backward arrow → (track, ts) of its tail."""
+    flows = trace.flows()
+    rows = list(
+        zip(flows["id"].tolist(), flows["track"].tolist(), flows["ts"].tolist(), flows["start"].tolist())
+    )
+    tails = {flow: (track, ts) for flow, track, ts, start in rows if start}
+    return {(track, ts): tails[flow] for flow, track, ts, start in rows if not start and flow in tails}
+
+
+def _latest(forwards: list[tuple[int, int, int]], before: int) -> int | None:
+    """Owner of the latest forward of one sequence number; None where two threads have one of that number."""
+    earlier = [row for row in forwards if row[0] <= before]
+    if not earlier or len({track for _, track, _ in earlier}) > 1:
+        return None
+    return max(earlier)[2]
+
+
+class _Timelines:
+    """For each track, whose innermost owned slice covers a moment: a step function built once, searched often."""
+
+    def __init__(self, trace: Trace, owned: Iterable[tuple[int, int]]) -> None:
+        self._trace = trace
+        by_track: dict[int, Owned] = defaultdict(list)
+        for index, owner in owned:
+            by_track[int(trace.track[index])].append((index, owner))
+        self._tracks = {track: _changes(trace, rows) for track, rows in by_track.items()}
+
+    def at(self, index: Int64s) -> Int64s:
+        """The owner of the start of each slice; -1 for index -1 and where nobody owns it."""
+        answer = np.full(len(index), -1, np.int64)
+        if not self._tracks:  # as in a trace without slices, where no row can be looked up
+            return answer
+        tracks = np.where(index >= 0, self._trace.track[index], -1)
+        for track, (times, owners) in self._tracks.items():
+            here = np.flatnonzero(tracks == track)
+            place = np.searchsorted(times, self._trace.ts[index[here]], side="right") - 1
+            answer[here] = np.append(owners, -1)[place]  # place -1, before the first, reads the last
+        return answer
+
+
+def _changes(trace: Trace, rows: Owned) -> tuple[Int64s, Int64s]:
+    """Times at which the owner of a track changes, and who it is from then on: the latest to start that still runs.
+
+    Slices may cross: one that outlives the slice around it goes on to own its time.
+    """
+    index, owner = np.array(rows, np.int64).reshape(-1, 2).T
+    start, dur = trace.ts[index], trace.dur[index]
+    order = np.lexsort((-dur, start))
+    order = order[dur[order] > 0]
+    own = owner[order].tolist()
+    begins, ends = start[order].tolist(), (start + dur)[order].tolist()
+    # at one time ends come before starts; starts keep their order
+    moments = [(time, 1, rank) for rank, time in enumerate(begins)]
+    moments += [(time, 0, rank) for rank, time in enumerate(ends)]
+    running: list[int] = []
+    times, owners = [], []
+    for time, starts, rank in sorted(moments):
+        if starts:
+            running.append(rank)
+        elif rank in running:
+            running.remove(rank)
+        times.append(time)
+        owners.append(own[running[-1]] if running else -1)
+    return np.array(times, np.int64), np.array(owners, np.int64)

@@ -1,0 +1,192 @@
+"""Every call of every compiled region, as a tree: what ran inside it, and what the graph breaks in it cost.
+
+A resume function's region is nested in its caller's, so the host time from the end of one graph execution to the
+start of the next is the price of the break between them. A nested region is a resume only if its code is
+`torch_dynamo_resume_in_*`; any other is a called frame. See docs/definitions.md for each term.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.resumes import resumes
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.slices import (
+    LOOKUPS,
+    WRAPPERS,
+    is_compilation,
+    is_forward_graph,
+    is_graph_call,
+)
+
+Moment = tuple[int, int]  # start and end, ns
+
+
+@dataclass(eq=False)
+class RegionCall:
+    """One call of one region. The lists hold what is its own, not what is in a nested region, in order of time."""
+
+    index: int
+    compile_id: str
+    start: int
+    end: int
+    outer: RegionCall | None
+    resume: bool
+    lookups: list[Moment] = field(default_factory=list)  # guard evaluation that led to this call, if recorded
+    overhead: list[Moment] = field(default_factory=list)
+    graphs: list[Moment] = field(default_factory=list)
+    nested: list[RegionCall] = field(default_factory=list)
+
+    @property
+    def begin(self) -> int:
+        """Where this call's time starts: with the guards that chose it."""
+        return self.lookups[0][0] if self.lookups else self.start
+
+    @property
+    def own_ns(self) -> int:
+        """Its region's duration less what nested regions take of it."""
+        return self.end - self.start - sum(min(call.end, self.end) - call.start for call in self.nested)
+
+    @property
+    def guard_ns(self) -> int:
+        return _total(self.lookups)
+
+    @property
+    def overhead_ns(self) -> int:
+        return _total(self.overhead)
+
+    @property
+    def graph_ns(self) -> int:
+        return _total(self.graphs)
+
+    @property
+    def resumes(self) -> list[RegionCall]:
+        return [call for call in self.nested if call.resume]
+
+    def chain(self) -> Iterator[RegionCall]:
+        """This call and the resumes nested in it, outer ones first: one frame of the user's program."""
+        waiting = [self]
+        while waiting:
+            call = waiting.pop()
+            yield call
+            waiting += reversed(call.resumes)
+
+
+@dataclass(frozen=True)
+class Break:
+    """One execution of a graph break: the gap [start, end) between two graphs of one frame."""
+
+    call: RegionCall  # the region that broke
+    resumed: RegionCall
+    start: int
+    end: int
+
+    @property
+    def host_ns(self) -> int:
+        return self.end - self.start
+
+
+def region_calls(profile: Profile) -> list[RegionCall]:
+    """The outermost calls in order of time."""
+    trace, ownership, known = profile.trace, profile.of(Ownership), profile.of(resumes)
+    resumed = known.ids if known else ()
+    regions = {index: ownership.names[code] for index, code in ownership.regions}
+    tracks: dict[int, list[int]] = defaultdict(list)
+    for index in (*regions, *host_slices(trace, _is_part).tolist()):
+        tracks[int(trace.track[index])].append(index)
+    calls = [call for rows in tracks.values() for call in _build(trace, sorted(rows), regions, resumed)]
+    return sorted(calls, key=lambda call: call.start)
+
+
+def every(calls: list[RegionCall]) -> Iterator[RegionCall]:
+    """All calls, nested ones too, outer ones first."""
+    waiting = list(reversed(calls))
+    while waiting:
+        call = waiting.pop()
+        yield call
+        waiting += reversed(call.nested)
+
+
+def frames(calls: list[RegionCall]) -> Iterator[RegionCall]:
+    """The calls that begin a frame: the outermost ones, and the called frames nested in any."""
+    return (call for call in every(calls) if not call.resume or call.outer is None)
+
+
+def marks_graphs(trace: Trace) -> bool:
+    """Whether the trace marks each graph that inductor made. Other back ends, and torch before 2.11, mark only those
+    that have a backward: of a region without marks nobody knows when its graph ran."""
+    return any(is_graph_call(name) for name in trace.names)
+
+
+def marks_overhead(trace: Trace) -> bool:
+    """Whether the trace marks pregraph bytecode and runtime wrappers: torch before 2.8 does not."""
+    return not set(WRAPPERS).isdisjoint(trace.names)
+
+
+def breaks(frame: RegionCall) -> Iterator[Break]:
+    """The graph breaks that one frame went through, in order of time. Their gaps do not overlap."""
+    for call in frame.chain():
+        for resumed in call.resumes:
+            start = _resumed_from(call, resumed)
+            yield Break(call, resumed, start, max(start, _resumed_at(resumed)))
+
+
+def _resumed_from(call: RegionCall, resumed: RegionCall) -> int:
+    """End of the last graph before the break; else of what prepared the region; else the region's start."""
+    before = [end for _, end in call.graphs if end <= resumed.begin]
+    prepared = [end for _, end in call.overhead if end <= resumed.begin]
+    return max(before or prepared or [call.start])
+
+
+def _resumed_at(resumed: RegionCall) -> int:
+    """Start of the first graph after the break. A further break before any graph begins its own gap."""
+    own = [start for start, _ in resumed.graphs]
+    if own and (not resumed.resumes or own[0] < resumed.resumes[0].begin):
+        return own[0]
+    return max([end for _, end in resumed.overhead] or [resumed.start])
+
+
+def _total(moments: list[Moment]) -> int:
+    return sum(end - start for start, end in moments)
+
+
+def _is_part(name: str) -> bool:
+    return name in LOOKUPS or name in WRAPPERS or is_forward_graph(name) or is_compilation(name)
+
+
+def _build(
+    trace: Trace, rows: list[int], regions: dict[int, str], resumes: Collection[str]
+) -> list[RegionCall]:
+    """The outermost calls of one thread. Slices are in order of time; a region may outlive the one around it."""
+    outermost: list[RegionCall] = []
+    open_calls: list[RegionCall] = []
+    lookups: dict[
+        RegionCall | None, Moment
+    ] = {}  # by the call around it: the lookup that may lead to its next region
+    graph_until = -1
+    for index in rows:
+        start = int(trace.ts[index])
+        end = start + int(trace.dur[index])
+        open_calls = [call for call in open_calls if call.end > start]
+        around = open_calls[-1] if open_calls else None
+        name = trace.names[trace.name[index]]
+        if index in regions:
+            lookup = [lookups.pop(around)] if around in lookups else []
+            call = RegionCall(index, regions[index], start, end, around, regions[index] in resumes, lookup)
+            (around.nested if around else outermost).append(call)
+            open_calls.append(call)
+        elif name in LOOKUPS:
+            lookups[around] = (start, end)  # an earlier one led to eager code
+        elif is_compilation(name):
+            lookups.pop(around, None)  # no entry held: it led to a compilation
+        elif around and name in WRAPPERS:
+            around.overhead.append((start, end))
+        elif around and start >= graph_until:
+            around.graphs.append((start, end))
+            graph_until = end
+    return outermost

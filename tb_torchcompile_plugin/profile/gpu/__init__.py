@@ -1,0 +1,1 @@
+"""What the devices do: launches and idle intervals."""

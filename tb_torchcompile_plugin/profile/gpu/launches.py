@@ -1,0 +1,165 @@
+"""Which kernels ran, of which category, and which compilation launched them?
+
+GPU work by device; on the CPU inductor's C++ kernels, where torch was told to name them. The categories of a
+device sum to its summed GPU event time exactly, and so do its kernel rows.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
+from tb_torchcompile_plugin.profile.columns import alike, distinct
+from tb_torchcompile_plugin.profile.compiled.code import generated_code
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.kernels import (
+    CATEGORIES,
+    category_of,
+    is_anonymous,
+    is_certain,
+    is_generated_name,
+    is_users_triton,
+)
+from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_driver_launch
+
+Device = int | Literal["cpu"]
+
+_CERTAIN = [code for code, name in enumerate(CATEGORIES) if is_certain(name)]
+_USERS = CATEGORIES.index("triton_user")
+
+
+class Launches(msgspec.Struct, frozen=True):
+    """The kernels of one device as parallel columns; categories are codes into `kernel_names.CATEGORIES`."""
+
+    device: Device
+    index: Int64s
+    name: Int64s
+    category: Int64s
+    compile_id: Int64s  # code into ownership.names, -1 unknown
+    graph_key: Int64s
+    dur: Int64s
+    launch: Int64s  # the call that launched it, -1 where the trace does not have it
+    op: Int64s  # the host operator around that call, -1 unknown
+    backward: npt.NDArray[np.bool_]  # launched by autograd's backward
+
+
+def kernel_launches(profile: Profile) -> list[Launches]:
+    """Every kernel, memcpy and memset with the compilation that launched it, one entry a device.
+
+    Of a kernel that was launched before the trace begins what inductor generated tells whose it is.
+    """
+    trace, work, owners = profile.trace, profile.of(gpu_work), profile.of(Ownership)
+    code = profile.of(generated_code)
+    by_device = [
+        _gpu(trace, work.where(work.device == device), owners, code) for device in np.unique(work.device)
+    ]
+    cpu = _cpu(trace, owners)
+    return [*by_device, *([cpu] if len(cpu.index) else [])]
+
+
+def groups(rows: Launches) -> list[Int64s]:
+    """The places in `rows` of the launches of each kernel row, in order of time as the trace has them."""
+    places = np.arange(len(rows.name))
+    return list(alike(places, rows.graph_key, rows.compile_id, rows.category, rows.name))
+
+
+def _gpu(trace: Trace, work: GpuWork, ownership: Ownership, code: GeneratedCode) -> Launches:
+    call = trace.launch_of()[work.index]
+    op = trace.op_of()[work.index]
+    launch = np.where(call >= 0, call, op)
+    parent = np.where(call >= 0, trace.parent[call], op)
+    names = _names(trace, work.index, parent)
+    compile_id, graph_key = ownership.compile_ids(launch), ownership.graph_keys(launch)
+    _by_definition(trace, names, launch, compile_id, graph_key, ownership, code)
+    return Launches(
+        device=int(work.device[0]),
+        index=work.index,
+        name=names,
+        category=_categories_of(trace, work, names, launch, code),
+        compile_id=compile_id,
+        graph_key=graph_key,
+        dur=trace.dur[work.index],
+        launch=launch,
+        op=parent,
+        backward=ownership.is_backward(launch),
+    )
+
+
+def _cpu(trace: Trace, ownership: Ownership) -> Launches:
+    codes = [code for code, name in enumerate(trace.names) if category_of(name, OPERATOR) == "cpp"]
+    host = trace.select(cat=(OPERATOR,))
+    index = host[np.isin(trace.name[host], codes)]
+    return Launches(
+        device="cpu",
+        index=index,
+        name=trace.name[index].astype(np.int64),
+        category=np.full(len(index), CATEGORIES.index("cpp"), np.int64),
+        compile_id=ownership.compile_ids(index),
+        graph_key=ownership.graph_keys(index),
+        dur=trace.dur[index],
+        launch=index,
+        op=index,
+        backward=ownership.is_backward(index),
+    )
+
+
+def _names(trace: Trace, index: Int64s, parent: Int64s) -> Int64s:
+    """The name of each kernel. Inductor's are all `triton_` without `unique_kernel_names`: their launch has it then."""
+    names = trace.name[index].astype(np.int64)
+    anonymous = [code for code in np.unique(names).tolist() if is_anonymous(trace.names[code])]
+    told = [code for code, name in enumerate(trace.names) if is_generated_name(name)] if anonymous else []
+    caller = np.where(parent >= 0, trace.name[parent], -1)
+    return np.where(np.isin(names, anonymous) & np.isin(caller, told), caller, names)
+
+
+def _by_definition(
+    trace: Trace,
+    names: Int64s,
+    launch: Int64s,
+    compile_id: Int64s,
+    graph_key: Int64s,
+    ownership: Ownership,
+    code: GeneratedCode,
+) -> None:
+    """Kernels launched before the trace begins: their graph is the only one that defines such a kernel."""
+    for name in np.unique(names[launch < 0]).tolist():
+        graph = code.defined_once.get(trace.names[name])
+        if graph is not None:
+            here = (names == name) & (launch < 0)
+            compile_id[here] = ownership.code(graph.compile_id)
+            graph_key[here] = ownership.code(graph.graph_key) if graph.graph_key else -1
+
+
+def _categories_of(trace: Trace, work: GpuWork, names: Int64s, launch: Int64s, code: GeneratedCode) -> Int64s:
+    category = np.array([CATEGORIES.index(name) for name in work.categories], np.int64)[work.category]
+    renamed = names != trace.name[work.index]
+    for name in np.unique(names[renamed]).tolist():
+        category[renamed & (names == name)] = CATEGORIES.index(category_of(trace.names[name]))
+    return _user_kernels(trace, work.index, launch, category, code.user_kernels)
+
+
+def _user_kernels(
+    trace: Trace, index: Int64s, launch: Int64s, category: Int64s, generated: set[str]
+) -> Int64s:
+    """A user's own Triton kernel has no name of its own kind: the generated code or one of its launches tells."""
+    asked = np.flatnonzero(~np.isin(category, _CERTAIN) & (launch >= 0))
+    calls = launch[asked]
+    callers = trace.parent[calls]
+    caller_names = np.where(callers >= 0, trace.name[callers], -1)
+    told, _ = distinct(trace.name[index[asked]], trace.name[calls], caller_names, category[asked])
+    users = {name for name in np.unique(trace.name[index]).tolist() if trace.names[name] in generated}
+    for kernel, call, caller, code in told.T.tolist():
+        caller_name = trace.names[caller] if caller >= 0 else ""
+        through_driver = is_driver_launch(trace.names[call])
+        if is_users_triton(trace.names[kernel], through_driver, caller_name, CATEGORIES[code]):
+            users.add(kernel)
+    mine = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)
+    return np.where(mine, _USERS, category)

@@ -1,0 +1,106 @@
+"""How busy was each GPU, and with what?
+
+GPU work is `ph=X` with cat kernel, gpu_memcpy or gpu_memset and nothing else. Busy time is the union of its
+intervals on a device, in integer nanoseconds, and compute + exposed communication + exposed memory + idle = span.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.kernels import category_of
+from tb_torchcompile_plugin.torch_names.slices import GPU_CATS
+
+_MEMORY = ("memcpy", "memset")
+
+
+class GpuWork(msgspec.Struct, frozen=True):
+    """The GPU events of a trace: indices into its slices, with device and category code of each."""
+
+    index: Int64s
+    device: Int64s
+    category: Int64s  # into `categories`
+    categories: tuple[str, ...]
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> GpuWork:
+        return GpuWork(self.index[mask], self.device[mask], self.category[mask], self.categories)
+
+
+def gpu_work(profile: Profile) -> GpuWork:
+    """The GPU events with their categories by name; a device that args do not tell is the pid."""
+    trace = profile.trace
+    index = trace.select(cat=GPU_CATS)
+    codes = category_codes(trace, index)
+    categories = tuple(sorted(set(codes)))
+    lookup = {name: code for code, name in enumerate(categories)}
+    return GpuWork(
+        index, _devices(trace, index), np.array([lookup[name] for name in codes], np.int64), categories
+    )
+
+
+def category_codes(trace: Trace, index: Int64s) -> list[str]:
+    """The category of each slice, computed once for each distinct (name, cat)."""
+    keys = trace.name[index].astype(np.int64) * len(trace.cats) + trace.cat[index]
+    distinct, inverse = np.unique(keys, return_inverse=True)
+    names = [
+        category_of(trace.names[key // len(trace.cats)], trace.cats[key % len(trace.cats)])
+        for key in distinct
+    ]
+    return [names[code] for code in inverse]
+
+
+def _devices(trace: Trace, index: Int64s) -> Int64s:
+    device = trace.device[index].astype(np.int64)
+    pids = np.array([track.pid if isinstance(track.pid, int) else -1 for track in trace.tracks], np.int64)
+    return np.where(device >= 0, device, pids[trace.track[index]] if len(pids) else -1)
+
+
+def busy(trace: Trace, index: Int64s) -> Intervals:
+    """The time in which any of these slices ran."""
+    starts = trace.ts[index]
+    return union(starts, starts + trace.dur[index])
+
+
+def device_names(trace: Trace) -> dict[int, str]:
+    """The names of the devices, as the trace's header tells them."""
+    told = device_property(trace, "name")
+    return {device: str(name) for device, name in told.items() if name is not None}
+
+
+def device_property(trace: Trace, name: str) -> dict[int, object]:
+    """One property by device; None where the header does not tell it."""
+    told = ((row.get("id"), row.get(name)) for row in device_properties(trace))
+    return {device: value for device, value in told if isinstance(device, int)}
+
+
+def device_properties(trace: Trace) -> list[dict[str, object]]:
+    """What the trace's header tells of each device; [] where it tells nothing."""
+    told = trace.metadata.get("deviceProperties")
+    return [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
+
+
+class Layers(NamedTuple):
+    """What one device did, each layer with those before it: compute, then communication, then memory (all of it)."""
+
+    compute: Intervals
+    communication: Intervals
+    memory: Intervals
+
+
+def layers(trace: Trace, work: GpuWork) -> Layers:
+    """The layers of the one device whose `work` this is. What a layer adds to the one before is *exposed*."""
+    categories = np.array(work.categories)[work.category]
+    memory = np.isin(categories, _MEMORY)
+    communication = categories == "communication"
+    return Layers(
+        busy(trace, work.index[~memory & ~communication]),
+        busy(trace, work.index[~memory]),
+        busy(trace, work.index),
+    )

@@ -1,0 +1,1 @@
+"""What the threads do: the tree of slices, operators, memory events, causes."""

@@ -1,0 +1,49 @@
+"""Which line of Python made a call? From the stacks that `with_stack` records.
+
+The innermost function of the user's around it. Backward runs on a thread of the engine,
+without a stack: there it is the call site of the forward operator with the same sequence number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.host.host_tree import HostTree
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.python_frames import is_users
+
+
+def call_sites(trace: Trace, tree: HostTree) -> Int64s:
+    """For each position of the tree the code of the name of its call site, -1 where no stack tells."""
+    users = np.array([is_users(name) for name in trace.names], bool)[trace.name[tree.index]] & tree.python
+    everything = np.arange(len(tree.index))
+    site = tree.nearest(everything, users)
+    lost = np.flatnonzero((site < 0) & ~tree.python)
+    forward = forwards(trace, tree)
+    backward = tree.nearest(lost, forward >= 0)
+    site[lost] = np.append(site, -1)[np.append(forward, -1)[backward]]
+    return np.where(site >= 0, trace.name[tree.index[site]], -1)
+
+
+def forwards(trace: Trace, tree: HostTree) -> Int64s:
+    """For each backward call the position of its forward: the first call with its sequence number, else -1.
+
+    Numbers count per thread; one that two threads have counted to tells nothing.
+    """
+    sequence, thread = trace.sequence[tree.index], trace.forward_thread[tree.index]
+    forward = np.flatnonzero((sequence >= 0) & (thread <= 0))
+    by_time = forward[np.argsort(trace.ts[tree.index[forward]], kind="stable")]
+    numbers, first = np.unique(sequence[by_time], return_index=True)
+    tracks = trace.track[tree.index[by_time]]
+    if len(np.unique(tracks)) > 1:
+        pairs, _ = distinct(sequence[by_time], tracks)
+        once = np.unique(pairs[0], return_counts=True)[1] == 1
+        numbers, first = numbers[once], first[once]
+    found = np.full(len(tree.index), -1, np.int64)
+    backward = np.flatnonzero((sequence >= 0) & (thread > 0))
+    at = np.minimum(np.searchsorted(numbers, sequence[backward]), len(numbers) - 1)
+    if len(numbers):
+        found[backward] = np.where(numbers[at] == sequence[backward], by_time[first[at]], -1)
+    return found

@@ -1,0 +1,149 @@
+"""What ran inside what on the host, as `torch.profiler` sees it: the tree behind `key_averages()`.
+
+Slices may cross: a label that begins in `__enter__` and ends in `__exit__` outlasts the call that opened it. torch
+then takes the outer call as ended where the label begins: a slice has the parent that holds all of it, or none.
+A `Trace`'s own `parent` cuts the label instead, which is right for drawing and wrong for sums.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.nest import parents
+from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, OVERHEAD, PYTHON_FUNCTION, RUNTIME_CATS
+
+Mask = npt.NDArray[np.bool_]
+
+_HOST_CATS = (*CALL_CATS, PYTHON_FUNCTION, OVERHEAD, *RUNTIME_CATS)
+
+
+class HostTree(msgspec.Struct, frozen=True):
+    """Host slices as parallel columns, in the order of the trace's rows.
+
+    A call that does nothing but call itself again under the same name is one call with it.
+    """
+
+    index: Int64s  # rows of the trace
+    parent: Int64s  # positions in `index`, -1: none
+    self_ns: Int64s  # duration less that of the children
+    python: Mask  # whether it is a Python function
+    place: Int64s  # for each row of the trace its position, or that of the call it is one with; -1: not of the host
+
+    def nearest(self, start: Int64s, wanted: Mask) -> Int64s:
+        """For each position the nearest one around it, itself included, for which `wanted` holds; -1: none."""
+        return climb(self.parent, start, wanted)
+
+
+def climb(parent: Int64s, start: Int64s, wanted: Mask) -> Int64s:
+    """From each of `start` up to the first that is `wanted`, itself included; -1 where none is, and for -1."""
+    found: Int64s = start.copy()
+    going = np.flatnonzero(found >= 0)
+    while len(going):
+        going = going[~wanted[found[going]]]
+        found[going] = parent[found[going]]
+        going = going[found[going] >= 0]
+    return found
+
+
+def host_tree(profile: Profile) -> HostTree:
+    """The host slices of the trace and their nesting."""
+    trace = profile.trace
+    counted = _are(trace.cats, _HOST_CATS)[trace.cat] & ~_are(trace.names, UNCOUNTED)[trace.name]
+    index = np.flatnonzero(counted)
+    place = np.full(len(trace) + 1, -1, np.int64)  # the last answers for "no parent"
+    place[index] = np.arange(len(index))
+    parent = place[climb(trace.parent, trace.parent[index], counted)]
+    start, end = trace.ts[index], trace.ts[index] + trace.dur[index]
+    bounds = np.searchsorted(index, trace.track_bounds).tolist()
+    for first, last in pairwise(bounds):
+        _uncross(start[first:last], end[first:last], parent[first:last], first)
+    _place_overhead(trace, index, parent)
+    python = _are(trace.cats, (PYTHON_FUNCTION,))[trace.cat[index]]
+    into = _merge(trace.name[index], parent, python)
+    own = end - start
+    inside = np.flatnonzero((parent >= 0) & (into < 0))
+    np.subtract.at(own, parent[inside], (end - start)[inside])
+    return _without(index, parent, own, python, place[:-1], into)
+
+
+def _are(texts: list[str], wanted: tuple[str, ...]) -> Mask:
+    return np.array([text in wanted for text in texts], bool)
+
+
+def _uncross(start: Int64s, end: Int64s, parent: Int64s, base: int) -> None:
+    """Give every slice of a track a parent that holds all of it, in place. `base`: position of the track's first.
+
+    Whoever is outlasted by a slice that began inside it is taken as ended there, and the nesting is done again.
+    """
+    until = end.copy()
+    inner = np.where(parent >= 0, parent - base, -1)
+    while len(crossing := np.flatnonzero((inner >= 0) & (end > end[inner]))):
+        _end_outlasted(start, end, until, inner, crossing)
+        inner = parents(start, until - start)
+        parent[:] = np.where(inner >= 0, inner + base, -1)
+
+
+def _end_outlasted(start: Int64s, end: Int64s, until: Int64s, parent: Int64s, crossing: Int64s) -> None:
+    around = parent[crossing]
+    while len(crossing):
+        np.minimum.at(until, around, start[crossing])
+        around = parent[around]
+        still = (around >= 0) & (end[crossing] > end[around])
+        crossing, around = crossing[still], around[still]
+
+
+def _place_overhead(trace: Trace, index: Int64s, parent: Int64s) -> None:
+    """The profiler's own work, which has a track of its own, is to torch inside what the main thread was doing."""
+    main = [code for code, track in enumerate(trace.tracks) if track.pid == track.tid]
+    overhead = np.flatnonzero(_are(trace.cats, (OVERHEAD,))[trace.cat[index]])
+    if not main or not len(overhead):
+        return
+    first, last = np.searchsorted(index, trace.track_bounds[[main[0], main[0] + 1]])
+    start, end = trace.ts[index], trace.ts[index] + trace.dur[index]
+    around = first + np.searchsorted(start[first:last], start[overhead], side="right") - 1
+    around = np.where(around >= first, around, -1)
+    while len(outside := np.flatnonzero((around >= 0) & (end[around] < end[overhead]))):
+        around[outside] = parent[around[outside]]
+    parent[overhead] = around
+
+
+def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:
+    """For each only child of a parent of its name the call that it becomes one with, else -1. Mends `parent`."""
+    into = np.full(len(name), -1, np.int64)
+    while True:
+        alive = np.flatnonzero((parent >= 0) & (into < 0))
+        children = np.bincount(parent[alive], minlength=len(name))
+        above = parent[alive]
+        found = alive[(name[alive] == name[above]) & (children[above] == 1) & ~python[alive]]
+        if not len(found):
+            return into
+        into[found] = climb(parent, found, ~_mask(found, len(name)))
+        moved = alive[into[above] >= 0]
+        parent[moved] = into[parent[moved]]
+
+
+def _mask(positions: Int64s, length: int) -> Mask:
+    mask = np.zeros(length, bool)
+    mask[positions] = True
+    return mask
+
+
+def _without(
+    index: Int64s, parent: Int64s, own: Int64s, python: Mask, place: Int64s, into: Int64s
+) -> HostTree:
+    """The tree less the slices that became one with another."""
+    if not (into >= 0).any():
+        return HostTree(index, parent, own, python, place)
+    kept = into < 0
+    position = np.append(np.cumsum(kept) - 1, -1)  # the last answers for "none"
+    into = climb(into, np.arange(len(into)), kept)
+    place = np.where(place >= 0, position[into[place]], -1)
+    return HostTree(index[kept], position[parent[kept]], own[kept], python[kept], place)

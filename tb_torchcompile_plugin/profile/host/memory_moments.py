@@ -1,0 +1,92 @@
+"""The memory events of a trace: what was allocated and freed, when, and by whom. From `profile_memory`.
+
+The profiler writes one moment for each allocation and each free, with the totals after it. A free belongs to the
+last allocation at its address; one without was allocated before recording began. Who allocated is the innermost
+operator around the moment that is more than an allocation, and the compilation that owns it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.host.host_tree import HostTree, Mask, host_tree
+from tb_torchcompile_plugin.profile.host.operator_calls import CPU_TYPES
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.operators import only_allocates
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, is_step
+
+
+class Moments(msgspec.Struct, frozen=True):
+    """The memory events of a trace as columns by time. device: -1 for the CPU."""
+
+    ts: Int64s
+    device: Int64s
+    size: Int64s  # negative: freed
+    freed_by: Int64s  # of an allocation its free, -1: none
+    operator: Int64s  # code of a name, -1 unknown
+    owner: Int64s  # code of a compile id
+    graph: Int64s  # code of a graph key
+
+
+def memory_moments(profile: Profile) -> Moments:
+    """Every allocation and free with who asked for it."""
+    trace, tree, ownership = profile.trace, profile.of(host_tree), profile.of(Ownership)
+    told = trace.memory()
+    device = np.where(np.isin(told["device_type"], CPU_TYPES), -1, told["device_id"])
+    inside = _innermost(trace, tree, told["ts"], told["track"])
+    operator = tree.nearest(inside, _wanting(trace, tree))
+    rows = np.where(inside >= 0, tree.index[inside], -1) if len(tree.index) else inside
+    return Moments(
+        ts=np.asarray(told["ts"]),
+        device=device,
+        size=np.asarray(told["memory_bytes"]),
+        freed_by=_frees(device, told["address"], told["memory_bytes"]),
+        operator=np.where(operator >= 0, trace.name[tree.index[operator]], -1)
+        if len(tree.index)
+        else operator,
+        owner=ownership.compile_ids(rows),
+        graph=ownership.graph_keys(rows),
+    )
+
+
+def _innermost(trace: Trace, tree: HostTree, ts: Int64s, track: Int64s) -> Int64s:
+    """The position of the innermost host slice around each moment of a track, -1 where there is none."""
+    found = np.full(len(ts), -1, np.int64)
+    start = trace.ts[tree.index]
+    end = start + trace.dur[tree.index]
+    bounds = np.searchsorted(tree.index, trace.track_bounds)
+    for code in np.unique(track):
+        here = np.flatnonzero(track == code)
+        first = int(bounds[code])
+        place = first + np.searchsorted(start[first : int(bounds[code + 1])], ts[here], side="right") - 1
+        found[here] = np.where(place >= first, place, -1)
+    while len(outside := np.flatnonzero((found >= 0) & (np.append(end, 0)[found] < ts))):
+        found[outside] = tree.parent[found[outside]]
+    return found
+
+
+def _wanting(trace: Trace, tree: HostTree) -> Mask:
+    """Operators that did not just allocate for their caller, and calls of compiled graphs."""
+    cats = np.array([cat in CALL_CATS for cat in trace.cats], bool)
+    wanting = [not only_allocates(name) and not is_step(name) for name in trace.names]
+    found: Mask = cats[trace.cat[tree.index]] & np.array(wanting, bool)[trace.name[tree.index]]
+    return found
+
+
+def _frees(device: Int64s, address: Int64s, size: Int64s) -> Int64s:
+    """For each allocation the next event at its address, if that frees it; else -1."""
+    order = np.lexsort((address, device))  # stable: by time at each address
+    now, after = order[:-1], order[1:]
+    pair = (
+        (device[now] == device[after])
+        & (address[now] == address[after])
+        & (size[now] > 0)
+        & (size[after] < 0)
+    )
+    found = np.full(len(size), -1, np.int64)
+    found[now[pair]] = after[pair]
+    return found

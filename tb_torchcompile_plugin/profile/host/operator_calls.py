@@ -1,0 +1,116 @@
+"""Every call of an operator, label or CUDA function with its times, device work and memory: what `operators` adds up.
+
+Each figure is that of `torch.profiler`'s own events, whose sums `key_averages()` prints.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.host.host_tree import HostTree, Mask, host_tree
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
+
+# c10/core/DeviceType.h
+CPU_TYPES = (0, 2, 5)  # CPU, MKLDNN, IDEEP
+DEVICE_TYPES = (1, 6, 12, 20)  # CUDA, HIP, XPU, PrivateUse1
+
+
+class OperatorCalls(msgspec.Struct, frozen=True):
+    """Calls as parallel columns; the own part of a total is what no other call inside it accounts for."""
+
+    position: Int64s  # in the host tree
+    index: Int64s  # rows of the trace
+    host_ns: Int64s
+    self_host_ns: Int64s
+    device_ns: Int64s
+    self_device_ns: Int64s
+    cpu_bytes: Int64s  # allocated less freed while it ran, by any thread
+    self_cpu_bytes: Int64s
+    device_bytes: Int64s
+    self_device_bytes: Int64s
+    work: Int64s  # for each GPU event the call that it is work of, -1 unknown
+
+
+def operator_calls(profile: Profile) -> OperatorCalls:
+    """The calls of all that is no Python function."""
+    trace, tree, gpu = profile.trace, profile.of(host_tree), profile.of(gpu_work).index
+    position = np.flatnonzero(~tree.python)
+    number = np.full(len(tree.index) + 1, -1, np.int64)  # the last answers for "none"
+    number[position] = np.arange(len(position))
+    index = tree.index[position]
+    around = number[tree.nearest(tree.parent[position], ~tree.python)]
+    own = np.zeros(len(position), np.int64)
+    work = number[_callers(trace, tree, gpu)]
+    np.add.at(own, work[work >= 0], trace.dur[gpu[work >= 0]])
+    cpu, self_cpu = _memory(trace, tree, position, CPU_TYPES)
+    device, self_device = _memory(trace, tree, position, DEVICE_TYPES)
+    return OperatorCalls(
+        position=position,
+        index=index,
+        host_ns=np.asarray(trace.dur[index]),
+        self_host_ns=tree.self_ns[position],
+        device_ns=_with_inner(own, around),
+        self_device_ns=own,
+        cpu_bytes=cpu,
+        self_cpu_bytes=self_cpu,
+        device_bytes=device,
+        self_device_bytes=self_device,
+        work=work,
+    )
+
+
+def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
+    """For each GPU event the position of the call that it is work of, -1 unknown.
+
+    The External id names it; where there is none, it is the innermost operator or label around the launch.
+    """
+    place = np.append(tree.place, -1)
+    named: Int64s = place[trace.op_of()[gpu]]
+    launch = place[trace.launch_of()[gpu]]
+    unnamed = named < 0
+    named[unnamed] = tree.nearest(launch[unnamed], _calls(trace, tree))
+    return named
+
+
+def _calls(trace: Trace, tree: HostTree) -> Mask:
+    cats = np.array([cat in CALL_CATS for cat in trace.cats], bool)
+    found: Mask = cats[trace.cat[tree.index]]
+    return found
+
+
+def _with_inner(own: Int64s, around: Int64s) -> Int64s:
+    """To each call's own amount that of all calls inside it. around: the call around each, -1: none."""
+    total: Int64s = own.copy()
+    rows = np.flatnonzero(own)
+    amount, above = own[rows], around[rows]
+    while len(above):
+        inside = above >= 0
+        amount, above = amount[inside], above[inside]
+        np.add.at(total, above, amount)
+        above = around[above]
+    return total
+
+
+def _memory(trace: Trace, tree: HostTree, position: Int64s, types: tuple[int, ...]) -> tuple[Int64s, Int64s]:
+    """Net bytes that were allocated while each call ran, and the same without those of its children."""
+    memory = trace.memory()
+    chosen = np.isin(memory["device_type"], types)
+    total = np.zeros(len(tree.index), np.int64)
+    if not chosen.any():
+        return total[position], total[position]
+    ts = memory["ts"][chosen]
+    sums = np.concatenate(([0], np.cumsum(memory["memory_bytes"][chosen])))
+    called_by_operator = ~np.append(tree.python, True)[tree.parent]
+    counted = np.flatnonzero(~tree.python | called_by_operator)
+    start = trace.ts[tree.index[counted]]
+    end = start + trace.dur[tree.index[counted]]
+    total[counted] = sums[np.searchsorted(ts, end, "right")] - sums[np.searchsorted(ts, start, "left")]
+    own = total.copy()
+    inside = counted[tree.parent[counted] >= 0]
+    np.subtract.at(own, tree.parent[inside], total[inside])
+    return total[position], own[position]

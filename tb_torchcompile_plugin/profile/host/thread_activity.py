@@ -1,0 +1,162 @@
+"""What was a host thread doing at each moment, as far as that explains why a GPU waits for it?
+
+Each nanosecond of a thread gets the first that holds of CAUSES. Their order is that of what to change first: a
+thread that compiles inside the data loader compiles.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, breaks, frames, region_calls
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.memo import Memo
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.collectives import is_communication
+from tb_torchcompile_plugin.torch_names.slices import (
+    LOOKUPS,
+    OPERATOR,
+    RUNTIME_CATS,
+    WRAPPERS,
+    compiling,
+    is_data_loading,
+    is_graph,
+    is_region,
+    is_synchronisation,
+)
+
+Cause = Literal[
+    "compile",
+    "communication_wait",
+    "synchronise",
+    "data_loading",
+    "guards_wrapper",
+    "break_eager",
+    "launch_call",
+    "python",
+    "nothing_launched",
+]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+NOTHING = len(CAUSES) - 1
+
+# What a host slice is by its name, where it is not the compiler's. Whatever has no rule is what its `cat` says.
+_RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    ("communication", is_communication),
+    ("synchronise", is_synchronisation),
+    ("data", is_data_loading),
+    ("guards", (*LOOKUPS, *WRAPPERS).__contains__),
+    ("graph", is_graph),
+    ("region", is_region),
+)
+_KINDS = ("compile", *(kind for kind, _ in _RULES), "op", "call", "other")
+_OF_CAT = {OPERATOR: "op"} | dict.fromkeys(RUNTIME_CATS, "call")
+
+
+class Activity(NamedTuple):
+    """A step function: from `times[i]` to `times[i + 1]` the thread did `CAUSES[cause[i]]`. Before the first and after
+    the last of `times` it did nothing that was recorded."""
+
+    times: Int64s
+    cause: Int64s
+
+    def intervals(self, cause: int) -> Intervals:
+        here = np.flatnonzero(self.cause[:-1] == cause)
+        return Intervals(self.times[here], self.times[here + 1])
+
+
+class ThreadActivity:
+    """The threads of one trace; what a thread did is worked out when first asked for."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._trace = trace = profile.trace
+        self._kind_of_name = _kinds_of_names(trace.names)
+        self._kind_of_cat = np.array([_KINDS.index(_OF_CAT.get(cat, "other")) for cat in trace.cats], np.int8)
+        self._breaks = _breaks_by_track(trace, profile.of(region_calls))
+        self._memo = Memo()
+
+    def of(self, track: int) -> Activity:
+        return self._memo.get(track, partial(self._activity, track))
+
+    def split(self, starts: Int64s, ends: Int64s, tracks: Int64s) -> npt.NDArray[np.int64]:
+        """ns of each cause (columns) in each window (rows) of the thread that `tracks` names; -1 names none.
+
+        The columns of a row sum to the length of its window.
+        """
+        answer = np.zeros((len(starts), len(CAUSES)), np.int64)
+        for track in np.unique(tracks[tracks >= 0]).tolist():
+            here = np.flatnonzero(tracks == track)
+            activity = self.of(track)
+            for cause in range(NOTHING):
+                answer[here, cause] = covered_ns(activity.intervals(cause), starts[here], ends[here])
+        answer[:, NOTHING] = ends - starts - answer.sum(axis=1)
+        assert (answer >= 0).all()
+        return answer
+
+    def _activity(self, track: int) -> Activity:
+        trace = self._trace
+        rows = slice(int(trace.track_bounds[track]), int(trace.track_bounds[track + 1]))
+        starts = np.asarray(trace.ts[rows])
+        ends = starts + trace.dur[rows]
+        kinds = self._kind_of_name[trace.name[rows]]
+        kinds = np.where(kinds >= 0, kinds, self._kind_of_cat[trace.cat[rows]])
+        layers = {}
+        for code, kind in enumerate(_KINDS):
+            here = kinds == code
+            layers[kind] = union(starts[here], ends[here])
+        layers["all"] = union(starts, ends)
+        layers["break"] = self._breaks.get(track, union(starts[:0], ends[:0]))
+        return _first_match(layers)
+
+
+def _first_match(layers: dict[str, Intervals]) -> Activity:
+    """What runs inside a graph's execution belongs to the graph: there is nothing eager in it."""
+    times = np.sort(np.concatenate([edge for layer in layers.values() for edge in layer]), kind="stable")
+    on = {kind: _covers(layer, times) for kind, layer in layers.items()}
+    conditions = [
+        on["compile"],
+        on["communication"],
+        on["synchronise"],
+        on["data"],
+        on["guards"],
+        (on["op"] | on["break"]) & ~on["graph"],
+        on["call"] | (on["op"] & on["graph"]),
+        on["all"],
+    ]
+    cause = np.full(len(times), NOTHING, np.int64)
+    for code in reversed(range(NOTHING)):
+        cause[conditions[code]] = code
+    changed = np.concatenate(([True], cause[1:] != cause[:-1])) if len(times) else np.zeros(0, bool)
+    return Activity(times[changed], cause[changed])
+
+
+def _covers(layer: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
+    """times: in order, among them the edges of the layer."""
+    change = np.zeros(len(times) + 1, np.int32)
+    change[np.searchsorted(times, layer.starts)] = 1
+    np.subtract.at(change, np.searchsorted(times, layer.ends), 1)
+    return np.asarray(np.cumsum(change[:-1]) > 0)
+
+
+def _kinds_of_names(names: list[str]) -> npt.NDArray[np.int8]:
+    """-1 where the name does not tell."""
+    rules = list(enumerate((holds for _, holds in _RULES), 1))
+    told = (
+        0 if at_work else next((kind for kind, holds in rules if holds(name)), -1)
+        for name, at_work in zip(names, compiling(names), strict=True)
+    )
+    return np.fromiter(told, np.int8, len(names))
+
+
+def _breaks_by_track(trace: Trace, calls: Iterable[RegionCall]) -> dict[int, Intervals]:
+    gaps: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for frame in frames(list(calls)):
+        for found in breaks(frame):
+            gaps[int(trace.track[found.call.index])].append((found.start, found.end))
+    return {track: union(*np.array(moments, np.int64).reshape(-1, 2).T) for track, moments in gaps.items()}

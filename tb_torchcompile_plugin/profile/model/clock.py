@@ -1,0 +1,63 @@
+"""How long is a step? By the host's clock, and by that of each GPU, recorded or replayed.
+
+On a GPU a step lasts from the first work that it launched to the first that the next one launched. The slower clock is
+the step's: a host that runs ahead, or a GPU that waits, sets no pace.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
+from tb_torchcompile_plugin.profile.model.host_lane import HostLane, host_lane
+from tb_torchcompile_plugin.profile.model.replay import Replayed
+from tb_torchcompile_plugin.profile.profile import Profile
+
+
+class Clock(NamedTuple):
+    """Mean length of a step (ns). gpu: None where no device has the work of two steps. device: the slowest one."""
+
+    host: float
+    gpu: float | None
+    device: int
+
+    @property
+    def step(self) -> float:
+        return max(self.host, self.gpu or 0.0)
+
+
+def recorded_clock(profile: Profile) -> Clock:
+    """As the steps were recorded. Raises IndexError where the lane is empty."""
+    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    return clock(lane, queue, Replayed(lane.begin, lane.end, queue.start, queue.end))
+
+
+def clock(lane: HostLane, queue: GpuQueue, times: Replayed) -> Clock:
+    """Of a lane and its queue with these times."""
+    marks = times.begin[lane.marks]
+    steps = max(len(marks) - 1, 1)
+    step = np.searchsorted(lane.marks, queue.point, side="right") - 1
+    gpus = {
+        int(device): _gpu(step[here], times.work_begin[here], times.work_end[here], steps)
+        for device in np.unique(queue.device)
+        if (here := np.flatnonzero(queue.device == device)).size
+    }
+    known = {device: length for device, length in gpus.items() if length is not None}
+    device = max(known, key=lambda one: known[one], default=-1)
+    return Clock(float(marks[-1] - marks[0]) / steps, known.get(device), device)
+
+
+def _gpu(step: Int64s, begin: Int64s, end: Int64s, steps: int) -> float | None:
+    """From the first work of the first step to that of the last one; of a single step to the end of its work."""
+    first = np.full(steps, np.iinfo(np.int64).max)
+    inside = (step >= 0) & (step < steps)
+    np.minimum.at(first, step[inside], begin[inside])
+    known = np.flatnonzero(first < np.iinfo(np.int64).max)
+    if not len(known):
+        return None
+    if len(known) == 1:
+        return float(end[inside].max() - first[known[0]])
+    return float(first[known[-1]] - first[known[0]]) / float(known[-1] - known[0])

@@ -1,0 +1,180 @@
+"""What was the host busy with, in words that a user can act on?
+
+The innermost slice is climbed to the first that tells: a call into the runtime is what it is for, an operator is
+itself, Python inside of them is theirs. Other Python is the user's innermost function around it; a function of a
+library that the user's calls directly is named too. With nothing recorded, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.calls import CallKind, call_kind
+from tb_torchcompile_plugin.torch_names.collectives import is_communication
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users
+from tb_torchcompile_plugin.torch_names.slices import (
+    LABEL,
+    LOOKUPS,
+    OPERATOR,
+    PYTHON_FUNCTION,
+    RUNTIME_CATS,
+    WRAPPERS,
+    compiling,
+    is_collection,
+    is_data_loading,
+    is_graph,
+    is_optimizer,
+    is_region,
+    is_step,
+)
+
+Cause = (
+    CallKind
+    | Literal[
+        "nothing",
+        "python",
+        "library",
+        "compile",
+        "garbage",
+        "data_loading",
+        "communication",
+        "guards",
+        "wrappers",
+        "graph",
+        "optimizer",
+        "operator",
+        "label",
+    ]
+)
+CAUSES: tuple[Cause, ...] = (
+    "nothing",
+    "python",
+    "library",
+    "compile",
+    "garbage",
+    "data_loading",
+    "communication",
+    "guards",
+    "wrappers",
+    "graph",
+    "optimizer",
+    "operator",
+    "label",
+    "launch",
+    "synchronise",
+    "memory_copy",
+    "allocation",
+    "module_load",
+    "graph_capture",
+    "query",
+)
+_UNNAMED = -1
+_NOTHING, _PYTHON, _LIBRARY = range(3)
+# These tell what everything inside of them is part of.
+_OUTER = [CAUSES.index(cause) for cause in ("compile", "garbage", "data_loading")]
+
+
+class Culprit(NamedTuple):
+    """cause: what kind of thing. name: of the operator, call, function or label; "" where nothing tells. file, line: of
+    the user's function around it, "" and 0 where none is known."""
+
+    cause: Cause
+    name: str
+    file: str
+    line: int
+
+
+class Culprits(NamedTuple):
+    """`code`: for each host piece the place of its culprit in `culprits`."""
+
+    code: Int64s
+    culprits: list[Culprit]
+
+
+def culprits(profile: Profile) -> Culprits:
+    """The culprit of each piece of `host_pieces`."""
+    pieces = profile.of(host_pieces)
+    rows, piece = np.unique(pieces.row, return_inverse=True)
+    found = climbed(profile.trace, rows)
+    keys, place = distinct(*found)
+    names = profile.trace.names
+    told = [
+        Culprit(CAUSES[cause], names[name] if name >= 0 else "", *_place(names[user] if user >= 0 else ""))
+        for cause, name, user in keys.T.tolist()
+    ]
+    return Culprits(place[piece], told)
+
+
+class Climbed(NamedTuple):
+    """By slice: place of the cause in CAUSES, code of the name, and of the user's function, -1 for none."""
+
+    cause: Int64s
+    name: Int64s
+    user: Int64s
+
+
+def climbed(trace: Trace, rows: Int64s) -> Climbed:
+    """What each slice is part of; row -1 is nothing recorded."""
+    causes = _causes(trace)
+    cause, name, user, entry = np.zeros(len(rows), np.int64), *np.full((3, len(rows)), -1)
+    waiting, at = np.arange(len(rows)), rows.astype(np.int64)
+    while len(waiting := waiting[at >= 0]):
+        at = at[at >= 0]
+        here, called = causes(at), trace.name[at]
+        undecided = cause[waiting] == _NOTHING
+        library = undecided & (here == _LIBRARY)
+        entry[waiting[library]] = called[library]
+        decides = (undecided & ~np.isin(here, (_NOTHING, _LIBRARY))) | np.isin(here, _OUTER)
+        cause[waiting[decides]], name[waiting[decides]] = here[decides], called[decides]
+        mine = (here == _PYTHON) & (user[waiting] < 0)
+        user[waiting[mine]] = called[mine]
+        at = trace.parent[at].astype(np.int64)
+    through = np.isin(cause, (_NOTHING, _PYTHON)) & (entry >= 0)
+    return Climbed(np.where(through, _LIBRARY, cause), np.where(through, entry, name), user)
+
+
+def _place(frame: str) -> tuple[str, int]:
+    found = frame_of(frame)
+    return (found.file, found.line) if found else ("", 0)
+
+
+def _causes(trace: Trace) -> Callable[[Int64s], Int64s]:
+    """What tells the cause of slices on their own."""
+    by_name = np.array([_named(name) for name in trace.names] or [_NOTHING])
+    by_name[np.flatnonzero(compiling(trace.names))] = CAUSES.index("compile")
+    call = np.array([CAUSES.index(call_kind(name)) for name in trace.names] or [_NOTHING])
+    python = np.array([_PYTHON if is_users(name) else _LIBRARY for name in trace.names] or [_NOTHING])
+    cats = {OPERATOR: 0, LABEL: 1, PYTHON_FUNCTION: 2} | dict.fromkeys(RUNTIME_CATS, 3)
+    kind = np.array([cats.get(cat, 4) for cat in trace.cats] or [4])
+    plain = np.array([CAUSES.index("operator"), CAUSES.index("label"), 0, 0, _NOTHING])
+
+    def of(rows: Int64s) -> Int64s:
+        names, cat = trace.name[rows], kind[trace.cat[rows]]
+        told = by_name[names]
+        unnamed = np.select([cat == 2, cat == 3], [python[names], call[names]], plain[cat])
+        return np.where((told != _UNNAMED) & (cat != 3), told, unnamed)
+
+    return of
+
+
+def _named(name: str) -> int:
+    """The cause that a name tells whatever kind of slice it is."""
+    tests: tuple[tuple[Cause, bool], ...] = (
+        ("nothing", is_step(name)),
+        ("garbage", is_collection(name)),
+        ("data_loading", is_data_loading(name)),
+        ("communication", is_communication(name)),
+        ("guards", name in LOOKUPS),
+        ("graph", is_graph(name)),
+        ("wrappers", name in WRAPPERS or is_region(name)),
+        ("optimizer", is_optimizer(name)),
+    )
+    return next((CAUSES.index(cause) for cause, holds in tests if holds), _UNNAMED)

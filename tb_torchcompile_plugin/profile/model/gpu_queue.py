@@ -1,0 +1,142 @@
+"""The GPUs' side of a step: which work each call of the host lane queued, and what made it begin when it did.
+
+A piece of work begins when it has reached the GPU (its launch and a latency), when its stream has done what was queued
+before, and when work of another stream that it waits for has ended: the latest of the three. What held it is read off
+the recording; of the others only as much is kept as they take at least, so that they hold it again where a change
+makes them the latest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.host_lane import HostLane, host_lane
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+
+_NEAR_NS = 50_000  # work that begins within this time of another stream's end may have waited for it
+_LATENCY_NS, _GAP_NS = 5_000, 1_000  # of a launch, and between two kernels of a stream, where nothing tells
+
+
+@dataclass(frozen=True, eq=False)
+class GpuQueue:
+    """GPU events by the point that launched them, as columns (ns; places are in this table, -1: none).
+
+    row: in the trace. point: in the host lane. stream: a number for each stream of each device. latency: from the begin
+    of the launch to the earliest begin. gap: from the end of the stream's earlier work. after: the place of the work of
+    another stream that it waits for, `after_gap` behind its end. free: when each stream is done with what was launched
+    before the lane begins.
+    """
+
+    row: Int64s
+    point: Int64s
+    device: Int64s
+    stream: Int64s
+    start: Int64s
+    dur: Int64s
+    latency: Int64s
+    gap: Int64s
+    after: Int64s
+    after_gap: Int64s
+    free: Int64s
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def end(self) -> Int64s:
+        return self.start + self.dur
+
+
+def gpu_queue(profile: Profile) -> GpuQueue:
+    """The work that the host lane launched."""
+    trace, lane, work = profile.trace, profile.of(host_lane), profile.of(gpu_work)
+    point = _points(lane, trace.launch_of()[work.index])
+    device = work.device
+    _, stream = distinct(device, trace.stream[work.index])
+    start, dur = trace.ts[work.index], trace.dur[work.index]
+    mine = np.flatnonzero(point >= 0)
+    mine = mine[np.lexsort((start[mine], point[mine]))]
+    free = _free(trace, lane, stream, start, start + dur, point)
+    before = _reach(stream[mine], (start + dur)[mine], free)
+    begin = lane.begin[point[mine]]
+    latency, gap, after, after_gap = _held(device[mine], stream[mine], start[mine], dur[mine], begin, before)
+    return GpuQueue(
+        row=work.index[mine],
+        point=point[mine],
+        device=device[mine],
+        stream=stream[mine],
+        start=start[mine],
+        dur=dur[mine],
+        latency=latency,
+        gap=gap,
+        after=after,
+        after_gap=after_gap,
+        free=free,
+    )
+
+
+def _points(lane: HostLane, launch: Int64s) -> Int64s:
+    """The point of each launch call, -1 for those outside of the lane."""
+    order = np.argsort(lane.row, kind="stable")
+    rows = lane.row[order]
+    place = np.minimum(np.searchsorted(rows, launch), max(len(rows) - 1, 0))
+    found = (launch >= 0) & (rows[place] == launch) if len(rows) else np.zeros(len(launch), bool)
+    return np.where(found, order[place] if len(rows) else -1, -1)
+
+
+def _reach(stream: Int64s, end: Int64s, free: Int64s) -> Int64s:
+    """When the work that was queued on the same stream before had ended; all in the order of the queue."""
+    reach = np.zeros(len(end), np.int64)
+    for one in np.unique(stream).tolist():
+        here = np.flatnonzero(stream == one)
+        reach[here] = np.maximum.accumulate(np.concatenate((free[one : one + 1], end[here])))[:-1]
+    return reach
+
+
+def _free(trace: Trace, lane: HostLane, stream: Int64s, start: Int64s, end: Int64s, point: Int64s) -> Int64s:
+    free = np.full(int(stream.max(initial=-1)) + 1, trace.window()[0])
+    early = (point < 0) & (start <= (lane.begin[-1] if len(lane) else 0))
+    np.maximum.at(free, stream[early], end[early])
+    return free
+
+
+def _held(
+    device: Int64s, stream: Int64s, start: Int64s, dur: Int64s, begin: Int64s, before: Int64s
+) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """latency, gap, after and after_gap of each piece of work."""
+    latency = start - begin
+    idle = before <= begin
+    usual = int(np.median(latency[idle])) if idle.any() else _LATENCY_NS
+    queued = before > begin + usual
+    gap = start - before
+    apart = int(np.median(gap[queued])) if queued.any() else _GAP_NS
+    after = _awaited(device, stream, start, start + dur, begin + usual)
+    waited = (after >= 0) & (latency > 2 * usual) & (gap > apart + usual)
+    after = np.where(waited, after, -1)
+    after_gap = np.where(waited, start - (start + dur)[after], 0)
+    held_elsewhere = queued | waited
+    return (
+        np.where(held_elsewhere, np.minimum(latency, usual), latency),
+        np.where(queued & ~waited, gap, np.minimum(gap, apart)),
+        after,
+        after_gap,
+    )
+
+
+def _awaited(device: Int64s, stream: Int64s, start: Int64s, end: Int64s, reached: Int64s) -> Int64s:
+    """The work of another stream of the device that ended last before this one began, after this one could have."""
+    found = np.full(len(start), -1, np.int64)
+    for one in np.unique(device).tolist():
+        here = np.flatnonzero(device == one)
+        by_end = here[np.argsort(end[here], kind="stable")]
+        place = np.searchsorted(end[by_end], start[here], side="right") - 1
+        last = by_end[np.maximum(place, 0)]
+        near = (place >= 0) & (start[here] - end[last] < _NEAR_NS) & (end[last] > reached[here])
+        found[here] = np.where(near & (stream[last] != stream[here]), last, -1)
+    return found

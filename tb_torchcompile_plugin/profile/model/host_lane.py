@@ -1,0 +1,107 @@
+"""The host's side of a step as one lane: the calls through which it meets the GPUs, in order of time.
+
+A step is fed by one thread at a time: while autograd's thread runs a backward, the one that called it waits. So the
+calls that give work to a GPU, and those that wait for one, stand in one row whatever their thread, and the time
+between two of them is what the host needed to get to the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_synchronisation
+
+_LONG_NS = 50_000  # a call that takes longer may have waited for a GPU
+_MOST = 6_000  # points: of more, the first steps stand for all
+
+
+@dataclass(frozen=True, eq=False)
+class HostLane:
+    """Points in order of time, as columns (ns).
+
+    row: the runtime or driver call; -1 for the begin of a step and for the end of the last one. launches: whether it
+    gave work to a GPU. synchronises: whether waiting is what it is for. marks: places of the steps' begins among the
+    points, and of the last one's end; without steps the first and the last point.
+    """
+
+    row: Int64s
+    track: Int64s
+    begin: Int64s
+    end: Int64s
+    launches: npt.NDArray[np.bool_]
+    synchronises: npt.NDArray[np.bool_]
+    marks: Int64s
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def host_lane(profile: Profile) -> HostLane:
+    """The lane of the profiled steps; of the span where there are none. Of very many calls only the first ones are
+    taken, in whole steps. Empty without launches."""
+    trace, launched = profile.trace, profile.of(launch_calls).call
+    calls = trace.select(cat=RUNTIME_CATS)
+    feeding = np.isin(trace.track[calls], np.unique(trace.track[launched]))
+    waits = np.array([is_synchronisation(name) for name in trace.names] or [False], bool)[trace.name[calls]]
+    chosen = waits | (trace.dur[calls] > _LONG_NS)
+    rows = np.union1d(launched, calls[feeding & chosen]).astype(np.int64)
+    moments = _moments(profile, rows)
+    rows = _chosen(profile, rows, moments)
+    return _lane(profile, rows, moments, np.isin(rows, launched), np.isin(rows, calls[waits]))
+
+
+def _moments(profile: Profile, rows: Int64s) -> Int64s:
+    """The begins of the steps that the lane holds, and the end of the last one; none without steps."""
+    steps, trace = profile.of(StepWindows), profile.trace
+    if not len(steps):
+        return np.zeros(0, np.int64)
+    calls = np.searchsorted(np.sort(trace.ts[rows]), np.append(steps.starts, steps.ends[-1]))
+    fitting = int(np.searchsorted(calls - calls[0], _MOST, side="right")) - 1
+    kept = max(1, min(fitting, len(steps)))
+    return np.append(steps.starts, steps.ends[-1])[: kept + 1]
+
+
+def _chosen(profile: Profile, rows: Int64s, moments: Int64s) -> Int64s:
+    begin = profile.trace.ts[rows]
+    if not len(moments):
+        return rows[np.argsort(begin, kind="stable")[:_MOST]]
+    return np.asarray(rows[(begin >= moments[0]) & (begin < moments[-1])])
+
+
+def _lane(
+    profile: Profile,
+    rows: Int64s,
+    moments: Int64s,
+    launches: npt.NDArray[np.bool_],
+    waits: npt.NDArray[np.bool_],
+) -> HostLane:
+    trace = profile.trace
+    marks = np.full(len(moments), -1)
+    row = np.concatenate((marks, rows))
+    begin = np.concatenate((moments, trace.ts[rows]))
+    order = np.lexsort((row >= 0, begin))
+    end = np.concatenate((moments, trace.ts[rows] + trace.dur[rows]))[order]
+    none = np.zeros(len(moments), bool)
+    place = np.flatnonzero(row[order] < 0) if len(moments) else np.array([0, len(rows) - 1])[: len(rows)]
+    track = np.concatenate((np.full(len(moments), _step_track(profile)), trace.track[rows]))
+    return HostLane(
+        row=row[order],
+        track=track[order],
+        begin=begin[order],
+        end=end,
+        launches=np.concatenate((none, launches))[order],
+        synchronises=np.concatenate((none, waits))[order],
+        marks=place,
+    )
+
+
+def _step_track(profile: Profile) -> int:
+    rows = profile.of(StepWindows).rows
+    return int(profile.trace.track[rows[0]]) if len(rows) else -1

@@ -1,0 +1,27 @@
+"""One profiled span joined to the compile data of its worker: what the analyses of a trace start from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.logdir.discovery import SpanFile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.memo import Memoized
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+
+
+@dataclass(eq=False)
+class Profile(Memoized):
+    """A trace, and the compile data of its worker or None. span: whose it is, None for a trace from nowhere.
+
+    Several questions need the answers to the same ones first: which events are GPU work, whose launch each is.
+    """
+
+    trace: Trace
+    data: CompileData | None
+    span: SpanFile | None = None
+
+    @property
+    def summary(self) -> CompileSummary | None:
+        return self.data.summary if self.data else None

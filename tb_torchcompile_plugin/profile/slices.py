@@ -1,0 +1,51 @@
+"""Slices by name and by thread, and the time that they cover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
+
+Mask = npt.NDArray[np.bool_]
+
+
+def host_slices(trace: Trace, wanted: Callable[[str], bool], cats: Sequence[str] = CALL_CATS) -> Int64s:
+    """Rows of these kinds whose name is wanted, in the order of the trace."""
+    codes = [code for code, name in enumerate(trace.names) if wanted(name)]
+    rows = trace.select(cat=cats)
+    return rows[np.isin(trace.name[rows], codes)]
+
+
+def by_track(trace: Trace, rows: Int64s) -> Iterator[tuple[int, Int64s]]:
+    """(thread, its share of the rows)."""
+    tracks = trace.track[rows]
+    for track in np.unique(tracks):
+        yield int(track), rows[tracks == track]
+
+
+class Cover:
+    """The time that slices cover, thread by thread."""
+
+    def __init__(self, trace: Trace, rows: Int64s) -> None:
+        self._trace = trace
+        self._tracks = {
+            track: union(trace.ts[mine], trace.ts[mine] + trace.dur[mine])
+            for track, mine in by_track(trace, rows)
+        }
+
+    def on(self, track: int) -> Intervals:
+        return self._tracks.get(track, Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64)))
+
+    def holds(self, rows: Int64s) -> Mask:
+        """Whether each slice starts inside; row -1 does not."""
+        inside = np.zeros(len(rows), bool)
+        tracks = np.where(rows >= 0, self._trace.track[rows], -1)
+        for track, covered in self._tracks.items():
+            here = np.flatnonzero(tracks == track)
+            inside[here] = within(covered, self._trace.ts[rows[here]]) >= 0
+        return inside

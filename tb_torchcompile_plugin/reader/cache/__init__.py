@@ -1,0 +1,1 @@
+"""What is kept on disk: parsed traces, and copies of remote files."""

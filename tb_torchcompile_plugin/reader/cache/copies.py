@@ -1,0 +1,171 @@
+"""Remote files as local ones: fetched once into the cache directory, and again when they change.
+
+A copy is an entry of the cache like a parsed trace: made whole or not at all, evicted when it was used longest ago.
+Readers get a path and know nothing of all this; local files cost nothing here. Nothing is written to a logdir.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.logdir import filesystem
+from tb_torchcompile_plugin.logdir.discovery import copy_name
+from tb_torchcompile_plugin.logdir.filesystem import File
+from tb_torchcompile_plugin.reader.cache import cache
+from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled
+
+_BLOCK = 1 << 20
+_AT_ONCE = 8  # requests; what is held in memory is as many blocks
+_TRIES = 3  # a file that changes while it is fetched is fetched again
+_EDGE = 512 << 10
+_log = logging.getLogger(__name__)
+
+Advance = Callable[[BytesRead], None]
+
+
+@contextlib.contextmanager
+def local(
+    file: File, progress: Advance | None = None, cancelled: Callable[[], bool] | None = None
+) -> Iterator[str]:
+    """A path to read `file` from, good inside the context. Errors raised there name the file, not the copy.
+
+    progress, cancelled: as for `read_trace`, while a remote file is fetched. Raises UserError, Cancelled.
+    """
+    if not filesystem.is_remote(file.path):
+        yield file.path
+        return
+    with _copy(file, progress, cancelled) as path:
+        try:
+            yield str(path)
+        except UserError as error:
+            (notice,) = named([error.notice], str(path), file)
+            raise type(error)(notice.problem, file=notice.file, next_step=notice.next_step) from error
+
+
+def named(notices: list[Notice], path: str, file: File) -> list[Notice]:
+    """The notices about a copy, as notices about its file."""
+    return [replace(notice, file=file.path) if notice.file == path else notice for notice in notices]
+
+
+@contextlib.contextmanager
+def ends(file: File) -> Iterator[str]:
+    """A path to a file that begins and ends with the same 512 KiB, for who looks at no more. Raises UserError."""
+    if not filesystem.is_remote(file.path):
+        yield file.path
+        return
+    with tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
+        path = Path(folder, file.name)  # names tell ranks
+        path.write_bytes(_ends(file))
+        yield str(path)
+
+
+def _ends(file: File) -> bytes:
+    if not file.size:
+        return b""
+    if file.size <= 2 * _EDGE:
+        return filesystem.read_range(file.path, 0, file.size)
+    head = filesystem.read_range(file.path, 0, _EDGE)
+    return head + b"\n" + filesystem.read_range(file.path, file.size - _EDGE, file.size)
+
+
+@contextlib.contextmanager
+def _copy(file: File, progress: Advance | None, cancelled: Callable[[], bool] | None) -> Iterator[Path]:
+    """The copy in the cache; where nothing may be kept, one that is gone afterwards."""
+    if cache.max_cache_bytes() > 0:
+        try:
+            entry = _entry(file, progress, cancelled)
+        except OSError as error:
+            _log.warning("the cache in %s cannot be written (%s)", cache.cache_directory(), error)
+        else:
+            with cache.in_use(entry.name):
+                yield entry / file.name
+            return
+    with tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
+        try:
+            _fetch(_now(file), Path(folder), progress, cancelled)
+        except OSError as error:
+            raise UserError(
+                f"the copy of it cannot be written ({error.strerror or error})",
+                file=file.path,
+                next_step="Make room, or let TB_TORCHCOMPILE_CACHE name a folder with more of it",
+            ) from error
+        yield Path(folder, file.name)
+
+
+def _entry(file: File, progress: Advance | None, cancelled: Callable[[], bool] | None) -> Path:
+    root = cache.cache_directory()
+    with cache.lock(file.path):
+        if found := _whole(root, file):
+            return found
+        now = _now(file)  # some stores tell less when they list
+        if found := _whole(root, now):
+            return found
+        with cache.filling(root) as temporary:
+            now = _fetch(now, temporary, progress, cancelled)
+            entry = root / _key(now)
+            cache.move(temporary, entry, lambda: _whole(root, now) is not None)
+    cache.evict(root, entry.name)
+    return entry
+
+
+def _key(file: File) -> str:
+    identity = [file.path, file.size, file.tag or file.mtime_ns]
+    return copy_name(hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40])
+
+
+def _whole(root: Path, file: File) -> Path | None:
+    """The entry of this very file, marked as used now; None where there is none of its size."""
+    entry = root / _key(file)
+    try:
+        if (entry / file.name).stat().st_size == file.size:
+            os.utime(entry)
+            return entry
+    except OSError:
+        pass
+    return None
+
+
+def _now(file: File) -> File:
+    now = filesystem.remote_file(file.path)
+    if now is None:
+        raise UserError("is a folder now", file=file.path, next_step="Reload")
+    return now
+
+
+def _fetch(file: File, folder: Path, progress: Advance | None, cancelled: Callable[[], bool] | None) -> File:
+    """Put the whole file into the folder; it is returned as it was then. Raises UserError, Cancelled, OSError."""
+    for _ in range(_TRIES):
+        path = folder / file.name
+        fetched = _write(file, path, progress, cancelled)
+        now = _now(file)
+        if fetched == file.size and _key(now) == _key(file):
+            os.utime(path, ns=(file.mtime_ns, file.mtime_ns))
+            return file
+        file = now
+    raise UserError(
+        "keeps changing while it is fetched", file=file.path, next_step="Reload once it has been written"
+    )
+
+
+def _write(file: File, path: Path, progress: Advance | None, cancelled: Callable[[], bool] | None) -> int:
+    begun, done = time.monotonic(), 0
+    with path.open("wb") as copy:
+        for block in filesystem.read_blocks(file.path, file.size, _BLOCK, _AT_ONCE):
+            if cancelled is not None and cancelled():
+                raise Cancelled(f"fetching {file.path} was cancelled")
+            copy.write(block)
+            done += len(block)
+            if progress is not None:
+                left = (time.monotonic() - begun) * (file.size - done) / done if done else None
+                progress(BytesRead(f"fetching {file.path}", done, file.size, 0, left))
+    return done

@@ -1,0 +1,145 @@
+"""Parsed traces on disk: `open_trace` reads a file once and maps its columns from the user's cache ever after.
+
+An entry is a directory of .npy columns plus `contents.json`, which holds all else and a checksum of every file.
+It is named after the trace's path, size, modification time and the format version, filled under a temporary name
+and then renamed. So a killed process leaves no wrong entry, and of two servers one wins. An entry that does not
+check out is thrown away and read anew. Nothing is ever written beside the trace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from isal import isal_zlib
+
+from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.reader.cache import cache
+from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
+from tb_torchcompile_plugin.reader.trace.columns import load_column
+from tb_torchcompile_plugin.reader.trace.ingest import Result, ingest
+from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Trace, make_trace, read_trace
+from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
+from tb_torchcompile_plugin.reader.trace.table import Contents
+
+FORMAT_VERSION = 2
+_WORTH_STORING = 4 << 20  # smaller traces are read as fast as their entry
+_BLOCK = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Stored:
+    """contents.json. sums: column → CRC-32 of its file. metadata: JSON text, for it may hold any number."""
+
+    format_version: int
+    path: str
+    contents: Contents
+    metadata: str
+    notices: list[Notice]
+    sums: dict[str, int] = field(default_factory=dict)
+
+
+def open_trace(
+    path: str,
+    *,
+    progress: Callable[[BytesRead], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    workers: int | None = None,
+) -> Trace:
+    """The trace in `path`, from the cache if it is there; else it is read (see `read_trace`) and stored.
+
+    Where the cache cannot be written the trace is read all the same. Raises what `read_trace` raises.
+    """
+    path = os.fspath(path)
+    key = _key(path)
+    if key is None or max_cache_bytes() <= 0:
+        return read_trace(path, progress=progress, cancelled=cancelled, workers=workers)
+    with cache.lock(key):
+        entry = cache_directory() / key
+        found = _load(entry, path)
+        if found is not None:
+            return found
+        try:
+            return _read_and_store(path, entry, progress, cancelled, workers)
+        except OSError as error:
+            _log.warning("the trace cache in %s cannot be written (%s)", entry.parent, error)
+    return read_trace(path, progress=progress, cancelled=cancelled, workers=workers)
+
+
+def is_stored(path: str) -> bool:
+    """Whether `open_trace` would find an entry, not looking into it."""
+    key = _key(os.fspath(path))
+    return key is not None and (cache_directory() / key / "contents.json").is_file()
+
+
+def _key(path: str) -> str | None:
+    """The entry's name; None where the file is not there or too small to be stored."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    if status.st_size < _WORTH_STORING:
+        return None
+    identity = [os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40]
+
+
+def _load(entry: Path, path: str) -> Trace | None:
+    """The stored trace; None where there is none or it is damaged in any way."""
+    try:
+        stored = msgspec.json.decode((entry / "contents.json").read_bytes(), type=_Stored)
+        if stored.format_version != FORMAT_VERSION:
+            return None
+        columns = {}
+        for name, total in stored.sums.items():
+            if _checksum(entry / f"{name}.npy") != total:
+                raise ValueError(f"column {name} is damaged")
+            columns[name] = load_column(entry, name)
+        metadata = json.loads(stored.metadata)
+        os.utime(entry)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        _log.warning("a damaged cache entry is read anew: %s (%s)", entry, error)
+        return None
+    return make_trace(path, columns, stored.contents, metadata, stored.notices)
+
+
+def _checksum(path: Path) -> int:
+    total, block = 0, memoryview(bytearray(_BLOCK))  # one for all: memory that is new to the process is slow
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(block):
+            total = isal_zlib.crc32(block[:size], total)
+    return total
+
+
+def _read_and_store(
+    path: str,
+    entry: Path,
+    progress: Callable[[BytesRead], None] | None,
+    cancelled: Callable[[], bool] | None,
+    workers: int | None,
+) -> Trace:
+    with cache.filling(entry.parent) as temporary:
+        result = ingest(path, progress, cancelled, workers, CHUNK_BYTES, temporary)
+        if _key(path) == entry.name:
+            _seal(result, temporary)
+            cache.move(temporary, entry, lambda: _load(entry, "") is not None)
+    cache.evict(entry.parent, entry.name)
+    return make_trace(path, result.columns, result.contents, result.metadata, result.notices)
+
+
+def _seal(result: Result, directory: Path) -> None:
+    sums = {name: _checksum(directory / f"{name}.npy") for name in result.columns}
+    stored = _Stored(
+        FORMAT_VERSION, result.path, result.contents, json.dumps(result.metadata), result.notices, sums
+    )
+    (directory / "contents.json").write_bytes(msgspec.json.encode(stored))

@@ -1,0 +1,1 @@
+"""`TORCH_TRACE` logs to compile summaries."""

@@ -1,0 +1,153 @@
+"""One record of a TORCH_TRACE log: its bytes → head, envelope, payload. And a record fetched again by its place.
+
+A record is a line `V1121 03:04:07.471000 1027 torch/…py:2126] {envelope}`, then its payload with a TAB in front of each
+line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from typing import IO
+
+from isal import isal_zlib
+
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
+from tb_torchcompile_plugin.torch_names.records import METRICS, PAYLOAD_MD5
+
+CHUNK = 4 << 20
+HEAD = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d(?:\.\d+)? +(?P<pid>\d+) [^\]\n]*?\] ?(?P<json>\{[^\n]*)")
+
+
+class CutOffError(Exception):
+    """A gz that ends too early, or is damaged."""
+
+
+def content(file: IO[bytes]) -> Iterator[bytes]:
+    """The content piece by piece, decompressed if it is a gz.
+
+    Raises CutOffError after the last good byte: gzip.open would throw away what it has read before the damage.
+    """
+    chunk = file.read(CHUNK)
+    if chunk[:2] == b"\x1f\x8b":
+        yield from _inflated(chunk, file)
+        return
+    while chunk:
+        yield chunk
+        chunk = file.read(CHUNK)
+
+
+def _inflated(chunk: bytes, file: IO[bytes]) -> Iterator[bytes]:
+    """Members of a gz, one after another."""
+    inflate, begun = isal_zlib.decompressobj(wbits=31), False
+    while chunk:
+        try:
+            data = inflate.decompress(chunk)
+        except isal_zlib.IsalError as error:  # type: ignore[misc]  # its stub says instance
+            raise CutOffError from error
+        if data:
+            yield data
+        begun, chunk = True, inflate.unused_data
+        if inflate.eof:
+            inflate, begun = isal_zlib.decompressobj(wbits=31), False
+        chunk = chunk or file.read(CHUNK)
+    if begun:
+        raise CutOffError
+
+
+def is_gzip(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def cannot_open(path: str, error: OSError) -> UserError:
+    return UserError(
+        f"cannot be read ({error.strerror or error})",
+        file=path,
+        next_step="Check that it exists and its mode",
+    )
+
+
+def untab(body: bytes) -> tuple[bytes, bool]:
+    """(payload lines without their TAB, whether there were lines without one: something else wrote those)."""
+    body = body.removeprefix(b"\r")
+    if body.count(b"\n") == body.count(b"\n\t"):
+        return plainly_untabbed(body), False
+    lines = body[1:].split(b"\n")
+    kept = [line[1:] for line in lines if line[:1] == b"\t"]
+    return b"\n".join(kept), any(line.strip() for line in lines if line[:1] != b"\t")
+
+
+def plainly_untabbed(body: bytes) -> bytes:
+    """The payload if each of its lines has its TAB, which its md5 then proves."""
+    return body[2:].replace(b"\n\t", b"\n")
+
+
+def without_tabs(record: bytes, start: int) -> bytes:
+    """The payload after `start` if no TABs are in it but those in front of its lines, which its md5 then proves.
+
+    So it is with all that torch writes itself, and takes half as long as `plainly_untabbed`.
+    """
+    return record[start + 1 :].translate(None, b"\t")
+
+
+def with_unix_lines(payload: bytes) -> bytes:
+    """The payload as it was before something copied the log with CR LF at the end of lines."""
+    return payload.replace(b"\r\n", b"\n").removesuffix(b"\r")
+
+
+def has_md5(payload: bytes, md5: object) -> bool:
+    return hashlib.md5(payload, usedforsecurity=False).hexdigest() == md5
+
+
+def payload_at(path: str, offset: int, size: int, name: str) -> str:
+    """The payload of the record at this place of a log; for settings, that field of its metrics.
+
+    Raises UserError if the file cannot be opened or has changed since the place was noted.
+    """
+    try:
+        raw = _bytes_at(path, offset, size)
+    except OSError as error:
+        raise cannot_open(path, error) from error
+    head = HEAD.match(raw)
+    envelope = _envelope(head["json"]) if head and len(raw) == size else None
+    if head is None or envelope is None:
+        raise UserError("has changed since it was read", file=path, next_step="Reload")
+    if name in CONFIG_FIELDS:
+        metrics = envelope.get(METRICS)
+        return str(metrics.get(name, "")) if isinstance(metrics, dict) else ""
+    if not envelope.get(PAYLOAD_MD5):  # of an unknown kind: it is all in the envelope
+        return json.dumps(envelope.get(name))
+    payload, _ = untab(raw[head.end() :].removesuffix(b"\n"))
+    unix = with_unix_lines(payload)
+    return (unix if has_md5(unix, envelope.get(PAYLOAD_MD5)) else payload).decode("utf-8", "replace")
+
+
+def _envelope(text: bytes) -> dict[str, object] | None:
+    try:
+        found = json.loads(text.decode("utf-8", "replace"))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _bytes_at(path: str, offset: int, size: int) -> bytes:
+    """Of a gz everything before has to be decompressed, which is what a gz costs."""
+    with open(path, "rb") as file:
+        if not is_gzip(path):
+            file.seek(offset)
+            return file.read(size)
+        found = b""
+        try:
+            for piece in content(file):
+                if offset < len(piece):
+                    found += piece[offset : offset + size - len(found)]
+                offset = max(0, offset - len(piece))
+                if len(found) == size:
+                    break
+        except CutOffError:
+            pass
+        return found

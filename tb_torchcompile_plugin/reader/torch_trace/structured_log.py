@@ -1,0 +1,262 @@
+"""TORCH_TRACE logs: bytes → records → CompileSummary.
+
+Read as a stream, so size does not matter: payloads stay in the log, and their places are kept (`summary.artifacts`,
+`log_records.payload_at`). Nothing that is wrong with a log raises: it is counted in
+`records.unreadable` by cause, or named in `warnings` where it was read all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tb_torchcompile_plugin.compile_log.log import CompileLog, Record, nanoseconds
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.discovery import log_rank
+from tb_torchcompile_plugin.reader.torch_trace.records import (
+    HEAD,
+    CutOffError,
+    cannot_open,
+    content,
+    has_md5,
+    is_gzip,
+    untab,
+    with_unix_lines,
+    without_tabs,
+)
+from tb_torchcompile_plugin.reader.torch_trace.unlogged import add_unlogged
+from tb_torchcompile_plugin.torch_names.records import PAYLOAD_MD5
+
+OnBytes = Callable[[int, int], None]
+
+_RANK = re.compile(rb'^V[^\n]*"rank": (\d+)', re.MULTILINE)
+_TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
+_EDGE = 512 << 10
+_LARGEST_PID = 1 << 22  # of Linux; torch 2.4 writes the thread instead, a number far above
+
+
+@dataclass(frozen=True)
+class LogIdentity:
+    """Whose log it is. Times in Unix ns, of the first and last compile event; None where the log does not tell."""
+
+    rank: int | None
+    pid: int | None
+    start_ns: int | None
+    end_ns: int | None
+
+
+def read_log(path: str, progress: OnBytes | None = None) -> CompileSummary:
+    """Reads one log, plain or gz. `progress(bytes_read, bytes_total)` is called every few MB.
+
+    Raises UserError if the file cannot be opened or holds no record at all.
+    """
+    return _LogReader(path, progress).read()
+
+
+def log_identity(path: str) -> LogIdentity:
+    """Rank (by file name, else by the records), process id and time range, from the ends of the file alone.
+
+    Of a gz only the beginning is read: its end_ns is None. Raises UserError if it cannot be opened.
+    """
+    try:
+        head = _head(path)
+        tail = b"" if is_gzip(path) else _tail(path)
+    except OSError as error:
+        raise cannot_open(path, error) from error
+    starts, ends = _TIME.search(head), _TIME.findall(tail or b"")
+    return LogIdentity(
+        rank=rank_of(path, head),
+        pid=next((_pid(match["pid"]) for match in HEAD.finditer(head)), None),
+        start_ns=_to_ns(starts[1]) if starts else None,
+        end_ns=_to_ns(ends[-1]) if ends else None,
+    )
+
+
+def rank_of(path: str, head: bytes = b"") -> int | None:
+    """The rank in the file name, else the first one that a record names. Where they disagree the name is right."""
+    named = log_rank(os.path.basename(path))
+    told = _RANK.search(head) if named is None else None
+    return int(told[1]) if told else named
+
+
+def _pid(number: bytes) -> int | None:
+    return int(number) if int(number) <= _LARGEST_PID else None
+
+
+def _to_ns(microseconds: bytes) -> int | None:
+    """None for digits that are no time."""
+    try:
+        return nanoseconds(float(microseconds))
+    except ValueError:
+        return None
+
+
+def _loads(text: str) -> Any:
+    """JSON as the standard library reads it, which takes NaN and lone surrogates, too. Raises ValueError."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return json.loads(text)
+
+
+def _head(path: str) -> bytes:
+    head = b""
+    with open(path, "rb") as file, contextlib.suppress(CutOffError):
+        for piece in content(file):
+            head += piece
+            if len(head) >= _EDGE:
+                break
+    return head
+
+
+def _tail(path: str) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - _EDGE))
+        return file.read()
+
+
+class _LogReader:
+    """One pass over one log."""
+
+    def __init__(self, path: str, progress: OnBytes | None) -> None:
+        self._path = path
+        self._progress = progress
+        self._log = CompileLog(payloads=True, loads=_loads)
+        self._tolerated: Counter[str] = Counter()
+        self._decode = msgspec.json.Decoder(dict[str, Any]).decode
+        self._pid: int | None = None
+        self._records = 0
+        self._damages = 0
+
+    def read(self) -> CompileSummary:
+        for raw, offset, is_last in self._raw_records():
+            self._take(raw, offset, is_last)
+        if not self._records:
+            raise UserError(
+                "the log holds no record of torch.compile",
+                file=self._path,
+                next_step="Set TORCH_TRACE to a folder before the run, and record it again",
+            )
+        summary = self._log.summary()
+        add_unlogged(summary)
+        if self._pid is not None:
+            summary.environment.pid = self._pid
+        rank = rank_of(self._path)
+        if rank is not None:
+            summary.environment.rank = rank
+        summary.warnings.extend(f"{count} {what}" for what, count in self._tolerated.items())
+        return summary
+
+    def _raw_records(self) -> Iterator[tuple[bytes, int, bool]]:
+        """(record, its offset, whether it is the last): pieces that begin with a "V" at the start of a line."""
+        pieces: list[bytes] = []  # of the record that is being read, joined when it ends
+        offset, ends_line = 0, False
+        for chunk in self._chunks():
+            start = 0
+            if ends_line and chunk[:1] == b"V":
+                record = b"".join(pieces)
+                yield record[:-1], offset, False
+                pieces, offset = [], offset + len(record)
+            while (end := chunk.find(b"\nV", start)) >= 0:
+                record = chunk[start:end]
+                if pieces:
+                    record = b"".join([*pieces, record])
+                yield record, offset, False
+                pieces, offset = [], offset + len(record) + 1
+                start = end + 1
+            pieces.append(chunk[start:])
+            ends_line = chunk[-1:] == b"\n"
+        if pieces:
+            yield b"".join(pieces).removesuffix(b"\n"), offset, True
+
+    def _chunks(self) -> Iterator[bytes]:
+        try:
+            with open(self._path, "rb") as file:
+                total = os.path.getsize(self._path)
+                for chunk in content(file):
+                    yield chunk
+                    if self._progress is not None:
+                        self._progress(min(total, file.tell()), total)
+        except CutOffError:
+            self._log.unreadable["the gz is cut off or damaged"] += 1
+        except OSError as error:
+            if not self._records:
+                raise cannot_open(self._path, error) from error
+            self._log.unreadable[f"the file could not be read further ({error.strerror})"] += 1
+
+    def _take(self, raw: bytes, offset: int, is_last: bool) -> None:
+        head = HEAD.match(raw)
+        if head is None:
+            if raw.strip():
+                cause = (
+                    "the last line is cut off"
+                    if is_last and raw[:1] == b"V"
+                    else "no record (garbage between records)"
+                )
+                self._damage(cause)
+            return
+        metadata = self._envelope(head["json"], is_last)
+        if metadata is None:
+            return
+        if self._pid is None:
+            self._pid = _pid(head["pid"])
+        self._records += 1
+        known = self._damages
+        payload = self._payload(raw, head.end(), metadata.get(PAYLOAD_MD5), is_last)
+        damaged = self._damages > known
+        self._log.add(Record(metadata, payload, damaged=damaged, place=(offset, len(raw))))
+
+    def _damage(self, cause: str) -> None:
+        self._log.unreadable[cause] += 1
+        self._damages += 1
+
+    def _envelope(self, text: bytes, is_last: bool) -> dict[str, Any] | None:
+        """The metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
+        try:
+            return self._decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+        try:
+            metadata: dict[str, Any] = self._decode(text.decode("utf-8", "replace").encode())
+        except msgspec.DecodeError:
+            self._damage("the last line is cut off" if is_last else "an envelope is no JSON")
+            return None
+        self._damage("invalid UTF-8")
+        return metadata
+
+    def _payload(self, raw: bytes, start: int, md5: object, is_last: bool) -> str | None:
+        """The payload text, checked against its md5. A wrong sum is counted, and the text is used all the same."""
+        if not md5:
+            if raw[start:].strip():
+                self._damage("lines that belong to no record")
+            return None
+        payload = without_tabs(raw, start)
+        if not has_md5(payload, md5):
+            payload = self._mended(raw[start:], md5, is_last)
+        try:
+            return payload.decode()
+        except UnicodeDecodeError:
+            self._damage("invalid UTF-8")
+            return payload.decode("utf-8", "replace")
+
+    def _mended(self, body: bytes, md5: object, is_last: bool) -> bytes:
+        payload, foreign = untab(body)
+        if foreign:
+            self._damage("lines that belong to no record")
+        if has_md5(payload, md5):
+            return payload
+        if has_md5(unix := with_unix_lines(payload), md5):
+            self._tolerated["payloads had lines ending in CR LF; they were read as LF"] += 1
+            return unix
+        cause = "the last payload is cut off" if is_last else "a payload does not match its md5"
+        self._damage(cause)
+        return payload

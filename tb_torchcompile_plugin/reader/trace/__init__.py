@@ -1,0 +1,1 @@
+"""Kineto traces to columns, of any size, with several processes."""

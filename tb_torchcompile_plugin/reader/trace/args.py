@@ -1,0 +1,72 @@
+"""One event's JSON object, fetched from the file when somebody asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.trace.decode import Array
+from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.source import open_source
+
+_raw_list = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class ArgsReader:
+    """Finds events by the chunk table. A gzip file is inflated up to the event each time."""
+
+    def __init__(self, path: str, columns: Mapping[str, Array], identity: tuple[int, int] | None) -> None:
+        self._path, self._identity = path, identity
+        self._start, self._end, self._event = (columns[f"chunk.{name}"] for name in ("start", "end", "event"))
+
+    def read(self, event: int) -> tuple[int, dict[str, Any]]:
+        """(byte offset, object) of an event. Raises UserError where the file is not the one that was read."""
+        chunk = int(np.searchsorted(self._event, event, "right")) - 1
+        start, end = int(self._start[chunk]), int(self._end[chunk])
+        text = self._read_text(start, end - start)
+        at, raw = _nth(text, event - int(self._event[chunk]))
+        found = load_object(raw, float) or (mend(raw, float) or (None,))[0]
+        if found is None:
+            raise self._changed()
+        return start + at, found
+
+    def _read_text(self, start: int, count: int) -> bytes:
+        source = open_source(self._path)
+        try:
+            if self._identity is not None and file_identity(self._path) != tuple(self._identity):
+                raise self._changed()
+            text = source.read(start, count)
+        finally:
+            source.close()
+        if len(text) < count:
+            raise self._changed()
+        return text
+
+    def _changed(self) -> UserError:
+        return UserError("the file has changed since it was read", file=self._path, next_step="Reload")
+
+
+def file_identity(path: str) -> tuple[int, int]:
+    """(size, mtime_ns): what tells one state of a file from another."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def _nth(text: bytes, index: int) -> tuple[int, bytes]:
+    if index == 0:
+        try:
+            raws = _raw_list.decode(b"[" + text + b"]")
+        except (msgspec.DecodeError, RecursionError):
+            return 0, text  # a run of its own: the text is one event, in whatever state
+    else:
+        raws = _raw_list.decode(b"[" + text + b"]")
+    at = 0
+    for raw in raws[:index]:
+        at = text.index(bytes(raw), at) + len(bytes(raw))
+    raw_bytes = bytes(raws[index])
+    return text.index(raw_bytes, at), raw_bytes

@@ -1,0 +1,65 @@
+"""Where finished columns go: memory, or one .npy file each that is read back as a memory map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tb_torchcompile_plugin.reader.trace.decode import Array
+
+
+class Sink(Protocol):
+    """Where finished columns go."""
+
+    def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None: ...
+
+    def columns(self) -> dict[str, Array]: ...
+
+
+class MemorySink:
+    """Columns in memory, for small files."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, Array] = {}
+
+    def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None:
+        pieces = [np.asarray(block, dtype) for block in blocks]
+        self._columns[name] = np.concatenate(pieces) if pieces else np.zeros(0, dtype)
+
+    def columns(self) -> dict[str, Array]:
+        return self._columns
+
+
+class FileSink:
+    """One .npy file per column in a directory; read back as memory maps."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names: list[str] = []
+
+    def put(self, name: str, dtype: Any, count: int, blocks: Iterable[Array]) -> None:
+        with open(self._directory / f"{name}.npy", "wb") as file:
+            descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": descr, "fortran_order": False, "shape": (count,)}
+            )
+            for block in blocks:
+                file.write(np.ascontiguousarray(block, dtype).data)
+        self._names.append(name)
+
+    def columns(self) -> dict[str, Array]:
+        return {name: load_column(self._directory, name) for name in self._names}
+
+
+def load_column(directory: Path, name: str) -> Array:
+    """A column that a `FileSink` wrote, as a read-only memory map (an empty one as an array)."""
+    path = directory / f"{name}.npy"
+    try:
+        # as a plain array: those of the class memmap take six times as long to give a single element
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except ValueError:
+        # an empty array cannot be mapped; any other damage fails here once more
+        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]  # numpy types it Any

@@ -1,0 +1,225 @@
+"""One trace event as a typed record, and the ways to get one out of JSON text.
+
+`Event` names every field that becomes a column; msgspec skips all others unbuilt. Values that vary in type
+between writers (`stream` as int or string, `null` ids) stay untyped here and are cleaned per column.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+
+from tb_torchcompile_plugin.torch_names.slices import Cat
+
+Raw = msgspec.Raw
+_NO_TEXT = Raw(b"")
+
+_ARG_NAMES = {
+    "external": "External id",
+    "external_old": "external id",
+    "python_id": "Python id",
+    "python_parent": "Python parent id",
+    "python_module": "Python module id",
+    "sequence": "Sequence number",
+    "forward_thread": "Fwd thread id",
+    "registers": "registers per thread",
+    "shared_memory": "shared memory",
+    "occupancy": "est. achieved occupancy %",
+    "input_types": "Input type",
+    "input_dims": "Input Dims",
+    "input_dims_old": "Input dims",
+    "concrete_inputs": "Concrete Inputs",
+    "memory_bytes": "Bytes",
+    "total_allocated": "Total Allocated",
+    "total_reserved": "Total Reserved",
+    "address": "Addr",
+    "device_type": "Device Type",
+    "device_id": "Device Id",
+}
+
+
+class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_NAMES):
+    """The args that become columns. -1 or empty: not there."""
+
+    external: Any = -1
+    python_parent: Any = -1
+    python_id: Any = -1
+    python_module: Any = -1
+    correlation: Any = -1
+    sequence: Any = -1
+    forward_thread: Any = -1
+    device: Any = -1
+    stream: Any = -1
+    registers: Any = -1
+    shared_memory: Any = -1
+    grid: Raw = _NO_TEXT
+    block: Raw = _NO_TEXT
+    occupancy: Any = -1
+    bytes: Any = -1
+    kernel_num_gb: Any = -1
+    kernel_flop: Any = -1
+    input_types: Raw = _NO_TEXT
+    input_dims: Raw = _NO_TEXT
+    concrete_inputs: Raw = _NO_TEXT
+    total_allocated: Any = -1
+    total_reserved: Any = -1
+    memory_bytes: Any = 0
+    address: Any = -1
+    device_id: Any = -1
+    device_type: Any = -1
+    name: Any = None
+    labels: Any = None
+    sort_index: Any = None
+    external_old: Any = -1
+    input_dims_old: Raw = _NO_TEXT
+
+
+NO_ARGS = Args()
+
+
+_Phase = Literal["X", "s", "f", "i", "M"]
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event. `ts` and `dur` are in µs; nan or None where they are missing."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: float | None = math.nan
+    dur: float | None = math.nan
+    args: Args = NO_ARGS
+    id: Any = None
+
+
+class CommonEvent(msgspec.Struct, gc=False):
+    """The same for the phases and categories that nearly all files have: msgspec reuses their strings, already
+    hashed, and does not make them anew. Others fail to decode."""
+
+    ph: _Phase | Literal[""] = ""
+    cat: Cat | None = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: float | None = math.nan
+    dur: float | None = math.nan
+    args: Args = NO_ARGS
+    id: Any = None
+
+
+class ExactEvent(msgspec.Struct, gc=False):
+    """The same with `ts` as text, for files whose time stamps a float cannot hold to the ns (epoch µs)."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: Raw = _NO_TEXT
+    dur: float | None = math.nan
+    args: Args = NO_ARGS
+    id: Any = None
+
+
+EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a nanosecond
+
+decode_common_events = msgspec.json.Decoder(list[CommonEvent]).decode
+decode_events = msgspec.json.Decoder(list[Event]).decode
+decode_exact_events = msgspec.json.Decoder(list[ExactEvent]).decode
+_decode_exact_event = msgspec.json.Decoder(ExactEvent).decode
+
+
+def float_us_to_ns(value: float) -> int:
+    """µs to ns for |value| < EXACT_FROM: the integer part first, so that the fraction keeps its three decimals."""
+    base = math.floor(value)
+    return base * 1000 + round((value - base) * 1000)
+
+
+def exact_ns(text: bytes) -> int | None:
+    """A time stamp in µs, as written, in ns. None where the text is no number, or one past the year 2116."""
+    nanoseconds = _exact_ns(text)
+    return None if nanoseconds is None or abs(nanoseconds) >= 2**62 else nanoseconds
+
+
+def _exact_ns(text: bytes) -> int | None:
+    if text[-4:-3] == b"." and text[-3:].isdigit():
+        try:
+            return int(text[:-4] + text[-3:])
+        except ValueError:
+            pass
+    value = finite(text.decode("ascii", "replace").strip('"'))
+    if value is None or abs(value) < EXACT_FROM:
+        return None if value is None else float_us_to_ns(value)
+    return int((Decimal(text.decode().strip('"')) * 1000).to_integral_value()) if abs(value) < 2**62 else None
+
+
+def event_from_text(text: bytes) -> ExactEvent:
+    """The event in the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
+    event = _decode_exact_event(text)
+    hash((event.name, event.pid, event.tid))
+    return event
+
+
+def event_from_object(fields: dict[str, Any]) -> ExactEvent:
+    """The event in a decoded JSON object of any shape: what has the wrong type counts as missing."""
+    args = fields.get("args")
+    return ExactEvent(
+        ph=_text(fields.get("ph")) or "",
+        cat=_text(fields.get("cat")),
+        name=_hashable(fields.get("name")),
+        pid=_hashable(fields.get("pid")),
+        tid=_hashable(fields.get("tid")),
+        ts=Raw(_number_text(fields.get("ts"))),
+        dur=finite(fields.get("dur")),
+        args=_args_from_object(args) if isinstance(args, dict) else NO_ARGS,
+        id=_hashable(fields.get("id")),
+    )
+
+
+def _args_from_object(args: dict[str, Any]) -> Args:
+    known = {}
+    for field in Args.__struct_fields__:
+        key = _ARG_NAMES.get(field, field)
+        if key in args:
+            value = args[key]
+            known[field] = Raw(msgspec.json.encode(value)) if getattr(NO_ARGS, field) is _NO_TEXT else value
+    return Args(**known)
+
+
+def _number_text(value: Any) -> bytes:
+    return b"" if isinstance(value, bool) or finite(value) is None else str(value).encode()
+
+
+def finite(value: Any) -> float | None:
+    """A number, or the number in a string; None for all else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def whole(value: Any) -> int:
+    """An integer id; -1 for all that is none."""
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
+    number = None if isinstance(value, bool) else finite(value)
+    if number is None or abs(number) >= 2**63:
+        return -1
+    try:
+        return int(value)
+    except ValueError:
+        return int(number)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value)
+
+
+def _hashable(value: Any) -> Any:
+    return str(value) if isinstance(value, (list, dict)) else value

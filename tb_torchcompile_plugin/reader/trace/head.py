@@ -1,0 +1,136 @@
+"""What stands around the event array: where it starts, and the metadata before and behind it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.source import Source
+
+_MAX_HEAD = 256 << 20
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_ARRAY = re.compile(rb"\s*:\s*(\[)")
+_ANYWHERE = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BASE_NS = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d+)')
+_EVENT_KEY = re.compile(rb'"ph"\s*:')
+
+
+@dataclass(frozen=True)
+class Head:
+    """`start`: the offset behind the `[` of the event array. `text`: what stands before it, "" for a bare array."""
+
+    start: int
+    text: bytes
+
+
+@dataclass
+class Surroundings:
+    """metadata: every top-level key but traceEvents. second_document_events: events found behind the document."""
+
+    metadata: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    second_document_events: int = 0
+
+
+def find_head(source: Source) -> Head:
+    """Where the events start. Raises UserError for a file that holds no trace."""
+    count = 64 << 10
+    while True:
+        text = source.read(0, count)
+        complete = len(text) < count
+        start = _array_start(text)
+        if start is None and complete:
+            found = _ANYWHERE.search(text)
+            start = found.end() if found else None
+        if start is not None:
+            return Head(start, _without_bom(text[: start - 1]))
+        if complete or count >= _MAX_HEAD:
+            raise _no_trace(source, text)
+        count *= 8
+
+
+def _no_trace(source: Source, text: bytes) -> UserError:
+    if not text:
+        problem, step = source.problem or "the file holds nothing", "Record the trace again"
+    elif text.lstrip()[:1] in (b"{", b"["):
+        problem = (
+            "this JSON file holds no traceEvents; it is no profiler trace, or it is cut off before its events"
+        )
+        step = "If the profiler is still writing it, try again later"
+    else:
+        problem, step = (
+            "this is no profiler trace: it is not JSON",
+            "Give a *.pt.trace.json or *.pt.trace.json.gz file",
+        )
+    return UserError(problem, file=source.path, next_step=step)
+
+
+def _without_bom(text: bytes) -> bytes:
+    return text.lstrip(b"\0").removeprefix(b"\xef\xbb\xbf")
+
+
+def _array_start(text: bytes) -> int | None:
+    body = _without_bom(text).lstrip()
+    if body[:1] == b"[":
+        return _bare_array_start(text)
+    if body[:1] != b"{":
+        return None
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        first = token.group(0)[:1]
+        if first == b'"':
+            array = (
+                _ARRAY.match(text, token.end()) if depth == 1 and token.group(0) == b'"traceEvents"' else None
+            )
+            if array:
+                return array.end(1)
+        else:
+            depth += 1 if first in (b"{", b"[") else -1
+    return None
+
+
+def _bare_array_start(text: bytes) -> int | None:
+    start = text.index(b"[") + 1
+    return start if text[start:].lstrip()[:1] in (b"{", b"]") else None
+
+
+def read_surroundings(head: Head, tail: bytes | None) -> Surroundings:
+    """The metadata, from the text before the array and behind its `]` (None where the file is cut off before it)."""
+    if not head.text.strip():
+        return Surroundings(
+            problem="" if tail is None or not tail.strip() else "something follows the event array"
+        )
+    around = Surroundings()
+    text = head.text + (b"[]}" if tail is None else b"[]" + tail)
+    end = _document_end(text)
+    if end is not None:
+        around.metadata = load_object(text[:end], float) or {}
+        rest = text[end:].strip(b" \t\r\n\0")
+        around.second_document_events = len(_EVENT_KEY.findall(rest))
+        around.problem = "something follows the end of the trace and was ignored" if rest else ""
+    else:
+        _salvage(around, head.text, text)
+    around.metadata.pop("traceEvents", None)
+    return around
+
+
+def _document_end(text: bytes) -> int | None:
+    start = len(text) - len(text.lstrip())
+    try:
+        return start + json.JSONDecoder(strict=False).raw_decode(text[start:].decode("latin-1"))[1]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _salvage(around: Surroundings, head: bytes, text: bytes) -> None:
+    around.problem = "the metadata around the events is damaged or cut off"
+    mended = mend(text, float)
+    found = (mended and mended[0]) or load_object(head + b"[]}", float) or {}
+    base = _BASE_NS.search(text)
+    if base:
+        found.setdefault("baseTimeNanoseconds", int(base.group(1)))
+    around.metadata = dict(found)

@@ -1,0 +1,159 @@
+"""The whole reading of one file: head, segments, table, notices."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.reader.trace.columns import FileSink, MemorySink, Sink
+from tb_torchcompile_plugin.reader.trace.decode import Array
+from tb_torchcompile_plugin.reader.trace.head import Surroundings, find_head, read_surroundings
+from tb_torchcompile_plugin.reader.trace.pool import PoolReader, can_start_processes
+from tb_torchcompile_plugin.reader.trace.segment import CUT_OFF
+from tb_torchcompile_plugin.reader.trace.serial import BytesRead, Meter, Outcome, read_in_process
+from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
+from tb_torchcompile_plugin.reader.trace.table import Contents, build
+
+SEGMENT_BYTES = 16 << 20
+_BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
+_MAX_WORKERS = 8
+_MAX_GZIP_WORKERS = 4  # each one inflates the whole file
+_TYPICAL_PACKING = 10
+
+
+@dataclass
+class Result:
+    """What reading a file gave."""
+
+    path: str
+    columns: dict[str, Array]
+    contents: Contents
+    metadata: dict[str, Any]
+    notices: list[Notice]
+
+
+def ingest(
+    path: str,
+    progress: Callable[[BytesRead], None] | None,
+    cancelled: Callable[[], bool] | None,
+    workers: int | None,
+    chunk_bytes: int,
+    directory: Path | None = None,
+) -> Result:
+    """Read `path`; columns go to files in `directory`, or where they fit best if it is None."""
+    source = open_source(path)
+    try:
+        before = os.stat(path)
+        meter = Meter(path, source.size, progress, cancelled)
+        head = find_head(source)
+        count = _worker_count(workers, source)
+        with contextlib.ExitStack() as stack:
+            if count > 1:
+                pool = PoolReader(source, head, meter, chunk_bytes, SEGMENT_BYTES, count, directory)
+                outcome = stack.enter_context(pool).read()
+            else:
+                spool = stack.enter_context(_spool(source, directory))
+                outcome = read_in_process(source, head, meter, chunk_bytes, SEGMENT_BYTES, spool)
+            contents, columns = _finish(outcome, source.size, directory, meter)
+        contents.file = (before.st_size, before.st_mtime_ns)
+        around = read_surroundings(head, outcome.tail)
+        notices = _notices(path, outcome, contents, around)
+        notices += _changed(path, before)
+        meter.done(contents.events)
+        return Result(path, columns, contents, around.metadata, notices)
+    finally:
+        source.close()
+
+
+@contextlib.contextmanager
+def _spool(source: Source, directory: Path | None) -> Iterator[str]:
+    """The name of a file for the parts of a large trace; "" where they are few or there is no room."""
+    folder = ""
+    if source.size >= 2 * SEGMENT_BYTES or isinstance(source, GzipSource):
+        with contextlib.suppress(OSError):
+            folder = tempfile.mkdtemp(prefix="tb_torchcompile_", dir=directory)
+    try:
+        yield os.path.join(folder, "spool") if folder else ""
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _worker_count(workers: int | None, source: Source) -> int:
+    """As many as asked for; else one per core, if the file is worth starting processes for."""
+    if workers is None:
+        packed = isinstance(source, GzipSource)
+        size = source.size * (_TYPICAL_PACKING if packed else 1)
+        limit = _MAX_GZIP_WORKERS if packed else _MAX_WORKERS
+        workers = min(_cores(), limit, size // _BYTES_PER_WORKER)
+    return workers if workers > 1 and can_start_processes() else 1
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _finish(
+    outcome: Outcome, size: int, directory: Path | None, meter: Meter
+) -> tuple[Contents, dict[str, Array]]:
+    if directory is not None:
+        return _build(outcome, FileSink(directory), meter)
+    if size >= SEGMENT_BYTES:
+        # the maps keep the data when their files are unlinked, so nothing can be left behind
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory(prefix="tb_torchcompile_") as folder:
+            return _build(outcome, FileSink(Path(folder)), meter)
+    return _build(outcome, MemorySink(), meter)
+
+
+def _build(outcome: Outcome, sink: Sink, meter: Meter) -> tuple[Contents, dict[str, Array]]:
+    return build(outcome.pieces, sink, meter.check), sink.columns()
+
+
+def _changed(path: str, before: os.stat_result) -> list[Notice]:
+    try:
+        now = os.stat(path)
+    except OSError:
+        return [Notice(path, "the file was removed while it was read", "what was read is shown")]
+    if (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns):
+        return []
+    return [
+        Notice(
+            path, "the file changed while it was read", "its state at the start of reading is shown", "Reload"
+        )
+    ]
+
+
+def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundings) -> list[Notice]:
+    kept = f"{contents.events} events were read and are shown"
+    found = []
+    unfinished = outcome.stop.state == "eof"
+    step = "If it is still being written, reload later; else copy or record it again" if unfinished else ""
+    losses = dict(contents.losses)
+    if outcome.problem or unfinished:
+        problem = outcome.problem or "the trace is cut off: the file ends before its events do"
+        if CUT_OFF in losses:  # the same cut, seen from the event that it went through
+            problem += ", and the event there was dropped"
+            del losses[CUT_OFF]
+        found.append(Notice(path, problem, kept, step))
+    for why, (count, offset) in sorted(losses.items()):
+        where = f" (the first at byte {offset})" if offset >= 0 else ""
+        found.append(Notice(path, f"{why}: {count}{where}", kept))
+    if around.problem:
+        extra = f" ({around.second_document_events} events)" if around.second_document_events else ""
+        found.append(Notice(path, around.problem + extra, kept))
+    pairs = contents.phases.get("B", 0) + contents.phases.get("E", 0)
+    if pairs:
+        found.append(Notice(path, f"{pairs} begin and end events (ph B, E) are counted, not shown", kept))
+    if not contents.events and not found:
+        found.append(Notice(path, "the trace holds no events", "", "Check that the profiler was active"))
+    return found

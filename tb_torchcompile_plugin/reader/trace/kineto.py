@@ -1,0 +1,280 @@
+"""Kineto traces: the JSON that torch.profiler exports, plain or gzip, of any size and layout, as columns.
+
+`read_trace` gives a `Trace`. Times are integer nanoseconds, exactly as written. What could not be read is
+counted in `Trace.notices`; only a file that holds no trace at all raises. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.reader.trace.args import ArgsReader
+from tb_torchcompile_plugin.reader.trace.decode import Array
+from tb_torchcompile_plugin.reader.trace.ingest import ingest
+from tb_torchcompile_plugin.reader.trace.join import first_row_of, rows_of
+from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
+from tb_torchcompile_plugin.reader.trace.serial import BytesRead, Cancelled
+from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS
+
+__all__ = ["BytesRead", "Cancelled", "Trace", "Track", "read_trace"]
+
+
+@dataclass(frozen=True)
+class Track:
+    """One row of a timeline: a thread, or a stream of a device."""
+
+    pid: int | str
+    tid: int | str
+    process_name: str = ""
+    thread_name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One trace file as columns: arrays of length n, one row per `ph=X` slice, by (track, ts, -dur, file order).
+
+    ts, dur: int64 ns; epoch time is base_ns + ts. name, cat, track: codes into names, cats, tracks.
+    Ids are -1 where unknown: correlation, external_id, device, stream, sequence, forward_thread, python_id,
+    python_parent. `event` is the slice's place among all events of the file.
+    depth, parent (a row, -1: none), self_ns: nesting on the track. A slice that outlasts its parent counts as
+    ending with it there; its own `dur` stays. `crossing` counts them.
+    track_bounds: slices of track t are rows track_bounds[t] … track_bounds[t+1].
+    events: events of any phase, `phases` by phase. metadata: all top-level keys but traceEvents.
+    file: (size, mtime_ns) of the file as it was read.
+    """
+
+    path: str
+    columns: dict[str, Array]
+    names: list[str]
+    cats: list[str]
+    tracks: list[Track]
+    texts: dict[str, list[str]]
+    events: int
+    phases: dict[str, int]
+    crossing: int
+    metadata: dict[str, Any]
+    notices: list[Notice]
+    file: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    @property
+    def ts(self) -> Array:
+        return self.columns["ts"]
+
+    @property
+    def dur(self) -> Array:
+        return self.columns["dur"]
+
+    @property
+    def name(self) -> Array:
+        return self.columns["name"]
+
+    @property
+    def cat(self) -> Array:
+        return self.columns["cat"]
+
+    @property
+    def track(self) -> Array:
+        return self.columns["track"]
+
+    @property
+    def track_bounds(self) -> Array:
+        return self.columns["track_bounds"]
+
+    @property
+    def event(self) -> Array:
+        return self.columns["event"]
+
+    @property
+    def correlation(self) -> Array:
+        return self.columns["correlation"]
+
+    @property
+    def external_id(self) -> Array:
+        return self.columns["external_id"]
+
+    @property
+    def device(self) -> Array:
+        return self.columns["device"]
+
+    @property
+    def stream(self) -> Array:
+        return self.columns["stream"]
+
+    @property
+    def sequence(self) -> Array:
+        return self.columns["sequence"]
+
+    @property
+    def forward_thread(self) -> Array:
+        return self.columns["forward_thread"]
+
+    @property
+    def python_id(self) -> Array:
+        return self.columns["python_id"]
+
+    @property
+    def python_parent(self) -> Array:
+        return self.columns["python_parent"]
+
+    @property
+    def depth(self) -> Array:
+        return self.columns["depth"]
+
+    @property
+    def parent(self) -> Array:
+        return self.columns["parent"]
+
+    @property
+    def self_ns(self) -> Array:
+        return self.columns["self_ns"]
+
+    @property
+    def base_ns(self) -> int:
+        """baseTimeNanoseconds of the file; 0 where it has none (its time stamps are epoch time then)."""
+        try:
+            return int(self.metadata.get("baseTimeNanoseconds", 0))
+        except (TypeError, ValueError):
+            return 0
+
+    def sparse(self, column: str) -> tuple[Array, Array]:
+        """(rows, values) of a column that few slices have; rows ascend.
+
+        registers, shared_memory (bytes), occupancy (%), bytes, kernel_num_gb, kernel_flop, python_module: numbers.
+        grid, block, input_types, input_dims, concrete_inputs (of aten::conv2d only): codes into `texts[column]`,
+        JSON text as recorded.
+        """
+        if column not in SPARSE:
+            raise KeyError(column)
+        return self.columns[f"{column}.row"], self.columns[column]
+
+    def memory(self) -> dict[str, Array]:
+        """The profiler's [memory] instants by time: ts (ns), track, memory_bytes (negative: freed), total_allocated,
+        total_reserved, address, device_type (0: CPU, 1: CUDA), device_id; -1 where unknown."""
+        return self._group("memory.")
+
+    def flows(self) -> dict[str, Array]:
+        """The ends of forward → backward arrows by time: ts (ns), track, id, start (true at the forward end)."""
+        return self._group("flow.")
+
+    def _group(self, prefix: str) -> dict[str, Array]:
+        return {
+            name[len(prefix) :]: values for name, values in self.columns.items() if name.startswith(prefix)
+        }
+
+    def select(self, *, cat: str | Iterable[str] | None = None, name: str | None = None) -> Array:
+        """Rows (int64, ascending) of the slices of these categories and this name."""
+        mask = np.ones(len(self), bool)
+        if cat is not None:
+            wanted = {cat} if isinstance(cat, str) else set(cat)
+            mask &= np.array([found in wanted for found in self.cats], bool)[self.cat]
+        if name is not None:
+            mask &= np.array([found == name for found in self.names], bool)[self.name]
+        return np.flatnonzero(mask)
+
+    def window(self) -> tuple[int, int]:
+        """(start of the first slice, end of the last one) in ns, without the profiler's own "Trace" slices.
+
+        (0, 0) where there is none.
+        """
+        return self._window
+
+    @once
+    def _window(self) -> tuple[int, int]:
+        counted = np.array([found != "Trace" for found in self.cats] or [False], bool)[self.cat]
+        if not counted.any():
+            return 0, 0
+        limits = np.iinfo(np.int64)
+        start = np.min(self.ts, where=counted, initial=limits.max)
+        return int(start), int(np.max(self.ts + self.dur, where=counted, initial=limits.min))
+
+    @once
+    def _launch_rows(self) -> Array:
+        gpu = self.select(cat=GPU_CATS)
+        launches = self.select(cat=RUNTIME_CATS)
+        found = np.full(len(self), -1, np.int64)
+        found[gpu] = first_row_of(self.correlation[launches], launches, self.correlation[gpu])
+        return found
+
+    def launch_of(self) -> Array:
+        """int64, length n: for each GPU slice the row of the call that launched it (same correlation), else -1."""
+        return self._launch_rows
+
+    @once
+    def _op_rows(self) -> Array:
+        ops = self.select(cat=CALL_CATS)
+        return first_row_of(self.external_id[ops], ops, np.asarray(self.external_id))
+
+    def op_of(self) -> Array:
+        """int64, length n: for each slice with an External id the row of the host op that has it, else -1."""
+        return self._op_rows
+
+    def slices_of(self, column: str, value: int) -> Array:
+        """Rows where an id column (correlation, external_id, python_id, …) has this value."""
+        return rows_of(self.columns[column], value)
+
+    @once
+    def _args_reader(self) -> ArgsReader:
+        return ArgsReader(self.path, self.columns, self.file)
+
+    def args(self, row: int) -> dict[str, Any]:
+        """All args of one slice, fetched from the file. Raises UserError where the file has changed or gone."""
+        args = self.event_object(row).get("args")
+        return args if isinstance(args, dict) else {}
+
+    def event_object(self, row: int) -> dict[str, Any]:
+        """The slice's JSON object, fetched from the file. Raises UserError where the file has changed or gone."""
+        return self._args_reader.read(int(self.event[row]))[1]
+
+    def offset(self, row: int) -> int:
+        """The byte offset of the slice's `{` in the (inflated) file."""
+        return self._args_reader.read(int(self.event[row]))[0]
+
+
+def read_trace(
+    path: str,
+    *,
+    progress: Callable[[BytesRead], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    workers: int | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Trace:
+    """Read a trace file.
+
+    progress: called now and then. cancelled: asked now and then; true ends the reading with `Cancelled`.
+    workers: processes to read with; 1 reads in this process, None chooses by the file's size and the machine.
+    chunk_bytes: text decoded at once; the result does not depend on it, nor on `workers`.
+    Raises UserError for what holds no trace; everything else is salvaged, with notices.
+    """
+    result = ingest(os.fspath(path), progress, cancelled, workers, chunk_bytes)
+    return make_trace(result.path, result.columns, result.contents, result.metadata, result.notices)
+
+
+def make_trace(
+    path: str, columns: dict[str, Array], contents: Contents, metadata: dict[str, Any], notices: list[Notice]
+) -> Trace:
+    """A trace from its columns and contents, read just now or stored."""
+    return Trace(
+        path=path,
+        columns=columns,
+        names=contents.names,
+        cats=contents.cats,
+        tracks=[Track(*track) for track in contents.tracks],
+        texts=contents.texts,
+        events=contents.events,
+        phases=contents.phases,
+        crossing=contents.crossing,
+        metadata=metadata,
+        notices=notices,
+        file=contents.file,
+    )

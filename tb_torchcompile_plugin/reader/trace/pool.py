@@ -1,0 +1,230 @@
+"""Reads the segments of a file in several processes and puts their parts in order.
+
+Segment i holds the events that start at the first separator at or behind its begin, found by whoever reads it,
+up to the first separator at or behind the next one's. A segment counts only if it starts exactly where the one
+before ended; what does not fit, or was lost with a process, is read again here, in this process. So a wrong guess
+about a start costs time and never events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tb_torchcompile_plugin.reader.trace.decode import Decoder
+from tb_torchcompile_plugin.reader.trace.head import Head
+from tb_torchcompile_plugin.reader.trace.pieces import Piece, Vocabulary
+from tb_torchcompile_plugin.reader.trace.segment import NO_LIMIT, SegmentReader, Stop
+from tb_torchcompile_plugin.reader.trace.serial import Meter, Outcome, read_tail, without_gc
+from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
+from tb_torchcompile_plugin.reader.trace.worker import Job, SegmentReport, WorkerProgress, receive, send
+
+_BOOT = """
+import json, sys
+sys.path[:] = json.loads(sys.stdin.buffer.readline())
+from tb_torchcompile_plugin.reader.trace.worker import main
+main()
+"""
+_PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
+
+
+class _Process:
+    """One worker process, and the thread that talks to it."""
+
+    def __init__(self, number: int, job: Job, inbox: queue.Queue[Any], orders: Iterator[Any]) -> None:
+        self.number, self._inbox, self._orders = number, inbox, orders
+        self.vocabulary = Vocabulary()
+        self._popen = subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", _BOOT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for this process, which ends the worker
+        )
+        self._thread = threading.Thread(target=self._talk, args=(job,), daemon=True)
+        self._thread.start()
+
+    def _talk(self, job: Job) -> None:
+        commands, reports = self._popen.stdin, self._popen.stdout
+        assert commands is not None and reports is not None
+        with contextlib.suppress(OSError, ValueError, EOFError):
+            commands.write(json.dumps(sys.path).encode() + b"\n")
+            send(commands, job)
+            for order in self._orders:
+                send(commands, order)
+                while (message := receive(reports)) is not None:
+                    self._inbox.put((self, message))
+                    if isinstance(order, int) and isinstance(message, SegmentReport):
+                        break
+                else:
+                    break
+        self._inbox.put((self, None))
+
+    def close(self) -> None:
+        self._popen.kill()
+        self._thread.join()
+        self._popen.wait()
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+class PoolReader:
+    """Reads one file's event array with several processes. Use as a context: the parts' columns live as long."""
+
+    def __init__(
+        self,
+        source: Source,
+        head: Head,
+        meter: Meter,
+        chunk_bytes: int,
+        segment: int,
+        workers: int,
+        scratch: Path | None = None,
+    ) -> None:
+        self._scratch = scratch
+        self._source, self._head, self._meter = source, head, meter
+        self._chunk, self._segment, self._workers = chunk_bytes, segment, workers
+        self._reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
+
+    def __enter__(self) -> PoolReader:
+        try:
+            self._folder = tempfile.mkdtemp(prefix="tb_torchcompile_", dir=self._scratch)
+        except OSError:  # nowhere to put the parts: this process reads all of them
+            self._folder, self._workers = "", 0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def read(self) -> Outcome:
+        """All parts in file order. Raises Cancelled; leaves no process behind either way."""
+        self._collect()
+        return _Assembly(
+            self._source, self._head, self._meter, self._chunk, self._segment, self._reports
+        ).run()
+
+    def _collect(self) -> None:
+        inbox: queue.Queue[Any] = queue.Queue()
+        packed = isinstance(self._source, GzipSource)
+        indices = _Shared(range(max(1, -(-(self._source.size - self._head.start) // self._segment))))
+        processes: list[_Process] = []
+        try:
+            for number in range(self._workers):
+                orders: Iterator[Any] = iter([(number, self._workers)]) if packed else iter(indices)
+                with contextlib.suppress(OSError):  # what no process reads is read by this one
+                    processes.append(_Process(number, self._job(number), inbox, orders))
+            self._listen(inbox, len(processes), packed)
+        finally:
+            for process in processes:
+                process.close()
+
+    def _job(self, number: int) -> Job:
+        spool = os.path.join(self._folder, f"spool-{number}")
+        return Job(self._source.path, self._source.size, self._head.start, self._segment, self._chunk, spool)
+
+    def _listen(self, inbox: queue.Queue[Any], talking: int, packed: bool) -> None:
+        moved: dict[int, WorkerProgress] = {}
+        while talking:
+            self._meter.check()
+            try:
+                process, message = inbox.get(timeout=_PATIENCE)
+            except queue.Empty:
+                continue
+            if message is None:
+                talking -= 1
+            elif isinstance(message, WorkerProgress):
+                moved[process.number] = message
+                share = [m.consumed for m in moved.values()]
+                self._meter.at(max(share) if packed else sum(share), sum(m.events for m in moved.values()))
+            else:
+                process.vocabulary.learn_words(message.combos, message.texts)
+                self._reports[message.index] = message, process.vocabulary
+
+
+class _Shared:
+    """An iterator that several threads draw from."""
+
+    def __init__(self, values: range) -> None:
+        self._values, self._lock = iter(values), threading.Lock()
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            with self._lock:
+                value = next(self._values, None)
+            if value is None:
+                return
+            yield value
+
+
+class _Assembly:
+    """Puts reports in order and reads again what does not fit."""
+
+    def __init__(
+        self,
+        source: Source,
+        head: Head,
+        meter: Meter,
+        chunk_bytes: int,
+        segment: int,
+        reports: dict[int, tuple[SegmentReport, Vocabulary]],
+    ) -> None:
+        self._source, self._head, self._meter = source, head, meter
+        self._chunk, self._segment, self._reports = chunk_bytes, segment, reports
+        self._again: tuple[SegmentReader, Decoder, Vocabulary, Source] | None = None
+        self._pieces: list[Piece] = []
+
+    def run(self) -> Outcome:
+        stop, tail, problem = Stop("more", self._head.start), None, ""
+        last = max(self._reports, default=-1)
+        try:
+            for index in itertools.count():
+                limit = self._head.start + (index + 1) * self._segment
+                report, vocabulary = self._reports.get(index, (None, None))
+                if report is not None and vocabulary is not None and report.start == stop.offset:
+                    self._pieces.append(Piece(report.part, vocabulary))
+                    stop, tail, problem = report.stop, report.tail, report.problem
+                elif stop.offset < limit:
+                    stop = self._read_again(stop.offset, limit if index < last else NO_LIMIT)
+                    tail, problem = None, ""
+                if stop.state != "more":
+                    return self._outcome(stop, tail, problem)
+            raise AssertionError
+        finally:
+            if self._again:
+                self._again[3].close()
+
+    def _read_again(self, offset: int, limit: int) -> Stop:
+        if self._again is None:
+            source, decoder = open_source(self._source.path, self._source.size), Decoder()
+            self._again = SegmentReader(source, decoder, self._chunk), decoder, Vocabulary(), source
+        reader, decoder, vocabulary, _ = self._again
+        with without_gc():
+            stop = reader.run(offset, limit, lambda _: self._meter.check())
+        self._pieces.append(Piece(decoder.take(), vocabulary))
+        vocabulary.learn(decoder)
+        return stop
+
+    def _outcome(self, stop: Stop, tail: bytes | None, problem: str) -> Outcome:
+        if self._again and self._pieces[-1].vocabulary is self._again[2]:
+            source = self._again[3]
+            tail, problem = read_tail(source, stop), source.problem
+        return Outcome(self._pieces, stop, tail, problem)
+
+
+def can_start_processes() -> bool:
+    """Whether there is an interpreter to start workers with."""
+    return bool(sys.executable) and Path(sys.executable).exists()

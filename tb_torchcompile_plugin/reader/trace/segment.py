@@ -1,0 +1,305 @@
+"""Reads the events of one stretch of the file into a decoder: fast in chunks, slowly where a chunk will not decode.
+
+A chunk is cut at a separator, `}, {"key":`. In valid JSON a raw `"` cannot stand inside a string, so a separator
+is structural; only its depth may be wrong, and then the chunk does not decode. By induction every chunk that
+decodes starts and ends between two events. What the slow path decides depends on the bytes at an event's start
+only, never on chunks, so the result is the same for every chunk size and every number of workers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from tb_torchcompile_plugin.reader.trace.decode import Decoder
+from tb_torchcompile_plugin.reader.trace.events import ExactEvent, event_from_object, event_from_text
+from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.source import Source
+
+CHUNK_BYTES = 128 << 10  # an inner loop over one chunk stays in the processor's cache
+_SMALL_CHUNK = 4 << 10
+_WINDOWS = tuple(16 << (10 + 3 * k) for k in range(5))  # 16 KiB … 64 MiB, how far one event is followed
+MAX_TAIL = 64 << 20
+NO_LIMIT = 1 << 62
+
+_KEY = rb'\s*"[^"\\]{1,64}"\s*:'
+SEPARATOR = re.compile(rb"\}\s*,\s*(\{)(?=" + _KEY + rb")")
+_EVENT_END = re.compile(rb"(\})(?=\s*(?:,\s*\{" + _KEY + rb'|\]\s*(?:\}|,\s*"|\Z)))')
+_ARRAY_END = re.compile(rb'\]\s*(?:\}|,\s*")')
+# an object that is no value of a key and no first item of a list, or the array's end
+_RESYNC = re.compile(rb"[^:\[\s]\s*(\{)(?=" + _KEY + rb')|(\])(?=\s*(?:\}|,\s*"))')
+_BETWEEN = re.compile(rb"[\s,]*")
+_ENDS_IN_NAME = re.compile(rb'"name"\s*:\s*"[^"\\]*"\s*\}\Z')
+_CANDIDATES = 4
+_scan_value = json.JSONDecoder(strict=False).raw_decode
+
+DAMAGED = "damaged events, dropped"
+CUT_OFF = "event cut off at the end of the file, dropped"
+NO_EVENT = "entries that are no events, skipped"
+BAD_UTF8 = "events with invalid UTF-8, mended"
+GARBAGE = "stretches between events that are no JSON, skipped"
+
+
+class ScanStep(NamedTuple):
+    """One decision of the slow path. kind: "event", "skip", "end" (of the array) or "eof"."""
+
+    kind: str
+    start: int
+    next: int
+    event: ExactEvent | None = None
+    problem: str = ""
+
+
+@dataclass
+class Stop:
+    """Where reading stopped: state "more" (`offset` starts the next event), "end" (at the `]`) or "eof"."""
+
+    state: str
+    offset: int
+
+
+class SegmentReader:
+    """Feeds a decoder from a source."""
+
+    def __init__(self, source: Source, decoder: Decoder, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._source, self._decoder, self._chunk = source, decoder, chunk_bytes
+
+    def find_start(self, offset: int) -> int | None:
+        """Where the first event after the first separator at or behind `offset` starts."""
+        for count in _WINDOWS:
+            text = self._source.read(offset, count)
+            found = SEPARATOR.search(text)
+            if found:
+                return offset + found.start(1)
+            if len(text) < count:
+                return None
+        return None
+
+    def run(self, start: int, limit: int, tick: Callable[[int], None]) -> Stop:
+        """Read events from `start` until one closes at or behind `limit`. Calls `tick(offset)` after each chunk."""
+        position, size, shrunk = start, self._chunk, False
+        while True:
+            text = self._source.read(position, size)
+            cut, last = _find_cut(text, limit - position)
+            if cut and self._feed(text[: cut[0]], position):
+                stop = Stop("more" if last else "going", position + cut[1])
+            elif cut and size > _SMALL_CHUNK:
+                size, shrunk = max(size // 8, _SMALL_CHUNK), True
+                continue
+            elif not cut and not shrunk and len(text) == size < _WINDOWS[-1]:
+                size *= 4
+                continue
+            else:
+                stop = self._run_slowly(position, position + max(len(text), 1), limit, tick)
+            position, size, shrunk = stop.offset, self._chunk, False
+            tick(position)
+            if stop.state != "going":
+                return stop
+
+    def _feed(self, events: bytes, offset: int) -> bool:
+        tail = events[-64:-1].rstrip()
+        if tail[-1:] in (b'"', b"") and _ENDS_IN_NAME.search(events) and self._torn(offset + len(events)):
+            return False
+        first = self._decoder.events
+        try:
+            self._decoder.feed_text(b"[" + events + b"]")
+        except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
+            return False
+        self._decoder.mark(offset, offset + len(events), first)
+        return True
+
+    def _torn(self, offset: int) -> bool:
+        for count in _WINDOWS:
+            text = self._source.read(offset, count)
+            verdict = _unreadable(text, 0, len(text) < count)
+            if verdict is not None:
+                return verdict
+        return False
+
+    def _run_slowly(self, position: int, until: int, limit: int, tick: Callable[[int], None]) -> Stop:
+        events: list[ExactEvent] = []
+        state = "going"
+        while state == "going" and position < until:
+            step = self._step(position)
+            if step.problem:
+                self._decoder.lose(step.problem, step.start)
+            if step.event is not None:
+                self._decoder.mark(step.start, step.next, self._decoder.events + len(events))
+                events.append(step.event)
+            if step.kind in ("end", "eof"):
+                state = step.kind
+            elif step.next > limit and self._another(step.next):
+                state = "more"
+            position = step.next
+            tick(position)
+        self._decoder.feed_exact(events)
+        if state == "more":
+            position += len(_between(self._source.read(position, _WINDOWS[0])))
+        return Stop(state, position)
+
+    def _another(self, offset: int) -> bool:
+        text = self._source.read(offset, _WINDOWS[0])
+        gap = _between(text)
+        return b"," in gap and text[len(gap) : len(gap) + 1] == b"{"
+
+    def _step(self, position: int) -> ScanStep:
+        for count in _WINDOWS:
+            text = self._source.read(position, count)
+            step = _decide(text, len(text) < count)
+            if step is not None:
+                break
+        else:
+            step = ScanStep("skip", 0, max(len(text) - 256, 1), problem=GARBAGE)
+        return step._replace(start=position + step.start, next=position + step.next)
+
+
+def _between(text: bytes) -> bytes:
+    found = _BETWEEN.match(text)
+    return found.group(0) if found else b""
+
+
+def _find_cut(text: bytes, limit: int) -> tuple[tuple[int, int] | None, bool]:
+    """(end of the events, start of the next) of the cut to make, and whether it is the segment's last one."""
+    if limit < len(text):
+        found = SEPARATOR.search(text, max(limit, 0))
+        if found:
+            return (found.start() + 1, found.start(1)), True
+    tail = 2048
+    while True:
+        at = max(0, len(text) - tail)
+        matches = list(SEPARATOR.finditer(text, at))
+        if matches:
+            return (matches[-1].start() + 1, matches[-1].start(1)), False
+        if at == 0:
+            return None, False
+        tail *= 8
+
+
+def _decide(text: bytes, complete: bool) -> ScanStep | None:
+    """The step at the start of `text`; None where more text is needed. `complete`: the file ends here."""
+    at = len(_between(text))
+    first = text[at : at + 1]
+    if not first:
+        return ScanStep("eof", at, at) if complete else None
+    if first == b"{":
+        return _decide_event(text, at, complete)
+    if first == b"]":
+        if _ARRAY_END.match(text, at) or (complete and not text[at + 1 :].strip()):
+            return ScanStep("end", at, at)
+        if not complete and len(text) - at < _WINDOWS[0] // 2:
+            return None
+    return _skip_value(text, at, complete)
+
+
+def _scan(text: bytes, at: int) -> int:
+    """The length of the JSON value at `at`; raises ValueError or RecursionError."""
+    # as latin-1 a character is a byte, whatever the text holds
+    return _scan_value(text[at:].decode("latin-1"))[1]
+
+
+def _ran_out(text: bytes, at: int, error: json.JSONDecodeError) -> bool:
+    """Whether the value may be sound and `text` only too short."""
+    return error.pos >= len(text) - at - 16 or error.msg.startswith("Unterminated")
+
+
+def _skip_value(text: bytes, at: int, complete: bool) -> ScanStep | None:
+    try:
+        return ScanStep("skip", at, at + _scan(text, at), problem=NO_EVENT)
+    except json.JSONDecodeError as error:
+        if not complete and text[at : at + 1] in (b'"', b"[") and _ran_out(text, at, error):
+            return None
+    except RecursionError:
+        pass
+    return _resync(text, at, complete)
+
+
+def _decide_event(text: bytes, at: int, complete: bool) -> ScanStep | None:
+    try:
+        length = _scan(text, at)
+        torn = _torn_in_name(text, at, length, complete)
+    except json.JSONDecodeError as error:
+        torn = None if _ran_out(text, at, error) and not complete else True
+    except RecursionError:
+        torn = True
+    if torn is None:
+        return None
+    if torn:
+        return _decide_broken(text, at, complete)
+    return ScanStep("event", at, at + length, *_read_valid(text[at : at + length]))
+
+
+def _torn_in_name(text: bytes, at: int, length: int, complete: bool) -> bool | None:
+    """Whether an object that ends in its name is followed by something unreadable that looks like an event.
+
+    Then the name held quotes and what comes with them. None: more text is needed.
+    """
+    if not _ENDS_IN_NAME.search(text, at, at + length):
+        return False
+    return _unreadable(text, at + length, complete)
+
+
+def _unreadable(text: bytes, at: int, complete: bool) -> bool | None:
+    following = at + len(_between(text[at:]))
+    if text[following : following + 1] != b"{":
+        return False if complete or following < len(text) else None
+    try:
+        _scan(text, following)
+    except json.JSONDecodeError as error:
+        return None if _ran_out(text, following, error) and not complete else True
+    except RecursionError:
+        return False
+    return False
+
+
+def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
+    try:
+        return event_from_text(raw), ""
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
+        fields = load_object(raw)
+    if fields is None:
+        return None, DAMAGED
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return event_from_object(fields), BAD_UTF8
+    return event_from_object(fields), ""
+
+
+def _decide_broken(text: bytes, at: int, complete: bool) -> ScanStep | None:
+    ends = []
+    for found in _EVENT_END.finditer(text, at):
+        ends.append(found.end(1))
+        mended = mend(text[at : found.end(1)])
+        if mended:
+            problem = f"events with {mended[1]}, mended"
+            return ScanStep("event", at, found.end(1), event_from_object(mended[0]), problem)
+        if len(ends) == _CANDIDATES or _sound_after(text, found.end(1)):
+            return ScanStep("skip", at, ends[0], problem=DAMAGED)
+    if not complete:
+        return None
+    if ends:
+        return ScanStep("skip", at, ends[0], problem=DAMAGED)
+    return ScanStep("eof", at, len(text), problem=CUT_OFF)
+
+
+def _sound_after(text: bytes, at: int) -> bool:
+    """Whether a sound object follows: then an event ended here, whatever is wrong with it."""
+    following = at + len(_between(text[at:]))
+    if text[following : following + 1] != b"{":
+        return False
+    try:
+        return _scan(text, following) > 0
+    except (ValueError, RecursionError):
+        return False
+
+
+def _resync(text: bytes, at: int, complete: bool) -> ScanStep | None:
+    found = _RESYNC.search(text, at)
+    if found:
+        return ScanStep("skip", at, max(found.start(1), found.start(2)), problem=GARBAGE)
+    return ScanStep("eof", at, len(text), problem=GARBAGE) if complete else None

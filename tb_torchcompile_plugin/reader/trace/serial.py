@@ -1,0 +1,123 @@
+"""Reading the event array in this process, and what both ways of reading share: progress, outcome, cancelling."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tb_torchcompile_plugin.errors import TorchCompilePluginError
+from tb_torchcompile_plugin.reader.trace.decode import Decoder
+from tb_torchcompile_plugin.reader.trace.head import Head
+from tb_torchcompile_plugin.reader.trace.pieces import Piece, Vocabulary, spool_part
+from tb_torchcompile_plugin.reader.trace.segment import MAX_TAIL, SegmentReader, Stop
+from tb_torchcompile_plugin.reader.trace.source import Source
+
+
+class Cancelled(TorchCompilePluginError):
+    """Reading ended because the caller asked for it."""
+
+
+@dataclass(frozen=True)
+class BytesRead:
+    """How far reading is. seconds_left: an estimate, None while there is none."""
+
+    file: str
+    bytes_read: int
+    bytes_total: int
+    events: int
+    seconds_left: float | None
+
+
+@dataclass
+class Outcome:
+    """What came of the event array: pieces in file order, where it stopped, what follows it, why it broke off."""
+
+    pieces: list[Piece]
+    stop: Stop
+    tail: bytes | None
+    problem: str
+
+
+class Meter:
+    """Tells the caller how far reading is, at most every `_EVERY` seconds, and asks whether to go on."""
+
+    _EVERY = 0.1
+
+    def __init__(
+        self,
+        path: str,
+        total: int,
+        progress: Callable[[BytesRead], None] | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> None:
+        self._path, self._total = path, total
+        self._progress, self._cancelled = progress, cancelled
+        self._start = time.monotonic()
+        self._last = 0.0
+
+    def check(self) -> None:
+        """Raise Cancelled if the caller wants no more."""
+        if self._cancelled is not None and self._cancelled():
+            raise Cancelled(f"reading {self._path} was cancelled")
+
+    def at(self, consumed: int, events: int) -> None:
+        """So many bytes of the file and events are read."""
+        self.check()
+        now = time.monotonic()
+        if self._progress is None or now - self._last < self._EVERY:
+            return
+        self._last = now
+        elapsed = now - self._start
+        left = elapsed * (self._total - consumed) / consumed if consumed and elapsed > 0.2 else None
+        self._progress(BytesRead(self._path, min(consumed, self._total), self._total, events, left))
+
+    def done(self, events: int) -> None:
+        """All is read."""
+        if self._progress is not None:
+            self._progress(BytesRead(self._path, self._total, self._total, events, 0.0))
+
+
+def read_in_process(
+    source: Source, head: Head, meter: Meter, chunk_bytes: int, segment: int, spool: str = ""
+) -> Outcome:
+    """The event array, read by this process, one segment after the other. Parts go to the file `spool`, if named."""
+    decoder = Decoder()
+    reader = SegmentReader(source, decoder, chunk_bytes)
+    vocabulary = Vocabulary()
+    pieces: list[Piece] = []
+    stop = Stop("more", head.start)
+    limit = head.start
+
+    def tick(offset: int) -> None:
+        meter.at(source.consumed(offset), decoder.events + sum(piece.part.events for piece in pieces))
+
+    with without_gc():
+        while stop.state == "more":
+            limit = max(limit, stop.offset) + segment
+            stop = reader.run(stop.offset, limit, tick)
+            pieces.append(Piece(decoder.take(), vocabulary))
+            if spool:
+                with contextlib.suppress(OSError):  # what cannot be moved stays in memory
+                    spool_part(pieces[-1].part, spool)
+    vocabulary.learn(decoder)
+    return Outcome(pieces, stop, read_tail(source, stop), source.problem)
+
+
+def read_tail(source: Source, stop: Stop) -> bytes | None:
+    """What follows the `]` of the event array; None where it was not reached."""
+    return source.read(stop.offset + 1, MAX_TAIL) if stop.state == "end" else None
+
+
+@contextlib.contextmanager
+def without_gc() -> Iterator[None]:
+    # millions of short-lived objects and no cycles among them: collecting would cost as much as decoding
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

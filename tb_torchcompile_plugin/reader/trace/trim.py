@@ -1,0 +1,131 @@
+"""A small trace out of a large one: the events of a window, as they stand in the file, between the same metadata."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from isal import isal_zlib
+
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.trace.args import file_identity
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.source import Source, open_source
+
+Flags = npt.NDArray[np.bool_]
+_BLOCK = 256 << 10
+_ROUNDING_NS = 1  # a float of µs may be off by as much
+
+
+class _Head(msgspec.Struct, gc=False):
+    ph: str = ""
+    ts: float | None = math.nan
+
+
+_heads = msgspec.json.Decoder(list[_Head])
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def trimmed(trace: Trace, start: int, end: int, path: str) -> Iterator[bytes]:
+    """A gzip stream of a trace that holds every event of `trace` that touches [start, end], and all its metadata.
+
+    start, end: ns as in `Trace.ts`. Events are kept as they were written, in the file's order; one that is no valid
+    JSON is mended. path: where the file is. Raises UserError at once if it is not the one that was read.
+    """
+    source = open_source(path)
+    if file_identity(path) != tuple(trace.file):
+        source.close()
+        raise UserError("the file has changed since it was read", file=trace.path, next_step="Reload")
+    return _gzipped(_document(trace, source, start, end))
+
+
+def _document(trace: Trace, source: Source, start: int, end: int) -> Iterator[bytes]:
+    try:
+        metadata = {key: value for key, value in trace.metadata.items() if key != "traceEvents"}
+        text = msgspec.json.encode(metadata)
+        yield text[:-1] + (b",\n" if metadata else b"") + b'"traceEvents": [\n'
+        between = b""
+        for event in _events(trace, source, start, end):
+            yield between + event
+            between = b",\n"
+        yield b"\n]}\n"
+    finally:
+        source.close()
+
+
+def _events(trace: Trace, source: Source, start: int, end: int) -> Iterator[bytes]:
+    wanted = np.zeros(trace.events, bool)
+    inside = (trace.ts <= end) & (trace.ts + trace.dur >= start)
+    wanted[trace.event[inside]] = True
+    starts, ends, firsts = (trace.columns[f"chunk.{name}"].tolist() for name in ("start", "end", "event"))
+    for at, stop, first, following in zip(starts, ends, firsts, [*firsts[1:], trace.events]):
+        text = source.read(at, stop - at)
+        yield from _wanted_in(text, wanted[first:following], start, end)
+
+
+def _wanted_in(text: bytes, wanted: Flags, start: int, end: int) -> Iterator[bytes]:
+    array = b"[" + text + b"]"
+    try:
+        heads = _heads.decode(array)
+    except (msgspec.DecodeError, RecursionError):
+        yield from _odd(text, wanted, start, end)
+        return
+    keep = [flag or _is_kept(head, start, end) for flag, head in zip(wanted.tolist(), heads)]
+    if any(keep):
+        for flag, raw in zip(keep, _raws.decode(array)):
+            if flag:
+                yield bytes(raw)
+
+
+def _is_kept(head: _Head, start: int, end: int) -> bool:
+    """Whether an event that is no slice belongs to the window: names of threads always, others by their time."""
+    if head.ph == "M":
+        return True
+    if head.ph == "X" or head.ts is None:
+        return False
+    return start - _ROUNDING_NS <= head.ts * 1000 <= end + _ROUNDING_NS
+
+
+def _odd(text: bytes, wanted: Flags, start: int, end: int) -> Iterator[bytes]:
+    """A chunk that does not decode as it is: events of odd types, or one event in whatever state."""
+    try:
+        objects = [(bytes(raw), load_object(raw)) for raw in _raws.decode(b"[" + text + b"]")]
+    except (msgspec.DecodeError, RecursionError):
+        objects = [(text, load_object(text))]
+    for flag, (raw, found) in zip(wanted.tolist(), objects):
+        sound = found or (mend(raw) or (None,))[0]
+        if sound is not None and (flag or _is_kept(_head_of(sound), start, end)):
+            yield raw if _is_json(raw) else msgspec.json.encode(sound)
+
+
+def _head_of(fields: dict[str, Any]) -> _Head:
+    try:
+        return _Head(str(fields.get("ph", "")), float(fields.get("ts", math.nan)))
+    except (TypeError, ValueError):
+        return _Head(str(fields.get("ph", "")))
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _gzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    squeeze = isal_zlib.compressobj(2, isal_zlib.DEFLATED, 31)
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= _BLOCK:
+            yield squeeze.compress(b"".join(waiting))
+            waiting, size = [], 0
+    yield squeeze.compress(b"".join(waiting)) + squeeze.flush()

@@ -1,0 +1,163 @@
+"""Texts that torch's compiler leaves behind, by name: what each is, when it is made, and in which language.
+
+A text is a record of the compile log with a payload, or an *artifact*: a record that has a name of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
+from tb_torchcompile_plugin.torch_names.records import ARTIFACT, INFERENCE_GRAPH, OUTPUT_CODE
+
+Language = Literal["python", "cpp", "json", "text"]
+Cache = Literal["fx_graph", "aotautograd"]
+GRAPH_BREAK = "dynamo_graph_break_reason"
+RECOMPILE = "recompile_reasons"
+GUARDS = "dynamo_cpp_guards_str"
+KERNELS = "triton_kernel_info"
+TORCH_VERSION = "torch_version"
+POST_GRAD_GRAPHS = ("inductor_post_grad_graph", "after_post_grad_graph")
+STACK_TRACES = "inductor_provenance_tracking_kernel_stack_traces"
+COLLECTIVES = "inductor_collective_schedule"
+EXECUTION_ORDER = "graph_execution"
+EXECUTED = "graph_execution_order"  # what it lists
+NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump")  # one of several: its record names the part
+CACHES: dict[Cache, str] = {"fx_graph": "FX graph", "aotautograd": "AOTAutograd"}
+CACHE_RESULTS = ("hit", "miss", "bypass")
+
+# Stages run one after another; those of one graph stay together.
+_DYNAMO, _JOINT, _AOT, GRAPH_STAGE, _GUARDS, _REST = range(6)
+_KNOWN: dict[str, tuple[int, str]] = {
+    GRAPH_BREAK: (_DYNAMO, "Graph break"),
+    "dynamo_error": (_DYNAMO, "Error while compiling"),
+    RECOMPILE: (_DYNAMO, "Recompile reasons"),
+    "compiled_autograd_compile_reasons": (_DYNAMO, "Compiled autograd: why it compiled"),
+    "compiled_autograd_graph_pre_reordering": (_DYNAMO, "Compiled autograd graph, before reordering"),
+    "compiled_autograd_graph": (_DYNAMO, "Compiled autograd graph"),
+    "dynamo_side_effects": (_DYNAMO, "Side effects that dynamo replays"),
+    "dynamo_output_graph": (_DYNAMO, "Dynamo graph"),
+    "optimize_ddp_split_graph": (_DYNAMO, "DDP: graph split into buckets"),
+    "optimize_ddp_split_child": (_DYNAMO, "DDP: graph of one bucket"),
+    "before_pre_grad_graph": (_DYNAMO, "Before pre-grad passes"),
+    "inductor_pre_grad_graph": (_DYNAMO, "After pre-grad passes"),
+    "after_pre_grad_graph": (_DYNAMO, "After pre-grad passes"),
+    "aot_joint_graph": (_JOINT, "AOT joint graph"),
+    "before_joint_graph": (_JOINT, "Before joint graph passes"),
+    "after_joint_graph": (_JOINT, "After joint graph passes"),
+    "aot_forward_graph_fw_metadata": (_JOINT, "AOT metadata"),
+    INFERENCE_GRAPH: (_AOT, "AOT inference graph"),
+    "aot_forward_graph": (_AOT, "AOT forward graph"),
+    "aot_backward_graph": (_AOT, "AOT backward graph"),
+    "fx_graph_runnable": (GRAPH_STAGE, "Runnable script"),
+    "inductor_input_graph": (GRAPH_STAGE, "Inductor input graph"),
+    "before_post_grad_graph": (GRAPH_STAGE, "Before post-grad passes"),
+    POST_GRAD_GRAPHS[0]: (GRAPH_STAGE, "After post-grad passes"),
+    POST_GRAD_GRAPHS[1]: (GRAPH_STAGE, "After post-grad passes"),
+    "graph_dump": (GRAPH_STAGE, "Graph dump"),
+    "inductor_provenance_tracking_node_mappings": (GRAPH_STAGE, "Provenance: node mappings"),
+    STACK_TRACES: (GRAPH_STAGE, "Provenance: kernel stack traces"),
+    OUTPUT_CODE: (GRAPH_STAGE, "Inductor output code"),
+    KERNELS: (GRAPH_STAGE, "Triton kernels: configurations"),
+    **{f"fx_graph_cache_{result}": (GRAPH_STAGE, f"FX graph cache {result}") for result in CACHE_RESULTS},
+    GUARDS: (_GUARDS, "Guards"),
+    "dynamo_guards": (_GUARDS, "Guards"),
+    **{f"aotautograd_cache_{result}": (_REST, f"AOTAutograd cache {result}") for result in CACHE_RESULTS},
+    "dynamo_config": (_REST, "Settings: dynamo"),
+    "inductor_config": (_REST, "Settings: inductor"),
+    "functorch_config": (_REST, "Settings: functorch"),
+    "compiler_config": (_REST, "Settings: compiler"),
+    "torch._functorch.config": (_REST, "Settings: functorch"),
+    "compile_worker_status": (_REST, "Compile worker: status"),
+    "compile_worker_sidecar_death": (_REST, "Compile worker: died"),
+    "dump_file": (_DYNAMO, "Generated source file"),
+    "backward_prologue": (_AOT, "AOT runtime: backward prologue"),
+    "backward_epilogue": (_AOT, "AOT runtime: backward epilogue"),
+    "compiled_function_forward": (_AOT, "AOT runtime: forward"),
+    "compiled_function_backward": (_AOT, "AOT runtime: backward"),
+    "compiled_fn_wrapper": (_AOT, "AOT runtime: wrapper of the compiled function"),
+    "runtime_wrapper_orchestration": (_AOT, "AOT runtime: wrapper"),
+}
+_ORDER = {name: place for place, name in enumerate(_KNOWN)}
+_BYTECODE = ("_ORIGINAL_BYTECODE", "_MODIFIED_BYTECODE")
+_BACKWARD_ONLY = frozenset(
+    {"aot_backward_graph", "backward_prologue", "backward_epilogue", "compiled_function_backward"}
+)
+_FORWARD_ONLY = frozenset({"aot_forward_graph", "aot_joint_graph", INFERENCE_GRAPH})
+_JSON = frozenset({*CONFIG_FIELDS, "inductor_provenance_tracking_node_mappings", "torch._functorch.config"})
+_TEXT = frozenset(
+    {
+        GUARDS,
+        "dynamo_guards",
+        GRAPH_BREAK,
+        "dynamo_error",
+        "dynamo_side_effects",
+    }
+)
+
+
+def kind(name: str) -> str:
+    """The kind that an artifact counts as among records."""
+    return f"{ARTIFACT}:{name}"
+
+
+def name_of(kind: str) -> str | None:
+    """The name of an artifact's kind; None for other records."""
+    return kind.removeprefix(f"{ARTIFACT}:") if kind.startswith(f"{ARTIFACT}:") else None
+
+
+def cache_lookup(cache: str, result: str) -> str:
+    """What torch tells of a lookup in one of CACHES."""
+    return f"{cache}_cache_{result}"
+
+
+def is_cache_lookup(name: str) -> bool:
+    return "_cache_" in name
+
+
+def is_captured_graph(name: str) -> bool:
+    """A graph as dynamo captured it, or what DDP made of that."""
+    return name.startswith(("dynamo_output_graph", "optimize_ddp_split"))
+
+
+def kind_and_part(name: str) -> tuple[str, str]:
+    """`optimize_ddp_split_child_submod_0` is submod_0 of its kind."""
+    for several in NAMED_PARTS:
+        if name.startswith(f"{several}_"):
+            return several, name[len(several) + 1 :]
+    return name, ""
+
+
+def stage_of(name: str) -> int:
+    if name.endswith(_BYTECODE):
+        return _DYNAMO
+    return _KNOWN.get(kind_and_part(name)[0], (_REST, ""))[0]
+
+
+def place_in_stage(name: str) -> int:
+    """Sorts the texts of one stage."""
+    return 0 if name.endswith(_BYTECODE[0]) else 1 + _ORDER.get(kind_and_part(name)[0], len(_ORDER))
+
+
+def title_of(name: str) -> str:
+    """What it is called here; a name that is not known stays."""
+    for end, title in zip(_BYTECODE, ("Original bytecode", "Modified bytecode"), strict=True):
+        if name.endswith(end):
+            return f"{title} of {name.removesuffix(end)}"
+    found, part = kind_and_part(name)
+    if found not in _KNOWN:
+        return name
+    return f"{_KNOWN[found][1]}: {part}" if part else _KNOWN[found][1]
+
+
+def is_backward(name: str) -> bool | None:
+    """None where the name does not tell."""
+    return name in _BACKWARD_ONLY if name in _BACKWARD_ONLY | _FORWARD_ONLY else None
+
+
+def language_of(name: str, encoding: str = "") -> Language:
+    """Of output code that is in a Python file. encoding: as torch tells it."""
+    if encoding == "json" or name in _JSON:
+        return "json"
+    is_text = name in _TEXT or name.endswith(_BYTECODE) or kind_and_part(name)[0] not in _KNOWN
+    return "text" if is_text else "python"

@@ -1,0 +1,23 @@
+"""What is called what where ranks communicate: back ends, labels and the operators around them."""
+
+from __future__ import annotations
+
+import re
+
+GPU_BACKENDS = ("nccl", "rccl", "ucc", "xccl", "hccl")
+_BACKENDS = "|".join((*GPU_BACKENDS, "gloo", "mpi"))
+_LABEL = re.compile(rf"(?:{_BACKENDS}):(?P<name>\w+)(?: .*)?$")  # `nccl:all_reduce`, `nccl:send 0->1`
+_CALL = re.compile(
+    rf"(?:{_BACKENDS}):|_?c10d(?:_functional)?::|record_param_comms$|.*torch\._C\._distributed_c10d"
+)
+
+
+def collective(name: str) -> str | None:
+    """Which collective a label is of: `all_reduce` of `nccl:all_reduce`."""
+    found = _LABEL.match(name)
+    return found["name"] if found else None
+
+
+def is_communication(name: str) -> bool:
+    """A call that communicates, on the host: a label, an operator, or what Python calls of torch."""
+    return _CALL.match(name) is not None

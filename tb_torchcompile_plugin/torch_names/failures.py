@@ -1,0 +1,36 @@
+"""What torch says when it does not compile, or gives something up. Standard library only."""
+
+from __future__ import annotations
+
+import re
+
+UNSUPPORTED = "Unsupported"  # what dynamo cannot trace, by the name of its exception
+ERROR = "dynamo_error"  # the text of a compilation that failed
+CUDAGRAPH_SKIPS = ("inductor", "cudagraph_skips")  # the counter, by group and name
+# Why CUDA graphs are not used torch tells a logger alone, in words, and no record.
+CUDAGRAPH_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"
+_LIMIT = re.compile("RecompileLimit|CacheLimitExceeded|recompile.limit|cache_size_limit|cache size limit")
+_CLASS = re.compile(r"<class '(?:.*\.)?(\w+)'>")
+_SKIPS = ("skipping cudagraphs", "disabling cudagraphs")
+_SKIPS_DUE_TO = re.compile(r"^(?:skipping cudagraphs due to )+")  # torch may say it twice
+
+
+def is_limit(kind: str, reason: str) -> bool:
+    """Whether a frame was compiled too often, and not wrongly. kind: the exception."""
+    return bool(_LIMIT.search(kind) or _LIMIT.search(reason))
+
+
+def exception_name(text: str) -> str:
+    """torch 2.4 writes "<class 'torch._dynamo.exc.Unsupported'>", later ones "Unsupported"."""
+    named = _CLASS.fullmatch(text)
+    return named[1] if named else text
+
+
+def says_cudagraphs_are_skipped(text: str) -> bool:
+    """Of a line of that logger."""
+    return text.startswith(_SKIPS)
+
+
+def skip_reason(text: str) -> str:
+    """Why CUDA graphs are skipped, in one line, without where."""
+    return _SKIPS_DUE_TO.sub("", text.strip().splitlines()[0].partition(" Found from")[0].rstrip(". "))

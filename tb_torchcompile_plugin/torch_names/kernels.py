@@ -1,0 +1,203 @@
+"""What a kernel does, by its name: the one table of rules, first match wins.
+
+The trace says nothing else about a kernel. Inductor's own prefixes come first, then what libraries for
+NVIDIA and AMD cards call their kernels. A user's own Triton kernel has any name it likes: only its launch tells,
+so the analysis decides `triton_user`, and no rule here gives it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal, get_args
+
+Category = Literal[
+    "triton_pointwise",
+    "triton_reduction",
+    "triton_persistent_reduction",
+    "triton_split_scan",
+    "triton_foreach",
+    "triton_template",
+    "triton_other",
+    "triton_user",
+    "cpp",
+    "gemm",
+    "convolution",
+    "attention",
+    "normalization",
+    "communication",
+    "memcpy",
+    "memset",
+    "aten",
+    "other",
+]
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+
+_BY_CAT: dict[str, Category] = {"gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+
+# torch/_inductor/codegen/triton.py builds names as triton_{poi|red|per|spl|for|tem|unk}_fused_….
+_TRITON_PREFIXES: dict[str, Category] = {
+    "triton_poi_": "triton_pointwise",
+    "triton_red_": "triton_reduction",
+    "triton_per_": "triton_persistent_reduction",
+    "triton_spl_": "triton_split_scan",
+    "triton_for_": "triton_foreach",
+    "triton_tem_": "triton_template",
+}
+
+# (category, pattern, where such names come from). Searched in this order in the whole name, demangled or not.
+_NAME_RULES: tuple[tuple[Category, str, str], ...] = (
+    (
+        "cpp",
+        r"(^|_)cpp_fused_",
+        "inductor's C++ kernels, with CPP_ENABLE_KERNEL_PROFILE also graph_N_cpp_fused_",
+    ),
+    (
+        "communication",
+        r"^nccl(Dev)?Kernel|^rccl|ncclKernel|ncclDevFunc|mscclKernel|nvshmem|deep_ep::|"
+        r"multimem_|one_shot_all_reduce|two_shot_all_reduce|cross_device_reduce",
+        "NCCL, RCCL, symmetric memory, custom all-reduce",
+    ),
+    (
+        "attention",
+        r"flash|fmha|Fmha(Fwd|Bwd)|sdpa|attention|attn_(fwd|bwd)|(^|_)attn_|\bck_tile::Fmha|aiter::.*fmha|"
+        r"cudnn::fusion::(compute_dot_do_o|convert_dq|lean_reduction)",
+        "FlashAttention, memory-efficient attention, cuDNN SDPA with its helpers, AMD CK and AITER",
+    ),
+    (
+        "normalization",
+        r"(batch|layer|group|instance|rms)_?norm(?!al)|(Batch|Layer|Group|Instance|RMS|Rms)Norm|cudnn::(detail::)?bn_|"
+        r"RowwiseMoments|GammaBeta|Compute(Internal|BackwardFused|Fused)(Gradients|Params)CUDAKernel|\bln_[fb]wd_",
+        "batch, layer, group, instance and RMS norm of cuDNN, MIOpen, ATen, apex, FlashAttention",
+    ),
+    (
+        "convolution",
+        r"fprop|dgrad(?!_combine)|wgrad|implicit_?gemm|ImplicitGemm|[Cc]onv(olution)?[123]?[dD](?![a-z])|convolve|"
+        r"winograd|cudnn::engines_precompiled|cudnn::cnn::|cudnn::detail::|s\d+cudnn_|nhwcAddPadding|nch?w[Tt]oN|"
+        r"nhwcToN|(To|to|f)FoldedN|foldedN|tensorTransformGeneric|flip_filter|^void DSE::|fft2d_\w2\w_\d+x|"
+        r"_[sh]cudnn_|grouped_conv_|5x_cudnn.*ReduceSplitK|naive_conv|SubTensorOp|Im2[dD]?Col|im2col|col2im|"
+        r"igemm_(fwd|bwd|wrw)|GridwiseConv|DeviceGroupedConv|depthwise|^miopen|"
+        r"MIOpen(?!Pool|Softmax|LRN|Neuron|Dropout|RNN|LSTM|GRU|CTC)",
+        "cuDNN, CUTLASS and CASK convolutions, by FFT too, their layout changes, MIOpen and Composable Kernel on AMD",
+    ),
+    (
+        "gemm",
+        r"gemm|GEMM|Gemm|gemv|Gemv|^nvjet|cublas|Cublas|^Cijk_|Tensile|hipblas|rocblas|"
+        r"cutlass|wgmma|splitKreduce|gemmk1|dot_kernel|_mm_kernel|marlin|DeepGemm|deep_gemm|region_transform_ABC",
+        "cuBLAS(Lt) with nvjet, CUTLASS, rocBLAS, hipBLASLt and Tensile (Cijk_) on AMD",
+    ),
+    (
+        "aten",
+        r"at::native|at::cuda|at::hip|at_cuda_detail|2at6native|at::mps|c10::cuda|caffe2::|"
+        r"softmax_warp_(for|back)ward|elementwise_kernel_with_index|\bindexing_backward_kernel|compute_cuda_kernel|"
+        r"multi_tensor_apply_kernel|^\w+_(vectorized\d+|kernel)_kernel$|^reduction_(nansum|prod)_kernel$",
+        "PyTorch's own kernels, those that it compiles when it first needs them among them",
+    ),
+    (
+        "aten",
+        r"(^|[^a-z])cub::|3cub|hipcub|rocprim::|thrust::|6thrust|vision::ops|torchaudio|fbgemm|"
+        r"cudnn|MIOpen|mlo[A-Z]|RNNcell|^void (RNN|LSTM|GRU|GENERIC)_|"  # what is left of cuDNN: pooling, RNN, CTC …
+        r"[cC]ufft|rocfft|(regular|vector|bluestein)_fft|[sd]pRadix|packR2C|real_complex_args_t|"
+        r"cusparse|rocsparse|CooToCsr|cusolver|rocsolver|magma|pegasus|"
+        r"\b(ge|po|sy|he|or|un)(qr|trf|trs|tri|svd|ev|gqr|mqr|brd|trd)|\b(svd_)?(row|column)_rotate_batch|\bsvd_col|"
+        r"offA_stage|\bbatch_(eye|FnrmA|symmetrize)_|\blar(ft|fb)_|\bla(scl|cpy)_kernel|kernel_trsm_|colperm_kernel|"
+        r"copy_info_kernel|xxtrf4_",
+        "libraries that do an operator's work: sorts, scans, recurrent layers, FFT, sparse and linear algebra, vision",
+    ),
+)
+_NUMBER = re.compile(r"(?<=\D)_\d+$")
+_CALL = re.compile(r":\d+$")
+_FUSED = re.compile(r"(?:graph_\d+_)?(?:triton_[a-z]+|cpp)_fused_+(.+)$")
+_GRADIENT = re.compile(r"dgrad|wgrad", re.IGNORECASE)
+_COMPILED = tuple((category, re.compile(pattern)) for category, pattern, _ in _NAME_RULES)
+
+
+def is_anonymous(name: str) -> bool:
+    """What inductor calls every Triton kernel with `unique_kernel_names` off; Triton 2 adds a signature."""
+    return re.fullmatch(r"triton_(?:_[\dcde]*)?", name) is not None
+
+
+@lru_cache(maxsize=65536)
+def category_of(name: str, cat: str = "kernel") -> Category:
+    """The category of one GPU or CPU kernel: a member of CATEGORIES.
+
+    cat is the trace event's `cat`; it decides for copies and fills, whatever they are called.
+    """
+    by_cat = _BY_CAT.get(cat)
+    if by_cat:
+        return by_cat
+    if name.startswith("triton_"):
+        return _TRITON_PREFIXES.get(name[:11], "triton_other")
+    for category, pattern in _COMPILED:
+        if pattern.search(name):
+            return category
+    return "other"
+
+
+def is_triton(category: Category) -> bool:
+    """Whether inductor generated it, or the user wrote it in Triton."""
+    return category.startswith("triton_")
+
+
+def is_certain(category: Category) -> bool:
+    """Whether the kind of event, or inductor's own prefix, leaves no doubt."""
+    return category in ("memcpy", "memset", *_TRITON_PREFIXES.values())
+
+
+def is_generated_name(kernel: str) -> bool:
+    """Whether inductor calls its own Triton kernels so."""
+    return kernel.startswith("triton_")
+
+
+def is_users_triton(kernel: str, through_driver: bool, operator: str, category: Category) -> bool:
+    """Whether a launch tells that the user wrote the kernel in Triton. operator: around the launch. category: by name.
+
+    Compiled: inductor launches it in an operator with a number behind its name. Eager: Triton launches it through the
+    driver, under a plain name that no library uses; what it normalizes does not make it a library's.
+    """
+    if operator != kernel and launches(operator, kernel):
+        return True
+    if category not in ("other", "triton_other", "normalization") or not through_driver:
+        return False
+    plain = re.fullmatch(r"[A-Za-z_]\w*", kernel) is not None
+    return plain and not (category == "triton_other" and operator == kernel)
+
+
+def launches(operator: str, kernel: str) -> bool:
+    """Inductor launches a kernel inside an operator of its name; one that the user wrote gets a number there."""
+    return operator == kernel or without_number(operator) == kernel
+
+
+def without_number(kernel: str) -> str:
+    """Inductor numbers the kernels of a graph, and what it makes of a user's kernel."""
+    return _NUMBER.sub("", kernel)
+
+
+def without_call(key: str) -> str:
+    """Of a kernel's name in provenance records, which counts its calls: `triton_poi_fused_0:3`."""
+    return _CALL.sub("", key)
+
+
+def fused_operators(kernel: str) -> str:
+    """The operators in a generated kernel's name; "" for other kernels."""
+    found = _FUSED.match(without_number(kernel))
+    return found[1] if found else ""
+
+
+def defined_name(kernel: str) -> str:
+    """The name in the output code of a C++ kernel, which is traced as graph_3_<name>."""
+    return kernel.split("_", 2)[-1] if kernel.startswith("graph_") else kernel
+
+
+def gradient_of(kernel: str) -> Literal["dgrad", "wgrad"] | None:
+    """Of which of its arguments a convolution's kernel computes the gradient."""
+    found = _GRADIENT.search(kernel)
+    return None if found is None else "dgrad" if found[0].lower() == "dgrad" else "wgrad"
+
+
+def is_layout_change(kernel: str) -> bool:
+    """Whether a kernel of cuDNN's only turns images from one layout into the other."""
+    return _LAYOUT_CHANGE.search(kernel) is not None
+
+
+_LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)

@@ -1,0 +1,134 @@
+"""ATen's operators by name: what each computes, where its arguments stand, and what types of tensors are called."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+ATEN = "aten::"
+CONTIGUOUS, CAST = "aten::contiguous", "aten::_to_copy"
+TYPE_BYTES = {
+    "bool": 1,
+    "unsigned char": 1,
+    "signed char": 1,
+    "c10::Float8_e4m3fn": 1,
+    "c10::Float8_e5m2": 1,
+    "c10::Float8_e4m3fnuz": 1,
+    "c10::Float8_e5m2fnuz": 1,
+    "short": 2,
+    "short int": 2,
+    "c10::Half": 2,
+    "c10::BFloat16": 2,
+    "int": 4,
+    "float": 4,
+    "long": 8,
+    "long int": 8,
+    "double": 8,
+    "c10::complex<float>": 8,
+    "c10::complex<double>": 16,
+}
+HALF_TYPES = ("c10::BFloat16", "c10::Half")
+# Where the two factors stand among the arguments.
+PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1, "aten::_scaled_mm": 0}
+# Where padding, stride and dilation begin among the arguments.
+WINDOWS = {"aten::cudnn_convolution": 2, "aten::miopen_convolution": 3}
+CONVOLUTION_BACKWARD = "aten::convolution_backward"
+
+
+class AttentionArguments(NamedTuple):
+    """Where the arguments of an attention operator stand. `sequence`: the axis of a query that counts its positions."""
+
+    query: int
+    sequence: int
+    causal: int
+    backward: bool = False
+
+
+ATTENTION = {
+    "aten::_flash_attention_forward": AttentionArguments(0, 1, 8),
+    "aten::_flash_attention_backward": AttentionArguments(1, 1, 11, backward=True),
+    "aten::_efficient_attention_forward": AttentionArguments(0, 1, 9),
+    "aten::_efficient_attention_backward": AttentionArguments(1, 1, 14, backward=True),
+    "aten::_cudnn_attention_forward": AttentionArguments(0, 2, 10),
+    "aten::_cudnn_attention_backward": AttentionArguments(1, 2, 14, backward=True),
+    "aten::_scaled_dot_product_cudnn_attention": AttentionArguments(0, 2, 6),
+    "aten::_scaled_dot_product_cudnn_attention_backward": AttentionArguments(1, 2, 14, backward=True),
+}
+_ELEMENTWISE_KERNEL = re.compile(r"at::native::\(?.*elementwise_kernel")
+# One result, as large as the arguments together make it; with a `_` at the end it takes the place of the first.
+_ELEMENTWISE = re.compile(
+    r"abs|add|addcdiv|addcmul|clamp|clamp_min|cos|div|elu|exp|gelu|gelu_backward|hardtanh|leaky_relu|lerp|log|masked_fill|"
+    r"maximum|minimum|mul|native_layer_norm|neg|pow|reciprocal|relu|rsqrt|rsub|sigmoid|sigmoid_backward|silu|silu_backward|"
+    r"sin|softplus|sqrt|sub|tanh|tanh_backward|threshold_backward|where|_softmax|_log_softmax"
+)
+_WRITTEN_ONLY = re.compile(r"copy_|fill_|zero_")  # the first argument is not read
+_SUMMED = re.compile(r"sum|mean|prod|amax|amin|max|min|argmax|argmin|norm|linalg_vector_norm|var|std")
+_ALLOCATES = re.compile(
+    r"aten::((new_)?(empty|zeros|ones|full)(_like|_strided|_permuted)?|resize_|to|_to_copy|clone)"
+)
+_LIBRARY = re.compile(r"(?:aten|c10d|nccl|record_param_comms)\b")
+_LANDMARKS = (  # whatever kernels a library does it with
+    ("convolution", re.compile(r"conv")),
+    ("attention", re.compile(r"attention")),
+    ("gemm", re.compile(r"^_?(addmm|mm|bmm|baddbmm|addbmm|linear|matmul|scaled_mm|grouped_mm|addmv|mv|dot)")),
+)
+# What torch's `with_flops` counts: where the factors of a product stand, and the rest.
+FLOP_FACTORS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::bmm": (0, 1), "aten::baddbmm": (1, 2)}
+FLOP_BATCHED = ("aten::bmm", "aten::baddbmm")
+FLOP_ELEMENTWISE = ("aten::mul", "aten::add")
+CONVOLUTION = "aten::conv2d"
+# What torch leaves out of its tree of calls, so that their time is their caller's.
+UNCOUNTED = (
+    "profiler::_record_function_enter",
+    "profiler::_record_function_enter_new",
+    "profiler::_record_function_exit",
+    "aten::is_leaf",
+    "aten::output_nr",
+    "aten::_version",
+)
+
+Family = Literal["library", "attention", "aten"]
+
+
+def family_of(operator: str) -> Family | None:
+    """Which kernels do the work of an operator: those of a library's products, of attention, or ATen's own."""
+    if operator in PRODUCTS or operator in WINDOWS or operator == CONVOLUTION_BACKWARD:
+        return "library"
+    if operator in ATTENTION:
+        return "attention"
+    plain = plain_name(operator)
+    return "aten" if any(rule.fullmatch(plain) for rule in (_ELEMENTWISE, _WRITTEN_ONLY, _SUMMED)) else None
+
+
+def plain_name(operator: str) -> str:
+    """ "aten::add_" → "add", but "copy_" stays what it is."""
+    name = operator.removeprefix(ATEN)
+    in_place = name.endswith("_") and not _WRITTEN_ONLY.fullmatch(name)
+    return name[:-1] if in_place else name
+
+
+def touches_arguments_only(operator: str) -> bool:
+    """Whether its result is much smaller than its arguments, or is one of them that is not read."""
+    plain = plain_name(operator)
+    return bool(_SUMMED.fullmatch(plain) or _WRITTEN_ONLY.fullmatch(plain))
+
+
+def only_allocates(operator: str) -> bool:
+    """Whether its caller is who wanted the memory."""
+    return _ALLOCATES.fullmatch(operator) is not None
+
+
+def landmark_of(operator: str) -> str | None:
+    """The work of an operator that eager and compiled code do alike, and in the same order."""
+    name = operator.partition("::")[2]
+    return next((work for work, pattern in _LANDMARKS if pattern.search(name)), None)
+
+
+def is_library_operator(operator: str) -> bool:
+    """Whether it is torch's own, and not a generated kernel's launch or a label."""
+    return _LIBRARY.match(operator) is not None
+
+
+def is_elementwise(kernel: str) -> bool:
+    """Whether a kernel of ATen's treats each number apart, so that several of them could be one."""
+    return _ELEMENTWISE_KERNEL.search(kernel) is not None

@@ -1,0 +1,84 @@
+"""Inductor's output code and printed graphs, as text: what defines a kernel, calls one, and says where it is from.
+
+The comments are no contract of torch: what is not there is not known. Standard library only: this runs inside training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
+from tb_torchcompile_plugin.torch_names.operators import ATEN
+
+# In the comment above a kernel, and in its source.
+TEXT_OPENS = re.compile(r"[rR]?('''|\"\"\")")
+FUSED = re.compile(r"^# .*?Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]", re.MULTILINE)
+FUSED_NODE = re.compile(r"^#\s+%(\w+) :(?!.*PlaceHolder\[)", re.MULTILINE)
+_NUMBER = r":\s*([0-9.]+(?:e[+-]?\d+)?)"
+NUM_GB = re.compile(r"'kernel_num_gb'" + _NUMBER)
+FLOP = re.compile(r"'kernel_flop'" + _NUMBER)
+WRITTEN_AT = re.compile(r"^# Original path: (.+):(\d+)$", re.MULTILINE)
+HARNESS = re.compile(r"^def (get_args|call|benchmark_all_configs)\(", re.MULTILINE)
+# Inductor's own benchmark of a kernel.
+TUNING_SETTING = re.compile(r"('max_autotune(?:_pointwise)?': )(?:True|False)")
+BENCHMARKED = re.compile(r"return (\w+)\.benchmark_all_configs\(")
+# In the body: a call, and above it the nodes that it is of.
+BODIES = ("\ndef call(", "\nclass Runner")
+CALL = re.compile(
+    r"^\s+(?:(?P<result>\w+) = )?(?:extern_kernels\.(?P<extern>\w+)|torch\.ops\.(?P<space>\w+)\.(?P<op>\w+)\.\w+"
+    r"|(?P<kernel>\w+)\.run)\((?P<arguments>.*)$"
+)
+BUFFER = re.compile(r"\bbuf\d+\b")
+CALL_NODES = re.compile(r"^\s+# .*?Source Nodes: \[(.*?)\]")
+# In a printed graph: a node, and above it the user's line.
+NODE_PLACE = re.compile(r"^\s*# File: (.+):(\d+) in (.*?), code: (.*)$")
+NO_PLACE = re.compile(r"^\s*# No stacktrace")
+NODE = re.compile(r'^\s*(\w+)(?:: ".*?")? = ')
+_COMPILED = " = async_compile."
+_DEFINITION = re.compile(
+    r"(?P<variable>\w+) = async_compile\.(?P<language>\w+)\("
+    r"(?:\s*'(?P<name>[^'\n]+)'|\s*\"(?P<name2>[^\"\n]+)\")?"
+)
+_AOT_ID = re.compile(r"# AOT ID: \['(?P<id>[^']*)'\]")
+TRITON, CPP = "triton", "cpp"
+
+
+class KernelDefinition(NamedTuple):
+    """`name = async_compile.triton('name', …` or a sister. language: inductor's word. opened: behind the bracket."""
+
+    name: str
+    language: str
+    start: int
+    opened: int
+
+
+def kernel_definitions(code: str) -> Iterator[KernelDefinition]:
+    """Those at the beginning of a line. Trying the pattern at each line would take seconds of a large log.
+
+    A user's own kernel keeps its name in the call, and gets a number on the left side. Without unique names the call
+    says `triton_` of all.
+    """
+    at = code.find(_COMPILED)
+    while at >= 0:
+        start = code.rfind("\n", 0, at) + 1
+        if found := _DEFINITION.match(code, start):
+            called = found["name"] or found["name2"]
+            own = called and found["language"] == TRITON and not is_anonymous(called)
+            name = called if own else found["variable"]
+            yield KernelDefinition(name, found["language"], start, code.index("(", start) + 1)
+        at = code.find(_COMPILED, at + 1)
+
+
+def is_backward_code(code: str) -> bool | None:
+    """Whether output code belongs to a backward graph; None where its header does not say."""
+    match = _AOT_ID.search(code, 0, 4096)
+    return match["id"].endswith("_backward") if match else None
+
+
+def called_operator(call: re.Match[str]) -> str | None:
+    """The operator of a library call, `aten::mm`, as a trace names it."""
+    if call["op"]:
+        return f"{call['space']}::{call['op']}"
+    return f"{ATEN}{call['extern']}" if call["extern"] else None

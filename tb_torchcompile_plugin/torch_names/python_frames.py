@@ -1,0 +1,110 @@
+"""Python functions as the profiler's stacks name them, and ONE rule for whether one is of the user's program.
+
+`model.py(17): forward`: the file, the line that the function begins at, the function. The profiler cuts off the folder
+that a module was imported from, so the files of packages begin with the package (`torch/nn/functional.py`), those
+beside the script with their own name; nothing else tells that they were installed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import lru_cache
+from typing import NamedTuple
+
+RESUME = "torch_dynamo_resume_in_"  # before the name of what goes on after a graph break
+_MODULE = "nn.Module: "
+_COMPILED_MODULE = "OptimizedModule_"
+_FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
+_RESUME = re.compile(rf"{RESUME}(?P<function>.*)_at_(?P<line>\d+)")
+_BACKWARD = re.compile(r"torch[\\/](?:_tensor|autograd[\\/](?:__init__|graph))\.py\(\d+\): |run_backward")
+_HOOK = re.compile(r"_?(?:start|stop)_recording_(?:forward|backward)|_?(?:start|stop)_profiling\w*")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+_TYPED_IN = re.compile(r"<(?:stdin>|console>|python-input-|ipython-input-|doctest )")
+_GENERATED = re.compile(  # by inductor, by torch.fx, by Triton
+    r"(?:^|[\\/])(?:torchinductor_[^\\/]+[\\/]|\.triton[\\/]cache[\\/]|c[a-z2-7]{51}\.py$|fx_generated_\w+\.py$)"
+)
+_INSTALLED = re.compile(
+    r"(?:^|[\\/])(?:(?:site|dist)-packages|lib(?:64)?[\\/]py(?:thon|py)3[^\\/]*|Python3\d+[\\/]Lib)[\\/]"
+    r"|[\\/](?:mini|ana|micro)?(?:conda|forge)\d*(?:[\\/]envs[\\/][^\\/]+)?[\\/]Lib[\\/]"
+    r"|[\\/]pytorch[^\\/]*[\\/]torch[\\/]"  # a checkout of torch itself; a folder `torch` may be the user's
+    r"|[\\/]torch[\\/](?:_[a-z]\w*|autograd|nn[\\/](?:modules|parallel|functional))\b"
+)
+# The compiler's own, and what stands between a program and torch: notebooks, debuggers, progress bars, this one.
+_LIBRARIES = """torch torchgen functorch triton numpy tqdm IPython ipykernel traitlets tornado debugpy pydevd _pytest
+    pluggy tb_torchcompile_plugin"""
+_STANDARD = """asyncio collections compression concurrent ctypes curses dbm distutils email encodings ensurepip html
+    http importlib json lib2to3 logging multiprocessing pathlib pydoc_data re sqlite3 string sysconfig tkinter tomllib
+    unittest urllib venv wsgiref xml xmlrpc zipfile zoneinfo"""
+_PACKAGES = {*_LIBRARIES.split(), *_STANDARD.split()}
+# Many programs have a test.py of their own; modules that are built in have no file.
+_MODULES = sys.stdlib_module_names - {"test"} - set(sys.builtin_module_names) | {"ipykernel_launcher"}
+
+
+class PythonFrame(NamedTuple):
+    file: str
+    line: int
+    function: str
+
+
+def frame_of(name: str) -> PythonFrame | None:
+    """None for what is no function in a file: one that is built in, a module, an operator."""
+    found = _FRAME.fullmatch(name)
+    return PythonFrame(found["file"], int(found["line"]), found["function"]) if found else None
+
+
+@lru_cache(maxsize=65536)
+def is_users(name: str) -> bool:
+    """Whether a slice of a stack is a function of the user's program: see `is_users_file`."""
+    frame = frame_of(name)
+    return frame is not None and is_users_file(frame.file)
+
+
+def is_users_file(file: str) -> bool:
+    """Whether the user wrote it, or has a copy in their program: not installed, not Python's or torch's, not generated.
+
+    A package that is not known counts as the user's where the profiler cut off that it was installed.
+    """
+    if file.startswith("<"):
+        return _TYPED_IN.match(file) is not None
+    if _GENERATED.search(file) or _INSTALLED.search(file):
+        return False
+    package, *inside = re.split(r"[\\/]", file, maxsplit=1)
+    return package not in _PACKAGES if inside else package.removesuffix(".py") not in _MODULES
+
+
+def resumed_from(function: str) -> tuple[str, int] | None:
+    """Of a function that goes on after a graph break: the function that broke, and the line."""
+    found = _RESUME.fullmatch(function)
+    return (found["function"], int(found["line"])) if found else None
+
+
+def without_address(name: str) -> str:
+    """A name that is the same for all objects of its kind: `<built-in method to of Tensor object>`."""
+    return _ADDRESS.sub("", name)
+
+
+def module_of(name: str) -> str | None:
+    """The module that a slice is a call of, `Linear_3`: the fourth Linear that ran. None for functions."""
+    return name.removeprefix(_MODULE) if name.startswith(_MODULE) else None
+
+
+def wraps_module(module: str) -> bool:
+    """Whether it is what `torch.compile(module)` puts around a module."""
+    return module.startswith(_COMPILED_MODULE)
+
+
+def is_backward_call(name: str) -> bool:
+    """Whether a function only starts autograd and waits for it: what runs meanwhile stands on autograd's thread."""
+    return _BACKWARD.search(name) is not None
+
+
+def is_profiler_hook(function: str) -> bool:
+    """Whether a compiled function is a hook that a profiler hangs on modules: Lightning's do."""
+    return _HOOK.fullmatch(function) is not None
+
+
+def is_torchs(name: str) -> bool:
+    """Whether a slice of a stack is a function of torch's, or a module that torch calls."""
+    return name.startswith(("torch/", "torch\\", _MODULE)) or " torch" in name

@@ -1,0 +1,182 @@
+"""How long a step of the training loop takes while nothing is recorded, and while something is.
+
+Where `profiler.step()` is called, a step lasts from the return of one call to the entry of the next, so that what the
+profiler does in between (starting, stopping, writing traces) is in no step. Elsewhere it lasts from one
+`optimizer.step()` to the next. A few µs a step; nothing is written and nothing is raised into training.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+
+# What the median of the last steps needs, and no more: a summary is written in each cycle.
+_UNRECORDED_KEPT = 256
+_RECORDED_KEPT = 64
+
+
+class Reporter(Protocol):
+    """What is needed of the recorder. taken: records until now; a step in which it grew has compiled."""
+
+    taken: int
+
+    def report(self, problem: str, error: BaseException) -> None: ...
+
+
+class _Durations:
+    """The last steps, in ns, as one source tells them."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.unrecorded: deque[int] = deque(maxlen=_UNRECORDED_KEPT)
+        self.recorded: deque[int] = deque(maxlen=_RECORDED_KEPT)
+
+
+class StepClock:
+    """Of this process. Steps in which torch compiled are left out; two profilers that step in turn tell nothing."""
+
+    def __init__(self, recorder: Reporter) -> None:
+        self._recorder = recorder
+        self.forget()
+
+    def forget(self) -> None:
+        """The child of a fork does not go by its parent's steps."""
+        self.unrecorded = 0  # steps noted until now, never less than before
+        self._by_profiler = _Durations("profiler.step")
+        self._by_optimizer = _Durations("optimizer")
+        self._profiler_steps = 0
+        self._returned: tuple[weakref.ref[Any], int, int] | None = None  # profiler, ns, records taken
+        self._optimizer: weakref.ref[Any] | None = None  # the first of several that step
+        self._stepped: tuple[int, int, bool, int] | None = None  # ns, records taken, recorded, profiler steps
+
+    def listen(self) -> None:
+        """From now on steps are noted here. Never raises."""
+        global _listening
+        _listening = self
+        for install in (_wrap_profiler_step, _hook_optimizers):
+            try:
+                install()
+            except Exception as error:
+                self._recorder.report("the times of steps cannot be noted", error)
+
+    def entered(self, prof: Any) -> None:
+        """`prof.step()` begins: here a step of the loop ends. Never raises."""
+        try:
+            now = perf_counter_ns()
+            self._profiler_steps += 1
+            last, self._returned = self._returned, None
+            action = prof.current_action._name_
+            if last is None or last[0]() is not prof or last[2] != self._recorder.taken:
+                return
+            if action == "NONE":
+                self._by_profiler.unrecorded.append(now - last[1])
+                self.unrecorded += 1
+            elif action in ("RECORD", "RECORD_AND_SAVE"):
+                self._by_profiler.recorded.append(now - last[1])
+        except Exception as error:
+            self._recorder.report("the time of a step cannot be noted", error)
+
+    def returned(self, prof: Any) -> None:
+        """`prof.step()` is done: here a step of the loop begins. Never raises."""
+        try:
+            self._returned = (weakref.ref(prof), perf_counter_ns(), self._recorder.taken)
+        except Exception as error:
+            self._recorder.report("the time of a step cannot be noted", error)
+
+    def optimizer_stepped(self, optimizer: Any, recorded: bool) -> None:
+        """`optimizer.step()` is done. recorded: whether a profiler runs. Never raises."""
+        try:
+            if self._optimizer is None or self._optimizer() is None:
+                self._optimizer, self._stepped = weakref.ref(optimizer), None
+            if self._optimizer() is optimizer:
+                self._note_optimizer(
+                    (perf_counter_ns(), self._recorder.taken, recorded, self._profiler_steps)
+                )
+        except Exception as error:
+            self._recorder.report("the time of a step cannot be noted", error)
+
+    def _note_optimizer(self, now: tuple[int, int, bool, int]) -> None:
+        last, self._stepped = self._stepped, now
+        if last is None or last[1:] != now[1:]:  # compiled, half recorded, or noted by the profiler's step
+            return
+        if now[2]:
+            self._by_optimizer.recorded.append(now[0] - last[0])
+        else:
+            self._by_optimizer.unrecorded.append(now[0] - last[0])
+            self.unrecorded += 1
+
+    def put(self, summary: CompileSummary) -> None:
+        """Adds the steps of the source that knows unrecorded ones, the profiler's before the optimizer's."""
+        sources = (self._by_profiler, self._by_optimizer)
+        found = next((it for it in sources if it.unrecorded), None)
+        found = found or next((it for it in sources if it.recorded), None)
+        if found is not None:
+            summary.steps.source = found.source
+            summary.steps.unrecorded_ns.extend(found.unrecorded)
+            summary.steps.recorded_ns.extend(found.recorded)
+
+
+_listening: StepClock | None = None
+_hooked = False
+
+
+def _wrap_profiler_step() -> None:
+    """Once, also where others wrapped it since: functools.wraps hands the mark on. Twice would do no harm."""
+    from torch.profiler import profile
+
+    if not hasattr(profile.step, "_notes_step_times"):
+        profile.step = _noting(profile.step)  # type: ignore[method-assign]
+
+
+def _noting(original: Callable[..., None]) -> Callable[..., None]:
+    """`original`, a profiler's step, with the times noted; what it returns and raises stays as it is."""
+
+    @functools.wraps(original)
+    def step(self: Any, *args: Any, **kwargs: Any) -> None:
+        times = _listening
+        if times is None:
+            return original(self, *args, **kwargs)
+        times.entered(self)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            times.returned(self)
+
+    step._notes_step_times = True  # type: ignore[attr-defined]
+    for function in (step, StepClock.entered, StepClock.returned):
+        _hide_from_dynamo(function, beside=original)
+    return step
+
+
+def _hide_from_dynamo(function: Any, *, beside: Any) -> None:
+    """Dynamo compiles no function of `torch/profiler`, by its file. What stands around one must be left alone, too,
+
+    or a loop that is compiled as a whole gets frames and graph breaks that it did not have.
+    """
+    folder = os.path.dirname(beside.__code__.co_filename)
+    name = os.path.join(folder, "tb_torchcompile_plugin.step_times")
+    function.__code__ = function.__code__.replace(co_filename=name)
+
+
+def _hook_optimizers() -> None:
+    global _hooked
+    if _hooked:
+        return
+    from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]  # it is no public name
+    from torch.compiler import is_compiling
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+        # A compiled optimizer runs no hooks, but dynamo traces them: this one then comes to nothing.
+        if not is_compiling() and _listening is not None:
+            _listening.optimizer_stepped(optimizer, _profiler_enabled())
+
+    register_optimizer_step_post_hook(stepped)
+    _hooked = True

@@ -1,0 +1,379 @@
+"""compare.py and step_breakdown.py: two spans side by side, and every part of the difference named."""
+
+import json
+import shutil
+
+import pytest
+
+from profiles import data_of, profile_in
+from tb_torchcompile_plugin.analysis.compare.compare import compare
+from tb_torchcompile_plugin.analysis.compare.report import compare_report
+from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
+from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
+from tb_torchcompile_plugin.analysis.step_breakdown.parts import step_breakdowns
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.cli.compare import newest_span
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
+from tb_torchcompile_plugin.profile.steps import profiled_steps
+from traces import kernel, launch, slice_, write_trace
+
+
+def opened(folder):
+    """The only span of a folder with its compile data, as the command reads it."""
+    session = Session([("", str(folder))])
+    return session.side(*newest_span(session.runs(), str(folder)))
+
+
+@pytest.fixture(scope="module")
+def profiles(recording):
+    return profile_in(recording("resnet18_eager")), profile_in(recording("resnet18"))
+
+
+@pytest.fixture(scope="module")
+def found(profiles):
+    return compare(*map(side_of, profiles))
+
+
+@pytest.fixture(scope="module")
+def tables(profiles):
+    return compare_tables(*map(side_of, profiles))
+
+
+def ns(time_us):
+    return round(time_us * 1000)
+
+
+def test_the_parts_of_a_step_sum_to_it(profiles):
+    for side in profiles:
+        for step, row in zip(side.of(profiled_steps), step_breakdowns(side)):
+            assert sum(ns(part.time_us) for part in row.parts) == ns(step.wall_us) == ns(row.wall_us)
+            gpu = sum(ns(part.time_us) for part in row.parts if part.kind == "gpu")
+            assert gpu == ns(step.gpu_busy_us)  # one device
+
+
+def test_overlapping_kernels_count_once(tmp_path):
+    """Computation before communication before copies; the rest of the step is idle."""
+    events = [
+        slice_("ProfilerStep#1", 0, 100, "user_annotation"),
+        *launch("triton_poi_fused_add_0", 1, 10, 20),
+        kernel("ncclDevKernel_AllReduce", 20, 20),
+        kernel("Memcpy HtoD", 35, 10, cat="gpu_memcpy"),
+    ]
+    write_trace(tmp_path, events)
+    (row,) = step_breakdowns(profile_in(tmp_path))
+    times = {part.part: part.time_us for part in row.parts if part.kind == "gpu"}
+    assert times == {"triton_pointwise": 20, "communication": 10, "memcpy": 5}
+    assert sum(part.time_us for part in row.parts) == 100
+
+
+def test_without_a_gpu_a_step_is_what_its_thread_does(tmp_path):
+    write_trace(tmp_path, [slice_("ProfilerStep#1", 0, 100, "user_annotation"), slice_("aten::mm", 10, 50)])
+    (row,) = step_breakdowns(profile_in(tmp_path))
+    assert row.device is None and {part.kind for part in row.parts} == {"host"}
+    assert sum(part.time_us for part in row.parts) == 100
+
+
+def test_the_difference_is_accounted_for(found, profiles):
+    """To the nanosecond: the mean of three steps is a third of a whole number of them."""
+    assert found.step_time is not None
+    for side, of in zip("ab", profiles):
+        parts = [getattr(part.time_us, side) * len(of.of(profiled_steps)) for part in found.parts]
+        assert sum(map(ns, parts)) == sum(ns(step.wall_us) for step in of.of(profiled_steps))
+    delta = sum(ns(3 * part.time_us.b) - ns(3 * part.time_us.a) for part in found.parts)
+    assert delta == ns(3 * found.step_time.delta_us) == -1_649_381
+
+
+def test_what_compilation_fused_away_per_category(found, tables):
+    """Batch norm of cuDNN is gone, and half of the convolution kernels, which moved data between layouts."""
+    rows = {row.category: row for row in found.kernel_categories}
+    assert (
+        rows["normalization"].launches.a,
+        rows["normalization"].launches.b,
+        rows["normalization"].time_us.b,
+    ) == (40, 0, 0)
+    assert (rows["convolution"].launches.a, rows["convolution"].launches.b) == (219, 92)
+    assert rows["triton_pointwise"].launches.a == 0 and rows["triton_pointwise"].launches.b == 77
+    gpu = next(figure.value for figure in found.figures if figure.name == "gpu_time_us")
+    for side in "ab":
+        categories = sum(ns(3 * getattr(row.time_us, side)) for row in found.kernel_categories)
+        kernels = sum(ns(3 * getattr(row, side).time_us) for row in tables.kernels)
+        assert categories == kernels == ns(3 * getattr(gpu, side))
+
+
+def test_rows_with_names_explain_what_gpu_time_changed(tables):
+    """Named: on each side that has work in the row it is known which operators it is of. Also with rises and falls
+    added up instead of set off against one another it is more than nine tenths."""
+    named = [row for row in tables.kernels if all(s.operators or not s.launches for s in (row.a, row.b))]
+    assert sum(abs(row.delta_us) for row in named) > 0.95 * sum(abs(row.delta_us) for row in tables.kernels)
+    assert sum(row.delta_us for row in named) < 0.9 * sum(row.delta_us for row in tables.kernels) < 0
+
+
+def test_operators_of_an_average_step(found, tables):
+    rows = {row.name: row for row in tables.operators}
+    norm = rows["aten::cudnn_batch_norm"]
+    assert (norm.calls.a, norm.calls.b, norm.self_host_us.b) == (20, 0, 0)  # resnet18 has 20
+    assert rows["## Call CompiledFxGraph"].calls.b == 2  # forward and backward, whatever their hashes
+    gpu = next(figure.value for figure in found.figures if figure.name == "gpu_time_us")
+    for side in "ab":  # all GPU work of both is launched by some operator or label
+        assert sum(getattr(row.self_device_us, side) for row in tables.operators) == pytest.approx(
+            getattr(gpu, side)
+        )
+
+
+def test_three_noisy_steps_prove_nothing(found):
+    """13.6 and 13.0 ms: the eager steps alone differ by 5 ms."""
+    time = found.step_time
+    assert time is not None and time.within_noise
+    assert time.noise_us is not None and time.noise_us > 6000
+
+
+def stepping(folder, *lengths):
+    """A span of steps, each with one kernel that takes half of it."""
+    folder.mkdir()
+    events, at = [], 0
+    for number, length in enumerate(lengths):
+        events.append(slice_(f"ProfilerStep#{number}", at, length, "user_annotation"))
+        events += launch("k", at, at + 1, length / 2)
+        at += length
+    write_trace(folder, events)
+    return side_of(profile_in(folder))
+
+
+@pytest.mark.parametrize(("swap", "word", "change"), [(False, "faster", "−50.0"), (True, "slower", "+100")])
+def test_more_than_the_noise_in_either_direction(tmp_path, swap, word, change):
+    sides = stepping(tmp_path / "a", 200, 202, 198), stepping(tmp_path / "b", 100, 101, 99)
+    if swap:
+        sides = sides[::-1]
+    found = compare_report(Sides(*sides))
+    assert found.comparison.step_time is not None and found.comparison.step_time.within_noise is False
+    assert found.verdict.startswith(f"B is {word}: the mean step takes") and f"({change} %)" in found.verdict
+
+
+def test_what_is_unknown_stays_unknown(found, tables):
+    figures = {figure.name: figure.value for figure in found.figures}
+    assert (figures["compile_s"].a, figures["compile_s"].delta) == (None, None)
+    assert tables.modules == [] and tables.memory == []  # neither was recorded
+
+
+def test_only_launches_of_a_step_count(tmp_path):
+    events = [
+        slice_("ProfilerStep#1", 0, 100, "user_annotation"),
+        *launch("in", 10, 20, 5),
+        *launch("out", 150, 160, 7),
+    ]
+    write_trace(tmp_path, events)
+    side = side_of(profile_in(tmp_path))
+    (category,) = compare(side, side).kernel_categories
+    assert (category.time_us.a, category.launches.b) == (5, 1)
+    assert [row.a.kernels for row in compare_tables(side, side).kernels] == [["in"]]
+    assert {row.name for row in compare_tables(side, side).operators} == {"ProfilerStep*", "cuLaunchKernelEx"}
+
+
+def test_ranks_of_one_job(recording):
+    session = Session([("", str(recording("ddp")))])
+    (run,) = session.runs().runs
+    sides = [side_of(session.profile(run.run, worker.worker, worker.spans[0].span)) for worker in run.workers]
+    found, tables = compare(*sides), compare_tables(*sides)
+    reduce = tables.kernels[0]
+    assert {row.change for row in tables.kernels} == {"same"} and reduce.category == "communication"
+    assert reduce.delta_us == pytest.approx(495.677, abs=1e-3)  # the GPU of rank 1 waits for that of rank 0
+    assert sum(row.delta_us for row in tables.kernels) == pytest.approx(496.518, abs=1e-3)
+    ids = [(row.a and row.a.compile_id, row.b and row.b.compile_id) for row in found.compilations]
+    assert [a for a, b in ids if b is None] == ["0/1", "4/1"]  # only rank 0 recompiled
+    assert all(a == b for a, b in ids if b) and len(ids) == 9
+
+
+def test_one_side_with_steps_is_compared_as_a_whole(recording):
+    """A step of one against all of the other would tell nothing."""
+    sides = opened(recording("resnet18")), opened(recording("resnet18_compile"))
+    found, tables = compare(*sides), compare_tables(*sides)
+    steps = next(row for row in tables.operators if row.name == "ProfilerStep*")
+    assert (steps.calls.a, steps.calls.b) == (3, 0)
+    figures = {figure.name: figure.value for figure in found.figures}
+    assert found.step_time is None and "step_us" not in figures
+    assert figures["launches"].a == 1050 == sum(row.launches.a or 0 for row in found.kernel_categories)
+    assert figures["launches"].b == sum(row.launches.b or 0 for row in found.kernel_categories) > 0
+    for side in "ab":
+        parts = sum(ns(getattr(part.time_us, side)) for part in found.parts)
+        assert parts == ns(getattr(figures["span_us"], side)) > 0
+    assert any(note.startswith("B has no profiled steps") for note in found.notes)
+    assert [(r.a and r.a.compile_id, r.b and r.b.compile_id) for r in found.compilations] == [
+        *(("0/0", "1/0"),) * 2,
+        *((None, "0/0"),) * 2,
+    ]
+
+
+def test_without_a_trace_what_was_compiled_is_compared(recording, profiles):
+    compiled = Side(None, opened(recording("resnet18")).data)
+    found = compare(compiled, opened(recording("breaks")))
+    figures = {figure.name: figure.value for figure in found.figures}
+    assert not found.kernel_categories and not found.parts and found.step_time is None
+    assert compare_tables(compiled, Side(profiles[0], None)).operators == []
+    assert (figures["graph_breaks"].a, figures["graph_breaks"].b) == (0, 4)
+    assert (figures["compilations"].a, figures["compilations"].b) == (1, 5)  # 5 forward, 4 backward rows
+    assert figures["compile_s"].delta is not None and figures["span_us"].a is None
+    assert found.notes == ["A has no trace: only what was compiled is compared."]
+
+
+def test_notes_tell_what_else_differs(tmp_path):
+    """Another GPU, another torch, one step, no GPU."""
+    sides = []
+    for name, torch, device, events in (
+        ("a", "2.11.0", "NVIDIA H200", [kernel("k", 10, 5)]),
+        ("b", "2.13.0", "NVIDIA H100", [kernel("k", 10, 5)]),
+        ("c", "2.13.0", "", []),
+    ):
+        (tmp_path / name).mkdir()
+        step = slice_("ProfilerStep#1", 0, 100, "user_annotation")
+        properties = [{"id": 0, "name": device}] if device else []
+        write_trace(tmp_path / name, [step, *events], deviceProperties=properties)
+        summary = CompileSummary()
+        summary.environment.torch_version = torch
+        sides.append(Side(profile_in(tmp_path / name), data_of(summary)))
+    a, b, c = sides
+    assert compare(a, b).notes == [
+        "A has one profiled step: nobody knows how much its steps vary.",
+        "B has one profiled step: nobody knows how much its steps vary.",
+        "A ran on torch 2.11.0, B on torch 2.13.0.",
+        "A ran on NVIDIA H200, B on NVIDIA H100: times of different devices.",
+    ]
+    found = compare(b, c)
+    assert "B has no GPU events: GPU time and kernels are not compared." in found.notes
+    tables = compare_tables(b, c)
+    assert tables.kernels == [] and all(row.self_device_us.delta is None for row in tables.operators)
+    assert found.step_time is not None and found.step_time.within_noise is None
+
+
+def test_peaks_of_memory(tmp_path):
+    for name, size in (("a", 512), ("b", 2048)):
+        (tmp_path / name).mkdir()
+        told = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": size}
+        moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": told | {"Total Reserved": 4096}}
+        write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), moment])
+    tables = compare_tables(*(side_of(profile_in(tmp_path / name)) for name in "ab"))
+    (row,) = tables.memory
+    assert (row.device, row.peak_bytes.a, row.peak_bytes.b, row.peak_bytes.delta) == (0, 512, 2048, 1536)
+    assert row.reserved_bytes.b == 4096
+
+
+def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp_path):
+    def module(name, ts, dur):
+        return slice_(f"nn.Module: {name}", ts, dur, "python_function")
+
+    for name, events in (
+        ("a", [module("Net_0", 0, 100), module("Linear_0", 10, 20)]),
+        ("b", [module("OptimizedModule_0", 0, 90), module("Net_0", 10, 70)]),
+    ):
+        (tmp_path / name).mkdir()
+        write_trace(tmp_path / name, events)
+    rows = compare_tables(*(side_of(profile_in(tmp_path / name)) for name in "ab")).modules
+    assert [(row.path, row.host_us.a, row.host_us.b) for row in rows] == [
+        ("Net_0", 100, 70),
+        ("Net_0/Linear_0", 20, None),
+    ]
+
+
+def test_a_module_called_with_and_without_compile_is_one_row(tmp_path):
+    """Trained compiled, evaluated eager."""
+
+    def module(name, ts, dur):
+        return slice_(f"nn.Module: {name}", ts, dur, "python_function")
+
+    compiled = [module("OptimizedModule_0", 0, 90), module("Net_0", 10, 70)]
+    write_trace(tmp_path, [*compiled, module("Net_0", 100, 5)])
+    side = side_of(profile_in(tmp_path))
+    (row,) = compare_tables(side, side).modules
+    assert (row.path, row.calls.a, row.host_us.a, row.device_us.a) == ("Net_0", 2, 75, None)
+
+
+def test_only_breaks_in_steps_count_for_a_step(recording, tmp_path):
+    """The first step of three is none any more: its breaks happened, but in no step."""
+    (log,) = recording("breaks").glob("*.log")
+    (trace,) = recording("breaks").glob("*.trace.json")
+    document = json.loads(trace.read_text())
+    events = document["traceEvents"]
+    first = min(event["name"] for event in events if event["name"].startswith("ProfilerStep#"))
+    document["traceEvents"] = [event for event in events if event["name"] != first]
+    (tmp_path / trace.name).write_text(json.dumps(document))
+    shutil.copy(log, tmp_path)
+    side = opened(tmp_path)
+    figures = {figure.name: figure.value.a for figure in compare(side, side).figures}
+    assert figures["graph_break_us"] == pytest.approx((523.9 + 505.2) / 2, abs=0.1)
+    whole = compare(side, opened(recording("resnet18_compile")))
+    figures = {figure.name: figure.value.a for figure in whole.figures}
+    assert figures["graph_break_us"] == pytest.approx(636.7 + 523.9 + 505.2, abs=0.2)
+
+
+def compiled(*functions):
+    """Compile data of (function, file), as compiled one after the other."""
+    summary = CompileSummary()
+    for number, (function, file) in enumerate(functions):
+        row = summary.compilations.add(direction=FORWARD, function=function, file=file)
+        row.key.compile_id = f"{number}/0"
+    return data_of(summary)
+
+
+def test_compilations_of_one_name_are_told_apart_by_their_file():
+    """Every model has a `forward`; the same program may lie in another folder."""
+    a = compiled(("forward", "/a/one.py"), ("forward", "/a/two.py"), ("forward", "/a/two.py"))
+    b = compiled(("forward", "C:\\b\\two.py"), ("backward", "/a/one.py"))
+    rows = compare(Side(None, a), Side(None, b)).compilations
+    assert [(row.a and row.a.compile_id, row.b and row.b.compile_id) for row in rows] == [
+        ("0/0", None),
+        ("1/0", "0/0"),
+        ("2/0", None),
+        (None, "1/0"),
+    ]
+
+
+def test_a_program_under_another_name_is_compared_by_its_functions():
+    a = compiled(("forward", "/a/before.py"), ("forward", "/a/lib.py"))
+    b = compiled(("forward", "/b/lib.py"), ("forward", "/b/after.py"))
+    rows = compare(Side(None, a), Side(None, b)).compilations
+    assert [(row.file, row.a is None, row.b is None) for row in rows] == [
+        ("/b/after.py", False, False),
+        ("/b/lib.py", False, False),
+    ]
+
+
+def test_the_command(recording, capsys, tmp_path):
+    a, b = str(recording("resnet18_eager")), str(recording("resnet18"))
+    assert main(["compare", a, b, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["a"]["worker"] == "vm_1119" and document["b"]["worker"] == "vm_424"
+    assert "within the noise of 3 and 3 steps" in document["verdict"]
+    assert main(["compare", a, b]) == 0
+    out = capsys.readouterr().out
+    assert (
+        document["verdict"] in out
+        and "the parts sum to its time" in out
+        and "operators of a step, 25 of" in out
+    )
+    assert main(["compare", a, str(tmp_path)]) == 1
+    assert "there is no trace in it" in capsys.readouterr().err
+
+
+def test_without_steps_whole_spans_are_compared(tmp_path, capsys):
+    for name, dur in (("a", 5), ("b", 9)):
+        (tmp_path / name).mkdir()
+        write_trace(tmp_path / name, [kernel("k", 0, dur)])
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["comparison"]["step_time"] is None
+    assert document["comparison"]["parts"] == [
+        {"kind": "gpu", "part": "other", "time_us": {"a": 5, "b": 9, "delta": 4}}
+    ]
+    assert document["verdict"].startswith("The whole span takes 9.00 µs instead of 5.00 µs (+80.0 %)")
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    out = capsys.readouterr().out
+    assert "where the span goes" in out and "kernels of the span" in out and "a step" not in out
+
+
+def test_a_log_alone_can_be_compared(recording, capsys, tmp_path):
+    (log,) = recording("breaks").glob("*.log")
+    (tmp_path / "log").mkdir()
+    shutil.copy(log, tmp_path / "log")
+    assert main(["compare", str(tmp_path / "log"), str(recording("resnet18"))]) == 0
+    out = capsys.readouterr().out
+    assert "Compiling takes 17.5 s instead of 4.56 s" in out and "A has no trace" in out

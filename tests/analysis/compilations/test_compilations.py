@@ -1,0 +1,190 @@
+"""What was compiled and what came of it: on hand-made summaries. Real programs: test_compile_report.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiles import data_of
+from tb_torchcompile_plugin.analysis.compilations.compilations import Status, TrieNode, compilations_overview
+from tb_torchcompile_plugin.analysis.compilations.details import compile_time
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    BACKWARD,
+    Artifact,
+    Compilation,
+    CompileKey,
+    CompileSummary,
+    Failure,
+    Frame,
+    GraphBreak,
+    Recompile,
+)
+
+KEY = CompileKey(compile_id="0/0")
+HOSTILE = "<script>alert('\x1b[31m')</script>"
+
+
+def compilation(**fields: object) -> Compilation:
+    return Compilation(**{"key": KEY, "function": "f", "duration_ns": 10**9, "graph_ops": 3, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "broken", "status"),
+    [
+        ({}, False, "ok"),
+        ({}, True, "break"),
+        ({"graph_ops": 0}, False, "empty"),
+        ({"graph_ops": None}, False, "empty"),
+        ({"graph_ops": None, "duration_ns": None}, False, "unfinished"),
+        ({"recovered": True, "duration_ns": None}, False, "recovered"),
+        ({"failure": Failure(type="BackendCompilerFailed")}, False, "failed"),
+        ({"failure": Failure(type="BackendCompilerFailed")}, True, "failed"),
+        ({"failure": Failure(type="Unsupported", reason="…")}, True, "break"),
+        ({"failure": Failure(type="Unsupported", reason="…")}, False, "failed"),
+        ({"failure": Failure(type="RecompileLimitExceeded")}, False, "limit"),
+        ({"failure": Failure(type="CacheLimitExceeded")}, False, "limit"),
+        ({"failure": Failure(type="Unsupported", reason="Dynamo recompile limit exceeded")}, True, "limit"),
+        ({"failure": Failure(type="Unsupported", reason="cache_size_limit reached")}, False, "limit"),
+    ],
+)
+def test_the_status_of_a_compilation(fields: dict[str, object], broken: bool, status: Status) -> None:
+    breaks = [GraphBreak(key=KEY)] if broken else []
+    found = compilations_overview(
+        data_of(CompileSummary(compilations=[compilation(**fields)], graph_breaks=breaks))
+    )
+    assert found.flat[0].status == status
+    assert found.trie[0].compilations[0].status == status
+
+
+@pytest.mark.parametrize(
+    ("failure", "broken", "kind", "ran_eager"),
+    [
+        (Failure(type="RecompileLimitExceeded"), False, "limit", True),
+        (Failure(type="BackendCompilerFailed"), False, "failed", None),
+        (Failure(type="Unsupported"), True, "skipped", True),
+    ],
+)
+def test_what_went_wrong_is_listed(failure: Failure, broken: bool, kind: str, ran_eager: bool | None) -> None:
+    breaks = [GraphBreak(key=KEY)] if broken else []
+    rows = [compilation(failure=failure), compilation(key=CompileKey(compile_id="1/0"), start_ns=1)]
+    (problem,) = compilations_overview(
+        data_of(CompileSummary(compilations=rows, graph_breaks=breaks))
+    ).problems
+    assert (problem.kind, problem.compile_id, problem.ran_eager) == (kind, "0/0", ran_eager)
+
+
+@pytest.mark.parametrize(("setting", "ran_eager"), [("true", True), ("false", False)])
+def test_suppress_errors_tells_whether_the_frame_ran_eager(setting: str, ran_eager: bool) -> None:
+    row = compilation(
+        failure=Failure(type="BackendCompilerFailed"), metrics={"config_suppress_errors": setting}
+    )
+    (problem,) = compilations_overview(data_of(CompileSummary(compilations=[row]))).problems
+    assert problem.ran_eager is ran_eager
+
+
+def test_stacks_share_their_beginning() -> None:
+    main, step = Frame(file="t.py", line=9, function="main"), Frame(file="t.py", line=5, function="step")
+    rows = [
+        compilation(stack=[main, Frame(file="t.py", line=7, function="a")], start_ns=1),
+        compilation(key=CompileKey(compile_id="1/0"), stack=[main, step], start_ns=2),
+        compilation(key=CompileKey(compile_id="1/1"), stack=[main, step], start_ns=3),
+        compilation(direction=BACKWARD, start_ns=4),
+    ]
+    (root,) = compilations_overview(data_of(CompileSummary(compilations=rows))).trie
+    assert (root.frame.function, root.compilations) == ("main", [])
+    assert [(node.frame.function, ids(node)) for node in root.children] == [
+        ("a", ["0/0"]),
+        ("step", ["1/0", "1/1"]),
+    ]
+
+
+def test_a_stack_tells_whose_its_functions_are() -> None:
+    stack = [
+        Frame(file="<frozen runpy>", line=9),
+        Frame(file="/v/lib/python3.12/site-packages/torch/_ops.py", line=5),
+    ]
+    row = compilation(stack=[*stack, Frame(file="/home/me/torch/train.py", line=7)])
+    (node,) = compilations_overview(data_of(CompileSummary(compilations=[row]))).trie
+    told = [node.users, node.children[0].users, node.children[0].children[0].users]
+    assert told == [False, False, True]
+
+
+def ids(node: TrieNode) -> list[str]:
+    return [row.compile_id for row in node.compilations]
+
+
+def test_a_compilation_without_a_stack_stands_at_its_own_place() -> None:
+    (root,) = compilations_overview(
+        data_of(CompileSummary(compilations=[compilation(file="m.py", line=4)]))
+    ).trie
+    assert (root.frame.file, root.frame.line, root.frame.function) == ("m.py", 4, "f")
+    assert ids(root) == ["0/0"]
+
+
+def test_breaks_and_reasons_belong_to_the_frame_and_not_to_its_backward() -> None:
+    summary = CompileSummary(
+        compilations=[compilation(start_ns=1), compilation(direction=BACKWARD, start_ns=2, graph_ops=None)],
+        graph_breaks=[GraphBreak(key=KEY), GraphBreak(key=KEY)],
+        recompiles=[Recompile(key=KEY, reasons=["0/0: x"])],
+    )
+    forward, backward = compilations_overview(data_of(summary)).flat
+    assert (forward.breaks, forward.recompile_reasons, forward.status) == (2, ["0/0: x"], "break")
+    assert (backward.breaks, backward.recompile_reasons, backward.status) == (0, [], "ok")
+
+
+def test_epochs_are_apart() -> None:
+    later = CompileKey(compile_id="0/0", epoch=1)
+    summary = CompileSummary(
+        compilations=[compilation(start_ns=1), compilation(key=later, start_ns=2)],
+        graph_breaks=[GraphBreak(key=later)],
+    )
+    assert [(row.epoch, row.breaks) for row in compilations_overview(data_of(summary)).flat] == [
+        (0, 0),
+        (1, 1),
+    ]
+
+
+def test_texts_without_a_compilation_are_kept() -> None:
+    summary = CompileSummary(
+        compilations=[compilation(key=CompileKey(compile_id="!0/1/0"))],
+        artifacts=[
+            Artifact(key=CompileKey(compile_id="!0"), name="compiled_autograd_graph"),
+            Artifact(key=CompileKey(compile_id="!1"), name="compiled_autograd_graph"),
+            Artifact(key=CompileKey(), name="never_seen_before"),
+        ],
+    )
+    others = compilations_overview(data_of(summary)).others
+    assert [(row.compile_id, [text.name for text in row.artifacts]) for row in others] == [
+        ("!1", ["compiled_autograd_graph"]),
+        ("", ["never_seen_before"]),
+    ]
+
+
+def test_text_from_programs_stays_what_it_is() -> None:
+    row = compilation(
+        function=HOSTILE,
+        file=HOSTILE,
+        failure=Failure(type=HOSTILE, reason=HOSTILE),
+        stack=[Frame(file=HOSTILE, function=HOSTILE, source=HOSTILE)],
+    )
+    found = compilations_overview(data_of(CompileSummary(compilations=[row])))
+    assert found.flat[0].function == found.problems[0].reason == HOSTILE
+    assert found.trie[0].frame.source == HOSTILE
+
+
+@pytest.mark.parametrize(
+    ("start_s", "recovered", "share"),
+    [(31, False, 20.0), (10, True, None), (29, False, None), (39, False, None), (None, True, None)],
+)
+def test_the_share_of_compile_time_is_of_what_was_recorded_alone(
+    start_s: int | None, recovered: bool, share: float | None
+) -> None:
+    summary = CompileSummary()
+    row = summary.compilations.add(duration_ns=2 * 10**9, recovered=recovered)
+    row.key.compile_id = "0/0"
+    if start_s is not None:
+        row.start_ns = start_s * 10**9
+    summary.environment.recording_start_ns, summary.environment.written_ns = 30 * 10**9, 40 * 10**9
+    # A log: torch writes it only while it compiles.
+    assert compile_time(data_of(summary)).share_percent is None
+    summary.environment.capture = "full"
+    assert compile_time(data_of(summary)).share_percent == share

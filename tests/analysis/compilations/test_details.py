@@ -1,0 +1,282 @@
+"""What a session answers about real programs, recorded by our own recorder under a real torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import tb_torchcompile_plugin
+from live import needs_torch, run
+from tb_torchcompile_plugin.analysis.compilations.compilations import Compilations, compilations_overview
+from tb_torchcompile_plugin.analysis.compilations.details import (
+    CompilationDetails,
+    CompileTime,
+    compilation,
+    compile_time,
+    guard_checks,
+)
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.reader.payloads import read_payload
+
+pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
+HOSTILE = "<script>alert(1)</script> \x1b[31m\"'"
+
+
+class Answers(NamedTuple):
+    session: Session
+    ids: tuple[str, str]
+
+    @property
+    def compilations(self) -> Compilations:
+        return self.session.compile_data(*self.ids).of(compilations_overview)
+
+    @property
+    def compile_time(self) -> CompileTime:
+        return self.session.compile_data(*self.ids).of(compile_time)
+
+    def details(self, compile_id: str, epoch: int = 0) -> CompilationDetails:
+        return compilation(self.session.compile_data(*self.ids), epoch, compile_id)
+
+    def text(self, compile_id: str, name: str) -> str:
+        (found,) = [row for row in self.details(compile_id).artifacts if row.name == name]
+        return read_payload(self.session.compile_data(*self.ids), found.id)
+
+    def statuses(self) -> dict[str, str]:
+        return {row.compile_id: row.status for row in self.compilations.flat if row.direction == "forward"}
+
+
+def answers(folder: Path) -> Answers:
+    session = Session([("", str(folder))])
+    (known,) = session.runs().runs
+    (worker,) = known.workers
+    return Answers(session, (known.run, worker.worker))
+
+
+def recorded(program: Callable[[], object], folder: Path, **options: Any) -> Answers:
+    with tb_torchcompile_plugin.CompileRecorder(folder, **options):
+        program()
+    return answers(folder)
+
+
+def test_four_kinds_of_break_are_four_frames_and_the_one_after(torch: Any, tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        y = x.sin()
+        print("a print")
+        y = y + 1
+        if y.sum().item() > 0:
+            y = y * 2
+        torch._dynamo.graph_break()
+        y = y.cos()
+        if y.sum() > 100:
+            y = y - 1
+        return y.tan()
+
+    found = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
+    flat = found.compilations.flat
+    assert [row.status for row in flat] == ["break"] * 4 + ["ok"]
+    assert [row.breaks for row in flat] == [1, 1, 1, 1, 0]
+    assert not found.compilations.problems
+    first = model.__code__.co_firstlineno
+    broken = [found.details(row.compile_id).graph_breaks for row in flat[:4]]
+    assert [(row.line or 0) - first for (row,) in broken] == [2, 4, 6, 8]
+    assert [row.source for (row,) in broken] == [
+        'print("a print")',
+        "if y.sum().item() > 0:",
+        "torch._dynamo.graph_break()",
+        "if y.sum() > 100:",
+    ]
+    details = found.details("0/0")
+    assert details.stack[-1].function == "model"
+    assert details.rows[0].attempts == len(details.restart_reasons) + 1 == 2
+    assert [row.name for row in details.artifacts][:2] == ["dynamo_graph_break_reason", "dynamo_output_graph"]
+    assert "def forward(self" in found.text("0/0", "dynamo_output_graph")
+
+
+def test_a_frame_that_reaches_the_recompile_limit(torch: Any, tmp_path: Path) -> None:
+    from torch._dynamo import config
+
+    def model(x: Any) -> Any:
+        return x + 1
+
+    compiled = torch.compile(model, backend="eager", dynamic=False)
+    name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
+    with config.patch({name: 2}):
+        found = recorded(lambda: [compiled(torch.ones(size)) for size in range(2, 7)], tmp_path)
+    assert found.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "limit"}
+    (problem,) = found.compilations.problems
+    assert (problem.kind, problem.compile_id, problem.function) == ("limit", "0/2", "model")
+    assert (problem.file, problem.ran_eager) == (__file__, True)
+    last = found.details("0/2")
+    assert last.recompile is not None
+    assert len(last.recompile.reasons) == 2
+    assert last.failure is not None
+    assert last.failure.ran_eager
+
+
+def test_a_failing_backend_whose_error_is_suppressed(torch: Any, tmp_path: Path) -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        raise ValueError(HOSTILE)
+
+    compiled = torch.compile(lambda x: x + 1, backend=broken)
+    with torch._dynamo.config.patch(suppress_errors=True):
+        found = recorded(lambda: compiled(torch.ones(3)), tmp_path)
+    (problem,) = found.compilations.problems
+    assert (problem.kind, problem.type, problem.ran_eager) == ("failed", "BackendCompilerFailed", True)
+    failure = found.details("0/0").failure
+    assert failure is not None
+    assert HOSTILE in failure.reason
+    assert failure.traceback is not None
+    assert "in broken" in failure.traceback
+    assert failure.ran_eager is True
+
+
+def test_an_unsuppressed_failure_did_not_run_eager(torch: Any, tmp_path: Path) -> None:
+    def program() -> None:
+        def model(x: Any) -> Any:
+            torch._dynamo.graph_break()
+            return x
+
+        with pytest.raises(Exception, match="graph_break"):
+            torch.compile(model, backend="eager", fullgraph=True)(torch.ones(3))
+
+    found = recorded(program, tmp_path)
+    (problem,) = found.compilations.problems
+    assert (problem.kind, problem.type, problem.ran_eager) == ("failed", "Unsupported", False)
+
+
+def test_a_frame_that_torch_cannot_resume_is_skipped(torch: Any, tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        for _ in range(2):
+            with open("/dev/null"):
+                torch._dynamo.graph_break()
+        return x
+
+    found = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
+    skipped = [row for row in found.compilations.problems if row.function == "model"]
+    assert [(row.kind, row.ran_eager) for row in skipped] == [("skipped", True)]
+
+
+def test_dynamic_shapes(torch: Any, tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        if x.shape[0] == 7:
+            return x * 2
+        return x.sin() + x.shape[0]
+
+    compiled = torch.compile(model, backend="eager")
+    found = recorded(lambda: [compiled(torch.ones(size)) for size in (4, 5, 6, 7)], tmp_path)
+    assert found.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "ok"}
+    assert found.details("0/0").symbolic_shapes == []
+    dynamic = found.details("0/1")
+    (shape,) = dynamic.symbolic_shapes
+    assert (shape.value, shape.source, shape.backed) == ("5", "L['x'].size()[0]", True)
+    (change,) = dynamic.dynamic_changes
+    assert (change.source, change.before, change.now) == ("L['x']", "4", "5")
+    (fixed,) = found.details("0/2").specializations
+    assert (fixed.symbol, fixed.value, fixed.source) == (shape.symbol, "7", "L['x'].size()[0]")
+    checks = guard_checks(found.session.compile_data(*found.ids), 0, "0/1").guards
+    assert len(checks) == dynamic.counts.guard_checks
+    assert any(guard.source and "L['x']" in guard.source for guard in checks)
+    assert any(
+        "size mismatch at index 0" in reason for reason in found.compilations.flat[1].recompile_reasons
+    )
+
+
+def test_compiled_autograd_shows_its_own_graph(tmp_path: Path) -> None:
+    program = """
+        import torch
+        from tb_torchcompile_plugin import CompileRecorder
+        torch._dynamo.config.compiled_autograd = True
+        linear = torch.nn.Linear(4, 4)
+        with CompileRecorder("out"):
+            torch.compile(lambda x: linear(x).sum().backward(), backend="eager")(torch.ones(2, 4))
+    """
+    run(program, tmp_path)
+    found = answers(tmp_path / "out")
+    (inside,) = [row.compile_id for row in found.compilations.flat if row.compile_id.startswith("!")]
+    assert re.fullmatch(r"!0/\d/0", inside)
+    assert "class CompiledAutograd0" in found.text(inside, "compiled_autograd_graph")
+    assert not found.compilations.others
+
+
+def test_without_source_a_text_says_why_there_is_none(torch: Any, tmp_path: Path) -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    found = recorded(lambda: compiled(torch.ones(3)), tmp_path, capture="summary")
+    details = found.details("0/0")
+    assert (details.artifacts, details.counts.guard_checks) == ([], None)
+    assert guard_checks(found.session.compile_data(*found.ids), 0, "0/0").guards == []
+    assert details.counts.ops == 1
+    with pytest.raises(NotFound, match='capture="summary"') as error:
+        read_payload(found.session.compile_data(*found.ids), 0)
+    assert 'capture="full"' in error.value.notice.next_step
+
+
+def test_epochs_are_asked_for_apart(torch: Any, tmp_path: Path) -> None:
+    def program() -> None:
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(3))
+        torch._dynamo.reset()
+        torch.compile(lambda y: y.sin().cos(), backend="eager")(torch.ones(3))
+
+    found = recorded(program, tmp_path)
+    assert [found.details("0/0", epoch).counts.ops for epoch in (0, 1)] == [1, 2]
+    with pytest.raises(NotFound, match="epoch 2"):
+        found.details("0/0", 2)
+
+
+TRAINING = """
+    import torch
+    from tb_torchcompile_plugin import CompileRecorder
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    with CompileRecorder("out"):
+        torch.compile(model)(torch.randn(4, 8)).sum().backward()
+"""
+
+
+@pytest.mark.slow
+def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
+    found = []
+    for name in ("cold", "warm"):
+        (tmp_path / name).mkdir()
+        run(TRAINING, tmp_path / name, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
+        found.append(answers(tmp_path / name / "out"))
+    cold, warm = found
+    _check_texts(cold)
+    _check_texts(warm)
+    assert {(row.direction, row.result) for row in cold.compile_time.cache} == {
+        ("forward", "miss"),
+        ("backward", "miss"),
+    }
+    assert {row.reason for row in cold.compile_time.cache} == {"full_miss"}
+    assert cold.compile_time.time_saved_s is None
+    assert {row.result for row in warm.compile_time.cache} == {"hit"}
+    whole = [row.time_saved_s for row in warm.compile_time.cache if row.cache == "aotautograd"]
+    assert warm.compile_time.time_saved_s == sum(time or 0 for time in whole) > 0
+    assert (cold.details("0/0").counts.parameters or 4) == 4
+    _check_time(cold.compile_time)
+
+
+def _check_texts(found: Answers) -> None:
+    """Forward code with the forward graph, backward code with the backward's, also where all came from the cache."""
+    rows = found.details("0/0").artifacts
+    codes = [row for row in rows if row.name == "inductor_output_code"]
+    assert [(row.direction, row.graph) for row in codes] == [("forward", 0), ("backward", 1)]
+    for row, end in zip(codes, ("_forward", "_backward"), strict=True):
+        assert f"{end}']" in read_payload(found.session.compile_data(*found.ids), row.id)
+    assert {row.name for row in rows} >= {"dynamo_output_graph", "aot_joint_graph", "fx_graph_runnable"}
+
+
+def _check_time(found: CompileTime) -> None:
+    assert found.total_s is not None
+    assert found.recorded_s is not None
+    assert 0 < found.total_s < found.recorded_s
+    assert found.share_percent == pytest.approx(100 * found.total_s / found.recorded_s)
+    assert sum(found.phases_s.values()) == pytest.approx(found.total_s, rel=1e-6)
+    assert {"dynamo", "aot_autograd", "inductor", "triton"} <= set(found.phases_s)
+    assert [row.total_s for row in found.top] == sorted((row.total_s for row in found.top), reverse=True)
+    assert all(row.min_s <= row.mean_s <= row.max_s for row in found.top)
+    assert "entire_frame_compile" in found.names

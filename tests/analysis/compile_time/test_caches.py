@@ -1,0 +1,174 @@
+"""Lookups in the compile caches: whose they are, what they saved, and why they missed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compile_records import artifact, envelope, mark
+from live import HAS_TORCH, run, summaries
+from profiles import data_of
+from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, time_saved_s
+from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
+
+GRAPH, OTHER = "[g1] gm: GraphModule()\n\nreturn secret", "[g2] gm: GraphModule()\n\nreturn secret + 1"
+SMALL = "[s1] example_inputs[0]: TensorMetadata(dtype=torch.float32, shape=torch.Size([8, 8]), stride=(8, 1))"
+LARGE = "[s2] example_inputs[0]: TensorMetadata(dtype=torch.float32, shape=torch.Size([9, 9]), stride=(9, 1))"
+PLAIN, TUNED = "[c0] inductor_config[max_autotune]: False", "[c1] inductor_config[max_autotune]: True"
+
+
+def lookup(result: str, key: str, components: list[str], compile_id: str = "0/0", **more: object) -> Record:
+    details = {"key": key, "components": components, "cache_status_detailed": f"full_{result}", **more}
+    return artifact(f"fx_graph_cache_{result}", json.dumps(details), compile_id)
+
+
+def told(*records: Record, source: bool = True) -> list[CacheLookup]:
+    return cache_lookups(data_of(summary_of(*records, source=source)))
+
+
+def summary_of(*records: Record, source: bool = True) -> CompileSummary:
+    log = CompileLog(source=source, payloads=True)
+    for compile_id in ("0/0", "1/0", "2/0"):
+        log.add(Record(envelope("dynamo_start", {"stack": []}, compile_id)))
+    for record in records:
+        log.add(record)
+    assert not log.unreadable
+    return log.summary()
+
+
+def test_a_miss_names_the_parts_of_the_key_that_are_new() -> None:
+    first, second, third = told(
+        lookup("miss", "fa", [GRAPH, SMALL, PLAIN]),
+        lookup("miss", "fb", [OTHER, LARGE, PLAIN], "1/0"),
+        lookup("miss", "fc", [GRAPH, SMALL, TUNED], "2/0"),
+    )
+    assert first.why == "The first forward graph of this process, and the cache holds no entry with its key"
+    assert second.why == "New key. Nearest is 0/0, which differs in the code of the graph, 1 input"
+    changed = [row for row in second.differences if row.part == "example_inputs[0]"]
+    assert [(row.title, row.before, row.now) for row in changed] == [
+        ("input 0", "shape=torch.Size([8, 8]), stride=(8, 1)", "shape=torch.Size([9, 9]), stride=(9, 1)")
+    ]
+    assert third.why == "New key. Nearest is 0/0, which differs in setting max_autotune (False → True)"
+    assert (third.nearest, third.nearest_epoch) == ("0/0", 0)
+
+
+def test_the_same_key_again_is_no_new_key() -> None:
+    rows = told(lookup("miss", "fa", [GRAPH]), lookup("miss", "fa", [GRAPH], "1/0"))
+    assert rows[1].why == "The key is that of 0/0, whose entry could not be used or was not stored yet"
+    assert rows[1].differences == []
+
+
+def test_a_key_whose_parts_torch_does_not_tell() -> None:
+    rows = told(lookup("miss", "fa", []), lookup("miss", "fb", [], "1/0"))
+    assert rows[1].why == "The cache holds no entry with its key. torch does not tell the parts of this key"
+
+
+def test_a_bypass_and_guards_that_do_not_hold() -> None:
+    reason = {"cache_bypass_reason": "Won't cache a graph with fakify_first_call enabled", "key": None}
+    rows = told(
+        artifact("aotautograd_cache_bypass", json.dumps(reason)),
+        lookup("miss", "fa", [GRAPH], cache_status_detailed="guard_miss"),
+        lookup("hit", "fb", [OTHER], "1/0", time_saved_ns=2_000_000_000),
+    )
+    assert rows[0].why == "The cache was not used: Won't cache a graph with fakify_first_call enabled"
+    assert rows[1].why == (
+        "An entry has this key, but its guards on symbolic shapes do not hold for these sizes"
+    )
+    assert (rows[2].why, rows[2].time_saved_s) == (None, 2.0)
+
+
+def test_a_backward_inside_its_frame_is_a_backward() -> None:
+    name = "compile_fx.<locals>.bw_compiler"
+    rows = told(
+        mark("B", "entire_frame_compile", 0),
+        lookup("miss", "fa", [GRAPH]),
+        mark("B", name, 10),
+        lookup("miss", "fb", [GRAPH, SMALL]),
+        mark("E", name, 20),
+        mark("E", "entire_frame_compile", 30),
+    )
+    assert [row.direction for row in rows] == ["forward", "backward"]
+    assert (
+        rows[1].why == "The first backward graph of this process, and the cache holds no entry with its key"
+    )
+
+
+def test_capture_summary_keeps_names_and_no_values() -> None:
+    summary = summary_of(
+        lookup("miss", "fa", [GRAPH, SMALL, PLAIN]),
+        lookup("miss", "fb", [OTHER, LARGE, TUNED], "1/0"),
+        source=False,
+    )
+    assert b"secret" not in summary.SerializeToString()
+    rows = cache_lookups(data_of(summary))
+    assert (
+        rows[1].why
+        == "New key. Nearest is 0/0, which differs in the code of the graph, 1 input, setting max_autotune"
+    )
+    assert all((row.before, row.now) == (None, None) for row in rows[1].differences)
+
+
+def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(
+    recording: Callable[[str], Path],
+) -> None:
+    (log,) = recording("breaks").glob("*.log")
+    summary = read_log(str(log))
+    rows = cache_lookups(data_of(summary))
+    assert [row.artifact is not None for row in rows] == [True] * 14
+    for row in rows:
+        assert row.artifact is not None
+        text = summary.artifacts[row.artifact]
+        assert (text.key.compile_id, text.key.epoch) == (row.compile_id, row.epoch)
+        assert text.name == f"{row.cache}_cache_{row.result}"
+    assert {row.why.split(".")[0] for row in rows if row.why} == {
+        "New key",
+        "The first forward graph of this process, and the cache holds no entry with its key",
+        "The first backward graph of this process, and the cache holds no entry with its key",
+    }
+    assert time_saved_s(data_of(summary)) == 0.398395635
+
+
+def test_the_graphs_of_ddp_are_told_apart(recording: Callable[[str], Path]) -> None:
+    """4/1 compiles its backwards inside the frame; DDPOptimizer made two graphs of it."""
+    log = next(iter(sorted(recording("ddp").glob("*rank_0*.log"))))
+    found = [row for row in cache_lookups(data_of(read_log(str(log)))) if row.cache == "fx_graph"]
+    assert [(row.compile_id, row.direction, row.graph, row.graphs) for row in found] == [
+        *[("4/0", "forward", 0, 2), ("4/0", "forward", 1, 2)],
+        *[("4/0", "backward", 0, 2), ("4/0", "backward", 1, 2)],
+        *[("4/1", "forward", 0, 2), ("4/1", "backward", 0, 2)],
+        *[("4/1", "forward", 1, 2), ("4/1", "backward", 1, 2)],
+    ]
+
+
+LIVE = """
+    import torch
+    import torch._inductor.config as config
+    from tb_torchcompile_plugin import CompileRecorder
+
+    def f(x):
+        return torch.sin(x) + 1
+
+    with CompileRecorder("logs"):
+        torch.compile(f)(torch.ones(8))
+        torch._dynamo.reset()
+        with config.patch(epilogue_fusion=False):
+            torch.compile(f)(torch.ones(8))
+"""
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed; it is in the dev extra")
+@pytest.mark.torch
+def test_a_setting_that_was_changed_is_named(tmp_path: Path) -> None:
+    run(LIVE, tmp_path)
+    rows = [
+        row for row in cache_lookups(data_of(summaries(tmp_path / "logs")[-1])) if row.cache == "fx_graph"
+    ]
+    assert [row.why for row in rows] == [
+        "The first forward graph of this process, and the cache holds no entry with its key",
+        "New key. Nearest is 0/0, which differs in setting epilogue_fusion (True → False)",
+    ]

@@ -1,0 +1,107 @@
+"""call_overhead.py and the backward of compiled_regions.py: by hand, and on a recording."""
+
+import pytest
+
+from profiles import answered, graphs, profile_of, profile_with
+from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import call_overhead
+from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import compiled_regions
+from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import frame_times
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.resumes import Resumes, resumes
+from traces import AUTOGRAD, launch, slice_
+
+
+def call(ts):
+    return [
+        *(slice_("TorchDynamo Cache Lookup", ts, 5), slice_("Torch-Compiled Region: 0/0", ts + 6, 50)),
+        *(
+            slice_("Pregraph bytecode", ts + 7, 3),
+            slice_("CompiledFunction", ts + 20, 22, **{"Sequence number": ts}),
+        ),
+    ]
+
+
+def backward(ts, of):
+    return slice_("CompiledFunctionBackward", ts, 40, tid=AUTOGRAD, **{"Sequence number": of})
+
+
+def overhead(made):
+    told = call_overhead(made)
+    assert told is not None
+    return told
+
+
+def test_only_calls_in_steps_count(tmp_path):
+    step = slice_("ProfilerStep#1", 90, 200, "user_annotation")
+    told = overhead(
+        profile_with(tmp_path, [*call(0), step, *call(100), backward(200, 100), backward(300, 0)])
+    )
+    assert (told.window, told.steps, told.window_us, told.calls) == ("steps", 1, 200, 1)
+    assert (told.guard_us, told.overhead_us, told.graph_us, told.backward_us) == (5, 3, 22, 40)
+    assert (told.guard_percent, told.overhead_percent) == (2.5, 1.5)
+    assert told.beside_percent == pytest.approx(100 * 8 / 70)
+    assert [(row.compile_id, row.calls, row.guard_us) for row in told.regions] == [("0/0", 1, 5)]
+
+
+def test_without_steps_the_span_is_the_window(tmp_path):
+    told = overhead(profile_with(tmp_path, [*call(0), *call(100)]))
+    assert (told.window, told.steps, told.window_us, told.calls, told.guard_us) == ("span", 0, 156, 2, 10)
+
+
+def test_without_regions_there_is_no_overhead_to_speak_of(tmp_path):
+    assert call_overhead(profile_with(tmp_path, [slice_("aten::add", 0, 5)])) is None
+
+
+def test_backward_is_reported_apart(tmp_path):
+    made = profile_with(
+        tmp_path,
+        [
+            *call(0),
+            *launch("forward", 25, 60, 3),
+            backward(100, 0),
+            *launch("backward", 110, 150, 4, tid=AUTOGRAD),
+        ],
+    )
+    (row,) = compiled_regions(made)
+    assert (row.calls, row.graph_us, row.backward_calls, row.backward_cpu_us) == (1, 22, 1, 40)
+    assert (row.gpu_us, row.backward_gpu_us) == (7, 4)
+
+
+def test_a_graph_key_joins_a_backward_where_nothing_else_does(tmp_path):
+    inside = slice_("## Call CompiledFxGraph fkey ##", 105, 30, tid=AUTOGRAD)
+    apart = {**slice_("CompiledFunctionBackward", 100, 40, tid=AUTOGRAD)}
+    events = [*call(0), apart, inside]
+    assert Ownership(profile_with(tmp_path, events)).backwards == []
+    known = Ownership(profile_with(tmp_path, events, graphs({"fkey": "0/0"})))
+    assert [known.names[code] for _, code in known.backwards] == ["0/0"]
+
+
+def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
+    """As torch before 2.8 writes it, where no gradient is wanted."""
+    lookup, region = slice_("TorchDynamo Cache Lookup", 0, 5), slice_("Torch-Compiled Region: 0/0", 6, 50)
+    events = [lookup, region, slice_("aten::addmm", 20, 8)]
+    made = answered(profile_with(tmp_path, events), resumes, Resumes(frozenset(), {}, {}))
+    (row,) = compiled_regions(made)
+    assert (row.guard_us, row.overhead_us, row.graph_us, row.gpu_us) == (5, None, None, None)
+    told = overhead(made)
+    assert (told.guard_us, told.overhead_us, told.overhead_percent) == (5, None, None)
+    assert (told.graph_us, told.beside_percent, told.regions[0].graph_us) == (None, None, None)
+    (frame,) = frame_times(made) or []
+    assert (frame.overhead_us, frame.other_us) == (None, 50 + 1)
+
+
+def test_the_overhead_of_the_recording_is_the_sum_of_its_slices(recording):
+    (path,) = recording("breaks").glob("*.pt.trace.json")
+    made = profile_of(path)
+    trace = made.trace
+
+    def total(*names):
+        return sum(int(trace.dur[trace.select(cat="cpu_op", name=name)].sum()) for name in names) / 1000
+
+    told = overhead(made)
+    assert told.guard_us == total("TorchDynamo Cache Lookup") and told.calls == 15
+    assert told.overhead_us == total("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue")
+    assert told.backward_us == total("CompiledFunctionBackward")
+    rows = compiled_regions(made)
+    assert sum(row.backward_cpu_us for row in rows) == pytest.approx(told.backward_us)
+    assert [row.backward_calls for row in rows] == [3, 3, 0, 3, 3]  # 2/0 only computes a condition

@@ -1,0 +1,616 @@
+"""findings/: each rule fires where it should, is silent where it should, and is documented."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles import data_of
+from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.compile_rules import COMPILE_RULES
+from tb_torchcompile_plugin.analysis.findings.findings import (
+    RULES,
+    SPAN_RULES,
+    compile_findings,
+    findings,
+    ranked,
+    span_findings,
+)
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.words import duration, percent
+from tb_torchcompile_plugin.api.report import read_report, whole_report
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
+from traces import Event, kernel, launch, slice_, write_trace
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "findings.md").read_text()
+H200 = {
+    "deviceProperties": [
+        {"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "totalGlobalMem": 150_110_011_392}
+    ]
+}
+BASE_NS = 1_790_000_000_000_000_000
+GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT"
+
+
+def steps(*, busy: float = 96, number: int = 3, name: str = GEMM) -> list[Event]:
+    """Steps of 100 µs in each of which one kernel runs, launched by compiled code in the step."""
+    events: list[Event] = []
+    for step in range(number):
+        begin = 100 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
+        events.append(slice_("Torch-Compiled Region: 0/0", begin, 2))
+        events += launch(name, begin, begin + 2, busy)
+    return events
+
+
+def found(
+    folder: Path, events: list[Event], summary: CompileSummary | None = None, **header: Any
+) -> dict[str, Finding]:
+    trace = read_trace(str(write_trace(folder, events, **{**H200, **header})), workers=1)
+    data = CompileData(summary, "summary", "", []) if summary else None
+    return {row.rule: row for row in span_findings(Profile(trace, data))}
+
+
+def test_a_healthy_run_yields_none(tmp_path: Path) -> None:
+    assert found(tmp_path, steps()) == {}
+
+
+def small(launches: int, *, apart: float = 8, number: int = 3) -> list[Event]:
+    """Steps in which compiled code launches so many kernels of 1 µs, one each `apart` µs."""
+    events: list[Event] = []
+    length = launches * apart + 10
+    for step in range(number):
+        begin = length * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, length, "user_annotation"))
+        events.append(slice_("Torch-Compiled Region: 0/0", begin, length - 5))
+        events.append(slice_("## Call CompiledFxGraph key ##", begin, length - 6))
+        for place in range(launches):
+            at = begin + apart * place
+            events += launch("triton_poi_fused_add_0", at, at + 3, 1)
+    return events
+
+
+def test_a_launch_bound_run_is_told_what_graphs_bring(tmp_path: Path) -> None:
+    """Of 100 launches 8 µs apart one is left, which takes 60 µs; what runs behind the graph stays."""
+    row = found(tmp_path, small(100))["launch_bound"]
+    assert row.predicted is not None and row.predicted.step_us == 810
+    assert row.predicted.after_us == 229, (
+        "the replay, a µs for each kernel and one between them, and what is behind"
+    )
+    assert row.predicted.low_us < row.predicted.after_us < row.predicted.high_us
+    assert row.title.startswith("Launching the 1 compiled graphs of a step kernel by kernel")
+    assert (row.severity, row.panel) == ("critical", "gpu_utilization")
+    assert 'mode="reduce-overhead"' in row.next_step
+
+
+def test_graphs_that_are_used_or_were_asked_for_are_not_recommended(tmp_path: Path) -> None:
+    replay = slice_("cudaGraphLaunch", 1, 1, "cuda_runtime", correlation=77)
+    assert "launch_bound" not in found(tmp_path, [*small(100), replay, kernel("k", 5, 1, correlation=77)])
+    summary = CompileSummary()
+    summary.counters.add(group="inductor", name="cudagraph_skips", value=1)
+    assert "launch_bound" not in found(tmp_path, small(100), summary)
+    (skipped,) = compile_findings(data_of(summary))
+    assert (skipped.rule, skipped.evidence) == ("cudagraphs_skipped", {"skips": 1})
+
+
+def test_reasons_to_skip_graphs_are_told_with_what_helps() -> None:
+    summary = CompileSummary()
+    for compile_id in ("0/0", "1/0"):
+        row = summary.compilations.add()
+        row.key.compile_id = compile_id
+        row.metrics["cudagraph_skip_reason"] = json.dumps(
+            "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 instances). Found from :\n …"
+        )
+    (skipped,) = compile_findings(data_of(summary))
+    assert skipped.title == "CUDA graphs are skipped for 2 compilations: mutated inputs (1 instances)"
+    assert "in place" in skipped.next_step and skipped.row == "compilation:0/0,0,forward"
+    late = CompileSummary()
+    late.runtime_metrics.add().metrics["cudagraph_skip_reason"] = '"skipping cudagraphs due to a late input"'
+    (skipped,) = compile_findings(data_of(late))
+    assert (skipped.title, skipped.row) == ("CUDA graphs are skipped: a late input", None)
+
+
+def test_waiting_for_others_is_told(tmp_path: Path) -> None:
+    """The GPU idles from 52 µs of a step to 2 µs of the next one; the host waits from 55 to 95."""
+    waits = [slice_("nccl:all_reduce", 100 * step + 55, 40, "user_annotation") for step in range(3)]
+    row = found(tmp_path, [*steps(busy=50), *waits])["communication"]
+    assert row.saves_us == 80  # nothing follows the last gap, so nobody is to blame for it
+    assert row.severity == "critical" and row.evidence["share_percent"] == pytest.approx(80 / 3)
+
+
+def test_what_the_host_waits_for_outside_of_torch_is_gone_in_the_prediction(tmp_path: Path) -> None:
+    waits = [slice_(WAIT, 100 * step + 55, 40, "user_annotation") for step in range(3)]
+    row = found(tmp_path, [*steps(busy=50), *waits])["data_loading"]
+    assert row.predicted is not None
+    assert (row.predicted.step_us, row.predicted.after_us) == (100, 60)
+    assert row.title == "The loop waits for the next batch: without it a step takes 60.0 µs instead of 100 µs"
+    assert (row.severity, row.saves_us) == ("critical", 120)
+
+
+def test_communication_that_runs_alone_is_exposed(tmp_path: Path) -> None:
+    alone = [kernel("ncclDevKernel_AllReduce_Sum", 100 * step + 60, 30) for step in range(3)]
+    assert found(tmp_path, [*steps(busy=60), *alone])["communication"].saves_us == 84  # 2 + 60 … 90
+
+
+def test_compiling_and_tuning_inside_the_steps(tmp_path: Path) -> None:
+    events = [
+        *steps(),
+        slice_("entire_frame_compile (dynamo_timed)", 110, 10),
+        slice_("CachingAutotuner.benchmark_all_configs (dynamo_timed)", 112, 4),
+        slice_("CachingAutotuner.benchmark_all_configs (dynamo_timed)", 210, 5),
+    ]
+    rows = found(tmp_path, events)
+    assert (rows["compile_in_steps"].saves_us, rows["autotune_in_steps"].saves_us) == (10, 5)
+    assert "recompiles" not in rows
+
+
+def test_building_a_kernel_is_not_tuning_it(tmp_path: Path) -> None:
+    """By the phases that compile time is told in: `CachingAutotuner.precompile` compiles what is tuned later."""
+    built = slice_("CachingAutotuner.precompile (dynamo_timed)", 210, 50)
+    assert "autotune_in_steps" not in found(tmp_path, [*steps(), built])
+
+
+def test_compiling_again_is_told_apart(tmp_path: Path) -> None:
+    summary = CompileSummary()
+    for compile_id, start, dur in (("0/0", -5_000, 1_000), ("0/1", 110_000, 20_000), ("1/0", 250_000, 7_000)):
+        row = summary.compilations.add(start_ns=BASE_NS + start, duration_ns=dur)
+        row.key.compile_id = compile_id
+    again = summary.recompiles.add(reasons=["0/0: s == 0.0"])
+    again.key.compile_id = "0/1"
+    rows = found(tmp_path, steps(), summary)
+    assert (rows["recompiles"].saves_us, rows["recompiles"].evidence["recompiles"]) == (20, 1)
+    assert "float" in rows["recompiles"].next_step and rows["recompiles"].row == "recompiles:0/1,0"
+    assert rows["compile_in_steps"].saves_us == 7
+
+
+def test_expensive_guards(tmp_path: Path) -> None:
+    lookups = [slice_("TorchDynamo Cache Lookup", 100 * step + 60, 30) for step in range(3)]
+    row = found(tmp_path, [*steps(busy=50), *lookups])["guards"]
+    assert row.predicted is not None and row.predicted.after_us == 70
+    assert (row.severity, row.panel, row.evidence["times_per_step"]) == ("critical", "compiled_regions", 1)
+
+
+def eager(us: float) -> list[Event]:
+    """Behind the compiled code of each step so many µs in which an operator launches kernels, one each 4 µs."""
+    events = steps(busy=2)
+    for step in range(3):
+        begin = 100 * step + 5
+        for place in range(round(us / 4)):
+            at = begin + 4 * place
+            events += [slice_("aten::mul", at, 4), *launch("elementwise", at + 1, at + 3, 1)]
+    return events
+
+
+def test_what_still_runs_eager(tmp_path: Path) -> None:
+    row = found(tmp_path, eager(80))["eager_remainder"]
+    assert row.predicted is not None and row.predicted.after_us < 60 < row.predicted.step_us
+    assert row.title.startswith("20 eager operators a step (aten::mul) are launched one by one")
+
+
+def test_that_nothing_is_compiled_is_told_in_place_of_what_runs_eager(tmp_path: Path) -> None:
+    alone = [event for event in eager(80) if not str(event["name"]).startswith("Torch-Compiled")]
+    rows = found(tmp_path, alone)
+    assert "eager_remainder" not in rows and rows["nothing_compiled"].severity == "critical"
+    assert "its result never was" in rows["nothing_compiled"].title
+    hooks = CompileSummary()
+    hooks.compilations.add(function="_start_recording_forward").key.compile_id = "0/0"
+    told = found(tmp_path, alone, hooks)["nothing_compiled"]
+    assert "a profiler's own hooks" in told.title and "record_module_names=False" in told.next_step
+
+
+def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
+    summary = CompileSummary()
+    row = summary.compilations.add(function="forward", file="m.py", line=3)
+    row.key.compile_id = "0/0"
+    row.failure.type, row.failure.reason = "Unsupported", "Data-dependent branching"
+    summary.graph_breaks.add(reason="Data-dependent branching").key.compile_id = "0/0"
+    rows = found(tmp_path, eager(80), summary)
+    told = rows["frame_given_up"]
+    assert told.title == "forward runs eager: Data-dependent branching"
+    assert told.predicted is not None and next(iter(rows)) == "frame_given_up"
+
+
+@pytest.mark.parametrize(
+    ("name", "fires"),
+    [
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4", True),
+        ("ampere_sgemm_32x32_sliced1x4_tn", True),
+        ("cutlass_80_simt_sgemm_128x64_8x5_nt_align1", True),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize32x32x8", False),
+        ("cutlass_80_tensorop_s1688gemm_tf32_sgemm", False),
+        (GEMM, False),
+    ],
+)
+def test_float32_products_on_a_card_with_tensor_cores(tmp_path: Path, name: str, fires: bool) -> None:
+    assert ("fp32_matmul" in found(tmp_path, ahead((name, 90)))) == fires
+    old = [{"id": 0, "name": "Tesla V100", "computeMajor": 7}]
+    assert "fp32_matmul" not in found(tmp_path, ahead((name, 90)), deviceProperties=old)
+
+
+def moving(num_gb: float | None, busy: float, name: str = "triton_poi_fused_index_0") -> list[Event]:
+    """Steps of 100 µs with a product of 30 µs and a kernel of so many that moves so much, as inductor told."""
+    args: dict[str, Any] = {} if num_gb is None else {"kernel_num_gb": num_gb}
+    events: list[Event] = []
+    for step in range(3):
+        begin = 100 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
+        events += launch(GEMM, begin, begin + 1, 30)
+        events += [slice_(name, begin + 1, 3, **args), *launch(name, begin + 2, begin + 32, busy)]
+    return events
+
+
+@pytest.mark.parametrize(
+    ("num_gb", "busy", "name", "fires"),
+    [
+        (0.05, 60, "triton_poi_fused_index_0", True),  # 0.05 GB in 60 µs: 833 GB/s, 17 % of an H200's memory
+        (0.05, 20, "triton_red_fused_sum_1", False),  # 2500 GB/s
+        (0.01, 20, "triton_red_fused_sum_1", True),  # 500 GB/s, though a product takes longer
+        (0.2, 60, "triton_poi_fused_index_0", False),  # 3333 GB/s
+        (0.001, 8, "triton_poi_fused_index_0", False),  # a fifth of the GPU time
+        (0.05, 60, "triton_tem_fused_mm_0", False),  # multiplies matrices
+        (None, 60, "triton_poi_fused_index_0", False),  # nothing tells what it moves
+    ],
+)
+def test_one_kernel_that_dominates_at_low_bandwidth(
+    tmp_path: Path, num_gb: float | None, busy: float, name: str, fires: bool
+) -> None:
+    row = found(tmp_path, moving(num_gb, busy, name)).get("kernel_low_bandwidth")
+    assert (row is not None) == fires
+    if row is not None and num_gb is not None:
+        share = num_gb * 1e9 / busy / 1e3 / 48  # % of 4800 GB/s
+        assert row.evidence["bandwidth_percent"] == pytest.approx(share)
+        assert row.saves_us == pytest.approx(3 * busy * (1 - share / 100))
+        assert name in row.title and "--extract" not in row.title
+
+
+def ahead(*parts: tuple[str, float], operator: str = "aten::mm", number: int = 3) -> list[Event]:
+    """Steps of 50 µs on the host, which runs ahead: the kernels that they launch take longer, one after the other."""
+    events: list[Event] = []
+    free = 3.0
+    for step in range(number):
+        begin = 50 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 50, "user_annotation"))
+        events.append(slice_("Torch-Compiled Region: 0/0", begin, 30))
+        for place, (name, us) in enumerate(parts):
+            at = begin + 2 + 8 * place
+            events += [slice_(operator if place else "aten::mm", at, 4), *launch(name, at + 1, free, us)]
+            free += us
+    return events
+
+
+Build = Callable[[float], list[Event]]
+WAIT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def beside(name: str, cat: str, at: int, **kwargs: Any) -> Build:
+    """In each of three steps, in which the GPU works for 50 µs, a slice of so many µs on the host."""
+    return lambda us: [*steps(busy=50), *[slice_(name, 100 * s + at, us, cat, **kwargs) for s in range(3)]]
+
+
+def waiting(us: float) -> list[Event]:
+    """In each step the host waits for a kernel that takes so long, and goes on for 30 µs."""
+    events: list[Event] = []
+    for step in range(3):
+        begin = 200 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, us + 40, "user_annotation"))
+        events.append(slice_("Torch-Compiled Region: 0/0", begin, 2))
+        events += launch(GEMM, begin, begin + 2, us)
+        events.append(slice_("aten::item", begin + 5, us))
+        events.append(slice_("cudaStreamSynchronize", begin + 6, us - 2, "cuda_runtime"))
+    return events
+
+
+def copied(us: float) -> list[Event]:
+    """In each step a copy from memory that is not pinned holds the host so long."""
+    events: list[Event] = []
+    for step in range(3):
+        begin = 1000 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 100 + us, "user_annotation"))
+        events.append(slice_("Torch-Compiled Region: 0/0", begin, 2))
+        events += launch(GEMM, begin, begin + 2, 90)
+        name = "Memcpy HtoD (Pageable -> Device)"
+        call = slice_("cudaMemcpyAsync", begin + 95, us, "cuda_runtime", correlation=9_000 + step)
+        copy = kernel(name, begin + 96, us - 2, cat="gpu_memcpy", correlation=9_000 + step, bytes=1 << 20)
+        events += [call, copy]
+    return events
+
+
+def optimizing(launches: float) -> list[Event]:
+    """In each step an optimizer launches so many kernels, one each 10 µs."""
+    length = 10 * launches + 20
+    events: list[Event] = []
+    for step in range(3):
+        begin = length * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, length, "user_annotation"))
+        events.append(slice_("Torch-Compiled Region: 0/0", begin, 2))
+        events += launch(GEMM, begin, begin + 2, 2)
+        events.append(slice_("Optimizer.step#SGD.step", begin + 5, length - 6, "user_annotation"))
+        for place in range(round(launches)):
+            at = begin + 6 + 10 * place
+            events += launch("multi_tensor", at, at + 2, 1)
+    return events
+
+
+def under(operator: str) -> Build:
+    """Steps of 100 µs of the GPU, of which a kernel that this operator launches takes so many."""
+    return lambda us: ahead((GEMM, 100 - us), ("elementwise", us), operator=operator)
+
+
+def led_by(name: str, cat: str) -> Build:
+    """In steps of which the GPU works 2 µs, a slice of so many µs beside others of 4 µs."""
+
+    def build(us: float) -> list[Event]:
+        fillers = [
+            slice_("aten::view", 100 * step + at, 4) for step in range(3) for at in range(8 + int(us), 94, 5)
+        ]
+        mine = [slice_(name, 100 * step + 3, us, cat) for step in range(3)]
+        return [*steps(busy=2), *mine, *fillers]
+
+    return build
+
+
+def work(name: str, at: int) -> Build:
+    """The same on the GPU, in steps that are busy already."""
+    return lambda us: [*steps(busy=60), *[kernel(name, 100 * s + at, us) for s in range(3)]]
+
+
+def held(gb: float) -> Event:
+    """An allocation after which the allocator holds so much."""
+    args = {"Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": 512, "Total Allocated": 512}
+    return {
+        **slice_("[memory]", 10, 0, "cpu_instant_event", **args, **{"Total Reserved": round(gb * 1e9)}),
+        "ph": "i",
+        "s": "t",
+    }
+
+
+# rule → (what it looks at, an amount over its threshold, one below)
+AMOUNTS: dict[str, tuple[Build, float, float]] = {
+    "launch_bound": (lambda launches: small(round(launches)), 100, 3),
+    "data_loading": (led_by(WAIT, "user_annotation"), 8, 4),
+    "communication": (work("ncclDevKernel_AllReduce_Sum", 62), 11, 9),
+    "fp32_matmul": (
+        lambda us: ahead((GEMM, 100 - us), ("cutlass_80_simt_sgemm_128x64_8x5", us)),
+        9,
+        5,
+    ),
+    "double_precision": (
+        lambda us: ahead((GEMM, 100 - us), ("sm90_xmma_gemm_f64f64_f64f64", us)),
+        9,
+        5,
+    ),
+    "kernel_low_bandwidth": (lambda busy: moving(0.001, busy), 11, 9),
+    "names_disabled": (work("triton__0d1d2de", 62), 1, 0.5),
+    "compile_in_steps": (beside("entire_frame_compile (dynamo_timed)", "cpu_op", 5), 1.1, 0.9),
+    "autotune_in_steps": (
+        beside("CachingAutotuner.benchmark_all_configs (dynamo_timed)", "cpu_op", 5),
+        1.1,
+        0.9,
+    ),
+    "guards": (led_by("TorchDynamo Cache Lookup", "cpu_op"), 8, 4),
+    "eager_remainder": (eager, 80, 4),
+    "garbage_collection": (led_by("Python GC", "python_function"), 8, 4),
+    "python": (led_by("train.py(3): count", "python_function"), 8, 4),
+    "library": (led_by("torch/optim/adam.py(3): count", "python_function"), 60, 52),
+    "operator": (led_by("aten::normal_", "cpu_op"), 60, 52),
+    "nothing": (lambda us: [*steps(busy=2), *_fillers(us)], 60, 50),
+    "allocation": (led_by("cudaMalloc", "cuda_runtime"), 8, 4),
+    "module_load": (led_by("cuModuleLoadData", "cuda_driver"), 8, 4),
+    "graph_capture": (led_by("cudaGraphInstantiate", "cuda_runtime"), 8, 4),
+    "synchronise": (waiting, 60, 3),
+    "copies": (copied, 300, 5),
+    "fused_optimizer": (optimizing, 60, 19),
+    "layout": (under("aten::contiguous"), 9, 4),
+    "casts": (under("aten::_to_copy"), 9, 4),
+    "memory_limit": (lambda gb: [*steps(), held(gb)], 135.2, 135.0),
+    "empty_profile": (lambda number: steps(number=round(number)), 1, 2),
+}
+
+
+def _fillers(us: float) -> list[Event]:
+    """Operators of 4 µs that leave so many µs free in each step."""
+    return [
+        slice_("aten::view", 100 * step + at, 4) for step in range(3) for at in range(3 + round(us), 95, 4)
+    ]
+
+
+@pytest.mark.parametrize("rule", AMOUNTS)
+def test_a_rule_speaks_above_its_threshold_and_is_silent_below(tmp_path: Path, rule: str) -> None:
+    build, over, below = AMOUNTS[rule]
+    assert rule in found(tmp_path, build(over))
+    assert rule not in found(tmp_path, build(below))
+
+
+def test_recompiling_counts_from_its_threshold_on(tmp_path: Path) -> None:
+    def told(us: int) -> bool:
+        summary = CompileSummary()
+        row = summary.compilations.add(start_ns=BASE_NS + 110_000, duration_ns=us * 1000)
+        row.key.compile_id = "0/1"
+        summary.recompiles.add(reasons=["0/0: L['x'].size()[0] == 4"]).key.compile_id = "0/1"
+        return "recompiles" in found(tmp_path, steps(), summary)
+
+    assert (told(4), told(2)) == (True, False)  # of 300 µs
+
+
+def test_every_rule_has_a_case_on_either_side() -> None:
+    """Those that are not in the table have tests of their own."""
+    others = {"graph_breaks", "recompiles", "cudagraphs_old_driver", "data_parallel", "slow_backend"}
+    others |= {"nothing_compiled", "frame_given_up", "cudagraphs_skipped"}
+    assert {rule.id for rule in SPAN_RULES} == set(AMOUNTS) | others
+    assert {rule.id for rule in COMPILE_RULES} == {"recompile_limit", "cudagraphs_skipped", "cache_missed"}
+    assert compile_findings(data_of(CompileSummary())) == []
+
+
+def test_several_gpus_in_one_process(tmp_path: Path) -> None:
+    label = slice_("DataParallel.forward", 1, 90, "user_annotation")
+    assert "data_parallel" not in found(tmp_path, [*steps(), label])
+    row = found(tmp_path, [*steps(), label, kernel(GEMM, 5, 80, device=1)])["data_parallel"]
+    assert row.title.startswith("One process drives 2 GPUs") and "DistributedDataParallel" in row.next_step
+
+
+@pytest.mark.parametrize(
+    ("backend", "ranks", "fires"),
+    [
+        ("gloo", 2, True),
+        ("mpi", 8, True),
+        ("gloo", 1, False),
+        ("nccl", 2, False),
+        ("cpu:gloo,cuda:nccl", 2, False),
+    ],
+)
+def test_a_backend_of_the_host(tmp_path: Path, backend: str, ranks: int, fires: bool) -> None:
+    info = {"backend": backend, "world_size": ranks, "rank": 0}
+    assert ("slow_backend" in found(tmp_path, steps(), distributedInfo=info)) == fires
+    assert "slow_backend" not in found(tmp_path, [slice_("aten::mm", 0, 1)], distributedInfo=info)
+
+
+def test_cheap_breaks_are_left_alone(
+    recording: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cost 9.22 % of a step in `breaks`."""
+    session = Session([("", str(recording("breaks")))])
+    for threshold, fires in ((9.0, True), (9.5, False)):
+        monkeypatch.setattr(thresholds, "gain_percent", threshold)
+        assert any(row.rule == "graph_breaks" for row in whole_report(session).findings) == fires
+
+
+def test_kernels_without_names(tmp_path: Path) -> None:
+    assert found(tmp_path, steps(name="triton_"))["names_disabled"].severity == "warning"
+    assert "names_disabled" not in found(tmp_path, steps(name="triton_poi_fused_add_0"))
+
+
+@pytest.mark.parametrize(
+    ("header", "fires"),
+    [
+        ({"cuda_driver_version": 11080, "cuda_runtime_version": 11080}, True),
+        ({"cuda_driver_version": 12020, "cuda_runtime_version": 11080}, True),
+        ({"cuda_driver_version": "525.60.13", "cuda_runtime_version": 12000}, True),
+        ({"cuda_driver_version": "525.85.12", "cuda_runtime_version": 12000}, False),
+        ({"cuda_driver_version": 13000, "cuda_runtime_version": 13000}, False),
+        ({}, False),
+    ],
+)
+def test_old_drivers_lose_kernels_of_graphs(tmp_path: Path, header: dict[str, Any], fires: bool) -> None:
+    replay = slice_("cudaGraphLaunch", 1, 1, "cuda_runtime", correlation=77)
+    graphs = [*steps(), replay, kernel("k", 5, 1, correlation=77)]
+    assert ("cudagraphs_old_driver" in found(tmp_path, graphs, **header)) == fires
+    assert "cudagraphs_old_driver" not in found(tmp_path, steps(), **header)
+
+
+def test_profiles_that_hold_too_little(tmp_path: Path) -> None:
+    def told(events: list[Event], **header: Any) -> tuple[str, str] | None:
+        row = found(tmp_path, events, **header).get("empty_profile")
+        return (row.severity, row.title) if row else None
+
+    assert told([]) == ("critical", "The trace holds 0 events: the profiler was not active")
+    on_host = [slice_("aten::mm", 0, 5)]
+    assert told(on_host) == ("warning", "The trace holds 0 GPU events, though there is a GPU")
+    assert told(on_host, deviceProperties=[]) is None
+    one = told(steps(number=1))
+    assert one and one[0] == "info" and one[1].startswith("Only 1 step was profiled")
+
+
+def test_the_recompile_limit() -> None:
+    summary = CompileSummary()
+    for version in range(3):
+        summary.compilations.add(function="forward", file="m.py", line=3).key.compile_id = f"2/{version}"
+    last = summary.compilations.add(function="forward", file="m.py", line=3)
+    last.key.compile_id = "2/3"
+    last.failure.type, last.failure.reason = "FailOnRecompileLimitHit", "recompile_limit reached"
+    (row,) = compile_findings(data_of(summary))
+    assert (row.rule, row.severity, row.evidence) == ("recompile_limit", "critical", {"versions": 3})
+    assert row.title.startswith("forward was compiled 3 times and now runs eager")
+
+
+def test_caches_that_did_not_help() -> None:
+    summary = CompileSummary()
+    row = summary.compilations.add(duration_ns=29 * 10**9)
+    row.cache.add(cache="fx_graph", result="miss")
+    assert compile_findings(data_of(summary)) == []
+    row.duration_ns = 31 * 10**9
+    row.cache.add(cache="aotautograd", result="bypass", reason="it holds a custom op")
+    backward = summary.compilations.add()  # of the same compilation
+    backward.cache.add(cache="fx_graph", result="miss")
+    slow, bypassed = compile_findings(data_of(summary))
+    assert slow.title == "The compile cache missed for 1 compilation, which took 31.0 s"
+    assert bypassed.title == "The AOTAutograd cache was bypassed 1 time: it holds a custom op"
+
+
+def test_findings_of_a_recording(recording: Callable[[str], Path]) -> None:
+    """Every break in `breaks` is known to cost what the chain of graphs says; launching its graphs costs more."""
+    session = Session([("", str(recording("breaks")))])
+    report = whole_report(session)
+    assert [row.rule for row in report.findings] == ["launch_bound", "graph_breaks", "eager_remainder"]
+    breaks = report.findings[1]
+    assert breaks.title == "4 graph breaks cost 555 µs a step, 9.22 % of it"
+    assert breaks.evidence["host_us_per_step"] == pytest.approx((636.737 + 523.9 + 505.267) / 3, abs=0.02)
+    assert (breaks.worker, breaks.severity) == ("vm_1027", "warning")
+    (span,) = report.runs[0].workers[0].spans
+    assert breaks.span == span.span
+    told = session.profile(".", "vm_1027", span.span).of(findings)
+    assert [row.rule for row in told.findings] == [row.rule for row in report.findings]
+
+
+def test_cuda_graphs_silence_the_rule_that_asks_for_them(recording: Callable[[str], Path]) -> None:
+    folder = recording("small_batch")
+    rules = {
+        mode: {row.rule for row in read_report(str(folder / mode)).findings}
+        for mode in ("eager", "compiled", "cudagraphs")
+    }
+    assert "launch_bound" in rules["compiled"]
+    assert "nothing_compiled" in rules["eager"] and "launch_bound" not in rules["eager"]
+    assert "launch_bound" not in rules["cudagraphs"]
+
+
+def test_most_time_to_save_comes_first() -> None:
+    def finding(rule: str, saves_us: float | None, severity: Any) -> Finding:
+        return Finding(rule, severity, "", {}, saves_us, "overview", None, "")
+
+    rows = [finding("a", None, "info"), finding("b", 5, "info"), finding("c", 9, "info")]
+    rows.append(finding("d", None, "critical"))
+    assert [row.rule for row in ranked(rows)] == ["c", "b", "d", "a"]
+
+
+def test_rules_and_thresholds_are_documented_and_nothing_else_is() -> None:
+    documented = re.findall(r"^\| `(\w+)` \|", DOCUMENT, re.MULTILINE)
+    assert documented == [rule.id for rule in RULES]
+    assert {rule.id for rule in (*SPAN_RULES, *COMPILE_RULES)} == set(documented)
+    assert len(set(documented)) == len(documented)
+    told = {name: json.loads(value) for name, value in re.findall(r"`(\w+)` = (\"[\d.]+\"|[\d.]+)", DOCUMENT)}
+    assert told == {
+        name: value
+        for name, value in vars(thresholds).items()
+        if isinstance(value, (int, float, str)) and not name.startswith("__")
+    }
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (0, "0 µs"),
+        (0.5, "0.500 µs"),
+        (166.4, "166 µs"),
+        (2_380, "2.38 ms"),
+        (1.5e6, "1.50 s"),
+        (101.24e6, "101 s"),
+        (1500e6, "25.0 min"),
+        (7200e6, "2.00 h"),
+        (999.7, "1.00 ms"),
+    ],
+)
+def test_durations_have_three_digits(us: float, text: str) -> None:
+    assert duration(us) == text
+
+
+def test_shares_have_three_digits() -> None:
+    told = [percent(value) for value in (8346.3, 100, 92.34, 9.223, 0.5)]
+    assert told == ["8,346 %", "100 %", "92.3 %", "9.22 %", "0.500 %"]

@@ -1,0 +1,477 @@
+"""Every kernel with its compilation, source, lines and numbers: on recordings, by hand from their raw events."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles import profile_of
+from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
+from tb_torchcompile_plugin.analysis.kernels.kernels import (
+    KernelDetails,
+    Kernels,
+    kernel_details,
+    kernel_table,
+)
+from tb_torchcompile_plugin.analysis.kernels.roofline import achieved
+from tb_torchcompile_plugin.analysis.kernels.rows import kernel_categories
+from tb_torchcompile_plugin.analysis.kernels.steps import alone_ns
+from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.generated_code.output_code import Definition
+from tb_torchcompile_plugin.profile.compiled.code import generated_code
+from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.payloads import read_payload
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
+from traces import Event, kernel, launch, slice_, write_trace
+
+WITH_LOG = ["breaks", "resnet18", "recompiles", "resnet18_compile", "ddp", "handler_breaks"]
+Open = Callable[[str], list[Profile]]
+
+
+@pytest.fixture(scope="module")
+def opened(recording: Callable[[str], Path]) -> Open:
+    """Recording → its spans, each read once."""
+    kept: dict[str, list[Profile]] = {}
+
+    def of(name: str) -> list[Profile]:
+        if name not in kept:
+            session = Session([("", str(recording(name)))])
+            kept[name] = [
+                session.profile(run.run, worker.worker, span.span)
+                for run in session.runs().runs
+                for worker in run.workers
+                for span in worker.spans
+            ]
+        return kept[name]
+
+    return of
+
+
+def table(opened: Profile) -> Kernels:
+    return opened.of(kernel_table)
+
+
+def kernels_of(profile: Profile) -> Kernels:
+    return profile.of(kernel_table)
+
+
+def raw_events(opened: Profile) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(Path(opened.trace.path).read_text())["traceEvents"]
+    return found
+
+
+@pytest.mark.parametrize("name", WITH_LOG)
+def test_every_triton_kernel_has_its_compilation_graph_source_and_lines(opened: Open, name: str) -> None:
+    for span in opened(name):
+        rows = [row for row in table(span).rows if row.category.startswith("triton")]
+        assert rows
+        for row in rows:
+            assert row.compile_id and row.graph_key and row.output_code_file and row.direction
+            found = span.of(generated_code).find(row.name, row.compile_id, row.graph_key)
+            assert found is not None and f"def {row.name}(" in found.definition.source
+            assert row.code_line and row.artifact is not None
+        whole = sum(row.time_us for row in rows)
+        reached = sum(row.time_us for row in rows if row.source_lines and row.lines_from == "comments")
+        assert reached >= 0.999 * whole
+
+
+def test_the_lines_of_kernels_are_the_models_own(opened: Open) -> None:
+    """Backward kernels and layout changes too. torchvision's resnet.py has the blocks at these lines."""
+    (span,) = opened("resnet18")
+    rows = {row.name: row for row in table(span).rows if row.category.startswith("triton")}
+    relu = rows["triton_poi_fused__native_batch_norm_legit_functional_relu_12"]
+    assert [(line.line, line.source) for line in relu.lines] == [
+        (269, "x = self.bn1(x)"),
+        (270, "x = self.relu(x)"),
+    ]
+    assert relu.aten_ops == ["aten._native_batch_norm_legit_functional", "aten.relu"]
+    details = kernel_details(span, "0", relu.name, relu.compile_id or "", relu.graph_key or "")
+    assert [line.line for line in details.context] == [268, 269, 270, 271]
+    assert details.context[3].source == "x = self.maxpool(x)"
+    events = [span.trace.names[span.trace.name[row]] for row in details.launches.row]
+    assert events == [relu.name] * 3, "rows are of the kernel's slices"
+    shown = timeline_slice(span.of(Timeline), -1, details.launches.row[1])
+    assert (shown.name, shown.dur_ns) == (relu.name, round(1000 * details.launches.duration_us[1]))
+    layout = next(row for row in table(span).rows if row.name == "triton_poi_fused_0")
+    assert [line.source for line in layout.lines] == ["x = self.conv1(x)"], "what takes its result"
+
+
+def test_a_kernel_is_told_without_a_timeline(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    (span,) = opened("resnet18_eager")
+    monkeypatch.setattr(Timeline, "__init__", None)
+    row = table(span).rows[0]
+    told = kernel_details(span, "0", row.name, row.compile_id or "", row.graph_key or "")
+    assert len(told.launches.row) == row.launches
+
+
+def test_calls_of_libraries_have_their_lines(opened: Open) -> None:
+    (span,) = opened("resnet18")
+    for direction in ("forward", "backward"):
+        rows = [
+            row
+            for row in table(span).rows
+            if row.category == "convolution" and row.direction == direction and row.compile_id
+        ]
+        told = {line.source for row in rows for line in row.lines}
+        assert told and all("conv" in str(line) or "downsample" in str(line) for line in told)
+
+
+def test_stacks_do_not_stand_between_a_graph_and_its_library_calls(opened: Open) -> None:
+    """`ddp` was recorded with stacks: Python frames lie around each call."""
+    for span in opened("ddp"):
+        rows = [row for row in table(span).rows if row.compile_id and row.category in ("gemm", "attention")]
+        assert rows and all(row.lines for row in rows)
+
+
+def test_the_piece_of_the_graph_behind_a_kernel(opened: Open) -> None:
+    """Its lines are those of the artifact that it names: of kernels, library calls and layout changes alike."""
+    (span,) = opened("resnet18")
+    assert span.data is not None
+    found: dict[str, list[str]] = {}
+    for row in table(span).rows:
+        details = kernel_details(span, "0", row.name, row.compile_id or "", row.graph_key or "")
+        if details.graph is None:
+            assert not row.compile_id or row.category in ("aten", "memset"), row.name
+            continue
+        graph = read_payload(span.data, details.graph.artifact).splitlines()
+        assert [graph[number - 1].strip() for number in details.graph.lines] == details.graph.text
+        found.setdefault(row.category, []).extend(details.graph.text)
+        assert {(line.file, line.line) for line in row.lines} <= {(c.file, c.line) for c in details.context}
+    assert all("conv" in text for text in found["convolution"])
+    relu = kernel_details(span, "0", *relu_of(span))
+    assert relu.graph and any("aten.relu.default" in text for text in relu.graph.text)
+
+
+def relu_of(span: Profile) -> tuple[str, str, str]:
+    name = "triton_poi_fused__native_batch_norm_legit_functional_relu_12"
+    row = next(row for row in table(span).rows if row.name == name)
+    return name, row.compile_id or "", row.graph_key or ""
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager", "ddp"])
+def test_rows_and_categories_are_sums_of_the_raw_events(opened: Open, name: str) -> None:
+    """Time, count, mean, min, max and shares, by brute force."""
+    for span in opened(name):
+        raw: dict[tuple[int, str], list[float]] = defaultdict(list)
+        for event in raw_events(span):
+            if event.get("ph") == "X" and event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+                raw[event["args"]["device"], event["name"]].append(event["dur"])
+        rows = defaultdict(list)
+        for row in table(span).rows:
+            rows[row.device, row.name].append(row)
+        assert rows.keys() == raw.keys()
+        for key, durations in raw.items():
+            same = rows[key]
+            assert sum(row.launches for row in same) == len(durations)
+            assert sum(row.time_us for row in same) == pytest.approx(sum(durations), abs=1e-6)
+            assert min(row.min_us for row in same) == pytest.approx(min(durations))
+            assert max(row.max_us for row in same) == pytest.approx(max(durations))
+            assert all(row.mean_us == pytest.approx(row.time_us / row.launches) for row in same)
+        whole = sum(map(sum, raw.values()))
+        categories = kernel_categories(span)
+        assert sum(row.time_us for row in categories) == pytest.approx(whole, abs=1e-6)
+        assert sum(row.gpu_time_percent or 0 for row in categories) == pytest.approx(100)
+        for category in categories:
+            mine = sum(row.time_us for row in table(span).rows if row.category == category.category)
+            assert mine == pytest.approx(category.time_us)
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18"])
+def test_what_a_step_gains_is_what_its_busy_time_loses(opened: Open, name: str) -> None:
+    """Half the difference between the device's busy time with and without a kernel, of the steps: by brute force."""
+    (span,) = opened(name)
+    events = raw_events(span)
+    steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep")]
+    calls = {e["args"]["correlation"]: e for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver")}
+    gpu = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and e["ph"] == "X"]
+
+    def in_steps(event: dict[str, Any]) -> bool:
+        call = calls.get(event["args"]["correlation"])
+        return call is not None and any(s["ts"] <= call["ts"] < s["ts"] + s["dur"] for s in steps)
+
+    def busy(found: list[dict[str, Any]]) -> float:
+        total, end = 0.0, float("-inf")
+        for e in sorted(found, key=lambda e: e["ts"]):
+            total += max(0.0, e["ts"] + e["dur"] - max(end, e["ts"]))
+            end = max(end, e["ts"] + e["dur"])
+        return total
+
+    wall = sum(step["dur"] for step in steps)
+    for row in table(span).rows[:5]:
+        if sum(other.name == row.name for other in table(span).rows) == 1:
+            others = [e for e in gpu if e["name"] != row.name or not in_steps(e)]
+            lost = busy(gpu) - busy(others)
+            assert row.alone_us == pytest.approx(lost, abs=0.05)
+            assert row.twice_as_fast_percent == pytest.approx(50 * lost / wall, abs=0.001)
+
+
+def test_bandwidth_is_what_inductor_computed_over_the_measured_time(opened: Open) -> None:
+    (span,) = opened("resnet18")
+    events = raw_events(span)
+    launches = {
+        event["args"]["External id"]: event for event in events if "kernel_num_gb" in event.get("args", {})
+    }
+    gb, ns = defaultdict[str, float](float), defaultdict[str, float](float)
+    for event in events:
+        told = launches.get(event.get("args", {}).get("External id"))
+        if event.get("cat") == "kernel" and told is not None and told["name"] == event["name"]:
+            gb[event["name"]] += told["args"]["kernel_num_gb"]
+            ns[event["name"]] += event["dur"] * 1000
+    rows = [row for row in table(span).rows if row.category.startswith("triton")]
+    for row in rows:
+        same = [other for other in rows if other.name == row.name]
+        assert row.achieved.bandwidth_from == "inductor"
+        if len(same) == 1:
+            assert row.bandwidth_gb_s == pytest.approx(gb[row.name] * 1e9 / ns[row.name], rel=1e-9)
+            assert row.bandwidth_percent == pytest.approx((row.bandwidth_gb_s or 0) / 48, rel=1e-12)
+    assert max(row.bandwidth_percent or 0 for row in rows) > 100, (
+        "small ones run out of the cache: never clipped"
+    )
+
+
+def test_shapes_alone_give_an_estimate_that_is_marked(opened: Open, tmp_path: Path) -> None:
+    """Within 5 % of inductor's own figure for most launches, as the definitions promise."""
+    (span,) = opened("resnet18")
+    exact = {(row.name, row.graph_key): row for row in table(span).rows}
+    document = json.loads(Path(span.trace.path).read_text())
+    for event in document["traceEvents"]:
+        for name in ("kernel_num_gb", "kernel_flop"):
+            event.get("args", {}).pop(name, None)
+    (tmp_path / "w.1.pt.trace.json").write_text(json.dumps(document))
+    rows = [
+        row
+        for row in kernels_of(profile_of(tmp_path / "w.1.pt.trace.json")).rows
+        if row.category.startswith("triton")
+    ]
+    assert rows and all(row.achieved.bandwidth_from == "shapes" for row in rows)
+    close = total = 0
+    for row in rows:
+        known = exact[row.name, row.graph_key].bandwidth_gb_s
+        assert known and row.bandwidth_gb_s
+        close += row.launches * (abs(row.bandwidth_gb_s / known - 1) <= 0.05)
+        total += row.launches
+    assert close / total > 0.6
+
+
+def test_what_a_convolution_computes_follows_from_its_shapes(opened: Open) -> None:
+    """The first convolution of resnet18 by hand: 5 images of 3x224x224, 64 filters of 7x7, stride 2, padding 3."""
+    (span,) = opened("resnet18_eager")
+    trace = span.trace
+    (first, *_) = [
+        row for row in trace.select(cat="cpu_op") if trace.names[trace.name[row]] == "aten::cudnn_convolution"
+    ]
+    (rows,) = span.of(kernel_launches)
+    places = np.flatnonzero(rows.op == first)
+    main = places[np.argmax(rows.dur[places])]
+    work = work_of(trace, rows)
+    assert work.flop[main] == 2 * 5 * 64 * 112 * 112 * 3 * 7 * 7 and work.estimated[main]
+    assert work.bytes[main] == 4 * (5 * 3 * 224 * 224 + 64 * 3 * 7 * 7 + 5 * 64 * 112 * 112)
+    assert np.isnan(work.flop[places[places != main]]).all(), "what prepares it computes nothing of it"
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
+def test_categories_of_steps_are_what_ran_inside_their_windows(opened: Open, name: str) -> None:
+    (span,) = opened(name)
+    events = raw_events(span)
+    steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep")]
+    gpu = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and e["ph"] == "X"]
+    found = table(span).step_categories
+    for step in steps:
+        start, end = step["ts"], step["ts"] + step["dur"]
+        inside = sum(max(0.0, min(e["ts"] + e["dur"], end) - max(e["ts"], start)) for e in gpu)
+        rows = [row for row in found if row.step == step["name"]]
+        assert sum(row.time_us for row in rows) == pytest.approx(inside, abs=0.01)
+        assert sum(row.launches for row in rows) == sum(start <= e["ts"] < end for e in gpu)
+        assert sum(row.gpu_time_percent or 0 for row in rows) == pytest.approx(100 if rows else 0)
+
+
+def test_categories_are_those_that_inductor_prints(opened: Open, recording: Callable[[str], Path]) -> None:
+    """`python <output code> -p` prints its own table, in ms of one of the hundred runs; docs/kernels.md shows it."""
+    (span,) = opened("p_table")
+    printed = (recording("p_table") / "p_table.txt").read_text()
+    told = dict(
+        re.findall(r"== (\w+) category kernels ==.*?^Total +([\d.]+)", printed, re.DOTALL | re.MULTILINE)
+    )
+    mine = {row.category: row.time_us / 1000 / 100 for row in kernel_categories(span)}
+    for category in ("triton_pointwise", "triton_reduction", "triton_persistent_reduction"):
+        assert mine.pop(category) == pytest.approx(float(told.pop(category)), rel=5e-6)
+    assert sum(mine.values()) == pytest.approx(float(told.pop("unknown")), rel=5e-6) and not told
+
+
+def test_only_time_in_which_nothing_else_ran_can_be_gained(tmp_path: Path) -> None:
+    step = slice_("ProfilerStep#1", 0, 100, "user_annotation")
+    events = [
+        step,
+        *launch("a", 1, 10, 20),
+        *launch("b", 2, 20, 30),
+        *launch("a", 3, 60, 10),
+        *launch("a", 200, 201, 10),
+    ]
+    rows = {row.name: row for row in kernels_of(profile_of(write_trace(tmp_path, events))).rows}
+    assert (rows["a"].alone_us, rows["b"].alone_us) == (20, 20), (
+        "10–20 and 60–70; 30–50; what is launched later is not"
+    )
+    assert (rows["a"].twice_as_fast_percent, rows["b"].twice_as_fast_percent) == (10, 10)
+
+
+Slices = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 15), st.sampled_from("abc")), min_size=1, max_size=12
+)
+
+
+@given(Slices)
+def test_time_alone_is_what_the_busy_union_loses(
+    tmp_path_factory: pytest.TempPathFactory, slices: Any
+) -> None:
+    events: list[Event] = [kernel(name, start, length) for start, length, name in slices]
+    profile = profile_of(write_trace(tmp_path_factory.mktemp("t"), events))
+    (rows,) = profile.of(kernel_launches)
+    grouped = groups(rows)
+    alone = alone_ns(profile.trace, rows, grouped, np.ones(len(rows.index), bool))
+
+    def covered(names: str) -> int:
+        return len(
+            {t for start, length, name in slices if name in names for t in range(start, start + length)}
+        )
+
+    for places, found in zip(grouped, alone.tolist()):
+        name = profile.trace.names[rows.name[places[0]]]
+        assert found == 1000 * (covered("abc") - covered("abc".replace(name, "")))
+
+
+def test_without_names_of_their_own_kernels_have_that_of_their_launch(tmp_path: Path) -> None:
+    """`unique_kernel_names` off: the GPU calls them all alike."""
+    events = []
+    for at, name in enumerate(("triton_poi_fused_add_0", "triton_red_fused_sum_1")):
+        events += [slice_(name, 10 * at, 5), *launch("triton_", 10 * at + 1, 10 * at + 3, 4)]
+    events.append(kernel("triton_", 50, 3))
+    answer = kernels_of(profile_of(write_trace(tmp_path, events)))
+    assert {(row.name, row.category) for row in answer.rows} == {
+        ("triton_poi_fused_add_0", "triton_pointwise"),
+        ("triton_red_fused_sum_1", "triton_reduction"),
+        ("triton_", "triton_other"),
+    }
+    assert (answer.unnamed_us, answer.named_us) == (11, 8)
+
+
+def compile_data(kernels: dict[str, list[tuple[str, str]]]) -> CompileData:
+    """graph key → (name, category) of its kernels, each graph in a compilation of its own."""
+    summary = CompileSummary()
+    for number, (key, names) in enumerate(kernels.items()):
+        graph = summary.graphs.add(graph_key=key)
+        graph.key.compile_id = f"{number}/0"
+        for name, category in names:
+            graph.kernels.add(name=name, category=category)
+    return CompileData(summary, "summary", "x.pb")
+
+
+def test_a_kernel_launched_before_the_trace_belongs_to_the_only_graph_that_defines_it(tmp_path: Path) -> None:
+    mine, ours = "triton_poi_fused_add_0", "triton_poi_fused_mul_1"
+    data = compile_data(
+        {"fa": [(mine, "triton_pointwise"), (ours, "triton_pointwise")], "fb": [(ours, "triton_pointwise")]}
+    )
+    events = [kernel(mine, 1, 2), kernel(ours, 4, 2), *launch(mine, 8, 9, 2)]
+    answer = kernels_of(profile_of(write_trace(tmp_path, events), data))
+    found = {(row.name, row.launches): (row.compile_id, row.graph_key) for row in answer.rows}
+    assert found == {(mine, 1): ("0/0", "fa"), (ours, 1): (None, None)} | {(mine, 1): found[mine, 1]}
+    assert sorted((row.compile_id or "") for row in answer.rows if row.name == mine) == ["", "0/0"]
+
+
+def test_the_generated_code_tells_which_kernels_the_user_wrote(tmp_path: Path) -> None:
+    """A CUDA graph replays them without a launch of their own."""
+    data = compile_data({"fa": [("my_scale_kernel", "triton_user")]})
+    answer = kernels_of(profile_of(write_trace(tmp_path, [kernel("my_scale_kernel", 1, 2)]), data))
+    assert [(row.category, row.compile_id) for row in answer.rows] == [("triton_user", "0/0")]
+
+
+def test_modules_are_known_where_stacks_were_recorded(tmp_path: Path) -> None:
+    frames = [
+        slice_("nn.Module: Net_0", 0, 50, "python_function"),
+        slice_("nn.Module: Linear_3", 5, 20, "python_function"),
+    ]
+    events = [
+        *frames,
+        slice_("aten::mm", 8, 6),
+        *launch("k", 10, 12, 4),
+        slice_("aten::mm", 30, 6),
+        *launch("k", 31, 33, 4),
+    ]
+    (row,) = kernels_of(profile_of(write_trace(tmp_path, events))).rows
+    assert sorted(row.modules) == ["Linear_3", "Net_0"]
+
+
+def test_the_longest_launch_of_many_is_shown(tmp_path: Path) -> None:
+    events = [kernel("k", 10 * at, 9 if at == 3333 else 1) for at in range(5000)]
+    profile = profile_of(write_trace(tmp_path, events))
+    details = kernel_details(profile, "0", "k", "", "")
+    assert isinstance(details, KernelDetails)
+    assert details.launches.shown_every == 3 and len(details.launches.start_us) == 1667
+    assert max(details.launches.duration_us) == 9
+    with pytest.raises(NotFound):
+        kernel_details(profile, "1", "k", "", "")
+
+
+def test_what_the_output_code_says_of_bytes_and_operations_is_taken(tmp_path: Path) -> None:
+    """With TORCHINDUCTOR_BENCHMARK_KERNEL=1 alone, without shapes: 0.002 GB and 3 GFLOP in 10 µs."""
+    name = "triton_tem_fused_mm_0"
+    definition = Definition(name, "triton", 1, "", num_gb=0.002, flop=3e9)
+    trace = read_trace(str(write_trace(tmp_path, launch(name, 1, 2, 10))), workers=1)
+    (rows,) = Profile(trace, None).of(kernel_launches)
+    found = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, definition)
+    assert found.bandwidth_gb_s == pytest.approx(200) and found.bandwidth_from == "inductor"
+    assert found.tflop_s == pytest.approx(300) and found.tflop_from == "inductor"
+    assert found.flop_per_byte == pytest.approx(1500)
+    uncounted = Definition(name, "triton", 1, "", num_gb=0.002, flop=0)
+    nothing = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, uncounted)
+    assert (nothing.tflop_s, nothing.flop_per_byte) == (None, None)
+
+
+@pytest.mark.parametrize(("blocks", "told", "shown"), [(132, 0, None), (3, 0, 0), (132, 18, 18)])
+def test_an_occupancy_that_cannot_be_zero_is_not_known(
+    tmp_path: Path, blocks: int, told: int, shown: int | None
+) -> None:
+    """132 blocks on 132 multiprocessors: each has its warps. 3 blocks round to zero."""
+    args: dict[str, Any] = {"grid": [blocks, 1, 1], "block": [384, 1, 1], "est. achieved occupancy %": told}
+    properties = [{"id": 0, "name": "NVIDIA H200", "numSms": 132, "warpSize": 32}]
+    path = write_trace(tmp_path, [kernel("k", 0, 5, **args)], deviceProperties=properties)
+    (row,) = kernels_of(profile_of(path)).rows
+    assert row.config is not None and row.config.occupancy_percent == shown
+
+
+def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:
+    shape: dict[str, Any] = {
+        "grid": [2, 6, 1],
+        "block": [128, 1, 1],
+        "registers per thread": 28,
+        "shared memory": 4096,
+    }
+    occupancy: dict[str, Any] = {"est. achieved occupancy %": 7}
+    events = [
+        kernel("k", 0, 5, **shape, **occupancy),
+        kernel("k", 10, 2, **(shape | {"grid": [1, 1, 1]})),
+        kernel("k", 20, 4, **shape, **occupancy),
+    ]
+    (row,) = kernels_of(profile_of(write_trace(tmp_path, events))).rows
+    assert row.config is not None and row.configs == 2
+    assert (row.config.grid, row.config.block, row.config.warps) == ([2, 6, 1], [128, 1, 1], 4)
+    assert (row.config.registers, row.config.shared_memory_bytes, row.config.occupancy_percent) == (
+        28,
+        4096,
+        7,
+    )
+    assert (row.config.launches, row.config.time_us) == (2, 9)

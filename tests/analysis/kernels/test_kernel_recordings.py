@@ -1,0 +1,213 @@
+"""Kernels of all kinds as an H200 ran them: what is said of them is right, by hand and by torch's own count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
+from tb_torchcompile_plugin.analysis.gpu_utilization.idle import idle_causes
+from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
+from tb_torchcompile_plugin.analysis.kernels.kernels import KernelRow, kernel_details, kernel_table
+from tb_torchcompile_plugin.analysis.kernels.rows import row_key
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.profile.gpu.idle import causes_of, idle_gaps
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
+from tb_torchcompile_plugin.profile.profile import Profile
+
+MODES = (
+    "attention",
+    "flex",
+    "low_bandwidth",
+    "no_names",
+    "no_names_graphs",
+    "skips",
+    "template",
+    "training",
+    "user_triton",
+)
+Open = Callable[[str], Profile]
+
+
+@pytest.fixture(scope="module")
+def opened(recording: Callable[[str], Path]) -> Open:
+    """Mode → its span, read once."""
+    kept: dict[str, Profile] = {}
+
+    def of(mode: str) -> Profile:
+        if mode not in kept:
+            session = Session([("", str(recording("kernels") / mode))])
+            (worker,) = session.runs().runs[0].workers
+            kept[mode] = session.profile(".", worker.worker, worker.spans[0].span)
+        return kept[mode]
+
+    return of
+
+
+def rows_of(opened: Profile) -> list[KernelRow]:
+    return opened.of(kernel_table).rows
+
+
+def rules(opened: Profile) -> dict[str, str]:
+    """Rule → title."""
+    return {row.rule: row.title for row in opened.of(findings).findings}
+
+
+def test_a_users_own_triton_kernel_compiled_and_eager(opened: Open) -> None:
+    compiled, eager = sorted(
+        (row for row in rows_of(opened("user_triton")) if row.category == "triton_user"),
+        key=lambda row: row.compile_id is None,
+    )
+    assert (compiled.name, compiled.launches, eager.name, eager.launches) == ("my_scale_kernel", 3) * 2
+    assert (compiled.compile_id, compiled.direction, eager.compile_id) == ("0/0", "forward", None)
+    assert compiled.source_lines == ["/home/user/train/record.py:108"] and eager.source_lines == []
+    details = kernel_details(opened("user_triton"), "0", compiled.name, "0/0", compiled.graph_key or "")
+    assert details.source and "def my_scale_kernel(x, out, n, BLOCK" in details.source
+    # A million numbers are read and as many written; outside of a graph no operator tells their shapes.
+    assert compiled.bandwidth_gb_s == pytest.approx(2 * 4 * 2**20 / compiled.mean_us / 1e3)
+    assert compiled.achieved.bandwidth_from == "shapes" and eager.achieved.bandwidth_gb_s is None
+
+
+def test_flex_attention_runs_templates_of_both_directions(opened: Open) -> None:
+    rows = [row for row in rows_of(opened("flex")) if row.category == "triton_template"]
+    assert {(row.name, row.direction) for row in rows} == {
+        ("triton_tem_fused_flex_attention_4", "forward"),
+        ("triton_tem_fused_flex_attention_backward_1", "backward"),
+    }
+    for row in rows:
+        details = kernel_details(opened("flex"), "0", row.name, "0/0", row.graph_key or "")
+        assert details.graph is not None and "higher_order.flex_attention" in details.graph.text[0]
+        assert details.source and f"def {row.name}(" in details.source and row.lines
+
+
+@pytest.mark.parametrize("mode", ["flex", "training", "template", "user_triton", "low_bandwidth"])
+def test_every_generated_kernel_has_its_graph_source_and_line(opened: Open, mode: str) -> None:
+    rows = [row for row in rows_of(opened(mode)) if row.category.startswith("triton_") and row.compile_id]
+    assert rows
+    for row in rows:
+        assert row.graph_key and row.artifact is not None and row.code_line and row.lines, row.name
+
+
+def test_bytes_are_those_that_inductor_counted(opened: Open) -> None:
+    """gelu of 64 x 512 x 4096 numbers in bfloat16: read once, written once."""
+    (row,) = (row for row in rows_of(opened("training")) if row.name == "triton_poi_fused_gelu_view_2")
+    assert row.bandwidth_gb_s == pytest.approx(2 * 2 * 64 * 512 * 4096 / row.mean_us / 1e3, rel=1e-9)
+    assert row.achieved.bandwidth_from == "inductor"
+
+
+def test_without_shapes_the_output_code_tells_bytes_and_operations(opened: Open) -> None:
+    """A layer of 256 to 1024 numbers for 8 x 128 positions, as a template, in float16."""
+    (row,) = (
+        row for row in rows_of(opened("template")) if row.name == "triton_tem_fused_addmm_gelu_t_view_6"
+    )
+    assert row.achieved.tflop_s == pytest.approx(2 * 1024 * 256 * 1024 / row.mean_us / 1e6)
+    assert (row.achieved.tflop_from, row.achieved.bandwidth_from) == ("inductor", "inductor")
+
+
+def test_attention_is_counted_as_torch_counts_it_less_what_a_mask_hides(
+    opened: Open, recording: Callable[[str], Path]
+) -> None:
+    told = json.loads((recording("kernels") / "attention" / "flops.json").read_text())
+    trace = opened("attention").trace
+    (rows,) = opened("attention").of(kernel_launches)
+    work = work_of(trace, rows)
+    plain, causal = (2 * 4 * 16 * length * length * 128 for length in (1024, 1536))
+    for way, masked in (
+        ("flash", (plain, causal / 2)),
+        ("efficient", (plain, causal / 2)),
+        ("cudnn", (causal / 2,)),
+    ):
+        for backward in (False, True):
+            kind = "backward" if backward else "forward"
+            name = f"aten::_{way}_attention_{kind}"
+            here = np.flatnonzero(
+                (rows.op >= 0)
+                & np.isin(trace.name[rows.op], [c for c, n in enumerate(trace.names) if n == name])
+            )
+            found = np.unique(work.flop[here][~np.isnan(work.flop[here])]).tolist()
+            assert found == [flop * (2.5 if backward else 1) for flop in sorted(masked)]
+            whole = sum(flop * (1 if flop == plain else 2) for flop in masked) * (2.5 if backward else 1)
+            suffix = "_backward" if backward else ""
+            assert whole == told[f"aten._scaled_dot_product_{way}_attention{suffix}"]
+
+
+def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
+    """The host is ahead: three steps of 0.16 ms launch 2.9 ms of work. So it is not launch bound."""
+    assert rules(opened("low_bandwidth")) == {
+        "kernel_low_bandwidth": "triton_poi_fused_add_index_mul_0 takes 100 % of the GPU time at "
+        "11.7 % of the memory bandwidth"
+    }
+    answer = opened("low_bandwidth").of(findings)
+    (kernel,) = rows_of(opened("low_bandwidth"))
+    assert answer.findings[0].row == row_key(kernel)
+    assert answer.findings[0].saves_us == pytest.approx(3 * 956 * (1 - 0.117), rel=0.01), "three steps of it"
+    assert kernel.twice_as_fast_percent == pytest.approx(50), "of what the steps launched"
+    found = opened("low_bandwidth").of(gpu_utilization)
+    assert found.verdict is not None
+    assert (found.verdict.bound, found.verdict.share_percent) == ("compute", None)
+
+
+def test_a_healthy_training_run_yields_no_finding(opened: Open) -> None:
+    assert rules(opened("training")) == {}
+
+
+@pytest.mark.parametrize("mode", ["no_names", "no_names_graphs"])
+def test_kernels_without_names_are_known_by_their_launch(opened: Open, mode: str) -> None:
+    """`unique_kernel_names` off. A CUDA graph launches all of its kernels at once: those stay unnamed."""
+    answer = opened(mode).of(kernel_table)
+    assert answer.unnamed_us > 0
+    graphs = mode == "no_names_graphs"
+    assert answer.named_us == (0 if graphs else answer.unnamed_us)
+    found = {row.category for row in answer.rows if row.category.startswith("triton_")}
+    named = {"triton_pointwise", "triton_reduction", "triton_persistent_reduction"}
+    assert found == {"triton_other"} if graphs else found <= named
+    assert "names_disabled" in rules(opened(mode))
+    for row in answer.rows:
+        if not graphs and row.category.startswith("triton_"):
+            assert row.compile_id == "0/0" and row.lines and row.artifact is not None, row.name
+            details = kernel_details(opened(mode), "0", row.name, "0/0", row.graph_key or "")
+            assert details.graph and details.source and "def triton_(" in details.source
+
+
+def test_why_cuda_graphs_were_skipped(opened: Open) -> None:
+    found = opened("skips").of(gpu_utilization)
+    assert found.launch_stats is not None
+    graphs = found.launch_stats.cuda_graphs
+    assert graphs.skips and graphs.replays == 3, "one of the three functions is fine"
+    reasons = " ".join(graphs.skip_reasons or [])
+    assert "cpu device" in reasons and "mutated inputs" in reasons
+    answer = opened("skips").of(findings)
+    titles = [row.title for row in answer.findings if row.rule == "cudagraphs_skipped"]
+    assert len(titles) == 2 and all(title.count("skip") == 1 for title in titles)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_causes_of_idling_sum_to_it_to_the_nanosecond(opened: Open, mode: str) -> None:
+    profile: Profile = opened(mode)
+    found = opened(mode).of(gpu_utilization)
+    for device, gaps in profile.of(idle_gaps).items():
+        inner = gaps.inner()
+        causes = causes_of(inner, profile.of(ThreadActivity))
+        work = profile.of(gpu_work).index[profile.of(gpu_work).device == device]
+        events = sorted(
+            (int(profile.trace.ts[row]), int(profile.trace.ts[row] + profile.trace.dur[row])) for row in work
+        )
+        idle, end = 0, events[0][0]
+        for begin, stop in events:
+            idle += max(0, begin - end)
+            end = max(end, stop)
+        assert causes.sum() == idle
+        (row,) = (row for row in found.idle if row.device == device)
+        assert row.causes == idle_causes(causes.sum(axis=0))
+        assert sum(msgspec.structs.astuple(row.causes)) == pytest.approx(idle / 1000)
+    for step in found.steps:
+        for part in step.devices:
+            assert part.busy_us + sum(msgspec.structs.astuple(part.idle)) == pytest.approx(step.wall_us)

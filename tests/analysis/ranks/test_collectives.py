@@ -1,0 +1,70 @@
+"""collectives.py: collectives by name and size."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from profiles import profile_of
+from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, collectives
+from traces import Event, launch, slice_, write_trace
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def rows_of(path: Path) -> list[Collective]:
+    return collectives(profile_of(path)).rows
+
+
+def test_by_label_and_size(tmp_path: Path) -> None:
+    def label(at: float, elements: int, kind: str = "c10::BFloat16") -> Event:
+        args: Event = {"Input Dims": [[elements]], "Input type": [kind]}
+        return slice_("nccl:all_reduce", at, 10, "user_annotation", **args)
+
+    events = [
+        *(label(0, 1000), *launch(ALL_REDUCE, 2, 100, 8)),
+        *(label(20, 1000), *launch(ALL_REDUCE, 22, 200, 4)),
+        *(label(40, 1000, "float"), *launch(ALL_REDUCE, 42, 300, 50)),
+        *launch("ncclDevKernel_SendRecv", 60, 400, 2),  # nothing tells what it is of
+        *launch("ampere_sgemm_32x32_tn", 70, 500, 2),
+    ]
+    large, small, unknown = rows_of(write_trace(tmp_path, events))
+    assert (large.name, large.size_bytes, large.kernels, large.time_us, large.gb_s) == (
+        "all_reduce",
+        4000,
+        1,
+        50,
+        0.08,
+    )
+    assert (small.size_bytes, small.kernels, small.mean_us, small.min_us, small.max_us) == (2000, 2, 6, 4, 8)
+    assert small.gb_s == 0.5
+    assert (unknown.name, unknown.size_bytes, unknown.gb_s) == ("ncclDevKernel_SendRecv", None, None)
+
+
+def test_without_communication_there_is_none(tmp_path: Path) -> None:
+    assert rows_of(write_trace(tmp_path, [slice_("aten::mm", 0, 1)])) == []
+
+
+def test_two_ranks_from_their_raw_events(recording: Callable[[str], Path]) -> None:
+    """The n-th label launched the n-th kernel, and both ranks put in the same bytes."""
+    sizes = []
+    for trace in sorted(recording("ddp").glob("*.trace.json")):
+        events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X"]
+        events.sort(key=lambda event: event["ts"])
+        labels = [e for e in events if e["name"] == "nccl:all_reduce" and e["cat"] == "user_annotation"]
+        kernels = [e for e in events if e["cat"] == "kernel" and e["name"].startswith("nccl")]
+        wanted = defaultdict(list)
+        for label, kernel in zip(labels, kernels, strict=True):
+            wanted[2 * label["args"]["Input Dims"][0][0]].append(kernel["dur"])  # bfloat16
+        found = {row.size_bytes: row for row in rows_of(trace)}
+        assert found.keys() == wanted.keys()
+        for size, times in wanted.items():
+            assert found[size].kernels == len(times)
+            assert found[size].time_us == pytest.approx(sum(times))
+            assert (found[size].min_us, found[size].max_us) == (min(times), max(times))
+        sizes.append(set(found))
+    assert sizes[0] == sizes[1] and len(sizes) == 2

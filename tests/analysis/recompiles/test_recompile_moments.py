@@ -1,0 +1,126 @@
+"""recompile_moments.py and the frames of recompiles.py: when, at what price for each call, and how near the limit."""
+
+import pytest
+
+from profiles import data_of, profile_with
+from tb_torchcompile_plugin.analysis.recompiles.moments import guard_scans, recompile_moments
+from tb_torchcompile_plugin.analysis.recompiles.recompiles import frame_of, recompiled_frames, recompiles
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    Compilation,
+    CompileKey,
+    CompileSummary,
+    Failure,
+    Recompile,
+)
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
+from traces import slice_
+
+BASE = 1_790_000_000_000_000_000
+
+
+def compiled(compile_id, start_us, end_us, **fields):
+    start, length = BASE + 1000 * start_us, 1000 * (end_us - start_us)
+    return Compilation(key=CompileKey(compile_id=compile_id), start_ns=start, duration_ns=length, **fields)
+
+
+def call(compile_id, ts, guards):
+    return [
+        slice_("TorchDynamo Cache Lookup", ts, guards),
+        slice_(f"Torch-Compiled Region: {compile_id}", ts + guards + 1, 10),
+    ]
+
+
+def joined(folder, events, summary):
+    profile = profile_with(folder, events, data_of(summary))
+    return recompile_moments(profile), guard_scans(profile)
+
+
+def test_lookups_by_the_version_that_was_hit_and_the_versions_alive(tmp_path):
+    summary = CompileSummary(
+        compilations=[compiled("0/0", -50, -10), compiled("0/1", 200, 300), compiled("1/0", 0, 5)]
+    )
+    events = [
+        *call("0/0", 100, 7),
+        *call("0/1", 400, 9),
+        *call("0/1", 500, 11),
+        *call("0/0", 600, 20),
+        *call("1/0", 700, 3),
+    ]
+    _, scans = joined(tmp_path, events, summary)
+    assert [(scan.compile_id, scan.entries, scan.calls, scan.median_us, scan.max_us) for scan in scans] == [
+        ("0/0", 1, 1, 7, 7),
+        ("0/0", 2, 1, 20, 20),
+        ("0/1", 2, 2, 10, 11),
+    ]
+
+
+def test_a_refused_version_is_no_entry(tmp_path):
+    limit = Failure(type="Unsupported", reason="Dynamo recompile limit exceeded")
+    summary = CompileSummary(
+        compilations=[compiled("0/0", -50, -10), compiled("0/1", -9, -8, failure=limit)],
+    )
+    _, scans = joined(tmp_path, call("0/0", 100, 7), summary)
+    (frame,) = recompiled_frames(data_of(summary))
+    assert scans == [] and frame.limit_hit == "0/1" and [row.compile_id for row in frame.versions] == ["0/0"]
+
+
+def test_a_recompile_is_in_the_step_in_which_it_began(tmp_path):
+    rows = [
+        compiled("0/0", -50, -10),
+        *(compiled(f"0/{n}", at, at + 5) for n, at in ((1, -5), (2, 30), (3, 120), (4, 999))),
+    ]
+    summary = CompileSummary(
+        compilations=rows, recompiles=[Recompile(key=row.key, reasons=["?"]) for row in rows[1:]]
+    )
+    steps = [slice_(f"ProfilerStep#{n}", ts, 50, "user_annotation") for n, ts in ((1, 0), (2, 50))]
+    moments, _ = joined(tmp_path, [*steps, slice_("aten::add", 200, 10)], summary)
+    assert [(row.compile_id, row.start_us, row.where, row.step) for row in moments] == [
+        ("0/1", -5, "before", None),
+        ("0/2", 30, "inside", "ProfilerStep#1"),
+        ("0/3", 120, "inside", None),
+        ("0/4", 999, "after", None),
+    ]
+
+
+def test_the_traces_own_slice_tells_when_better_than_the_logs_clock(tmp_path):
+    summary = CompileSummary(
+        compilations=[compiled("0/1", 108, 150)], recompiles=[Recompile(key=CompileKey(compile_id="0/1"))]
+    )
+    events = [
+        *(slice_(f"ProfilerStep#{n}", ts, 100, "user_annotation") for n, ts in ((1, 0), (2, 100))),
+        slice_("_compile.compile_inner (dynamo_timed)", 95, 40),
+        slice_("entire_frame_compile_data: compile_id=0/1, x", 96, 0),
+    ]
+    ((moment,), _) = joined(tmp_path, events, summary)
+    assert (moment.start_us, moment.step) == (95, "ProfilerStep#1")
+
+
+def test_a_frame_is_all_of_an_id_but_its_last_number():
+    assert [frame_of(name) for name in ("0/0", "12/3", "!1/2/0")] == ["0", "12", "!1/2"]
+
+
+@pytest.fixture
+def log_of(recording):
+    return lambda name, pattern="*.log": read_log(str(next(recording(name).glob(pattern))))
+
+
+def test_the_versions_of_the_recording_and_the_limit_of_torch(log_of):
+    (frame,) = recompiled_frames(data_of(log_of("recompiles")))
+    assert (frame.frame, frame.function, frame.limit, frame.limit_hit) == ("0", "g", 8, None)
+    assert [row.compile_id for row in frame.versions] == ["0/0", "0/1", "0/2", "0/3"]
+    assert all(row.duration_s for row in frame.versions)
+
+
+def test_the_recording_of_two_ranks_recompiled_on_the_first_only(log_of):
+    frames = recompiled_frames(data_of(log_of("ddp", "*rank_0*.log")))
+    assert [(row.frame, len(row.versions)) for row in frames] == [("0", 2), ("4", 2)]
+    assert recompiled_frames(data_of(log_of("ddp", "*rank_1*.log"))) == []
+
+
+def test_what_torch_made_dynamic_names_the_new_value_of_a_guard(log_of):
+    first = recompiles(data_of(log_of("recompiles")))[0]
+    assert (first.guards[0].source, first.guards[0].old, first.guards[0].new) == ("s", "0.0", "1.0")
+    assert [(row.source, row.before, row.now) for row in first.dynamic] == [
+        ("L['x']", "8", "16"),
+        ("L['s']", "0.0", "1.0"),
+    ]

@@ -1,0 +1,106 @@
+"""Symbols, what they were fixed to, and what guards them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from compile_records import START_US, envelope
+from profiles import data_of
+from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import SymbolicShapes, symbolic_shapes
+from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
+
+STACK = [{"line": 78, "name": "g", "filename": 1, "loc": "return secret(x)"}]
+
+
+def record(kind: str, attempt: int = 0, **details: Any) -> Record:
+    return Record({**envelope(kind, {"user_stack": STACK, **details}), "attempt": attempt})
+
+
+def change(**arguments: Any) -> Record:
+    event = {
+        "name": "automatic_dynamic",
+        "ts": START_US,
+        "ph": "i",
+        "args": {"compile_id": "0/0", **arguments},
+    }
+    return Record(envelope("chromium_event", {}), json.dumps(event))
+
+
+def shapes(records: list[Record], *, source: bool = True) -> SymbolicShapes:
+    log = CompileLog(source=source)
+    log.files[1] = "/train.py"
+    for one in records:
+        log.add(one)
+    summary = log.summary()
+    assert not summary.records.unreadable
+    return symbolic_shapes(data_of(summary), 0, "0/0")
+
+
+SYMBOL = record("create_symbol", symbol="s77", val="16", vr="[2, int_oo]", source="L['x'].size()[0]")
+FIXED = record(
+    "symbolic_shape_specialization",
+    symbol="s77",
+    sources=["L['x'].size()[0]", "L['y'].size()[0]"],
+    value="7",
+    reason="range_refined_to_singleton",
+)
+
+
+def test_a_symbol_has_its_range_and_the_input_it_comes_from() -> None:
+    (row,) = shapes([SYMBOL]).symbols
+    assert (row.symbol, row.value, row.range, row.source) == ("s77", "16", "[2, int_oo]", "L['x'].size()[0]")
+    assert row.backed
+    assert [(frame.file, frame.line, frame.source) for frame in row.stack] == [
+        ("/train.py", 78, "return secret(x)")
+    ]
+
+
+def test_a_symbol_that_only_data_decides() -> None:
+    (row,) = shapes([record("create_unbacked_symbol", symbol="u0", vr="[-int_oo, int_oo]")]).symbols
+    assert (row.symbol, row.value, row.backed) == ("u0", None, False)
+
+
+def test_a_symbol_that_was_fixed_says_why() -> None:
+    (row,) = shapes([SYMBOL, FIXED]).specializations
+    assert (row.symbol, row.value, row.reason) == ("s77", "7", "range_refined_to_singleton")
+    assert row.source == "L['x'].size()[0], L['y'].size()[0]"
+
+
+def test_attempts_that_were_thrown_away_do_not_count() -> None:
+    later = record("create_symbol", attempt=1, symbol="s1", val="3")
+    assert [row.symbol for row in shapes([SYMBOL, later]).symbols] == ["s1"]
+
+
+def test_a_guard_that_torch_repeats_is_one() -> None:
+    guards = [record("guard_added_fast", expr=expr) for expr in ("Eq(s0, 4)", "s0 < 9", "Eq(s0, 4)")]
+    assert [row.expression for row in shapes(guards).guards] == ["Eq(s0, 4)", "s0 < 9"]
+
+
+def test_an_input_that_became_dynamic() -> None:
+    (row,) = shapes([change(name="L['x']", reason="size change", cached="8", new="16")]).changes
+    assert (row.source, row.change, row.before, row.now) == ("L['x']", "size change", "8", "16")
+
+
+def test_without_source_nothing_names_the_users_variables() -> None:
+    found = shapes([SYMBOL, FIXED, change(name="L['x']", reason="size change")], source=False)
+    assert "L['" not in repr(found)
+    assert "secret" not in repr(found)
+    assert found.symbols[0].value == "16"
+
+
+def test_the_shapes_of_a_recording(recording: Callable[[str], Path]) -> None:
+    (log,) = recording("recompiles").glob("*.log")
+    found = symbolic_shapes(data_of(read_log(str(log))), 0, "0/1")
+    assert [(row.symbol, row.value, row.source) for row in found.symbols] == [
+        ("s77", "16", "L['x'].size()[0]"),
+        ("zf72", "1.0", "L['s']"),
+    ]
+    assert [row.expression for row in found.guards] == ["64*s77 <= 2147483647"]
+    assert [(row.source, row.before, row.now) for row in found.changes] == [
+        ("L['x']", "8", "16"),
+        ("L['s']", "0.0", "1.0"),
+    ]

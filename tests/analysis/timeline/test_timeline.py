@@ -1,0 +1,402 @@
+"""Lanes and windows of the timeline against their definition, computed slowly from the file."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from profiles import profile_of
+from tb_torchcompile_plugin.analysis.timeline import detail, trace_rows
+from tb_torchcompile_plugin.analysis.timeline.detail import aligned, shift_for
+from tb_torchcompile_plugin.analysis.timeline.lanes import COLORS, ItemSlices, TrackSlices
+from tb_torchcompile_plugin.analysis.timeline.timeline import MAX_RECTANGLES, Timeline, Window
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.errors import BadRequest
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
+from timeline_reference import Place, Rectangle, Slice, rectangles, slices_of
+from traces import kernel, launch, slice_, write_trace
+
+Drawn = dict[tuple[Place, int], list[Rectangle]]  # by place and line
+
+
+def timeline_of(path: Path) -> Timeline:
+    return profile_of(path).of(Timeline)
+
+
+def session_timeline(folder: Path) -> Timeline:
+    session = Session([("", str(folder))])
+    (run,) = session.runs().runs
+    worker = run.workers[0]
+    return session.profile(run.run, worker.worker, worker.spans[0].span).of(Timeline)
+
+
+def lane_of(timeline: Timeline, kind: str, title: str = "") -> int:
+    return next(lane.id for lane in timeline.lanes if lane.kind == kind and title in lane.title)
+
+
+def tracks(timeline: Timeline) -> dict[int, Place]:
+    """The lanes of the trace's own slices."""
+    found = {lane: one for lane, one in timeline.slices.items() if isinstance(one, TrackSlices)}
+    known = timeline.rows.trace.tracks
+    return {lane: (known[one.track].pid, known[one.track].tid) for lane, one in found.items()}
+
+
+def lines_of(timeline: Timeline, path: Path) -> dict[tuple[Place, int], list[Slice]]:
+    """The slices of the file line by line. Which line a crossing one has is free, as long as nothing there overlaps."""
+    trace = timeline.rows.trace
+    rows = {
+        (trace.tracks[track].pid, trace.tracks[track].tid): int(trace.track_bounds[track])
+        for track in range(len(trace.tracks))
+    }
+    lines: dict[tuple[Place, int], list[Slice]] = defaultdict(list)
+    for place, slices in slices_of(path).items():
+        ordinary = max(one.depth for one in slices) + 1
+        for row, one in enumerate(slices, rows[place]):
+            line = timeline.rows.line_of(row)
+            assert (
+                line >= ordinary - any(other.crosses for other in slices)
+                if one.crosses
+                else line == one.depth
+            )
+            one.start, one.end = one.start - timeline.origin, one.end - timeline.origin
+            lines[place, line].append(one)
+    return lines
+
+
+def drawn_by(window: Window, timeline: Timeline) -> Drawn:
+    runs, found = window.rectangles.runs, defaultdict(list)
+    places = tracks(timeline)
+    columns = (window.rectangles.lane, runs.group, runs.start, runs.end, runs.covered, runs.size)
+    names = [window.names[code] for code in window.rectangles.name]
+    for lane, line, *numbers, name, longest in zip(
+        *(c.tolist() for c in columns), names, runs.longest.tolist()
+    ):
+        if lane in places:
+            start, end, covered, size = numbers
+            found[places[lane], line].append(Rectangle(start, end, covered, size, name, longest))
+    return found
+
+
+def check_window(
+    timeline: Timeline, lines: dict[tuple[Place, int], list[Slice]], start: int, end: int, width: int
+) -> None:
+    window = timeline.window(start, end, width, tracks(timeline))
+    assert (window.start, window.end) == aligned(start, end, window.shift)
+    expected = {key: rectangles(line, window.start, window.end, window.shift) for key, line in lines.items()}
+    assert drawn_by(window, timeline) == {key: found for key, found in expected.items() if found}
+
+
+@pytest.fixture(scope="module")
+def breaks(recording: Callable[[str], Path]) -> Path:
+    (path,) = recording("breaks").glob("*.pt.trace.json")
+    return path
+
+
+def test_500_windows_of_a_recording_are_what_the_events_give(
+    breaks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_rows, "_WORTH_LEVELS", 0)
+    monkeypatch.setattr(detail, "_FINEST", 9)
+    timeline = timeline_of(breaks)
+    lines = lines_of(timeline, breaks)
+    assert sum(map(len, lines.values())) == 6401
+    draw = random.Random(7)
+    for _ in range(500):
+        length = int(10 ** draw.uniform(0, np.log10(timeline.duration * 1.5)))
+        start = draw.randint(-length // 2, timeline.duration)
+        check_window(timeline, lines, start, start + max(1, length), draw.choice([1, 50, 700, 3000]))
+
+
+def test_without_stored_levels_the_windows_are_the_same(
+    breaks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = timeline_of(breaks)
+    monkeypatch.setattr(trace_rows, "_WORTH_LEVELS", 0)
+    stored = timeline_of(breaks)
+    lanes = range(len(plain.lanes))
+    for width in (1, 30, 500, 5000):
+        one, other = (each.window(0, each.duration, width, lanes) for each in (plain, stored))
+        assert one.names == other.names
+        for column, same in zip(one.rectangles.runs, other.rectangles.runs):
+            assert column.tolist() == same.tolist()
+
+
+_TIMES = st.tuples(st.integers(0, 3000), st.integers(0, 900), st.integers(0, 1))
+
+
+@example(
+    [(0, 2, 0), (1, 0, 0), (1, 2, 0), (1, 2, 0), (1, 2, 0)], 0, 1, 1
+)  # one crosses inside of one that crosses
+@given(
+    st.lists(_TIMES, min_size=1, max_size=40), st.integers(0, 3000), st.integers(1, 4000), st.integers(1, 60)
+)
+def test_any_slices_are_drawn_as_defined(
+    tmp_path_factory: pytest.TempPathFactory,
+    times: list[tuple[int, int, int]],
+    start: int,
+    length: int,
+    width: int,
+) -> None:
+    """Also those that cross, coincide, or take no time."""
+    events = [
+        slice_(f"s{number % 7}", ts / 1000, dur / 1000, tid=tid)
+        for number, (ts, dur, tid) in enumerate(times)
+    ]
+    path = write_trace(tmp_path_factory.mktemp("any"), events)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace_rows, "_WORTH_LEVELS", 0)
+        patch.setattr(detail, "_FINEST", 1)
+        timeline = timeline_of(path)
+        lines = lines_of(timeline, path)
+        for line in lines.values():
+            assert all(one.end <= other.start for one, other in pairwise(line))
+        if start + length >= timeline.extent[0] and start <= timeline.extent[1]:
+            check_window(timeline, lines, start, start + length, width)
+
+
+def test_zoomed_in_every_slice_is_there_by_itself(breaks: Path) -> None:
+    timeline = timeline_of(breaks)
+    trace, found = timeline.rows.trace, Counter[tuple[Any, ...]]()
+    for lane, place in tracks(timeline).items():
+        runs = timeline.slices[lane].runs(*timeline.extent, 0)
+        names = timeline.slices[lane].name_codes(runs.row)
+        for name, start, end in zip(names, runs.start, runs.end):
+            found[place, trace.names[name], int(start), int(end)] += 1
+    expected = Counter(
+        (place, one.name, one.start - timeline.origin, one.end - timeline.origin)
+        for place, slices in slices_of(breaks).items()
+        for one in slices
+    )
+    assert found == expected
+
+
+def test_a_slice_is_found_where_a_window_shows_it(breaks: Path) -> None:
+    timeline = timeline_of(breaks)
+    trace = timeline.rows.trace
+    for row in random.Random(3).sample(range(len(trace)), 60):
+        start = int(trace.ts[row]) - timeline.origin
+        if start + int(trace.dur[row]) < 0:
+            continue
+        lane = timeline.lane_of_track[int(trace.track[row])]
+        window = timeline.window(start, start + 1, 1, [lane])
+        assert row in window.rectangles.runs.row
+
+
+class TestLanes:
+    def test_each_step_of_the_recording_has_five_nested_regions_and_four_breaks(
+        self, recording: Callable[[str], Path]
+    ) -> None:
+        timeline = session_timeline(recording("breaks"))
+        regions = timeline.slices[lane_of(timeline, "regions")]
+        marked = timeline.slices[lane_of(timeline, "breaks")]
+        assert isinstance(regions, ItemSlices)
+        assert isinstance(marked, ItemSlices)
+        for step in timeline.describe().steps:
+            inside = [item for item in marked.items if step.start_ns <= item.start < step.end_ns]
+            assert [item.facts["line"] for item in inside] == [26, 27, 28, 29]
+            forward = [
+                (item.compile_id, int(line))
+                for item, line in zip(regions.items, regions.line)
+                if step.start_ns <= item.start < step.end_ns and item.color == "region"
+            ]
+            assert forward == [("0/0", 0), ("1/0", 1), ("2/0", 2), ("3/0", 3), ("4/0", 4)]
+        costs = [
+            sum(item.dur for item in marked.items if step.start_ns <= item.start < step.end_ns)
+            for step in timeline.describe().steps
+        ]
+        assert costs == [636_703, 523_926, 505_275]
+
+    def test_both_ranks_of_a_distributed_run_have_their_spans(self, recording: Callable[[str], Path]) -> None:
+        session = Session([("", str(recording("ddp")))])
+        (run,) = session.runs().runs
+        assert [worker.worker for worker in run.workers] == ["rank0", "rank1"]
+        for worker in run.workers:
+            opened = session.profile(run.run, worker.worker, worker.spans[0].span)
+            told = opened.of(Timeline).describe()
+            assert [step.name for step in told.steps] == [f"ProfilerStep#{number}" for number in (2, 3, 4)]
+            kinds = {lane.kind for lane in told.lanes}
+            assert {"steps", "regions", "phases", "thread", "stream"} <= kinds
+            nccl = [name for name in opened.trace.names if name.startswith("ncclDevKernel")]
+            assert nccl
+
+    def test_a_profiled_compilation_shows_its_phases_and_autotuning(
+        self, recording: Callable[[str], Path]
+    ) -> None:
+        timeline = session_timeline(recording("resnet18_compile"))
+        items = timeline.slices[lane_of(timeline, "phases")]
+        assert isinstance(items, ItemSlices)
+        inside = [item for item in items.items if 0 <= item.start < timeline.duration]
+        took: Counter[str] = Counter()
+        for item in inside:
+            took[item.color] += item.dur
+        phases = {
+            f"phase_{name}" for name in ("dynamo", "aot_autograd", "inductor", "triton", "autotune", "cache")
+        }
+        assert phases <= set(took)
+        assert took["phase_autotune"] > 10**8
+        # Every one is a rectangle of its own where the view is close enough.
+        window = timeline.window(0, timeline.duration, 16384, [lane_of(timeline, "phases")])
+        assert int(window.rectangles.runs.size.sum()) == len(inside)
+
+    def test_what_was_compiled_before_the_trace_has_negative_times(
+        self, recording: Callable[[str], Path]
+    ) -> None:
+        timeline = session_timeline(recording("breaks"))
+        phases = timeline.slices[lane_of(timeline, "phases")]
+        assert isinstance(phases, ItemSlices)
+        assert len(phases.items) == 367
+        assert all(item.start + item.dur < 0 for item in phases.items)
+        assert timeline.extent[0] == phases.items[0].start
+        window = timeline.window(timeline.extent[0], 0, 800, [lane_of(timeline, "phases")])
+        assert int(window.rectangles.runs.size.sum()) == 367
+
+    def test_it_opens_on_the_first_step_with_the_gpu_work_that_it_launched(self, tmp_path: Path) -> None:
+        step = slice_("ProfilerStep#4", 10, 20, cat="user_annotation")
+        events = [slice_("before", 0, 5), step, *launch("late", 25, 40, 7), *launch("later", 31, 60, 7)]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        assert timeline.describe().home == [10_000, 47_000]
+
+    def test_without_steps_it_opens_on_everything(self, tmp_path: Path) -> None:
+        timeline = timeline_of(write_trace(tmp_path, [slice_("a", 3, 5), slice_("b", 10, 5)]))
+        assert timeline.describe().home == [0, 12_000]
+
+    def test_a_trace_without_slices_has_no_lanes(self, tmp_path: Path) -> None:
+        told = timeline_of(write_trace(tmp_path, [])).describe()
+        assert (told.lanes, told.duration_ns, told.home) == ([], 0, [0, 0])
+
+    def test_lanes_that_are_missing_are_explained(
+        self, tmp_path: Path, recording: Callable[[str], Path]
+    ) -> None:
+        assert session_timeline(recording("breaks")).describe().notes == []
+        (note,) = timeline_of(write_trace(tmp_path, [slice_("a", 3, 5)])).describe().notes
+        assert "No compile summary or log" in note
+        old = Profile(
+            read_trace(str(write_trace(tmp_path, [slice_("a", 3, 5)], baseTimeNanoseconds=0))), None
+        )
+        told = Profile(old.trace, CompileData(CompileSummary(), "summary", "")).of(Timeline).describe()
+        assert "clock is not Unix time" in told.notes[0]
+
+    def test_colours_are_categories_then_kinds(self, tmp_path: Path) -> None:
+        assert COLORS[: len(CATEGORIES)] == CATEGORIES
+        events = [slice_("aten::mm", 0, 5), kernel("triton_poi_fused_add_0", 1, 2), *launch("mine", 5, 6, 2)]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        window = timeline.window(0, 10_000, 1000, range(len(timeline.lanes)))
+        told = dict(
+            zip(
+                (window.names[code] for code in window.rectangles.name),
+                (COLORS[code] for code in window.rectangles.color),
+            )
+        )
+        assert told == {
+            "aten::mm": "cpu_op",
+            "cuLaunchKernelEx": "runtime",
+            "mine": "triton_user",
+            "triton_poi_fused_add_0": "triton_pointwise",
+        }
+
+
+class TestCounters:
+    def test_gpu_busy_is_the_share_of_each_bucket(self, tmp_path: Path) -> None:
+        events = [slice_("host", 0, 8.192), kernel("a", 1.024, 1.024), kernel("b", 1.536, 0.768)]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        lane = lane_of(timeline, "counter")
+        points = timeline.window(0, 8192, 8, [lane]).counters[lane]
+        shares = dict(zip(points.start.tolist(), points.last.tolist()))
+        assert shares == {0: 0.0, 1024: 100.0, 2048: 25.0, 3072: 0.0}
+
+    def test_memory_keeps_every_peak(self, tmp_path: Path) -> None:
+        draw = random.Random(5)
+        values = [(ts, draw.randint(0, 10**9)) for ts in sorted(draw.sample(range(1, 10_000), 300))]
+        events = [slice_("host", 0, 10)] + [memory(ts / 1000, value) for ts, value in values]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        lane = lane_of(timeline, "counter", "allocated")
+        for start, end, width in [(0, 10_000, 20), (2000, 9000, 3), (5000, 5100, 100), (0, 10_000, 10_000)]:
+            window = timeline.window(start, end, width, [lane])
+            held = [value for ts, value in values if ts < window.start][-1:]
+            buckets: dict[int, list[int]] = {window.start: held} if held else {}
+            for ts, value in values:
+                if window.start <= ts < window.end:
+                    buckets.setdefault(ts >> window.shift << window.shift, []).append(value)
+            points = window.counters[lane]
+            assert [tuple(map(int, row)) for row in zip(*points)] == [
+                (at, max(inside), inside[-1]) for at, inside in buckets.items()
+            ]
+
+
+def memory(ts: float, total: int) -> dict[str, Any]:
+    args = {
+        "Total Allocated": total,
+        "Total Reserved": 2 * total,
+        "Bytes": 1,
+        "Addr": 1,
+        "Device Type": 1,
+        "Device Id": 0,
+    }
+    return {
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "name": "[memory]",
+        "pid": 100,
+        "tid": 100,
+        "ts": ts,
+        "s": "t",
+        "args": args,
+    }
+
+
+class TestLimits:
+    def test_a_stray_event_decades_away_costs_nothing(self, tmp_path: Path) -> None:
+        events = [slice_("stray", 0, 1), *(slice_("s", 1.7e15 + at, 1) for at in range(50))]
+        timeline = timeline_of(write_trace(tmp_path, events, baseTimeNanoseconds=0))
+        window = timeline.window(*timeline.extent, 1000, [0])
+        assert window.rectangles.runs.size.tolist() == [1, 50]
+
+    def test_a_crowded_window_gets_longer_buckets(self, tmp_path: Path) -> None:
+        events = [slice_("s", 0.004 * at, 0.002, tid=tid) for at in range(6000) for tid in range(100, 104)]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        window = timeline.window(0, timeline.duration, 16384, range(4))
+        assert len(window.rectangles.lane) <= MAX_RECTANGLES
+        assert int(window.rectangles.runs.size.sum()) == 24_000
+
+    @pytest.mark.parametrize(
+        ("start", "end", "width", "lanes"),
+        [
+            (5, 5, 10, [0]),
+            (9, 5, 10, [0]),
+            (0, 5, 0, [0]),
+            (0, 5, 16385, [0]),
+            (0, 5, 10, [1]),
+            (0, 5, 10, [-1]),
+        ],
+    )
+    def test_what_cannot_be_shown_is_refused(
+        self, tmp_path: Path, start: int, end: int, width: int, lanes: list[int]
+    ) -> None:
+        timeline = timeline_of(write_trace(tmp_path, [slice_("a", 3, 5)]))
+        with pytest.raises(BadRequest):
+            timeline.window(start, end, width, lanes)
+
+    def test_a_window_outside_of_everything_is_refused(self, tmp_path: Path) -> None:
+        timeline = timeline_of(write_trace(tmp_path, [slice_("a", 3, 5)]))
+        for start, end in [(-20, -10), (5001, 6000)]:
+            with pytest.raises(BadRequest, match=r"outside of 0 … 5000"):
+                timeline.window(start, end, 100, [0])
+
+    def test_shift_is_the_finest_that_is_no_shorter_than_a_pixel(self) -> None:
+        for length, width in [(1, 1), (1000, 1000), (1001, 1000), (2000, 1000), (10**12, 1), (7, 16384)]:
+            shift = shift_for(length, width)
+            assert 1 << shift >= length / width
+            assert shift == 0 or 1 << (shift - 1) < length / width

@@ -1,0 +1,341 @@
+"""What the timeline tells of one slice, of all that a name hits, and of a stretch of time."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_timeline import lane_of, session_timeline, timeline_of
+
+from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices
+from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
+from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
+from tb_torchcompile_plugin.analysis.timeline.slice import TimelineSlice, timeline_slice
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.errors import BadRequest
+from timeline_reference import ns
+from traces import MAIN, PID, kernel, launch, slice_, write_trace
+
+GPU_CATS = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def told(timeline: Timeline, name: str) -> TimelineSlice:
+    """The first slice of that name."""
+    hits = timeline_search(timeline, name, None, [], 0, 0, 1).hits
+    return timeline_slice(timeline, hits[0].lane, hits[0].row)
+
+
+@pytest.fixture(scope="module")
+def breaks(recording: Callable[[str], Path]) -> Timeline:
+    return session_timeline(recording("breaks"))
+
+
+class TestSlice:
+    def test_a_launch_and_its_kernel_know_each_other(self, tmp_path: Path) -> None:
+        events = [slice_("aten::mm", 0, 10), *launch("gemm", 3, 20, 5, grid=[1, 2, 3])]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        gpu = told(timeline, "gemm")
+        call = told(timeline, "cuLaunchKernelEx")
+        assert gpu.launch is not None
+        assert (gpu.launch.lane, gpu.launch.row, gpu.launch.start_ns) == (call.lane, call.row, 3000)
+        assert [(one.row, one.start_ns, one.dur_ns) for one in call.kernels] == [(gpu.row, 20_000, 5000)]
+        assert (gpu.kernel, call.kernel) == ("gemm", "gemm")
+        assert gpu.args is not None
+        assert gpu.args["grid"] == [1, 2, 3]
+        assert call.parent == told(timeline, "aten::mm").row
+
+    def test_forward_and_backward_know_each_other(self, tmp_path: Path) -> None:
+        arrow = {"cat": "fwdbwd", "name": "fwdbwd", "id": 7, "pid": PID}
+        events = [
+            numbered(slice_("aten::add", 1, 4), 3),
+            numbered(slice_("AddBackward0", 20, 4, tid=101), 3),
+            {"ph": "s", "ts": 1, "tid": MAIN, **arrow},
+            {"ph": "f", "ts": 20, "tid": 101, "bp": "e", **arrow},
+        ]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        forward, backward = told(timeline, "aten::add"), told(timeline, "AddBackward0")
+        assert [one.row for one in forward.backward] == [backward.row]
+        assert backward.forward is not None
+        assert backward.forward.row == forward.row
+        assert (forward.forward, backward.backward) == (None, [])
+
+    def test_the_users_line_is_the_innermost_that_is_not_torchs(self, tmp_path: Path) -> None:
+        frames = [
+            "train.py(3): <module>",
+            "home/user/model.py(17): forward",
+            "torch/nn/modules/module.py(9): _call",
+            "/tmp/torchinductor_me/vd/cvdocykifmynkmmmuw7rgu22g4zgqu7kh3lmlzoghvd5acdygpmo.py(211): call",
+        ]
+        events = [slice_(name, at, 20 - 2 * at, "python_function") for at, name in enumerate(frames)]
+        events += [slice_("contextlib.py(4): inner", 4, 9, "python_function"), *launch("k", 5, 9, 1)]
+        line = told(timeline_of(write_trace(tmp_path, events)), "k").user_line
+        assert line is not None
+        assert (line.file, line.line, line.function) == ("home/user/model.py", 17, "forward")
+
+    def test_self_time_and_crossing(self, tmp_path: Path) -> None:
+        events = [
+            slice_("outer", 0, 10),
+            slice_("inner", 2, 3),
+            slice_("crosses", 8, 6),
+            slice_("next", 12, 1),
+        ]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        assert told(timeline, "outer").self_ns == 5000
+        crossing, after = told(timeline, "crosses"), told(timeline, "next")
+        assert (crossing.crossing, crossing.depth, crossing.dur_ns) == (True, 2, 6000)
+        assert (after.crossing, after.depth) == (False, 0)
+
+    def test_every_kernel_of_a_recording_has_the_launch_of_the_file(self, breaks: Timeline) -> None:
+        trace = breaks.rows.trace
+        for row in random.Random(1).sample(trace.select(cat="kernel").tolist(), 20):
+            found = timeline_slice(breaks, breaks.lane_of_track[int(trace.track[row])], row)
+            assert found.args is not None
+            assert found.launch is not None
+            launch = timeline_slice(breaks, found.launch.lane, found.launch.row)
+            assert launch.args is not None
+            assert launch.args["correlation"] == found.args["correlation"]
+            assert row in [kernel.row for kernel in launch.kernels]
+            assert found.compile_id is None or found.compile_id.endswith("/0")
+
+    @pytest.mark.parametrize("name", ["resnet18_eager", "breaks"])
+    def test_both_ends_of_every_arrow_of_a_recording_know_each_other(
+        self, recording: Callable[[str], Path], name: str
+    ) -> None:
+        (path,) = recording(name).glob("*.pt.trace.json")
+        timeline = timeline_of(path)
+        ends: dict[int, dict[str, tuple[Any, int]]] = defaultdict(dict)
+        for event in json.loads(path.read_text())["traceEvents"]:
+            if event.get("cat") == "fwdbwd":
+                ends[event["id"]][event["ph"]] = event["tid"], ns(event["ts"]) - timeline.origin
+        arrows = [(found["s"], found["f"]) for found in ends.values()]
+        assert len(arrows) > 10
+        for tail, head in arrows[:200]:
+            forward, backward = slice_at(timeline, *tail), slice_at(timeline, *head)
+            assert head[1] in [one.start_ns for one in forward.backward]
+            assert backward.forward is not None
+            assert backward.forward.row == forward.row
+            assert backward.row in [one.row for one in forward.backward]
+
+    def test_an_item_tells_its_facts_and_its_slice_in_the_trace(self, breaks: Timeline) -> None:
+        lane = lane_of(breaks, "breaks")
+        items = breaks.slices[lane]
+        assert isinstance(items, ItemSlices)
+        found = timeline_slice(breaks, lane, 0)
+        assert found.args is not None
+        assert (found.compile_id, found.args["line"], found.args["host_us"]) == ("0/0", 26, 189.513)
+        assert found.slice is not None
+        assert found.slice.name == "Torch-Compiled Region: 1/0"
+        nested = timeline_slice(breaks, lane_of(breaks, "regions"), 1)
+        assert (nested.compile_id, nested.depth, nested.parent) == ("1/0", 1, 0)
+
+    def test_args_of_a_file_that_is_gone_are_a_problem_and_no_failure(self, tmp_path: Path) -> None:
+        path = write_trace(tmp_path, [slice_("a", 0, 1)])
+        timeline = timeline_of(path)
+        path.unlink()
+        found = told(timeline, "a")
+        assert found.args is None
+        assert "cannot be opened" in found.args_problem
+
+    @pytest.mark.parametrize(("lane", "row"), [(2, 1), (2, 99), (0, 0), (9, 0), (1, 0)])
+    def test_what_is_not_there_is_refused(self, tmp_path: Path, lane: int, row: int) -> None:
+        """Rows: the host's slice is 1, the kernel's 0; lanes: GPU busy, stream, host."""
+        timeline = timeline_of(write_trace(tmp_path, [slice_("host", 0, 9), kernel("k", 1, 2)]))
+        there = (lane, row) in [(2, 1), (1, 0)]
+        if there:
+            assert timeline_slice(timeline, lane, row).row == row
+        else:
+            with pytest.raises(BadRequest):
+                timeline_slice(timeline, lane, row)
+
+
+class TestSearch:
+    def test_every_hit_of_a_recording_is_counted(self, breaks: Timeline) -> None:
+        trace = breaks.rows.trace
+        for query in ("aten::mm", "TRITON", "torch-compiled", "x"):
+            wanted = query.lower()
+            count = sum(wanted in trace.names[code].lower() for code in trace.name.tolist())
+            for slices in breaks.slices.values():
+                if isinstance(slices, ItemSlices):
+                    count += sum(wanted in item.name.lower() for item in slices.items)
+            found = timeline_search(breaks, query, None, [], 0, 0, 1000)
+            assert found.count == count
+            assert len(found.hits) == min(count, 1000)
+            assert [hit.start_ns for hit in found.hits] == sorted(hit.start_ns for hit in found.hits)
+            assert all(wanted in hit.name.lower() for hit in found.hits)
+
+    def test_the_first_behind_a_time_and_every_one_after_it(self, tmp_path: Path) -> None:
+        """Also those that begin at the same ns: each has a number of its own."""
+        events = [slice_(f"hit{at}", at, 1) for at in (10, 20, 30)] + [slice_("other", 0, 5)]
+        events += [slice_("hit20 too", 20, 3, tid=101), slice_("hit20 inside", 20, 0.5)]
+        timeline = timeline_of(write_trace(tmp_path, events))
+
+        def position(at: int) -> int:
+            return timeline_search(timeline, "hit", None, [], at, 0, 0).position
+
+        assert [position(at) for at in (0, 20_000, 20_001, 90_000)] == [0, 1, 4, 5]
+        pages = [timeline_search(timeline, "hit", None, [], 0, number, 1) for number in range(6)]
+        assert [[hit.name for hit in page.hits] for page in pages] == [
+            ["hit10"],
+            ["hit20"],
+            ["hit20 inside"],
+            ["hit20 too"],
+            ["hit30"],
+            [],
+        ]
+        assert {page.count for page in pages} == {5}
+
+    def test_a_compile_id_finds_what_belongs_to_it(self, breaks: Timeline) -> None:
+        found = timeline_search(breaks, "1/0", None, [], 0, 0, 1000)
+        kinds = {breaks.lanes[hit.lane].kind for hit in found.hits}
+        assert kinds == {"regions", "breaks", "phases", "thread"}
+        lane = lane_of(breaks, "phases")
+        items = breaks.slices[lane]
+        assert isinstance(items, ItemSlices)
+        mine = [item for item in items.items if item.compile_id == "1/0"]
+        assert len([hit for hit in found.hits if hit.lane == lane]) == len(mine) > 10
+        assert found.hits[0].start_ns == mine[0].start
+
+    def test_windows_lanes_and_pages(self, tmp_path: Path) -> None:
+        events = [slice_("hit", at, 2, tid=100 + at % 2) for at in range(0, 40, 5)]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        search = timeline_search(timeline, "hit", None, [], 0, 3, 2)
+        assert (search.count, search.offset, [hit.start_ns for hit in search.hits]) == (
+            8,
+            3,
+            [15_000, 20_000],
+        )
+        assert timeline_search(timeline, "hit", (6_000, 11_000), [], 0, 0, 9).count == 2
+        assert timeline_search(timeline, "hit", None, [0], 0, 0, 9).count == 4
+        assert timeline_search(timeline, "", None, [], 0, 0, 9).count == 0
+        with pytest.raises(BadRequest):
+            timeline_search(timeline, "hit", None, [7], 0, 0, 9)
+
+
+class TestRange:
+    def test_slices_count_with_their_part_inside(self, tmp_path: Path) -> None:
+        events = [
+            slice_("outer", 0, 100),
+            slice_("inner", 20, 30),
+            kernel("k", 10, 30),
+            kernel("other", 60, 5),
+        ]
+        found = timeline_range(timeline_of(write_trace(tmp_path, events)), (30_000, 62_000))
+        assert [(one.device, one.busy_ns, one.kernels) for one in found.gpu] == [(0, 12_000, 2)]
+        assert found.gpu[0].busy_percent == 37.5
+        assert [(one.name, one.launches, one.time_ns) for one in found.kernels] == [
+            ("k", 1, 10_000),
+            ("other", 1, 2000),
+        ]
+        assert [(one.name, one.self_ns, one.time_ns) for one in found.ops] == [
+            ("inner", 20_000, 20_000),
+            ("outer", 12_000, 32_000),
+        ]
+        assert [one.busy_ns for one in found.threads] == [32_000]
+
+    def test_ranges_of_a_recording_are_what_the_file_gives(
+        self, breaks: Timeline, recording: Callable[[str], Path]
+    ) -> None:
+        (path,) = recording("breaks").glob("*.pt.trace.json")
+        events = file_slices(path, breaks.origin)
+        draw = random.Random(2)
+        for _ in range(25):
+            start = draw.randint(0, breaks.duration - 1)
+            end = draw.randint(start + 1, breaks.duration)
+            found = timeline_range(breaks, (start, end))
+            own, time, launches, busy = by_hand(events, start, end)
+            assert found.host_self_ns == sum(own.values())
+            ops = {(op.name, op.cat): (op.self_ns, op.time_ns) for op in found.ops}
+            assert ops == {key: (own[key], time[key]) for key in ops}
+            assert [op.self_ns for op in found.ops] == sorted(own.values(), reverse=True)[: len(ops)]
+            kernels = {row.name: (row.launches, row.time_ns) for row in found.kernels}
+            assert kernels == {name: tuple(told) for name, told in launches.items()}
+            assert found.gpu[0].kernels == sum(count for count, _ in launches.values())
+            assert found.gpu[0].busy_ns == busy
+            assert found.gpu[0].busy_percent == pytest.approx(100 * busy / (end - start))
+
+    def test_the_parts_of_a_trace_sum_to_the_whole(self, breaks: Timeline) -> None:
+        cuts = [0, 1_234_567, 5_000_000, 11_111_111, breaks.duration]
+        parts = [timeline_range(breaks, (start, end)) for start, end in pairwise(cuts)]
+        whole = timeline_range(breaks, (0, breaks.duration))
+        assert sum(part.host_self_ns for part in parts) == whole.host_self_ns
+        assert sum(part.kernel_ns for part in parts) == whole.kernel_ns
+        assert sum(part.gpu[0].busy_ns for part in parts) == whole.gpu[0].busy_ns
+
+
+def numbered(event: dict[str, Any], sequence: int) -> dict[str, Any]:
+    return event | {"args": {"Sequence number": sequence}}
+
+
+def slice_at(timeline: Timeline, tid: Any, start: int) -> TimelineSlice:
+    """The outermost op of a thread that starts there."""
+    trace = timeline.rows.trace
+    rows = [
+        row
+        for row in (trace.ts == start + timeline.origin).nonzero()[0].tolist()
+        if trace.tracks[trace.track[row]].tid == tid and trace.cats[trace.cat[row]] == "cpu_op"
+    ]
+    numbered = [row for row in rows if trace.sequence[row] >= 0]
+    return timeline_slice(timeline, -1, (numbered or rows)[0])
+
+
+Named = dict[tuple[str, str], int]
+OFF_HOST = (*GPU_CATS, "gpu_user_annotation", "Trace", "overhead")
+
+
+def file_slices(path: Path, origin: int) -> dict[tuple[Any, Any], list[dict[str, Any]]]:
+    """The slices of the file by thread, by (start, longest first): name, cat, start, end and the place of the parent.
+
+    A slice ends at the latest where the one around it does, except on the GPU."""
+    threads: dict[tuple[Any, Any], list[dict[str, Any]]] = defaultdict(list)
+    for event in json.loads(path.read_text())["traceEvents"]:
+        if event.get("ph") == "X":
+            start, dur = ns(event["ts"]) - origin, ns(event["dur"])
+            row = {"name": event["name"], "cat": event["cat"], "start": start, "end": start + dur}
+            threads[event["pid"], event["tid"]].append(row)
+    for rows in threads.values():
+        rows.sort(key=lambda row: (row["start"], -row["end"]))
+        around: list[int] = []
+        for place, row in enumerate(rows):
+            while around and rows[around[-1]]["end"] <= row["start"]:
+                around.pop()
+            row["parent"] = around[-1] if around else None
+            if around and row["cat"] not in OFF_HOST:
+                row["end"] = min(row["end"], rows[around[-1]]["end"])
+            around.append(place)
+    return threads
+
+
+def by_hand(
+    threads: dict[tuple[Any, Any], list[dict[str, Any]]], start: int, end: int
+) -> tuple[Named, Named, dict[str, list[int]], int]:
+    """Self time and time inside by (name, cat), [launches, time] of kernels by name, and GPU busy time: plain loops."""
+    own: Named = defaultdict(int)
+    time: Named = defaultdict(int)
+    launches: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    gpu: list[tuple[int, int]] = []
+    for rows in threads.values():
+        for row in rows:
+            begin, stop = max(row["start"], start), min(row["end"], end)
+            inside = max(0, stop - begin)
+            touches = row["start"] < end and (row["end"] > start or row["start"] >= start)
+            if row["cat"] in GPU_CATS and touches:
+                launches[row["name"]][0] += 1
+                launches[row["name"]][1] += inside
+                gpu.append((begin, stop))
+            elif row["cat"] not in OFF_HOST:
+                own[row["name"], row["cat"]] += inside
+                time[row["name"], row["cat"]] += inside
+                if row["parent"] is not None:
+                    parent = rows[row["parent"]]
+                    own[parent["name"], parent["cat"]] -= inside
+    busy = reach = 0
+    for begin, stop in sorted(gpu):
+        busy += max(0, stop - max(begin, reach))
+        reach = max(reach, stop)
+    return own, time, launches, busy

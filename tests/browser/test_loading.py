@@ -1,0 +1,60 @@
+"""The code of a panel comes when the panel is opened, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from browser.tab import Tab
+
+pytestmark = pytest.mark.browser
+
+LOADED = "return performance.getEntriesByType('resource').map(e => e.name.split('/').pop()).filter(n => /js$/.test(n))"
+HEADINGS = """
+    window.headings = [];
+    new MutationObserver(() => {
+        const text = document.querySelector('h1')?.innerText;
+        if (text && headings.at(-1) !== text) headings.push(text);
+    }).observe(document, { subtree: true, childList: true, characterData: true });
+"""
+
+
+@contextmanager
+def without(tab: Tab, address: str) -> Iterator[None]:
+    """As if the server did not have a file."""
+    tab.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": [address]})
+    try:
+        yield
+    finally:
+        tab.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
+
+
+def test_an_address_draws_its_panel_and_loads_no_other(tab: Tab) -> None:
+    observing = tab.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": HEADINGS})
+    tab.open(run="resnet18", panel="step_breakdown")
+    tab.wait_text("h1", "A step takes")
+    tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", observing)
+    assert tab.script("return headings") == [tab.script("return document.querySelector('h1').innerText")]
+    loaded = set(tab.script(LOADED))
+    assert {"common.js", "StepBreakdown.js"} <= loaded
+    assert not loaded & {"Overview.js", "Timeline.js", "Kernels.js", "Code.js"}
+    tab.click("nav a", "Kernels")
+    tab.wait_text("h1", "launches of")
+    assert "Kernels.js" in tab.script(LOADED)
+
+
+def test_a_panel_that_does_not_come_says_so_and_can_be_asked_for_again(tab: Tab) -> None:
+    missing = "The code of this panel could not be loaded."
+    with without(tab, "*/Memory.js"):
+        tab.open(run="breaks", panel="memory")
+        tab.wait_text("main", missing)
+        tab.click("nav a", "Overview")
+        tab.wait_text("h1", "Step 5.60 ms")
+        tab.click("nav a", "Memory")
+        tab.wait_text("main", missing)
+    tab.click("button", "Try again")
+    tab.enter()
+    tab.wait_text("h1", "Memory was not recorded.")
+    assert all("ERR_BLOCKED" in complaint for complaint in tab.complaints())

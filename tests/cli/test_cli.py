@@ -1,0 +1,262 @@
+"""cli.py and api.py: whatever lies in the logdir, one clear warning each, and everything else is still shown."""
+
+import gzip
+import json
+import os
+import shutil
+import sys
+
+import pytest
+
+import compile_records
+from compile_records import write_log as log
+from tb_torchcompile_plugin.analysis.overview.halves import span_report as span_report_of
+from tb_torchcompile_plugin.api import report as answer
+from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from traces import kernel, slice_, write_trace
+
+EVENTS = [slice_(f"op{number}", number, 1) for number in range(200)] + [
+    kernel("triton_poi_fused_add_0", 5, 2)
+]
+
+
+def report(capsys, *arguments):
+    """(exit status, the JSON object, the lines of stderr)."""
+    status = main(["report", *map(str, arguments), "--json"])
+    out, err = capsys.readouterr()
+    return status, json.loads(out), err.splitlines()
+
+
+def spans(document):
+    return [span for run in document["runs"] for worker in run["workers"] for span in worker["spans"]]
+
+
+def healthy(folder):
+    """A logdir with one good trace beside whatever a test adds."""
+    folder.mkdir(exist_ok=True)
+    write_trace(folder, EVENTS, "good.1.pt.trace.json")
+    return folder
+
+
+def good_span(document):
+    return next(span for span in spans(document) if span["trace_file"].startswith("good."))
+
+
+def test_a_healthy_trace_gives_no_warning(tmp_path, capsys):
+    status, document, err = report(capsys, healthy(tmp_path))
+    assert (status, err) == (0, []) and good_span(document)["events"] == 201
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("bad.2.pt.trace.json", b"", "empty"),
+        ("bad.2.pt.trace.json", b"this is no trace", ""),
+        ("bad.2.pt.trace.json", b'{"nodes": [], "schema": "1.0.2-chakra.0.0.4"}', ""),
+        ("bad.2.pt.trace.json.gz", b"\x1f\x8b\x08", ""),
+        ("good.3.pt.compile.pb", b"\xff\xff\xff", ""),
+        ("dedicated_log_torch_trace_x.log", b"\xff\xfe nothing of ours\n", ""),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_the_rest_is_shown(tmp_path, capsys, name, data, said):
+    (healthy(tmp_path) / name).write_bytes(data)
+    status, document, err = report(capsys, tmp_path)
+    assert status == 0 and good_span(document)["events"] == 201
+    (line,) = err
+    assert name in line and said in line and line.startswith("warning: ")
+
+
+def test_a_trace_of_another_tool_is_told_from_ours(tmp_path, capsys):
+    write_trace(healthy(tmp_path), [slice_("V8.GC", 1, 2, "v8")], "other.2.pt.trace.json")
+    status, document, (line,) = report(capsys, tmp_path)
+    assert status == 0 and len(spans(document)) == 2
+    assert (
+        "other.2.pt.trace.json" in line
+        and "no trace of the PyTorch profiler" in line
+        and "torch.profiler" in line
+    )
+
+
+def test_a_truncated_trace_shows_what_came_before_the_cut(tmp_path, capsys):
+    whole = write_trace(healthy(tmp_path), EVENTS, "cut.2.pt.trace.json")
+    whole.write_bytes(whole.read_bytes()[:9000])
+    status, document, (line,) = report(capsys, tmp_path)
+    (cut,) = [span for span in spans(document) if span["trace_file"] == "cut.2.pt.trace.json"]
+    assert status == 0 and 50 < cut["events"] < 200 and "cut.2.pt.trace.json" in line
+
+
+def test_a_gzip_cut_in_half_shows_what_came_before_the_cut(tmp_path, capsys):
+    plain = write_trace(tmp_path, EVENTS * 40, "x.json")
+    data = gzip.compress(plain.read_bytes())
+    plain.unlink()
+    (healthy(tmp_path) / "cut.2.pt.trace.json.gz").write_bytes(data[: len(data) // 2])
+    status, document, (line,) = report(capsys, tmp_path)
+    (cut,) = [span for span in spans(document) if span["trace_file"].startswith("cut.")]
+    assert status == 0 and 0 < cut["events"] < 40 * 201 and "cut.2.pt.trace.json.gz" in line
+
+
+def test_a_summary_of_a_newer_version_gives_way_to_an_older_one(tmp_path, capsys):
+    folder = healthy(tmp_path)
+    older = CompileSummary(format_version=1)
+    older.compilations.add().key.compile_id = "0/0"
+    (folder / "good.1.pt.compile.pb").write_bytes(older.SerializeToString())
+    (folder / "good.2.pt.compile.pb").write_bytes(CompileSummary(format_version=99).SerializeToString())
+    status, document, (line,) = report(capsys, folder)
+    (worker,) = document["runs"][0]["workers"]
+    assert status == 0 and [row["compile_id"] for row in worker["compile"]["compilations"]] == ["0/0"]
+    assert "good.2.pt.compile.pb" in line and "pip install" in line
+
+
+def test_a_log_with_invalid_utf8_keeps_its_other_records(tmp_path, capsys, recording):
+    (log,) = recording("breaks").glob("*.log")
+    data = log.read_bytes()
+    place = data.index(b"\nV", 2000) + 60
+    (tmp_path / log.name).write_bytes(data[:place] + b"\xff\xfe" + data[place:])
+    status, document, err = report(capsys, tmp_path)
+    (worker,) = document["runs"][0]["workers"]
+    assert status == 0 and len(worker["compile"]["graph_breaks"]) == 4
+    assert worker["compile"]["records"]["unreadable"]["invalid UTF-8"] == 1
+    (line,) = err
+    assert log.name in line and "invalid UTF-8: 1" in line
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="as another user the permission itself is taken away, see below"
+)
+def test_a_folder_without_permission_as_root(tmp_path, capsys, monkeypatch):
+    locked = healthy(tmp_path) / "locked"
+    locked.mkdir()
+    scandir = os.scandir
+
+    def denied(path=".", *args):
+        if os.fspath(path) == str(locked):
+            raise PermissionError(13, "Permission denied", str(locked))
+        return scandir(path, *args)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    _assert_locked_is_named(*report(capsys, tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_without_permission(tmp_path, capsys):
+    locked = healthy(tmp_path) / "locked"
+    locked.mkdir(mode=0)
+    _assert_locked_is_named(*report(capsys, tmp_path))
+
+
+def _assert_locked_is_named(status, document, err):
+    assert status == 0 and good_span(document)["events"] == 201
+    (line,) = err
+    assert "locked" in line and "Permission denied" in line
+
+
+def test_nothing_readable_is_exit_one_with_one_clear_line(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 1
+    assert "no trace" in capsys.readouterr().err
+    (tmp_path / "w.1.pt.trace.json").write_bytes(b"")
+    assert main(["report", str(tmp_path)]) == 1
+    assert main(["report", str(tmp_path / "gone")]) == 1
+    assert "gone" in capsys.readouterr().err
+
+
+def test_a_pipe_is_refused_before_anybody_waits_on_it(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.json")
+    assert main(["report", str(tmp_path / "pipe.json")]) == 1
+    assert "pipe" in capsys.readouterr().err
+    assert main(["report", os.devnull]) == 1
+
+
+@pytest.mark.parametrize("name", ["trace.json", "compiled_module_profile.json", "anything"])
+def test_one_trace_of_any_name(tmp_path, capsys, name):
+    status, document, err = report(capsys, write_trace(tmp_path, EVENTS, name))
+    (span,) = spans(document)
+    assert (status, err) == (0, []) and span["trace_file"] == name and span["events"] == 201
+
+
+def test_one_log_of_any_name(tmp_path, capsys, recording):
+    (log,) = recording("breaks").glob("*.log")
+    shutil.copy(log, tmp_path / "tt.txt")
+    status, document, _ = report(capsys, tmp_path / "tt.txt")
+    (worker,) = document["runs"][0]["workers"]
+    assert status == 0 and worker["spans"] == [] and worker["worker"] == "pid_1027"
+    assert worker["compile"]["source"] == "torch_trace" and not worker["compile"]["compile_times_complete"]
+
+
+def test_the_text_names_every_break(capsys, recording):
+    assert main(["report", str(recording("breaks"))]) == 0
+    out = capsys.readouterr().out
+    for line in (26, 27, 28, 29):
+        assert f"capture.py:{line}" in out
+    assert "triton_pointwise" in out and "ProfilerStep#2" in out
+
+
+def test_the_text_tells_ids_apart_that_began_anew(tmp_path, capsys):
+    records = [*compile_records.a_compilation(), *compile_records.a_compilation("0/0", 5000)]
+    (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(b"".join(map(compile_records.line, records)))
+    assert main(["report", str(tmp_path)]) == 0
+    compilations = capsys.readouterr().out.partition("compilations\n")[2].splitlines()
+    assert [row.split("  ")[0] for row in compilations[1:3]] == ["0/0", "0/0 (after reset 1)"]
+
+
+def test_a_terminal_obeys_nothing_that_a_program_is_called(tmp_path, capsys):
+    *begin, metrics, end = compile_records.a_compilation()
+    told = metrics.metadata["compilation_metrics"]
+    told |= {
+        "co_name": "\x1b[31mred",
+        "co_filename": "/\x1b]0;title\x07.py",
+        "fail_type": "E\x9b2J",
+        "fail_reason": "\x1b[2J",
+    }
+    broken = compile_records.artifact("dynamo_graph_break_reason", "Graph break\nReason: \x1b[1mbold")
+    (tmp_path / "\x1b[7m").mkdir()
+    log = tmp_path / "\x1b[7m" / "dedicated_log_torch_trace_x.log"
+    log.write_bytes(b"".join(map(compile_records.line, [*begin, broken, metrics, end])) + b"V1")
+    assert main(["report", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert "\\x1b[31mred" in out and "\\x1b[2J" in out and "\\x1b[7m" in err
+    assert not {"\x1b", "\x07", "\x9b"} & set(out + err)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_no_utf8_is_shown_and_read_all_the_same(tmp_path, capsys):
+    folder = os.fsencode(tmp_path) + b"/r\xffn"
+    os.mkdir(folder)
+    write_trace(tmp_path, EVENTS, "good.1.pt.trace.json").rename(
+        os.fsdecode(folder + b"/\xfe.1.pt.trace.json")
+    )
+    (tmp_path / os.fsdecode(b"r\xffn/\xfd.json")).write_bytes(b'{"traceEvents": [')
+    status, document, err = report(capsys, tmp_path)
+    (run,) = document["runs"]
+    assert status == 0 and run["run"] == r"r\xffn"
+    assert [worker["worker"] for worker in run["workers"]] == [r"\xfd", r"\xfe"]
+    assert [span["trace_file"] for span in spans(document)] == [r"\xfd.json", r"\xfe.1.pt.trace.json"]
+    assert spans(document)[1]["events"] == 201 and any(r"r\xffn/\xfd.json" in line for line in err)
+    assert main(["report", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("error", [RecursionError("too deep"), TypeError("not a number")])
+def test_a_defect_in_one_span_costs_that_span_only(tmp_path, capsys, monkeypatch, error):
+    write_trace(healthy(tmp_path), EVENTS, "odd.1.pt.trace.json")
+    sound = span_report_of
+
+    def span_report(profile):
+        if profile.span.file.name.startswith("odd"):
+            raise error
+        return sound(profile)
+
+    monkeypatch.setattr(answer, "span_report", span_report)
+    status, document, (line,) = report(capsys, tmp_path)
+    assert status == 0 and good_span(document)["events"] == 201
+    assert "odd.1" in line and type(error).__name__ in line and "report it" in line
+
+
+def test_a_defect_in_the_compile_side_leaves_the_spans(tmp_path, capsys, monkeypatch):
+    log(healthy(tmp_path), "x", pid=5)
+
+    def compile_report(data):
+        raise KeyError("x")
+
+    monkeypatch.setattr(answer, "compile_report", compile_report)
+    status, document, (line,) = report(capsys, tmp_path)
+    assert status == 0 and good_span(document)["events"] == 201 and "KeyError" in line

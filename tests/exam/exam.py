@@ -1,0 +1,131 @@
+"""Runs programs in batches and keeps what was measured."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch._dynamo
+import torch._inductor.compile_fx
+import torch.profiler
+
+from exam.child import Child
+from exam.program import Program
+
+BAD_FORK = "Cannot re-initialize CUDA in forked subprocess"
+
+
+class Task(Protocol):
+    """The work of one process: a program, or its mended twin."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def mended(self) -> bool: ...
+
+    def __call__(self, ready: Callable[[], None]) -> dict[str, Any]: ...
+
+
+@dataclass
+class Exam:
+    """What was asked for, and the answers so far. `rows`: what the programs say of themselves, by name."""
+
+    out: Path
+    start: str
+    cpu: bool
+    limit: float
+    rows: Mapping[str, dict[str, Any]]
+    tasks: Callable[[str], Sequence[Task]]
+    measured: dict[str, dict[str, Any]] = field(default_factory=dict)
+    begun: float = field(default_factory=time.monotonic)
+
+    def run(self, names: list[str]) -> bool:
+        """Builds the programs side by side, then times and records one after the other. Whether any ran."""
+        children = {job: self._child(job) for name in names for job in self.tasks(name)}
+        ready = [(job, child, child.answer(self.limit)) for job, child in children.items()]
+        if self.start == "fork" and any(BAD_FORK in answer.get("error", "") for *_, answer in ready):
+            print("CUDA does not start in forked processes: each starts Python anew", flush=True)
+            end(children.values())
+            self.start = "spawn"
+            return self.run(names)
+        self._say(f"built {len(ready)}")
+        try:
+            for job, child, answer in ready:
+                if "ready" in answer:
+                    child.go()
+                    answer = child.answer(self.limit)
+                self._keep(job, answer)
+        finally:
+            end(children.values())
+        self._say("timed " + " ".join(names))
+        self.write()
+        return any("planted" in self.measured[name] for name in names)
+
+    def left_out(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.measured[name] = {**self.rows[name], "errors": ["out of time"]}
+
+    def write(self) -> None:
+        """`measured.json`: the machine, and each program with its times."""
+        document = {"machine": self._machine(), "programs": list(self.measured.values())}
+        self.out.mkdir(parents=True, exist_ok=True)
+        (self.out / "measured.json").write_text(json.dumps(document, indent=1) + "\n")
+
+    def summed_up(self) -> str:
+        failed = [row["name"] for row in self.measured.values() if "errors" in row]
+        return f"{len(self.measured)} programs, {len(failed)} failed: {' '.join(failed)}"
+
+    def _child(self, job: Task) -> Child:
+        name = job.name + ("_mended" if job.mended else "")
+        context = multiprocessing.get_context(self.start)
+        return Child(context, name, self.out / "logs" / f"{name}.log", job)  # type: ignore[arg-type]
+
+    def _keep(self, job: Task, answer: dict[str, Any]) -> None:
+        row = self.measured.setdefault(job.name, dict(self.rows[job.name]))
+        twin = "mended" if job.mended else "planted"
+        if "error" in answer:
+            row.setdefault("errors", []).append(f"{twin}: {answer['error']}")
+            self._say(f"FAILED {job.name} {twin}: {answer['error'][-600:]}")
+            return
+        timing = answer.get("timing", {})
+        row[twin] = {**timing, "setup_s": answer["setup_s"]}
+        if timing:
+            row[f"{twin}_us"] = timing["step_us"]
+        self._say(f"{job.name} {twin}: {timing.get('step_us', '–')} µs")
+
+    def _machine(self) -> dict[str, str | None]:
+        # Asked only now: processes forked after CUDA has started cannot use it.
+        gpu = None if self.cpu else torch.cuda.get_device_name()
+        versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
+        return {"device": gpu or "cpu", "python": platform.python_version(), **versions}
+
+    def _say(self, text: str) -> None:
+        print(f"{time.monotonic() - self.begun:6.1f} s  {text}", flush=True)
+
+
+def described(program: Program) -> dict[str, Any]:
+    """What the program says of itself, for `measured.json`."""
+    return {
+        "name": program.name,
+        "family": program.family,
+        "healthy": program.healthy,
+        "cause": program.cause,
+        "also": list(program.also),
+        "where": list(program.where),
+        "line": program.line,
+        "mending": program.mending,
+        "recorded": vars(program.recorded),
+    }
+
+
+def end(children: Iterable[Child]) -> None:
+    for child in children:
+        child.end()

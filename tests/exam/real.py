@@ -1,0 +1,146 @@
+"""Programs as the users of other libraries write them, timed and recorded as they run.
+
+    PYTHONPATH=.:tests python3 -m exam.real --out /tmp/real --limit 180 --batch 9
+
+Nothing is planted: what the tab says of them is read by people. The loop belongs to the library; `Watch`, called
+after each of its steps, warms up, times some steps without a profiler, records some, and ends the loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from exam import record
+
+if TYPE_CHECKING:
+    from exam.clock import Marks
+    from exam.program import Machine, Recorded
+
+WARM_UP_STEPS = 12
+TIMED_STEPS = 25
+
+
+class Done(Exception):
+    """Ends a loop that would go on."""
+
+
+class Watch:
+    """Called after each step of a loop."""
+
+    def __init__(
+        self, machine: Machine, recorded: Recorded, handler: Callable[[Any], None], ready: Callable[[], None]
+    ) -> None:
+        self.handler, self.answer = handler, {"setup_s": 0.0}
+        self._machine, self._recorded, self._ready = machine, recorded, ready
+        self._started, self._steps = time.perf_counter(), 0
+        self._marks: Marks | None = None
+        self._profiler: Any = None
+
+    def __call__(self) -> None:
+        """Raises Done when everything is recorded."""
+        self._steps += 1
+        if self._profiler is not None:
+            self._record()
+        elif self._marks is not None:
+            self._time()
+        elif self._steps == self._machine.pick(WARM_UP_STEPS, 3):
+            self._begin()
+
+    def warmed_up(self) -> None:
+        """Waits until nothing else runs on the machine."""
+        from exam.clock import wait
+
+        wait(self._machine)
+        self.answer["setup_s"] = round(time.perf_counter() - self._started, 2)
+        self._ready()
+
+    def _begin(self) -> None:
+        from exam.clock import Marks
+
+        self.warmed_up()
+        self._marks = Marks(self._machine)
+
+    def _time(self) -> None:
+        assert self._marks is not None
+        if self._marks.add() < self._machine.pick(TIMED_STEPS, 3):
+            return
+        self.answer["timing"] = self._marks.timing()  # type: ignore[assignment]
+        self._profiler = profiler(self._machine, self._recorded, self.handler)
+        self._profiler.start()
+        self._steps = 0
+
+    def _record(self) -> None:
+        self._profiler.step()
+        if self._steps == 1 + 2 + self._recorded.steps:
+            self._profiler.stop()
+            raise Done
+
+
+def profiler(machine: Machine, how: Recorded, handler: Callable[[Any], None]) -> Any:
+    """One that waits for a step, warms up for two and records the rest."""
+    import torch
+
+    activities = torch.profiler.ProfilerActivity
+    return torch.profiler.profile(
+        activities=[activities.CPU] + [activities.CUDA] * machine.cuda,
+        schedule=torch.profiler.schedule(wait=1, warmup=2, active=how.steps, repeat=1),
+        on_trace_ready=handler,
+        record_shapes=how.shapes,
+        with_stack=how.stacks,
+    )
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A task of the exam: someone else's loop. `Exam` starts it in a process of its own."""
+
+    name: str
+    device: str
+    quick: bool
+    folder: Path
+    mended: bool = False
+
+    def __call__(self, ready: Callable[[], None]) -> dict[str, Any]:
+        import torch
+
+        from exam.libraries import LOOPS, RECORDED
+        from exam.one import without_inductor
+        from exam.program import Machine
+        from tb_torchcompile_plugin import tensorboard_trace_handler
+
+        if self.quick:
+            without_inductor()
+        machine, recorded = Machine(torch.device(self.device), self.quick), RECORDED[self.name]
+        handler = tensorboard_trace_handler(str(self.folder), self.name)
+        watch = Watch(machine, recorded, handler, ready)
+        with suppress(Done):
+            LOOPS[self.name](machine, watch)
+        return watch.answer
+
+
+def task(options: argparse.Namespace, name: str) -> list[Loop]:
+    device = "cpu" if options.cpu else "cuda"
+    return [Loop(name, device, options.quick, options.out / "planted" / name)]
+
+
+def main() -> int:
+    options = record.arguments(__doc__)
+    record.prepare(options)
+    from exam.exam import Exam  # torch reads the environment when it is imported
+    from exam.libraries import LOOPS, RECORDED
+
+    rows = {name: {"name": name, "recorded": vars(RECORDED[name])} for name in LOOPS}
+    exam = Exam(options.out, options.start, options.cpu, options.limit, rows, partial(task, options))
+    return record.run(exam, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

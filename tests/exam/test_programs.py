@@ -1,0 +1,73 @@
+"""The programs of the exam run, planted and mended; the archive of their recordings is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from exam.program import PROGRAMS as REGISTERED
+from exam.programs import PROGRAMS
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "tests" / "data" / "2.11.0" / "exam"
+FEW = ["item_each_parameter", "postprocessing_left_eager", "healthy_training"]
+pytestmark = pytest.mark.torch
+
+
+def run_quickly(out: Path, names: list[str]) -> dict[str, dict[str, object]]:
+    """What the driver measured of these programs, on the CPU with tiny sizes."""
+    command = ["-m", "exam.record", "--out", str(out), "--cpu", "--quick", "--limit", "300", "--only", *names]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    subprocess.run([sys.executable, *command], check=True, env=environment, timeout=1800)
+    return {row["name"]: row for row in json.loads((out / "measured.json").read_text())["programs"]}
+
+
+def check(out: Path, names: list[str]) -> None:
+    measured = run_quickly(out, names)
+    assert {name: row["errors"] for name, row in measured.items() if "errors" in row} == {}
+    assert [name for name in names if "mended_us" not in measured[name] and not PROGRAMS[name].healthy] == []
+    assert [name for name in names if not list((out / "planted" / name).glob("*.pt.trace.json"))] == []
+
+
+@pytest.mark.slow
+def test_some_programs_run_planted_and_mended(tmp_path: Path) -> None:
+    check(tmp_path, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("EXAM_PROGRAMS" not in os.environ, reason="minutes: EXAM_PROGRAMS=all, or names")
+def test_the_programs_that_were_asked_for_run_planted_and_mended(tmp_path: Path) -> None:
+    names = os.environ["EXAM_PROGRAMS"].split()
+    check(tmp_path, list(PROGRAMS) if names == ["all"] else names)
+
+
+def test_every_planted_line_is_marked_in_its_file() -> None:
+    assert REGISTERED is PROGRAMS
+    marked = {name for name, program in PROGRAMS.items() if program.line}
+    written = {
+        line.rsplit("# planted: ", 1)[1]
+        for path in (ROOT / "tests" / "exam" / "programs").glob("*.py")
+        for line in path.read_text().splitlines()
+        if "# planted: " in line
+    }
+    assert written == marked
+
+
+def test_the_archive_holds_what_was_measured() -> None:
+    with tarfile.open(FOLDER / "exam.tar.xz") as archive:
+        names = archive.getnames()
+        measured = json.load(archive.extractfile("measured.json"))  # type: ignore[arg-type]
+    rows = {row["name"]: row for row in measured["programs"]}
+    traces = sorted(name.split("/")[0] for name in names if name.endswith(".pt.trace.json"))
+    summaries = sorted(name.split("/")[0] for name in names if name.endswith(".pt.compile.pb"))
+    assert traces == sorted(rows)
+    assert summaries == sorted(name for name, row in rows.items() if not row["recorded"]["stock"])
+    assert all(row["healthy"] or row["mended_us"] * 1.1 < row["planted_us"] for row in rows.values())
+    not_recorded = (FOLDER / "README.md").read_text().split("Not recorded yet")[1]
+    assert sorted(PROGRAMS) == sorted([*rows, *(name for name in PROGRAMS if f"`{name}`" in not_recorded)])

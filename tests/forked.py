@@ -1,0 +1,97 @@
+"""Programs that begin where torch is imported already: one process imports it, and forks for each of them.
+
+This module is both ends: what tests call, and the program of the process that forks. A request is one line of JSON on
+its standard input, the answer one line on its standard output.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+
+def statuses(
+    program: str,
+    calls: Sequence[Sequence[str]],
+    folder: Path,
+    output: str,
+    environment: Mapping[str, str],
+    timeout_s: float,
+) -> list[int]:
+    """Runs a program at the same time with each of several argument lists; all of them print into one file.
+
+    As with `subprocess`, a negative status is the signal that ended the program. TimeoutExpired ends them all.
+    """
+    server = _server()
+    assert server.stdin and server.stdout
+    request = [program, [list(call) for call in calls], str(folder), output, dict(environment)]
+    server.stdin.write(json.dumps(request) + "\n")
+    server.stdin.flush()
+    if not select.select([server.stdout], [], [], timeout_s)[0]:
+        _stop(server)
+        _server.cache_clear()
+        raise subprocess.TimeoutExpired(program, timeout_s)
+    found: list[int] = json.loads(server.stdout.readline())
+    return found
+
+
+@cache
+def _server() -> subprocess.Popen[str]:
+    server = subprocess.Popen(
+        [sys.executable, "-W", "ignore", __file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    atexit.register(_stop, server)
+    return server
+
+
+def _stop(server: subprocess.Popen[str]) -> None:
+    if server.poll() is None:
+        os.killpg(server.pid, 9)
+    with server:
+        pass
+
+
+def _serve() -> None:
+    import torch._dynamo
+    import torch._inductor.compile_fx
+    import torch.profiler  # noqa: F401
+
+    for line in sys.stdin:
+        program, calls, *place = json.loads(line)
+        pids = []
+        for call in calls:
+            if not (pid := os.fork()):
+                _become(program, call, *place)
+                return
+            pids.append(pid)
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]), flush=True)
+
+
+def _become(program: str, call: list[str], folder: str, output: str, environment: dict[str, str]) -> None:
+    """Runs the program as `python -c` would; who calls has to return at once, so that the interpreter ends."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    printed = os.open(output, os.O_WRONLY | os.O_APPEND)
+    for standard, file in enumerate((os.open(os.devnull, os.O_RDONLY), printed, printed)):
+        os.dup2(file, standard)
+    sys.argv = ["-c", *call]
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    exec(compile(program, "<string>", "exec"), main.__dict__)
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parent.parent)
+    _serve()

@@ -1,0 +1,152 @@
+"""Texts in the order of the pipeline, each with the graph and the direction that it belongs to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compile_records import artifact
+from profiles import data_of
+from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    BACKWARD,
+    FORWARD,
+    CompileKey,
+    CompileSummary,
+    Graph,
+)
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Artifact as ArtifactMessage
+from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
+from tb_torchcompile_plugin.reader.torch_trace.records import payload_at
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
+from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
+
+KEY = CompileKey(compile_id="0/0")
+PROGRAMS = ["breaks", "resnet18", "recompiles", "ddp"]
+
+
+def summary(*names: str, directions: tuple[int, ...] = ()) -> CompileSummary:
+    return CompileSummary(
+        artifacts=[ArtifactMessage(key=KEY, name=name) for name in names],
+        graphs=[Graph(key=KEY, direction=direction) for direction in directions],  # type: ignore[arg-type]
+    )
+
+
+def of(found: CompileSummary) -> list[Artifact]:
+    return artifacts(data_of(found), 0, "0/0")
+
+
+def test_the_order_is_that_of_the_pipeline_and_not_of_the_log() -> None:
+    shuffled = summary(
+        "dynamo_config",
+        "dynamo_cpp_guards_str",
+        "f_MODIFIED_BYTECODE",
+        "inductor_output_code",
+        "aot_forward_graph",
+        "aot_joint_graph",
+        "inductor_post_grad_graph",
+        "dynamo_output_graph",
+        "f_ORIGINAL_BYTECODE",
+        "never_seen_before",
+    )
+    assert [row.name for row in of(shuffled)] == [
+        "f_ORIGINAL_BYTECODE",
+        "dynamo_output_graph",
+        "f_MODIFIED_BYTECODE",
+        "aot_joint_graph",
+        "aot_forward_graph",
+        "inductor_post_grad_graph",
+        "inductor_output_code",
+        "dynamo_cpp_guards_str",
+        "dynamo_config",
+        "never_seen_before",
+    ]
+
+
+def test_texts_about_a_graph_stay_together() -> None:
+    names = ("fx_graph_runnable", "inductor_post_grad_graph", "inductor_output_code", "fx_graph_cache_miss")
+    rows = of(summary(*names, *names, directions=(FORWARD, BACKWARD)))
+    assert [row.graph for row in rows] == [0] * 4 + [1] * 4
+    assert [row.direction for row in rows] == ["forward"] * 4 + ["backward"] * 4
+
+
+def test_the_parts_that_inductor_compiles_are_told_apart() -> None:
+    """As torch 2.13 writes them where only marked regions of a frame go to inductor."""
+    log = CompileLog(payloads=True)
+    for part in ("__marked_inductor_submod0", "__marked_inductor_submod1"):
+        record = artifact("before_post_grad_graph", part)
+        log.add(Record({**record.metadata, "subgraph_name": part}, record.payload))
+    assert [row.title for row in artifacts(data_of(log.summary()), 0, "0/0")] == [
+        "Before post-grad passes of __marked_inductor_submod0",
+        "Before post-grad passes of __marked_inductor_submod1",
+    ]
+
+
+def test_a_graph_says_itself_that_it_is_a_backward() -> None:
+    """Compiled inside its forward frame, so that when it was written tells nothing."""
+    rows = of(
+        summary("aot_backward_graph", "aot_forward_graph", "inductor_output_code", directions=(BACKWARD,))
+    )
+    assert {row.name: row.direction for row in rows} == {
+        "aot_forward_graph": "forward",
+        "aot_backward_graph": "backward",
+        "inductor_output_code": "backward",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "language"),
+    [
+        ("inductor_output_code", "", "python"),
+        ("aot_forward_graph", "", "python"),
+        ("f_ORIGINAL_BYTECODE", "string", "text"),
+        ("dynamo_cpp_guards_str", "", "text"),
+        ("fx_graph_cache_miss", "json", "json"),
+        ("inductor_config", "", "json"),
+        ("never_seen_before", "string", "text"),
+    ],
+)
+def test_the_language_of_a_text(name: str, encoding: str, language: str) -> None:
+    message = ArtifactMessage(key=KEY, name=name, encoding=encoding)
+    (row,) = of(CompileSummary(artifacts=[message]))
+    assert (row.language, row.encoding) == (language, encoding)
+
+
+def test_a_cpp_wrapper_is_cpp() -> None:
+    found = summary("inductor_output_code", directions=(FORWARD,))
+    found.graphs[0].output_code_file = "/tmp/c/xyz.cpp"
+    assert of(found)[0].language == "cpp"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_text_of_a_recording_is_there_and_paired_with_its_graph(
+    recording: Callable[[str], Path], program: str
+) -> None:
+    """The graph of each output code, and its direction, as its own header says."""
+    for log in recording(program).glob("*.log"):
+        found = read_log(str(log))
+        kinds = Counter(row.name for row in found.artifacts)
+        for kind, count in found.records.by_kind.items():
+            if kind in ("dynamo_output_graph", "inductor_output_code", "dynamo_cpp_guards_str"):
+                assert kinds[kind] == count
+        for key in {(row.key.epoch, row.key.compile_id) for row in found.artifacts}:
+            for row in artifacts(data_of(found), *key):
+                assert row.bytes
+                if row.name == "inductor_output_code":
+                    place = found.artifacts[row.id]
+                    code = payload_at(str(log), place.log_offset, place.log_bytes, row.name)
+                    assert (row.direction == "backward") is bool(is_backward_code(code))
+                    assert row.graph is not None
+
+
+def test_the_buckets_of_ddp_are_told_apart(recording: Callable[[str], Path]) -> None:
+    for log in recording("ddp").glob("*.log"):
+        rows = artifacts(data_of(read_log(str(log))), 0, "4/0")
+        assert [row.title for row in rows if row.title.startswith("DDP")] == [
+            "DDP: graph split into buckets",
+            "DDP: graph of one bucket: submod_0",
+            "DDP: graph of one bucket: submod_1",
+        ]

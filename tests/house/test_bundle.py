@@ -1,0 +1,84 @@
+"""The committed bundle is what the sources in frontend/ build, byte for byte."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FRONTEND = ROOT / "frontend"
+STATIC = ROOT / "tb_torchcompile_plugin" / "static"
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_committed_bundle_equals_a_fresh_build(tmp_path: Path) -> None:
+    if not shutil.which("npx") or not (FRONTEND / "node_modules").is_dir():
+        pytest.skip(
+            "the frontend's packages are not installed; `make frontend-check` installs them, with Node.js"
+        )
+    command = [
+        "npx",
+        "--no-install",
+        "vite",
+        "build",
+        "--logLevel",
+        "warn",
+        "--outDir",
+        str(tmp_path),
+        "--emptyOutDir",
+    ]
+    subprocess.run(command, cwd=FRONTEND, check=True, timeout=300)
+    fresh, committed = files(tmp_path), files(STATIC)
+    assert sorted(fresh) == sorted(committed)
+    different = [name for name in fresh if fresh[name] != committed[name]]
+    assert not different, "the bundle is not up to date: run `make frontend` and commit the result"
+
+
+def test_the_bundle_asks_nobody_else() -> None:
+    """Addresses in it are links for people (torch's docs) and XML namespaces, never something that is loaded."""
+    for name, content in files(STATIC).items():
+        text = content.decode("utf-8", "replace")
+        for loading in (
+            "@import",
+            "importScripts(",
+            "//cdn.",
+            "fonts.googleapis",
+            'src="http',
+            "url(http",
+            "url(//",
+        ):
+            assert loading not in text, f"{name} holds {loading}"
+
+
+def gzip_kb(*names: str) -> float:
+    return sum(len(gzip.compress((STATIC / name).read_bytes(), mtime=0)) for name in names) / 1000
+
+
+def imported(name: str) -> set[str]:
+    """A module and all that it imports before it runs."""
+    found, left = set[str](), [name]
+    while left:
+        if (name := left.pop()) not in found:
+            found.add(name)
+            left += re.findall(r'(?:from|import)\s*"\./([\w.]+)"', (STATIC / name).read_text())
+    return found
+
+
+def test_the_first_panel_and_the_whole_stay_small() -> None:
+    first = imported("index.js") | imported("Overview.js") | {"index.css"}
+    assert len(first) < len(files(STATIC)) / 2
+    assert gzip_kb(*first) <= 60
+    assert gzip_kb(*files(STATIC)) <= 180
+
+
+def test_chunks_are_named_as_the_server_can_serve_them() -> None:
+    assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_.]*\.(js|css)", name) for name in files(STATIC))
+    assert len({name.lower() for name in files(STATIC)}) == len(files(STATIC))

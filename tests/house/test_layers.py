@@ -1,0 +1,205 @@
+"""Imports only ever point one way: names, files and log → reader → profile → analysis → api → plugin | cli.
+
+The writer runs inside the training process and the viewer inside TensorBoard, so each must do without the other's
+world: no TensorBoard there, no torch here, and nothing that is broken here may take TensorBoard down.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import tb_torchcompile_plugin
+from fresh import in_a_fresh_process, loaded_by
+
+PACKAGE = "tb_torchcompile_plugin"
+ROOT = Path(tb_torchcompile_plugin.__file__).parent
+REPOSITORY = ROOT.parent
+
+# The flow, from both ends of the logdir to what people see. A room is a folder, or a file at the top.
+FLOW = "errors torch_names logdir compile_log reader generated_code profile job analysis api".split()  # noqa: SIM905
+SHARED = {"errors", "torch_names", "logdir", "compile_log"}  # all that the writer may know
+ENDS = {"writer", "plugin", "cli", "dataframes"}  # nobody imports them
+ONLY_IN = {
+    "torch": {"writer"},
+    "tensorboard": {"plugin"},
+    "werkzeug": {"plugin"},
+    "rich": {"cli"},
+    "pandas": {"dataframes"},
+}
+WIDEST = 20  # files of code in a folder
+BOXES = 16  # files and folders at the package's top
+
+
+def may_import(room: str) -> set[str]:
+    """The rooms that a room may import, besides itself."""
+    if room == "writer":
+        return SHARED
+    return set(FLOW[: FLOW.index(room)]) if room in FLOW else set(FLOW)
+
+
+def room_of(module: str) -> str:
+    """`tb_torchcompile_plugin.reader.trace.kineto` is in the room `reader`."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def modules() -> dict[str, Path]:
+    return {
+        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted(ROOT.rglob("*.py"))
+    }
+
+
+def imports(module: str, path: Path) -> Iterator[str]:
+    """Every module that is imported anywhere in the file, also inside functions and for types alone."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: imports are absolute here"
+            assert node.module
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES else node.module for name in names)
+
+
+MODULES = modules()
+OWN = {
+    module: {name for name in imports(module, path) if name in MODULES and name != module}
+    for module, path in MODULES.items()
+    if module != PACKAGE  # it names the public functions, and imports them on first use
+}
+
+
+def circle(arrows: Mapping[str, Iterable[str]]) -> list[str]:
+    """One circle of arrows, [] where there is none."""
+    try:
+        list(TopologicalSorter(arrows).static_order())
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.mark.parametrize("module", OWN)
+def test_arrows_point_one_way(module: str) -> None:
+    room = room_of(module)
+    for imported in imports(module, MODULES[module]):
+        top = imported.partition(".")[0]
+        if top == PACKAGE:
+            assert room_of(imported) in may_import(room) | {room}, f"{module} imports {imported}"
+        assert room in ONLY_IN.get(top, {room}), f"{module} imports {imported}"
+
+
+def test_every_room_has_its_place_in_the_flow() -> None:
+    assert {room_of(module) for module in OWN} <= {*FLOW, *ENDS}
+
+
+def test_no_module_imports_itself_on_a_way_round() -> None:
+    assert circle(OWN) == []
+
+
+def test_no_folder_imports_itself_on_a_way_round() -> None:
+    """As far as folders of one room go: `profile/host` may use `profile/intervals.py`, which knows no folder."""
+    folders: dict[str, set[str]] = {}
+    for module, imported in OWN.items():
+        here = folder_of(module)
+        folders.setdefault(here, set()).update({folder_of(name) for name in imported} - {here})
+    assert circle(folders) == []
+
+
+def folder_of(module: str) -> str:
+    """A file beside folders is a box of its own there."""
+    parent = module.rpartition(".")[0]
+    has_folders = any(
+        path.is_dir() and path.name != "__pycache__" for path in MODULES[module].parent.iterdir()
+    )
+    return module if has_folders or module == PACKAGE else parent
+
+
+def code_files(folder: Path) -> list[str]:
+    names = (path.name for path in folder.iterdir() if path.suffix in {".py", ".ts", ".svelte"})
+    return sorted(name for name in names if name != "__init__.py")
+
+
+@pytest.mark.parametrize("top", [ROOT, REPOSITORY / "tests"], ids=lambda top: top.name)
+def test_no_folder_is_too_wide(top: Path) -> None:
+    folders = [
+        top,
+        *(path for path in top.rglob("*") if path.is_dir() and path.name not in {"data", "static"}),
+    ]
+    wide = {str(folder.relative_to(top)): len(code_files(folder)) for folder in folders}
+    assert {folder: files for folder, files in wide.items() if files > WIDEST} == {}
+
+
+def test_the_top_is_seen_at_a_glance() -> None:
+    boxes = [path.name for path in ROOT.iterdir() if path.name not in {"__pycache__", "py.typed"}]
+    assert len(boxes) <= BOXES, boxes
+
+
+def test_the_package_alone_loads_neither_world() -> None:
+    assert not loaded_by(f"import {PACKAGE}") & {"torch", "tensorboard", "numpy", "google", "msgspec"}
+
+
+def test_the_viewer_loads_no_torch() -> None:
+    loaded = loaded_by(f"import {PACKAGE}.plugin.loader, {PACKAGE}.plugin.plugin, {PACKAGE}.cli")
+    assert "torch" not in loaded
+    assert {"tensorboard", "msgspec"} <= loaded
+
+
+@pytest.mark.torch
+def test_the_writer_loads_no_tensorboard() -> None:
+    statement = f"from {PACKAGE} import tensorboard_trace_handler, CompileRecorder"
+    assert not loaded_by(statement) & {"tensorboard", "werkzeug", "msgspec", "isal", "rich", "platformdirs"}
+
+
+def test_public_names_are_found_and_others_are_not() -> None:
+    assert set(tb_torchcompile_plugin.__all__) <= set(dir(tb_torchcompile_plugin))
+    with pytest.raises(AttributeError, match="no attribute 'tensorboard_trace_handle'"):
+        _ = tb_torchcompile_plugin.tensorboard_trace_handle
+
+
+START_TENSORBOARD = """
+import argparse, logging
+from tensorboard import default
+from tensorboard.backend import application
+from werkzeug.test import Client
+
+class Provider:
+    def list_plugins(self, *_, **__): return []
+
+flags = argparse.Namespace(
+    logdir="", logdir_spec="", path_prefix="", samples_per_plugin={}, window_title="", generic_data="false", db=None)
+ours = [loader for loader in default.get_dynamic_plugins() if "torchcompile" in loader.__module__]
+app = application.TensorBoardWSGIApp(flags, ours, data_provider=Provider())
+print(len(ours), *Client(app).get("/data/plugins_listing").get_json())
+"""
+
+
+@pytest.mark.parametrize(
+    ("broken", "error"),
+    [
+        ("msgspec", "ImportError"),
+        ("msgspec", "OSError"),
+        ("isal", "ImportError"),
+        ("tb_torchcompile_plugin.compile_log.summary_pb2", "ImportError"),
+        ("tb_torchcompile_plugin.compile_log.summary_pb2", "SystemError"),
+    ],
+)
+def test_a_broken_import_costs_the_tab_and_nothing_else(broken: str, error: str) -> None:
+    """The finder stands for a missing package, a binary of another system, a half-finished installation."""
+    finder = f"""
+import sys
+class Broken:
+    def find_spec(self, name, *_):
+        if name == {broken!r}:
+            raise {error}("this installation is broken")
+sys.meta_path.insert(0, Broken())
+"""
+    assert in_a_fresh_process(finder + START_TENSORBOARD) == "1"
+
+
+def test_an_unbroken_installation_has_the_tab() -> None:
+    assert in_a_fresh_process(START_TENSORBOARD) == "1 torch_compile"

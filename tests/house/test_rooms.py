@@ -1,0 +1,73 @@
+"""One name in every room: an analysis, its panel, its section of the definitions, its tests. And no name twice."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import tb_torchcompile_plugin
+
+PACKAGE = Path(tb_torchcompile_plugin.__file__).parent
+REPOSITORY = PACKAGE.parent
+
+PANELS_ALONE = {
+    "code": "shows what the compiler wrote, as it is: generated_code, and nothing is counted",
+}
+ROOMS_ALONE = {
+    "ranks": "several processes: shown among compilations and under GPU utilization",
+    "what_if": "what it predicts is shown with each finding",
+}
+TESTED_ELSEWHERE = {
+    "overview": "with the report that it is most of: tests/api",
+    "what_if": "with the findings that it predicts, and with the model that it changes: tests/profile/test_replay.py",
+}
+WITHOUT_DEFINITIONS = {
+    "overview": "numbers of other rooms",
+    "what_if": "docs/what_if.md",
+}
+
+
+def rooms_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+
+ANALYSES = rooms_in(PACKAGE / "analysis")
+
+
+def test_every_analysis_has_its_panel() -> None:
+    panels = rooms_in(REPOSITORY / "frontend" / "src" / "panels")
+    assert panels - PANELS_ALONE.keys() == ANALYSES - ROOMS_ALONE.keys()
+
+
+def test_every_analysis_is_defined() -> None:
+    text = (REPOSITORY / "docs" / "definitions.md").read_text()
+    sections = {title.lower().replace(" ", "_") for title in re.findall(r"^## (.+)$", text, re.MULTILINE)}
+    assert sections - {"files"} == ANALYSES - WITHOUT_DEFINITIONS.keys()
+
+
+def test_every_analysis_is_tested_in_its_room() -> None:
+    tested = rooms_in(REPOSITORY / "tests" / "analysis")
+    assert tested == ANALYSES - TESTED_ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize(
+    "room", sorted(path.parent for path in PACKAGE.rglob("__init__.py")), ids=lambda path: path.name
+)
+def test_every_room_says_what_it_is_for(room: Path) -> None:
+    assert ast.get_docstring(ast.parse((room / "__init__.py").read_text()))
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """But for the messages of the summary, which other rooms turn into rows of the same name."""
+    modules = [path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_pb2.py")]
+    names = Counter(
+        node.name
+        for path in modules
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, times in names.items() if times > 1] == []

@@ -1,0 +1,108 @@
+"""Discovery: names to runs, workers and spans."""
+
+import gzip
+import os
+
+import pytest
+
+from tb_torchcompile_plugin.logdir.discovery import discover, read_head, summary_name, trace_name
+
+TRACE = b'{"schemaVersion": 1, "traceEvents": []}'
+
+
+def write(path, data=TRACE):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def shape(path, prefix=""):
+    runs, notices = discover(str(path), prefix)
+    return {
+        run.run: {name: [span.span for span in worker.spans] for name, worker in run.workers.items()}
+        for run in runs
+    }, notices
+
+
+def test_names_round_trip(tmp_path):
+    write(tmp_path / trace_name("host_1", 123))
+    write(tmp_path / trace_name("host_1", 124, gzipped=True))
+    write(tmp_path / summary_name("host_1", 123))
+    (run,), _ = discover(str(tmp_path))
+    assert [span.span for span in run.workers["host_1"].spans] == ["123", "124"]
+    assert [file.name for file in run.workers["host_1"].summaries] == ["host_1.123.pt.compile.pb"]
+
+
+def test_runs_are_folders_and_workers_sort(tmp_path):
+    write(tmp_path / "a" / "w.2.pt.trace.json")
+    write(tmp_path / "a" / "w.10.pt.trace.json")
+    write(tmp_path / "a" / "b" / "v.pt.trace.json")
+    found, notices = shape(tmp_path)
+    assert found == {"a": {"w": ["2", "10"]}, "a/b": {"v": ["0"]}} and not notices
+    assert list(shape(tmp_path, "name")[0]) == ["name/a", "name/a/b"]
+
+
+def test_newest_summary_comes_first(tmp_path):
+    for time in (9, 100, 20):
+        write(tmp_path / summary_name("w", time), b"")
+    (run,), _ = discover(str(tmp_path))
+    assert [file.name for file in run.workers["w"].summaries] == [summary_name("w", t) for t in (100, 20, 9)]
+
+
+def test_json_of_any_name_counts_when_it_looks_like_a_trace(tmp_path):
+    write(tmp_path / "compiled_module_profile.json")
+    write(tmp_path / "zipped.json.gz", gzip.compress(TRACE))
+    write(tmp_path / "package.json", b'{"name": "x"}')
+    write(tmp_path / "late.json", b'{"x": "' + b" " * 70_000 + b'", "traceEvents": []}')
+    assert shape(tmp_path)[0] == {".": {"compiled_module_profile": ["0"], "zipped": ["0"]}}
+
+
+def test_two_files_with_one_span_id_are_both_there(tmp_path):
+    write(tmp_path / "w.1.pt.trace.json")
+    write(tmp_path / "w.1.pt.trace.json.gz", gzip.compress(TRACE))
+    assert shape(tmp_path)[0] == {".": {"w": ["1", "w.1.pt.trace.json.gz"]}}
+
+
+def test_one_trace_brings_the_compile_data_of_its_worker_only(tmp_path):
+    trace = write(tmp_path / "w.1.pt.trace.json")
+    write(tmp_path / "w.2.pt.trace.json")
+    write(tmp_path / "v.1.pt.compile.pb", b"")
+    write(tmp_path / "w.1.pt.compile.pb", b"")
+    (run,), _ = discover(str(trace))
+    assert list(run.workers) == ["w"] and [span.span for span in run.workers["w"].spans] == ["1"]
+    assert [file.name for file in run.workers["w"].summaries] == ["w.1.pt.compile.pb"]
+
+
+def test_a_link_back_to_the_logdir_ends(tmp_path):
+    write(tmp_path / "a" / "w.1.pt.trace.json")
+    os.symlink(tmp_path, tmp_path / "a" / "loop")
+    assert shape(tmp_path)[0] == {"a": {"w": ["1"]}}
+
+
+def test_a_fifo_and_a_broken_link_are_passed_over(tmp_path):
+    write(tmp_path / "w.1.pt.trace.json")
+    os.mkfifo(tmp_path / "w.2.pt.trace.json")
+    os.symlink(tmp_path / "gone", tmp_path / "w.3.pt.trace.json")
+    assert shape(tmp_path)[0] == {".": {"w": ["1"]}}
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    write(tmp_path / "open" / "w.1.pt.trace.json")
+    locked = tmp_path / "locked"
+    write(locked / "w.1.pt.trace.json")
+    scandir = os.scandir
+
+    def denied(path=".", *args):
+        if os.fspath(path) == str(locked):
+            raise PermissionError(13, "Permission denied", str(locked))
+        return scandir(path, *args)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    found, (notice,) = shape(tmp_path)
+    assert found == {"open": {"w": ["1"]}}
+    assert notice.file == str(locked) and "Permission denied" in notice.problem and notice.next_step
+
+
+@pytest.mark.parametrize("data", [b"\x1f\x8b", b"\x1f\x8bgarbage", b""])
+def test_a_broken_head_is_empty_or_harmless(tmp_path, data):
+    assert b"traceEvents" not in read_head(str(write(tmp_path / "x.json.gz", data)))

@@ -1,0 +1,234 @@
+"""idle_causes.py and thread_activity.py: why a GPU waits, against a reference that looks at every moment on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles import profile_in, profile_with
+from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
+from tb_torchcompile_plugin.analysis.gpu_utilization.idle import gap_histogram
+from tb_torchcompile_plugin.profile.compiled.regions import breaks, frames, region_calls
+from tb_torchcompile_plugin.profile.gpu.idle import causes_in, causes_of, idle_gaps
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from traces import AUTOGRAD, MAIN, kernel, slice_
+
+Moment = tuple[int, int]
+RUNTIME = ("cuda_runtime", "cuda_driver")
+
+
+def cause_of(names: list[tuple[str, str]], in_break: bool) -> str:
+    """The first cause that holds of a moment, from (name, cat) of every slice around it."""
+
+    def named(*starts: str) -> bool:
+        return any(name.startswith(starts) for name, _ in names)
+
+    in_graph = named("CompiledFunction", "## Call CompiledFxGraph ")
+    structure = ("CompiledFunction", "## Call", "Torch-Compiled Region")
+    in_op = any(cat == "cpu_op" and not name.startswith(structure) for name, cat in names)
+    if any(name.endswith("(dynamo_timed)") or "compile_id=" in name for name, _ in names):
+        return "compile"
+    if named("nccl:", "c10d::", "record_param_comms") or any("_C._distributed_c10d" in n for n, _ in names):
+        return "communication_wait"
+    if any(cat in RUNTIME and name.endswith("Synchronize") for name, cat in names):
+        return "synchronise"
+    if named("enumerate(DataLoader)") or any("torch/utils/data/" in name for name, _ in names):
+        return "data_loading"
+    if named("TorchDynamo Cache Lookup", "Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue"):
+        return "guards_wrapper"
+    if (in_op or in_break) and not in_graph:
+        return "break_eager"
+    if in_op or any(cat in RUNTIME for _, cat in names):
+        return "launch_call"
+    return "python" if names else "nothing_launched"
+
+
+def reference(trace: Trace, broken: dict[int, list[Moment]], device: int, window: Moment) -> dict[str, int]:
+    """ns of each cause in the window, moment by moment: no arrays, no unions."""
+    rows = range(len(trace))
+    slices = [
+        (
+            int(trace.ts[r]),
+            int(trace.ts[r] + trace.dur[r]),
+            trace.names[trace.name[r]],
+            trace.cats[trace.cat[r]],
+        )
+        for r in rows
+    ]
+    gpu = sorted(r for r in rows if slices[r][3] in ("kernel", "gpu_memcpy", "gpu_memset"))
+    gpu = sorted((r for r in gpu if trace.device[r] == device), key=lambda r: slices[r][0])
+    launches = {int(trace.correlation[r]): r for r in reversed(rows) if slices[r][3] in RUNTIME}
+    sums: dict[str, int] = dict.fromkeys(CAUSES, 0)
+    reach = window[0]
+    for r in [*gpu, None]:
+        start, end = (slices[r][0], slices[r][1]) if r is not None else (window[1], window[1])
+        begin, stop = max(reach, window[0]), min(start, window[1])
+        launch = launches.get(int(trace.correlation[r])) if r is not None else None
+        if begin < stop:
+            track = int(trace.track[launch]) if launch is not None else -1
+            split(trace, slices, track, broken.get(track, []), (begin, stop), sums)
+        reach = max(reach, end)
+    return sums
+
+
+def split(
+    trace: Trace,
+    slices: list[tuple[int, int, str, str]],
+    track: int,
+    broken: list[Moment],
+    gap: Moment,
+    sums: dict[str, int],
+) -> None:
+    if track < 0:
+        sums["nothing_launched"] += gap[1] - gap[0]
+        return
+    thread = slices[int(trace.track_bounds[track]) : int(trace.track_bounds[track + 1])]
+    around = [one for one in thread if one[0] < gap[1] and one[1] > gap[0]]
+    edges = [*gap]
+    for start, end in [*((one[0], one[1]) for one in around), *broken]:
+        edges += [start, end]
+    cuts = sorted({edge for edge in edges if gap[0] <= edge <= gap[1]})
+    for left, right in pairwise(cuts):
+        names = [(name, cat) for start, end, name, cat in around if start <= left < end]
+        in_break = any(start <= left < end for start, end in broken)
+        sums[cause_of(names, in_break)] += right - left
+
+
+def broken_moments(profile: Profile) -> dict[int, list[Moment]]:
+    found: dict[int, list[Moment]] = {}
+    for frame in frames(profile.of(region_calls)):
+        for gap in breaks(frame):
+            found.setdefault(int(profile.trace.track[gap.call.index]), []).append((gap.start, gap.end))
+    return found
+
+
+def named(row: Any) -> dict[str, int]:
+    return dict(zip(CAUSES, (int(value) for value in row)))
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
+def test_every_moment_of_a_recording_gets_the_first_cause_that_holds(
+    recording: Callable[[str], Path], name: str
+) -> None:
+    profile = profile_in(recording(name))
+    (device,) = gpus(profile)
+    gaps = profile.of(idle_gaps)[0].inner()
+    found = causes_of(gaps, profile.of(ThreadActivity))
+    assert np.array_equal(found.sum(axis=1), gaps.ends - gaps.starts)
+    assert found.sum() / 1000 == device.idle_us
+    span = int(gaps.starts[0]), int(gaps.ends[-1])
+    assert named(found.sum(axis=0)) == reference(profile.trace, broken_moments(profile), 0, span)
+
+
+def test_a_step_gets_its_part_of_the_gaps(recording: Callable[[str], Path]) -> None:
+    profile = profile_in(recording("breaks"))
+    trace, steps = profile.trace, profile.of(step_slices)
+    begins, ends = trace.ts[steps], trace.ts[steps] + trace.dur[steps]
+    found = causes_in(profile.of(idle_gaps)[0], profile.of(ThreadActivity), begins, ends)
+    for row, begin, end in zip(found, begins, ends):
+        assert named(row) == reference(trace, broken_moments(profile), 0, (int(begin), int(end)))
+
+
+NAMES = (
+    ("aten::mm", "cpu_op"),
+    ("triton_poi_fused_add_0", "cpu_op"),
+    ("CompiledFunction", "cpu_op"),
+    ("## Call CompiledFxGraph abc ##", "user_annotation"),
+    ("Torch-Compiled Region: 0/0", "cpu_op"),
+    ("TorchDynamo Cache Lookup", "cpu_op"),
+    ("Pregraph bytecode", "cpu_op"),
+    ("compile_fx_inner (dynamo_timed)", "cpu_op"),
+    ("nccl:all_reduce", "user_annotation"),
+    ("cudaStreamSynchronize", "cuda_runtime"),
+    ("cudaMalloc", "cuda_runtime"),
+    ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation"),
+    ("torch/utils/data/dataloader.py(733): __next__", "python_function"),
+    ("train.py(3): step", "python_function"),
+    ("ProfilerStep#2", "user_annotation"),
+)
+host_slices = st.tuples(
+    st.sampled_from(NAMES), st.integers(0, 40), st.integers(0, 25), st.sampled_from([MAIN, AUTOGRAD])
+)
+# (start, duration, device, launched from: thread and time, or no launch in the trace)
+gpu_events = st.tuples(
+    st.integers(0, 50),
+    st.integers(0, 8),
+    st.integers(0, 1),
+    st.none() | st.tuples(st.sampled_from([MAIN, AUTOGRAD]), st.integers(0, 40)),
+)
+
+
+def made(folder: Path, host: Iterable[Any], gpu: Iterable[Any]) -> Profile:
+    events = [slice_(name, ts, dur, cat, tid) for (name, cat), ts, dur, tid in host]
+    for correlation, (ts, dur, device, launch) in enumerate(gpu, 1):
+        events.append(kernel("k", ts, dur, device=device, correlation=correlation))
+        if launch:
+            tid, at = launch
+            events.append(slice_("cuLaunchKernel", at, 2, "cuda_driver", tid, correlation=correlation))
+    return profile_with(folder, events)
+
+
+@given(st.lists(host_slices, max_size=12), st.lists(gpu_events, min_size=1, max_size=8))
+def test_causes_are_those_of_every_moment(
+    tmp_path_factory: pytest.TempPathFactory, host: Any, gpu: Any
+) -> None:
+    profile = made(tmp_path_factory.mktemp("causes"), host, distinct_starts(gpu))
+    trace, work = profile.trace, profile.of(gpu_work)
+    broken = broken_moments(profile)
+    first, last = trace.window()
+    begins, ends = np.array([first, first + 7000]), np.array([last, max(first + 7000, last - 5000)])
+    for device in np.unique(work.device):
+        gaps = profile.of(idle_gaps)[int(device)]
+        assert named(causes_of(gaps, profile.of(ThreadActivity)).sum(axis=0)) == reference(
+            trace, broken, int(device), (first, last)
+        )
+        for row, begin, end in zip(causes_in(gaps, profile.of(ThreadActivity), begins, ends), begins, ends):
+            assert named(row) == reference(trace, broken, int(device), (int(begin), int(end)))
+        assert sum(bin_.gaps for bin_ in gap_histogram(gaps.inner())) == len(gaps.inner())
+
+
+def distinct_starts(gpu: list[Any]) -> list[Any]:
+    """Two events that begin at once have two next launches: which one counts is not said."""
+    return list({(event[0], event[2]): event for event in gpu}.values())
+
+
+def test_causes_by_hand(tmp_path: Path) -> None:
+    """One gap from 10 to 100 µs, launched by the main thread at 90."""
+    host = [
+        (("ProfilerStep#2", "user_annotation"), 0, 105, MAIN),
+        (("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation"), 12, 10, MAIN),
+        (("compile_fx_inner (dynamo_timed)", "cpu_op"), 20, 10, MAIN),
+        (("aten::mul", "cpu_op"), 40, 10, MAIN),
+        (("cudaStreamSynchronize", "cuda_runtime"), 42, 3, MAIN),
+        (("CompiledFunction", "cpu_op"), 60, 40, MAIN),
+        (("triton_poi_fused_add_0", "cpu_op"), 85, 10, MAIN),
+        (("aten::add", "cpu_op"), 0, 200, AUTOGRAD),
+    ]
+    profile = made(tmp_path, host, [(0, 10, 0, (MAIN, 0)), (100, 5, 0, (MAIN, 90))])
+    (row,) = causes_of(profile.of(idle_gaps)[0].inner(), profile.of(ThreadActivity)) / 1000
+    assert {name: us for name, us in zip(CAUSES, row.tolist()) if us} == {
+        "data_loading": 8,
+        "compile": 10,
+        "synchronise": 3,
+        "break_eager": 7,
+        "launch_call": 10,
+        "python": 52,
+    }
+
+
+def test_a_launch_that_is_not_in_the_trace_is_nobodys(tmp_path: Path) -> None:
+    host = [(("aten::mul", "cpu_op"), 0, 50, MAIN)]
+    profile = made(tmp_path, host, [(0, 10, 0, None), (30, 5, 0, None)])
+    (row,) = causes_of(profile.of(idle_gaps)[0].inner(), profile.of(ThreadActivity))
+    assert named(row)["nothing_launched"] == 20_000

@@ -1,0 +1,239 @@
+"""regions.py, graph_break_costs.py, frame_times.py: what a graph break costs, by hand and on a recording."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles import answered, profile_of, profile_with
+from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import frame_times
+from tb_torchcompile_plugin.analysis.graph_breaks.costs import graph_break_costs
+from tb_torchcompile_plugin.api.report import read_report
+from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
+from tb_torchcompile_plugin.profile.compiled.resumes import BreakLine, Resumes, resumes
+from traces import kernel, slice_, write_trace
+
+
+def lookup(ts, dur):
+    return slice_("TorchDynamo Cache Lookup", ts, dur)
+
+
+def region(compile_id, ts, dur):
+    return slice_(f"Torch-Compiled Region: {compile_id}", ts, dur)
+
+
+def pregraph(ts, dur):
+    return slice_("Pregraph bytecode", ts, dur)
+
+
+def prologue(ts, dur):
+    return slice_("AOTDispatcher Runtime Wrapper Prologue", ts, dur)
+
+
+def graph(ts, dur):
+    return [slice_("CompiledFunction", ts, dur), slice_("## Call CompiledFxGraph fk ##", ts, dur)]
+
+
+def priced(folder, events, resumed=(), breaks=None):
+    """(break costs, frame times) with the given compile ids as resume functions."""
+    known = Resumes(frozenset(resumed), breaks or {}, {})
+    profile = answered(profile_with(folder, events), resumes, known)
+    return graph_break_costs(profile), frame_times(profile)
+
+
+ONE_BREAK = [
+    *(lookup(0, 5), region("0/0", 6, 94), pregraph(8, 2), prologue(11, 3), *graph(20, 10)),
+    *(lookup(45, 4), region("1/0", 50, 45), pregraph(52, 3), *graph(60, 20)),
+    slice_("ProfilerStep#3", 0, 200, "user_annotation"),
+]
+
+
+def test_a_break_lasts_from_graph_to_graph(tmp_path):
+    events = [*ONE_BREAK, kernel("triton_poi_fused_0", 25, 10), kernel("triton_poi_fused_0", 58, 5)]
+    (row,), (frame,) = priced(tmp_path, events, ["1/0"], {"0/0": BreakLine("train.py", 7)})
+    assert (row.compile_id, row.resume_compile_id, row.file, row.line) == ("0/0", "1/0", "train.py", 7)
+    assert (row.calls, row.host_us, row.resume_guard_us, row.resume_overhead_us) == (1, 30, 4, 3)
+    assert row.gpu_idle_us == 30 - 5 - 2  # 30 … 35 and 58 … 60 were busy
+    assert [(step.step, step.calls, step.host_us, step.share_percent) for step in row.steps] == [
+        ("ProfilerStep#3", 1, 30, 15)
+    ]
+    assert (frame.compile_id, frame.calls, frame.frame_us) == ("0/0", 1, 100)
+    assert (frame.guards_us, frame.overhead_us, frame.graphs_us) == (5 + 4, 2 + 3 + 3, 30)
+    assert (frame.breaks_us, frame.called_us) == (30 - 4 - 3, 0)
+    assert frame.other_us == 100 - 9 - 8 - 30 - 23
+
+
+def test_a_nested_region_that_is_no_resume_is_a_called_frame(tmp_path):
+    costs, frames = priced(tmp_path, ONE_BREAK)
+    assert costs == [] and [frame.compile_id for frame in frames] == ["0/0", "1/0"]
+    assert frames[0].called_us == 95 - 45 and frames[0].breaks_us == 0
+
+
+def test_two_graphs_in_one_region_are_no_break(tmp_path):
+    costs, (frame,) = priced(tmp_path, [region("4/1", 0, 100), *graph(10, 10), *graph(50, 10)])
+    assert costs == [] and (frame.graphs_us, frame.breaks_us, frame.other_us) == (20, 0, 80)
+
+
+def test_without_a_graph_before_it_a_break_starts_after_what_prepared_the_region(tmp_path):
+    events = [region("0/0", 0, 100), pregraph(5, 5), lookup(40, 2), region("1/0", 43, 50), *graph(60, 5)]
+    (row,), _ = priced(tmp_path, events, ["1/0"])
+    assert row.host_us == 60 - 10
+    (row,), _ = priced(tmp_path, [event for event in events if event["name"] != "Pregraph bytecode"], ["1/0"])
+    assert row.host_us == 60 - 0
+
+
+def test_a_resume_without_a_graph_does_not_charge_the_next_break_twice(tmp_path):
+    events = [
+        *(region("0/0", 0, 200), *graph(10, 10)),
+        *(region("1/0", 40, 160), pregraph(45, 5)),
+        *(region("2/0", 100, 90), *graph(120, 10)),
+    ]
+    rows, (frame,) = priced(tmp_path, events, ["1/0", "2/0"])
+    assert {row.resume_compile_id: row.host_us for row in rows} == {"1/0": 50 - 20, "2/0": 120 - 50}
+    assert frame.breaks_us + frame.overhead_us == 100
+
+
+def test_a_lookup_that_led_nowhere_is_nobodys(tmp_path):
+    stray = [lookup(10, 5), lookup(1000, 5)]
+    frame = [lookup(10_000, 5), region("0/0", 10_006, 100), *graph(10_010, 50)]
+    _, (row,) = priced(tmp_path, stray + frame)
+    assert (row.frame_us, row.guards_us) == (106, 5)
+
+
+def test_a_lookup_inside_a_region_is_not_the_next_ones(tmp_path):
+    first = [lookup(0, 5), region("0/0", 6, 100), *graph(10, 10), lookup(50, 5)]
+    _, (_, row) = priced(tmp_path, [*first, lookup(5000, 5), region("1/0", 5006, 100), *graph(5010, 50)])
+    assert (row.compile_id, row.frame_us, row.guards_us) == ("1/0", 106, 5)
+
+
+def test_a_lookup_that_led_to_a_compilation_is_part_of_that(tmp_path):
+    compiling = slice_("_compile.compile_inner (dynamo_timed)", 20, 900)
+    _, (row,) = priced(tmp_path, [lookup(0, 5), compiling, region("0/0", 1000, 50), *graph(1010, 5)])
+    assert (row.frame_us, row.guards_us) == (50, 0)
+
+
+def test_a_thousand_nested_regions_are_no_trouble(tmp_path):
+    events = [region(f"{n}/0", n, 5000 - 2 * n) for n in range(1500)]
+    _, frames = priced(tmp_path, events, {f"{n}/0" for n in range(1, 1500)})
+    assert [frame.compile_id for frame in frames] == ["0/0"]
+
+
+def test_without_a_gpu_idle_is_unknown(tmp_path):
+    (row,), _ = priced(tmp_path, ONE_BREAK, ["1/0"])
+    assert row.gpu_idle_us is None and row.steps[0].gpu_idle_us is None
+
+
+def test_a_region_cut_off_at_the_end_of_the_trace_still_counts(tmp_path):
+    (row,), _ = priced(tmp_path, [event for event in ONE_BREAK if event["ts"] < 60], ["1/0"])
+    assert row.host_us == 55 - 30  # up to the end of what prepared the resumed region
+
+
+moments = st.tuples(st.integers(0, 90), st.integers(1, 60))
+parts = st.lists(
+    st.tuples(st.sampled_from([lookup, pregraph, prologue, lambda ts, dur: graph(ts, dur)[0]]), moments),
+    max_size=8,
+)
+regions_ = st.lists(st.tuples(st.sampled_from(["0/0", "1/0", "2/0"]), moments), min_size=1, max_size=4)
+
+
+@given(parts, regions_)
+def test_the_parts_sum_to_the_frame_whatever_crosses(tmp_path_factory, parts, regions_):
+    events = [make(*at) for make, at in parts] + [region(compile_id, *at) for compile_id, at in regions_]
+    costs, frames = priced(tmp_path_factory.mktemp("frames"), events, ["1/0", "2/0"])
+    for row in frames:
+        known = (
+            row.guards_us
+            + (row.overhead_us or 0)
+            + row.graphs_us
+            + row.breaks_us
+            + row.called_us
+            + row.other_us
+        )
+        assert known == row.frame_us and row.other_us >= 0
+    assert all(row.host_us >= 0 for row in costs)
+
+
+def span_of(folder):
+    (worker,) = read_report(str(folder)).runs[0].workers
+    return json.loads(msgspec.json.encode(worker.spans[0]))
+
+
+def test_compiling_is_no_part_of_a_frame(recording):
+    """`recompiles` compiles for 46 s between a lookup and the region that the compilation made."""
+    span = span_of(recording("recompiles"))
+    host = {row["compile_id"]: row["cpu_us"] for row in span["compiled_regions"]}
+    for row in span["frame_times"]:
+        assert host[row["compile_id"]] <= row["frame_us"] <= host[row["compile_id"]] + 2000
+
+
+def test_the_four_breaks_of_the_recording_cost_what_a_hand_calculation_says(recording):
+    span = span_of(recording("breaks"))
+    rows = sorted(span["graph_break_costs"], key=lambda row: row["line"])
+    assert [(row["line"], row["calls"]) for row in rows] == [(line, 3) for line in (26, 27, 28, 29)]
+    assert [step["calls"] for row in rows for step in row["steps"]] == [1] * 12
+    in_step = [round(sum(row["steps"][step]["host_us"] for row in rows), 3) for step in range(3)]
+    assert in_step == [636.703, 523.926, 505.275]
+    # ProfilerStep#2, from the raw events: end of each graph execution, start of the next one, in µs.
+    gaps = [1553.001 - 1363.488, 1977.68 - 1867.426, 2286.881 - 2097.975, 2815.759 - 2667.729]
+    assert [row["steps"][0]["host_us"] for row in rows] == [round(gap, 3) for gap in gaps]
+
+
+def test_break_sites_are_ordered_by_what_they_cost_a_step(recording):
+    span = span_of(recording("breaks"))
+    sites = span["graph_break_sites"]
+    assert [row["line"] for row in sites] == [28, 26, 29, 27]
+    assert [row["calls_per_step"] for row in sites] == [1, 1, 1, 1]
+    assert sites[0]["reason"] == "Data-dependent branching" and sites[0]["compile_ids"] == ["2/0"]
+    assert sites[0]["step_mean_us"] == pytest.approx(514.162 / 3)
+    assert sites[0]["step_gpu_idle_us"] == pytest.approx(509.874 / 3)
+    assert sites[0]["step_median_us"] == 165.637 and sites[0]["host_us"] == 514.162
+    wall = sum(step["wall_us"] for step in span["steps"])
+    assert sum(row["share_percent"] for row in sites) == pytest.approx(100 * 1665.904 / wall)
+
+
+def test_the_chain_alternates_graphs_and_breaks(recording):
+    chain = span_of(recording("breaks"))["break_chain"]
+    assert (chain["compile_id"], chain["step"]) == ("0/0", "ProfilerStep#3")  # of median cost
+    kinds = [(link["kind"], link["compile_id"], link["line"]) for link in chain["links"]]
+    ids = ["0/0", "1/0", "2/0", "3/0", "4/0"]
+    assert kinds[::2] == [("graph", compile_id, None) for compile_id in ids]
+    assert kinds[1::2] == [("break", compile_id, line) for compile_id, line in zip(ids, (26, 27, 28, 29))]
+    assert sum(link["duration_us"] for link in chain["links"][1::2]) == pytest.approx(523.926)
+
+
+def test_a_break_that_the_steps_did_not_execute_has_no_price(recording):
+    """rank 0 broke in 0/0 … 2/0 and 0/1 while compiling; none of them resumes inside the profile."""
+    (first, _) = read_report(str(recording("ddp"))).runs[0].workers
+    rows = json.loads(msgspec.json.encode(first.spans[0]))["graph_break_sites"]
+    assert len(rows) == 2 and all(row["calls"] is None and row["host_us"] is None for row in rows)
+    assert {"0/0", "0/1"} <= {compile_id for row in rows for compile_id in row["compile_ids"]}
+
+
+def test_stacks_tell_of_resumes_where_there_is_no_log(recording, tmp_path):
+    (trace,) = recording("breaks").glob("*.trace.json")
+    (tmp_path / trace.name).symlink_to(trace)
+    rows = sorted(span_of(tmp_path)["graph_break_costs"], key=lambda row: row["line"])
+    assert [(row["file"], row["line"], row["calls"]) for row in rows] == [
+        ("capture.py", line, 3) for line in (26, 27, 28, 29)
+    ]
+
+
+def test_with_neither_log_nor_stacks_nobody_knows(tmp_path):
+    write_trace(tmp_path, ONE_BREAK)
+    span = span_of(tmp_path)
+    assert span["graph_break_costs"] is None and span["frame_times"] is None
+    assert [row["calls"] for row in span["compiled_regions"]] == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet18_eager"])
+def test_nothing_broke_nothing_is_priced(recording, name):
+    span = span_of(recording(name))
+    assert not span["graph_break_costs"]
+
+
+def test_ddp_splits_are_called_frames_with_two_graphs(recording):
+    profile = profile_of(next(recording("ddp").glob("rank0*.json")))
+    calls = [call for call in every(region_calls(profile)) if call.compile_id == "4/1"]
+    assert [len(call.graphs) for call in calls] == [2, 2, 2]

@@ -1,0 +1,137 @@
+"""profile/model: walked with the recorded durations the model gives the recorded times back, whatever was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from profiles import profile_of, profile_with
+from tb_torchcompile_plugin.analysis.what_if.change import without_calls, without_host_time, without_waiting
+from tb_torchcompile_plugin.analysis.what_if.what_if import after_ns, step_cost, what_if
+from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
+from tb_torchcompile_plugin.profile.model.culprits import culprits
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.model import model
+from tb_torchcompile_plugin.profile.model.replay import replay
+from tb_torchcompile_plugin.profile.model.unrecorded import slice_cost_ns, without_recording
+from tb_torchcompile_plugin.profile.profile import Profile
+from traces import AUTOGRAD, MAIN, Event, launch, slice_
+
+RECORDINGS = (
+    "breaks",
+    "resnet18",
+    "resnet18_eager",
+    "handler_breaks",
+    "handler_late",
+    "kernels",
+    "small_batch",
+    "ddp",
+    "recompiles",
+    "resnet18_compile",
+)
+
+
+def profiles(folder: Path) -> list[Profile]:
+    return [profile_of(path) for path in sorted(folder.rglob("*.trace.json"))]
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_the_recorded_steps_come_back_to_the_nanosecond(recording: Callable[[str], Path], name: str) -> None:
+    for profile in profiles(recording(name)):
+        lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), replay(profile.of(model))
+        assert np.array_equal(times.begin, lane.begin) and np.array_equal(times.end, lane.end)
+        assert np.array_equal(times.work_begin, queue.start) and np.array_equal(times.work_end, queue.end)
+        if len(lane):
+            assert clock(lane, queue, times) == profile.of(recorded_clock)
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18", "handler_late", "ddp"])
+def test_pieces_of_host_time_sum_to_what_the_model_has(recording: Callable[[str], Path], name: str) -> None:
+    for profile in profiles(recording(name)):
+        pieces, made = profile.of(host_pieces), profile.of(model)
+        sums = np.bincount(pieces.point, pieces.ns, len(made.before)).astype(np.int64)
+        assert np.array_equal(sums[1:], np.maximum(made.before[1:], 0)) and pieces.ns.min() > 0
+        assert len(profile.of(culprits).code) == len(pieces.point)
+
+
+moments = st.integers(0, 400)
+operators = st.builds(
+    lambda name, at, dur, tid: [slice_(name, at, dur, tid=tid)],
+    st.sampled_from(["aten::mm", "aten::item", "enumerate(DataLoader)#x", "TorchDynamo Cache Lookup"]),
+    moments,
+    st.integers(0, 80),
+    st.sampled_from([MAIN, AUTOGRAD]),
+)
+launches = st.builds(
+    lambda at, wait, dur, tid: launch("k", at, at + wait, dur, tid),
+    moments,
+    st.integers(1, 300),
+    st.integers(0, 60),
+    st.sampled_from([MAIN, AUTOGRAD]),
+)
+waits = st.builds(
+    lambda at, dur: [slice_("cudaStreamSynchronize", at, dur, "cuda_runtime")], moments, st.integers(0, 90)
+)
+many = st.lists(operators | launches | waits, max_size=25)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(many)
+def test_whatever_is_recorded_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[list[Event]]
+) -> None:
+    events = [event for some in drawn for event in some]
+    profile = profile_with(tmp_path_factory.mktemp("replay"), [slice_("aten::add", 0, 1), *events])
+    lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), replay(profile.of(model))
+    assert np.array_equal(times.begin, lane.begin) and np.array_equal(times.end, lane.end)
+    assert np.array_equal(times.work_begin, queue.start)
+    for row in profile.of(what_if):
+        assert 0 <= row.predicted.low_us <= row.predicted.after_us <= row.predicted.high_us
+        assert row.predicted.after_us < row.predicted.step_us
+
+
+def waiting(folder: Path) -> Profile:
+    """Two steps: a kernel of 50 µs, for which the host waits, then 40 µs of Python; 100 µs in all."""
+    events: list[Event] = []
+    for step in range(3):
+        begin = 100 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
+        events += launch("k", begin + 2, begin + 5, 50)
+        events.append(slice_("cudaDeviceSynchronize", begin + 10, 46, "cuda_runtime"))
+        events.append(slice_("train.py(3): log", begin + 57, 40, "python_function"))
+    return profile_with(folder, events)
+
+
+def test_a_fix_is_the_model_changed_and_walked_again(tmp_path: Path) -> None:
+    profile = waiting(tmp_path)
+    assert profile.of(step_cost).step == 100_000
+    lane, pieces = profile.of(host_lane), profile.of(host_pieces)
+    python = np.array([pieces.row >= 0]).all(axis=0) & (pieces.ns == 40_000)
+    assert after_ns(profile, without_host_time(pieces.point[python], pieces.ns[python])) == 60_000
+    # Without the wait the host needs 55 µs of its own, the GPU 50.
+    assert after_ns(profile, without_waiting(lane.synchronises)) == 55_000
+    assert after_ns(profile, without_calls(np.zeros(len(lane), bool))) == 100_000
+
+
+def test_what_writing_slices_cost_is_taken_off_where_an_unrecorded_step_is_known(tmp_path: Path) -> None:
+    profile = waiting(tmp_path)
+    assert slice_cost_ns(profile, 100_000) == slice_cost_ns(profile, 200_000) == 0
+    cost = slice_cost_ns(profile, 95_000)
+    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    assert cost > 0
+    assert clock(lane, queue, replay(without_recording(profile, cost))).step == pytest.approx(
+        95_000, rel=0.01
+    )
+    assert profile.of(step_cost, 95_000.0).step == pytest.approx(95_000, rel=0.01)
+
+
+def test_without_a_gpu_there_is_nothing_to_walk(tmp_path: Path) -> None:
+    profile = profile_with(tmp_path, [slice_("aten::mm", 0, 5)])
+    assert profile.of(what_if) == []

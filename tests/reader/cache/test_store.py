@@ -1,0 +1,243 @@
+"""The cache of parsed traces: quick, shared, bounded, and right whatever happens to its files."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kineto_helpers import assert_same
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.cache import store
+from tb_torchcompile_plugin.reader.cache.store import open_trace
+from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
+from tb_torchcompile_plugin.reader.trace.kineto import Cancelled, Trace, read_trace
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache that stores small traces too."""
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(store, "_WORTH_STORING", 0)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def trace_file(recording: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A recording that a test may change."""
+    source = next(recording("resnet18").glob("*.pt.trace.json"))
+    target = tmp_path / "logdir" / source.name
+    target.parent.mkdir()
+    shutil.copy(source, target)
+    return target
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that were read anew."""
+    seen: list[str] = []
+    ingest = kineto_ingest.ingest
+
+    def counted(path: str, *args: object) -> object:
+        seen.append(path)
+        return ingest(path, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "ingest", counted)
+    return seen
+
+
+def entries(cache: Path) -> list[Path]:
+    return [path for path in cache.iterdir() if not path.name.startswith(".tmp-")]
+
+
+def test_second_opening_reads_nothing(cache: Path, trace_file: Path, reads: list[str]) -> None:
+    path = str(trace_file)
+    assert not store.is_stored(path)
+    first, second = open_trace(path), open_trace(path)
+    assert store.is_stored(path)
+    assert reads == [path]
+    assert_same(first, second)
+    assert_same(second, read_trace(path))
+    assert second.args(3) == first.args(3)
+    assert [file.name for file in trace_file.parent.iterdir()] == [trace_file.name]
+    assert not [path for path in cache.iterdir() if path.name.startswith(".tmp-")]
+
+
+def test_the_table_of_a_trace_with_losses(cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(
+        '{"big": 123456789012345678901234567890, "traceEvents": [{"ph": "X", "name": "\\ud800", "ts": 1'
+    )
+    first, second = open_trace(str(path)), open_trace(str(path))
+    assert first.notices
+    assert_same(first, second)
+
+
+@pytest.mark.parametrize("change", ["content", "time", "path"])
+def test_another_file_is_another_entry(cache: Path, trace_file: Path, reads: list[str], change: str) -> None:
+    open_trace(str(trace_file))
+    if change == "content":
+        trace_file.write_text('{"traceEvents": []}')
+    elif change == "time":
+        os.utime(trace_file, ns=(1, 1))
+    else:
+        trace_file = trace_file.rename(trace_file.with_name("other.json"))
+    trace = open_trace(str(trace_file))
+    assert len(reads) == 2
+    assert (trace.events == 0) == (change == "content")
+
+
+def test_a_format_of_another_version(
+    cache: Path, trace_file: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_trace(str(trace_file))
+    monkeypatch.setattr(store, "FORMAT_VERSION", store.FORMAT_VERSION + 1)
+    open_trace(str(trace_file))
+    assert len(reads) == 2
+
+
+def test_heals_itself(cache: Path, trace_file: Path, reads: list[str]) -> None:
+    """Whatever file of an entry is changed, cut, emptied, lengthened or gone."""
+    whole = read_trace(str(trace_file))
+    open_trace(str(trace_file))  # and let go of: a mapped file must not be cut while it is in use
+    draw = random.Random(3)
+    for name in sorted(file.name for file in entries(cache)[0].iterdir()):
+        file = entries(cache)[0] / name
+        data = bytearray(file.read_bytes())
+        how = draw.choice(["flip", "cut", "empty", "longer", "gone"])
+        if how == "gone":
+            file.unlink()
+        else:
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+            size = {"flip": len(data), "cut": len(data) // 2, "empty": 0, "longer": len(data)}[how]
+            file.write_bytes(bytes(data[:size]) + b"x" * (how == "longer"))
+        before = len(reads)
+        assert_same(open_trace(str(trace_file)), whole)
+        assert len(reads) == before + 1, (name, how)
+
+
+def test_a_file_in_the_place_of_an_entry(cache: Path, trace_file: Path) -> None:
+    whole = open_trace(str(trace_file))
+    entry = entries(cache)[0]
+    shutil.rmtree(entry)
+    entry.write_text("not a directory")
+    assert_same(open_trace(str(trace_file)), whole)
+    assert entry.is_dir()
+
+
+def test_least_recently_used_goes_first(
+    cache: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [str(trace_file.with_name(f"{number}.json")) for number in range(4)]
+    for path in paths:
+        shutil.copy(trace_file, path)
+    for age, path in enumerate(paths[:3]):
+        open_trace(path)
+        os.utime(cache / (store._key(path) or ""), (age, age))
+    size = sum(file.stat().st_size for file in entries(cache)[0].iterdir())
+    open_trace(paths[0])  # now the one used last
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE_MAX_BYTES", str(int(2.5 * size)))
+    open_trace(paths[3])
+    assert [store.is_stored(path) for path in paths] == [True, False, False, True]
+
+
+def test_the_entry_in_use_stays(cache: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE_MAX_BYTES", "1")
+    open_trace(str(trace_file))
+    assert store.is_stored(str(trace_file))
+
+
+def test_no_cache_wanted(cache: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE_MAX_BYTES", "0")
+    assert len(open_trace(str(trace_file))) > 0
+    assert not cache.exists()
+
+
+def test_a_cache_that_cannot_be_written(cache: Path, trace_file: Path) -> None:
+    cache.write_text("a file where the directory should be")
+    assert_same(open_trace(str(trace_file)), read_trace(str(trace_file)))
+
+
+def test_a_full_disk(cache: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "_seal", full)
+    assert_same(open_trace(str(trace_file)), read_trace(str(trace_file)))
+    assert not list(cache.iterdir())
+
+
+def test_errors_are_the_readers_own(cache: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.json"
+    empty.touch()
+    for path in (empty, tmp_path / "missing.json"):
+        with pytest.raises(UserError):
+            open_trace(str(path))
+
+
+def test_cancelled_leaves_nothing(cache: Path, trace_file: Path) -> None:
+    with pytest.raises(Cancelled):
+        open_trace(str(trace_file), cancelled=lambda: True)
+    assert not list(cache.iterdir())
+
+
+def test_removed_while_open(cache: Path, trace_file: Path) -> None:
+    trace = open_trace(str(trace_file))
+    shutil.rmtree(cache)
+    assert_same(trace, read_trace(str(trace_file)))
+
+
+def test_threads_that_want_the_same_read_it_once(cache: Path, trace_file: Path, reads: list[str]) -> None:
+    found: list[Trace] = []
+    threads = [threading.Thread(target=lambda: found.append(open_trace(str(trace_file)))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(reads) == 1
+    assert len(found) == 4
+
+
+PROGRAM = """
+import sys
+from tb_torchcompile_plugin.reader.cache import store
+store._WORTH_STORING = 0
+trace = store.open_trace(sys.argv[1])
+print(len(trace), int(trace.dur.sum()))
+"""
+
+
+def test_two_servers(cache: Path, trace_file: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(trace_file)]
+    servers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = {server.communicate()[0] for server in servers}
+    trace = read_trace(str(trace_file))
+    assert answers == {f"{len(trace)} {int(trace.dur.sum())}\n"}
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_killed_at_any_moment(cache: Path, trace_file: Path) -> None:
+    """What a killed reader leaves is never taken for a table, and is cleared away."""
+    whole = read_trace(str(trace_file))
+    draw = random.Random(4)
+    command = [sys.executable, "-c", PROGRAM, str(trace_file)]
+    started = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    usual = time.monotonic() - started
+    for _ in range(12):
+        shutil.rmtree(cache, ignore_errors=True)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        time.sleep(draw.uniform(usual * 0.5, usual * 1.1))
+        process.kill()
+        process.wait()
+        assert_same(open_trace(str(trace_file)), whole)
+        assert_same(open_trace(str(trace_file)), whole)
+        assert len(list(cache.iterdir())) == 1

@@ -1,0 +1,73 @@
+"""Nesting against its definition, a stack in a loop, on slices that nest, cross, touch and coincide."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tb_torchcompile_plugin.reader.trace.nest import nest
+
+Slices = list[tuple[int, int]]
+
+
+def by_stack(slices: Slices) -> tuple[list[int], list[int], list[int], int]:
+    """The definition: parent, depth, self time, crossing."""
+    stack: list[tuple[int, int]] = []
+    parent, depth, own, crossing = [], [], [], 0
+    for row, (start, length) in enumerate(slices):
+        while stack and stack[-1][1] <= start:
+            stack.pop()
+        above, limit = stack[-1] if stack else (-1, start + length)
+        end = min(start + length, limit)
+        crossing += end < start + length
+        parent.append(above)
+        depth.append(len(stack))
+        own.append(end - start)
+        if above >= 0:
+            own[above] -= end - start
+        stack.append((row, end))
+    return parent, depth, own, crossing
+
+
+def check(slices: Slices) -> None:
+    slices = sorted(slices, key=lambda item: (item[0], -item[1]))
+    parent, depth, own, crossing = nest(*np.array(slices, np.int64).reshape(-1, 2).T)
+    assert (parent.tolist(), depth.tolist(), own.tolist(), crossing) == by_stack(slices)
+
+
+@pytest.mark.parametrize("span", [3, 10, 60, 1000])
+def test_any_slices(span: int) -> None:
+    draw = random.Random(span)
+    for _ in range(1500):
+        count = draw.randint(0, 40)
+        check([(draw.randint(0, span), draw.choice([0, 1, draw.randint(0, span)])) for _ in range(count)])
+
+
+def test_none() -> None:
+    check([])
+
+
+def test_deep_chain_that_crosses() -> None:
+    # each slice outlasts all before it: nothing can be set aside, all goes over the stack
+    check([(start, 1000 + start) for start in range(300)])
+
+
+def test_deep_chain() -> None:
+    check([(start, 1000 - 2 * start) for start in range(300)])
+
+
+def test_calls_in_calls() -> None:
+    draw = random.Random(7)
+
+    def call(start: int, length: int) -> Slices:
+        inner, at = [(start, length)], start
+        while length > 4 and draw.random() < 0.8 and at < start + length:
+            part = draw.randint(1, length // 2)
+            # now and then a callee that returns late
+            inner += call(at, part + (draw.random() < 0.05) * length)
+            at += part
+        return inner
+
+    check(call(0, 4000))

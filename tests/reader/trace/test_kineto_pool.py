@@ -1,0 +1,160 @@
+"""Reading with several processes: the same table, prompt cancelling, and no process left behind whatever happens."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kineto_helpers import assert_same
+from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
+from tb_torchcompile_plugin.reader.trace import pool as kineto_pool
+from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, Trace, read_trace
+
+
+@pytest.fixture
+def large(recording: Callable[[str], Path]) -> Path:
+    """A recording that counts as large here: many segments."""
+    return next(recording("breaks").glob("*.pt.trace.json"))
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kineto_ingest, "SEGMENT_BYTES", 100_000)
+
+
+def children() -> set[int]:
+    """Processes that this one has started and not collected."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        found |= set(map(int, task.read_text().split()))
+    return found
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("workers", [2, 3])
+def test_same_table(large: Path, tmp_path: Path, packed: bool, workers: int) -> None:
+    path = large
+    if packed:
+        path = tmp_path / large.name
+        path.write_bytes(gzip.compress(large.read_bytes(), 1))
+    before = children()
+    trace = read_trace(str(path), workers=workers, chunk_bytes=8 << 10)
+    assert children() == before
+    assert_same(trace, read_trace(str(path), workers=1))
+    assert trace.args(100) == read_trace(str(large)).args(100)
+
+
+def test_progress(large: Path) -> None:
+    seen: list[BytesRead] = []
+    trace = read_trace(str(large), workers=2, progress=seen.append)
+    assert seen[-1].bytes_read == seen[-1].bytes_total == large.stat().st_size
+    assert seen[-1].events == trace.events
+    assert [p.bytes_read for p in seen] == sorted(p.bytes_read for p in seen)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_cancelled(large: Path, workers: int) -> None:
+    before = children()
+    started = time.monotonic()
+    asked = itertools.count()
+    with pytest.raises(Cancelled, match="cancelled"):
+        read_trace(str(large), workers=workers, chunk_bytes=4096, cancelled=lambda: next(asked) > 2)
+    assert time.monotonic() - started < 5
+    assert children() == before
+
+
+def test_a_worker_that_dies_costs_nothing(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = kineto_pool._Process.__init__
+
+    def start_and_kill(self: kineto_pool._Process, number: int, *args: object) -> None:
+        start(self, number, *args)  # type: ignore[arg-type]
+        if number == 0:
+            os.kill(self._popen.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(kineto_pool._Process, "__init__", start_and_kill)
+    assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))
+
+
+def test_no_worker_can_be_started(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+    assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))
+
+
+def test_workers_that_cannot_import_anything(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kineto_pool, "_BOOT", "raise SystemExit(3)")
+    assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))
+
+
+def test_workers_end_when_their_parent_is_killed(large: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from tb_torchcompile_plugin.reader.trace import ingest, pool\n"
+        "ingest.SEGMENT_BYTES = 10_000\n"
+        "pool._Process.close = lambda self: None\n"
+        "from tb_torchcompile_plugin.reader.trace.kineto import read_trace\n"
+        "while True: read_trace(sys.argv[1], workers=2, progress=lambda p: print('going', flush=True))\n"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}  # it leaves its files
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, str(large)], stdout=subprocess.PIPE, env=environment
+    )
+    assert parent.stdout is not None
+    parent.stdout.readline()
+    workers = [int(pid) for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()]
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    end = time.monotonic() + 10
+    while workers and time.monotonic() < end:
+        workers = [pid for pid in workers if _runs(pid)]
+        time.sleep(0.02)
+    assert not workers
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_several_at_once(large: Path) -> None:
+    found: list[Trace] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(read_trace(str(large), workers=2))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert_same(found[0], found[1])
+    assert_same(found[0], found[2])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nowhere_to_put_files(large: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    whole = read_trace(str(large))
+    monkeypatch.setattr("tempfile.mkdtemp", full)
+    assert_same(read_trace(str(large), workers=workers), whole)
+
+
+def test_no_process_can_be_started(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", refused)
+    assert_same(read_trace(str(large), workers=2), read_trace(str(large), workers=1))

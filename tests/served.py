@@ -1,0 +1,60 @@
+"""The plugin behind TensorBoard's own WSGI application, and how a test asks it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tensorboard.backend.application import TensorBoardWSGI
+from tensorboard.plugins.base_plugin import TBContext
+from werkzeug.test import Client, TestResponse
+
+from tb_torchcompile_plugin.plugin.loader import TorchCompileLoader
+from tb_torchcompile_plugin.plugin.plugin import TorchCompilePlugin
+
+ROOT = "/data/plugin/torch_compile"
+BREAKS = {"run": ".", "worker": "vm_1027"}
+SPAN = {**BREAKS, "span": "1795230252555613000"}
+
+
+def make_plugin(logdir: Path | str = "", spec: str = "") -> TorchCompilePlugin:
+    flags = argparse.Namespace(logdir=str(logdir), logdir_spec=spec)
+    plugin = TorchCompileLoader().load(TBContext(logdir=str(logdir), flags=flags))
+    assert isinstance(plugin, TorchCompilePlugin)
+    return plugin
+
+
+def make_client(plugin: TorchCompilePlugin, prefix: str = "") -> Client:
+    return Client(TensorBoardWSGI([plugin], prefix))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ask_span(client: Client, ids: dict[str, str], question: str = "span") -> TestResponse:
+    """Poll as the tab does."""
+    deadline = time.monotonic() + 60
+    while (response := client.get(f"{ROOT}/{question}", query_string=ids)).status_code == 202:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return response
+
+
+def error_of(response: TestResponse) -> dict[str, str]:
+    """The one shape of errors: exactly these keys, all of them text, the message one line."""
+    assert response.mimetype == "application/json"
+    body = response.get_json()
+    assert list(body) == ["error"]
+    error: dict[str, str] = body["error"]
+    assert set(error) == {"code", "message", "file", "next_step"}
+    assert all(isinstance(value, str) for value in error.values())
+    assert error["message"]
+    assert "\n" not in error["message"]
+    assert "Traceback" not in response.get_data(as_text=True)
+    return error

@@ -1,0 +1,71 @@
+"""What torch may rename stands in `torch_names` alone: a renamed label is one file to change."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tb_torchcompile_plugin
+from tb_torchcompile_plugin.torch_names import artifacts, failures, kernels, phases, records, slices
+
+ROOT = Path(tb_torchcompile_plugin.__file__).parent
+NAMES = re.compile(  # beginnings of names, and what is in them
+    r"ProfilerStep|TorchDynamo|Torch-Compiled|Pregraph|AOTDispatcher Runtime|CompiledFunction|"
+    r"## Call|dynamo_timed|compile_inner|entire_(frame|backward)_compile|Optimizer\.(step|zero)|DataLoader\)#|"
+    r"autograd::|nn\.Module: |OptimizedModule_|torch_dynamo_resume|Python GC|site-packages|eval_with_key|"
+    r"cuLaunch|GraphLaunch|Synchronize|nccl:|ncclDev|c10d::|record_param_comms|aten::|c10::|triton_(poi|red|per|tem)_|"
+    r"async_compile|extern_kernels|cpp_fused|fmha|cudnn|cublas|nvjet|RecompileLimit|cache_size_limit|"
+    r"skipping cudagraphs|___check|GLOBAL_STATE|Graph break in user code|please visit|DataParallel\."
+)
+
+
+def constants(module: object) -> Iterator[str]:
+    """The texts among the constants of a module of names."""
+    for name, value in vars(module).items():
+        if name.isupper() or name.lstrip("_").isupper():
+            values = value if isinstance(value, tuple | frozenset | set | dict) else (value,)
+            yield from (text for text in values if isinstance(text, str))
+
+
+# Words that the server uses for its own things, too.
+OURS = {*phases.PHASES, *artifacts.CACHES, *kernels.CATEGORIES, artifacts.TORCH_VERSION}
+WORDS = {
+    word
+    for module in (artifacts, failures, phases, records, slices)
+    for word in constants(module)
+    if "_" in word or " " in word or "." in word
+} - OURS
+
+
+def literals(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a module, without what documents it."""
+    tree = ast.parse(path.read_text())
+    documents = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and id(node) not in documents
+            and isinstance(node.value, str | bytes)
+        ):
+            yield node.lineno, str(node.value)
+
+
+MODULES = [
+    path
+    for path in sorted(ROOT.rglob("*.py"))
+    if path.parent.name != "torch_names" and not path.name.endswith("_pb2.py")
+]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_other_module_spells_a_name_of_torch(path: Path) -> None:
+    spelled = [(line, text) for line, text in literals(path) if text in WORDS or NAMES.search(text)]
+    assert spelled == []

@@ -1,0 +1,209 @@
+"""Names of slices as torch 2.4 to 2.14 write them, and what is asked about each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tb_torchcompile_plugin.torch_names import autograd, collectives, operators, slices
+from tb_torchcompile_plugin.torch_names.phases import PHASES, compiles_templates, phase_of, tuned_operator
+
+KEY = "f2j64ce562aj7jizftighhewf3dbzu3aqmfcvydvs27webq3kcpo"
+CALL = f"## Call CompiledFxGraph {KEY} ##"
+DATA = "entire_frame_compile_data: fn_name=_compile.compile_inner, compile_id=0/0"
+NODE = "autograd::engine::evaluate_function: "
+NAMES: dict[Callable[[str], bool], list[str]] = {
+    slices.is_step: ["ProfilerStep#3", "ProfilerStep# 12"],
+    slices.is_region: [
+        "Torch-Compiled Region",
+        "Torch-Compiled Region: 0/0",
+        "Torch-Compiled Region: !1/2/0",
+    ],
+    slices.is_graph_call: [CALL, "## Call CompiledFxGraph None ##"],
+    slices.is_forward_graph: ["CompiledFunction", CALL, "## Call CompiledFxGraph None ##"],
+    slices.is_graph: [
+        "CompiledFunction",
+        "CompiledFunctionBackward",
+        CALL,
+        "## Call CompiledFxGraph None ##",
+    ],
+    slices.is_compilation: [
+        "_compile.compile_inner (dynamo_timed)",
+        "_compile.compile_inner",
+        "entire_frame_compile (dynamo_timed)",
+        "entire_frame_compile",
+        "backward._backward_impl (dynamo_timed)",
+        "entire_backward_compile",
+    ],
+    slices.is_autotuning: [
+        "CachingAutotuner.benchmark_all_configs (dynamo_timed)",
+        "mm_template_autotuning (dynamo_timed)",
+    ],
+    slices.is_collection: [
+        "Python GC",
+        "<built-in function collect>",
+        "<built-in method collect of module object at 0x7f>",
+        "gc (dynamo_timed)",
+    ],
+    slices.is_optimizer: ["Optimizer.step#AdamW.step", "Optimizer.zero_grad#SGD.zero_grad"],
+    slices.is_optimizer_step: ["Optimizer.step#AdamW.step"],
+    slices.is_data_loading: [
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+        "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+        "torch/utils/data/dataloader.py(733): __next__",
+        "/venv/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py(50): fetch",
+    ],
+    slices.is_replay: ["cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch", "cudaGraphLaunch_v10000"],
+    slices.is_driver_launch: ["cuLaunchKernel", "cuLaunchKernelEx"],
+    slices.is_synchronisation: [
+        "cudaDeviceSynchronize",
+        "cudaStreamSynchronize",
+        "cudaEventSynchronize",
+        "cuStreamSynchronize",
+        "hipDeviceSynchronize",
+        "cudaMemcpy",
+        "hipMemcpyWithStream",
+    ],
+    autograd.is_backward: [
+        f"{NODE}MulBackward0",
+        f"{NODE}torch::autograd::AccumulateGrad",
+        f"{NODE}CompiledFunctionBackward",
+        "CompiledFunctionBackward",
+        "MulBackward0",
+        "MyFunctionBackward",
+    ],
+    collectives.is_communication: [
+        "nccl:all_reduce",
+        "nccl:send 0->1",
+        "gloo:all_reduce",
+        "c10d::allreduce_",
+        "_c10d_functional::all_reduce",
+        "record_param_comms",
+        "<built-in method wait of torch._C._distributed_c10d.Work object at 0x7f>",
+    ],
+}
+STRANGERS = [
+    "",
+    "forward",
+    "aten::mm",
+    "aten::convolution_backward",
+    "Backward",
+    "my ProfilerStep#3",
+    "ProfilerStep*",
+    "TorchDynamo Cache Lookup",
+    "Torch-Compiled Regions",
+    "## my label ##",
+    "CompiledFunctions",
+    "compile_fx_inner",
+    DATA,
+    "gc",
+    "CachingAutotuner.benchmark_all_configs_data: kernel_name=triton_poi_fused_0, is_backward=True, compile_id=1/0",
+    "Optimizer.state",
+    "cudaMemcpyAsync",
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "hipModuleLaunchKernel",
+    "cudaStreamWaitEvent",
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "train.py(3): step",
+    "utils/data.py(3): load",
+]
+
+
+@pytest.mark.parametrize("rule", NAMES, ids=lambda rule: rule.__name__)
+def test_each_rule_knows_its_names_and_no_others(rule: Callable[[str], bool]) -> None:
+    assert [name for name in NAMES[rule] if not rule(name)] == []
+    others = {name for names in NAMES.values() for name in names if name not in NAMES[rule]}
+    assert [name for name in (*others, *STRANGERS) if rule(name)] == []
+
+
+def test_what_names_tell() -> None:
+    assert slices.region_id("Torch-Compiled Region: !1/2/0") == "!1/2/0"
+    assert slices.region_id("Torch-Compiled Region") is None and slices.region_id("aten::mm") is None
+    assert slices.graph_key(CALL) == KEY and slices.without_key(CALL) == "## Call CompiledFxGraph"
+    assert slices.graph_key("## Call CompiledFxGraph None ##") is None
+    assert slices.without_key("aten::mm") == "aten::mm"
+    assert slices.compilation_id(DATA) == "0/0"
+    assert slices.compilation_id(DATA.replace("0/0", "None")) is None
+    assert slices.compilation_id("dynamo_data: compile_id=0/0") is None
+    assert slices.timed_function("inductor_compile (dynamo_timed)") == "inductor_compile"
+    assert slices.timed_function(DATA) is None, "a mark beside it, of no length of its own"
+    assert autograd.node(f"{NODE}MulBackward0") == "MulBackward0"
+    assert collectives.collective("nccl:_all_gather_base") == "_all_gather_base"
+    assert collectives.collective("nccl:send 0->1") == "send"
+    assert collectives.collective("c10d::allreduce_") is None
+
+
+def test_the_compiler_at_work_is_known_by_all_names_of_a_function() -> None:
+    names = [
+        "pass.x (dynamo_timed)",
+        "pass.x",
+        "code_gen_data: fn_name=GraphLowering.compile, compile_id=0/0",
+    ]
+    names += ["code_gen", "entire_frame_compile", "forward", "aten::mm"]
+    assert slices.compiling(names) == [True] * 5 + [False] * 2
+    assert slices.compiling(["pass.x", "code_gen"]) == [
+        False,
+        False,
+    ]  # nothing says that these are the compiler's
+
+
+def test_labels_that_somebody_chose() -> None:
+    assert [
+        name for name in ("forward", "ProfilerStep#1", CALL, "## 12 ##") if slices.is_chosen_label(name)
+    ] == ["forward"]
+
+
+def test_kinds_of_slices_do_not_overlap() -> None:
+    kinds = (
+        *slices.GPU_CATS,
+        *slices.RUNTIME_CATS,
+        *slices.CALL_CATS,
+        slices.PYTHON_FUNCTION,
+        *slices.PROFILER_CATS,
+    )
+    assert len(kinds) == len(set(kinds)) and set(kinds) - {"Trace"} <= slices.TORCH_CATS
+
+
+@pytest.mark.parametrize(
+    ("function", "phase"),
+    [
+        ("entire_frame_compile", "dynamo"),
+        ("_compile.compile_inner", "dynamo"),
+        ("backward._backward_impl", "aot_autograd"),
+        ("create_aot_dispatcher_function", "aot_autograd"),
+        ("compile_fx.<locals>.fw_compiler_base", "inductor"),
+        ("pass.post_grad_passes.stable_sort", "inductor"),
+        ("async_compile.wait", "triton"),
+        ("CachingAutotuner.precompile", "triton"),
+        ("CachingAutotuner.benchmark_all_configs", "autotune"),
+        ("mm_template_precompiling", "autotune"),
+        ("TritonBundler.collect", "cache"),
+        ("cpp_wrapper_compile", "triton"),
+        ("gc", "other"),
+        ("somebody_timed_this", None),
+    ],
+)
+def test_phases_of_timed_functions(function: str, phase: str | None) -> None:
+    assert phase_of(function) == phase
+    assert phase is None or phase in PHASES
+
+
+def test_operators_whose_templates_are_tuned() -> None:
+    assert tuned_operator("mm_template_autotuning") == tuned_operator("mm_template_precompiling") == "mm"
+    assert tuned_operator("mm") == "mm"
+    assert compiles_templates("mm_template_precompiling") and not compiles_templates("mm_template_autotuning")
+
+
+def test_operators() -> None:
+    assert operators.plain_name("aten::add_") == "add" and operators.plain_name("aten::copy_") == "copy_"
+    assert operators.landmark_of("aten::cudnn_convolution") == "convolution"
+    assert operators.landmark_of("aten::_scaled_dot_product_flash_attention") == "attention"
+    assert operators.landmark_of("aten::addmm") == "gemm" and operators.landmark_of("aten::add") is None
+    assert operators.only_allocates("aten::empty_strided") and not operators.only_allocates(
+        "aten::empty_cache"
+    )
+    assert operators.is_library_operator("c10d::allreduce_") and not operators.is_library_operator(
+        "triton_poi_0"
+    )

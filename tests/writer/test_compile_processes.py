@@ -1,0 +1,208 @@
+"""Compilation in more than one process, or in one that dies: what each leaves behind, under a real torch."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from live import needs_torch, run, run_all, run_alone, summaries
+from profiles import data_of
+from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
+from tb_torchcompile_plugin.analysis.compilations.details import compilation
+from tb_torchcompile_plugin.analysis.compile_time.phase_spans import phase_spans
+from tb_torchcompile_plugin.analysis.overview.halves import compile_report
+from tb_torchcompile_plugin.api.report import SpanReport, read_report, whole_report
+from tb_torchcompile_plugin.api.session import Session
+
+pytestmark = needs_torch
+
+KILLED = """
+    import os, signal, torch
+    from torch.profiler import ProfilerActivity, profile, schedule
+    from tb_torchcompile_plugin import tensorboard_trace_handler
+
+    operations = [torch.sin, torch.cos, torch.tan, torch.exp, torch.relu]
+
+    def compiled(n):
+        operation = operations[n]
+        return torch.compile(lambda x: operation(x), backend="aot_eager")
+
+    handler = tensorboard_trace_handler("logs", worker_name="w")
+    cycle = schedule(wait=0, warmup=1, active=1)
+    with profile(activities=[ProfilerActivity.CPU], schedule=cycle, on_trace_ready=handler) as p:
+        for step in range(4):
+            compiled(step)(torch.ones(4))
+            p.step()
+    compiled(4)(torch.ones(4))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_loses_what_was_compiled_after_the_last_cycle(tmp_path: Path) -> None:
+    """The summary of each cycle is on disk when the handler returns; nothing can be written after SIGKILL."""
+    statuses, printed = run_all(KILLED, tmp_path, [[]])
+    assert statuses == [-signal.SIGKILL], printed
+    written = summaries(tmp_path / "logs")
+    assert len(written) == 2 and len(written[-1].compilations) == 4
+    assert not list((tmp_path / "logs").glob("*.tmp"))
+
+
+RANK = """
+    import sys, torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.profiler import ProfilerActivity, profile
+    from tb_torchcompile_plugin import tensorboard_trace_handler
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(600, 600) for _ in range(2))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x).relu()
+            return x
+
+    rank = int(sys.argv[1])
+    dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+    handler = tensorboard_trace_handler("logs")
+    model = DistributedDataParallel(Net(), bucket_cap_mb=1)
+    compiled = torch.compile(model, backend="aot_eager")
+    sizes = (8, 6) if rank == 0 else (8, 8)
+    with profile(activities=[ProfilerActivity.CPU], on_trace_ready=handler):
+        for size in sizes:
+            compiled(torch.ones(size, 600)).sum().backward()
+    dist.destroy_process_group()
+"""
+
+
+def test_two_ranks_are_two_workers_with_their_own_recompiles(tmp_path: Path) -> None:
+    """Rank 0 meets a second size and compiles again; rank 1 does not. DDPOptimizer splits the graph at its buckets."""
+    statuses, printed = run_all(RANK, tmp_path, [[str(rank), str(tmp_path / "store")] for rank in (0, 1)])
+    assert statuses == [0, 0], printed
+    session = Session([("", str(tmp_path / "logs"))])
+    (found,) = whole_report(session).runs
+    by_rank = {worker.rank: worker.compile for worker in found.workers}
+    assert set(by_rank) == {0, 1}
+    first, second = by_rank[0], by_rank[1]
+    assert first and second
+    assert (first.environment.rank, first.environment.world_size) == (0, 2)
+    assert len(first.recompiles) > 0 and len(second.recompiles) == 0
+    assert any(guard.old == "8" and guard.new == "6" for row in first.recompiles for guard in row.guards)
+    _check_buckets(session, found.run, [worker.worker for worker in found.workers])
+
+
+def _check_buckets(session: Session, run_name: str, workers: list[str]) -> None:
+    """Two buckets of gradients: two graphs of one compile id, each with its own lazily compiled backward."""
+    for worker in workers:
+        flat = session.compile_data(run_name, worker).of(compilations_overview).flat
+        (split,) = {
+            row.compile_id for row in flat if row.function == "forward" and row.compile_id.endswith("/0")
+        }
+        assert [row.direction for row in flat if row.compile_id == split] == [
+            "forward",
+            "backward",
+            "backward",
+        ]
+        texts = compilation(session.compile_data(run_name, worker), 0, split).artifacts
+        titles = [text.title for text in texts if text.title.startswith("DDP: graph of one bucket")]
+        assert titles == ["DDP: graph of one bucket: submod_0", "DDP: graph of one bucket: submod_1"]
+        assert [text.direction for text in texts if text.name == "aot_backward_graph"] == ["backward"] * 2
+
+
+REGIONAL = """
+    import torch
+    from tb_torchcompile_plugin import CompileRecorder
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.linear(x).relu()
+
+    model = torch.nn.Sequential(*(Block() for _ in range(5)))
+    for block in model:
+        block.compile(backend="aot_eager")
+    with CompileRecorder("logs"):
+        model(torch.ones(2, 8, requires_grad=True))
+"""
+
+
+def test_a_region_compiled_once_serves_all_its_instances(tmp_path: Path) -> None:
+    run(REGIONAL, tmp_path)
+    (summary,) = summaries(tmp_path / "logs")
+    assert [(row.key.compile_id, row.function) for row in summary.compilations] == [("0/0", "forward")]
+
+
+POOL = """
+    import torch
+    import torch._inductor.config as config
+    from tb_torchcompile_plugin import CompileRecorder
+
+    with CompileRecorder("logs"), config.patch(compile_threads=2):
+        torch.compile(lambda x: torch.sin(x) + 1)(torch.ones(8))
+"""
+
+
+def test_compile_workers_have_a_lane_of_their_own(tmp_path: Path) -> None:
+    """inductor's pool compiles C++ while the frame waits: their time is not the frame's a second time."""
+    run(POOL, tmp_path)
+    (summary,) = summaries(tmp_path / "logs")
+    drawn = phase_spans(data_of(summary))
+    assert drawn.threads == ["thread 1", "compile workers"]
+    workers = [span for span in summary.spans if span.worker_process]
+    assert workers and {span.name for span in workers} == {"compile_file"}
+    assert drawn.spans.worker_process.count(True) == len(workers)
+    (frame,) = summary.compilations
+    assert sum(phase.exclusive_ns for phase in frame.phases) == frame.duration_ns
+    assert not {span.thread for span in workers} & {frame.thread}
+
+
+LIMITED = """
+    import torch
+    from torch.profiler import ProfilerActivity, profile, schedule
+    from tb_torchcompile_plugin import tensorboard_trace_handler
+
+    torch._dynamo.config.recompile_limit = 2
+    compiled = torch.compile(lambda x, n: x * n, backend="aot_eager", dynamic=False)
+    cycle = schedule(wait=0, warmup=1, active=3)
+    handler = tensorboard_trace_handler("profiled", worker_name="w")
+    with profile(activities=[ProfilerActivity.CPU], schedule=cycle, on_trace_ready=handler) as p:
+        for n in ("a", "a", "b", "c"):  # steps 1 to 3 are profiled
+            compiled(torch.ones(4), {"a": 0.5, "b": 1.5, "c": 2.5}[n])
+            p.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that recompiles in its profiled steps up to the limit, as a trace with a summary and as a log."""
+    folder = tmp_path_factory.mktemp("limited")
+    run_alone(LIMITED, folder, TORCH_TRACE=str(folder / "log"))
+    return folder
+
+
+def test_profiled_steps_that_contain_compile_time_are_named(limited: Path) -> None:
+    (found,) = read_report(str(limited / "profiled")).runs
+    (span,) = found.workers[0].spans
+    assert isinstance(span, SpanReport)
+    overlap = span.compile_overlap
+    assert overlap is not None and overlap.in_steps_us
+    assert overlap.steps == ["ProfilerStep#2", "ProfilerStep#3"]
+    again = {row.compile_id: row.step for row in span.recompile_moments or []}
+    assert again["0/1"] == "ProfilerStep#2"
+
+
+def test_a_log_tells_of_the_limit_that_tlparse_hides(limited: Path) -> None:
+    for folder in ("log", "profiled"):
+        session = Session([("", str(limited / folder))])
+        ((run_name, worker),) = [(r.run, w.worker) for r in session.runs().runs for w in r.workers]
+        (problem,) = session.compile_data(run_name, worker).of(compilations_overview).problems
+        assert (problem.kind, problem.compile_id, problem.ran_eager) == ("limit", "0/2", True)
+        (frame,) = session.compile_data(run_name, worker).of(compile_report).recompiled_frames
+        assert (frame.limit, frame.limit_hit) == (2, "0/2")

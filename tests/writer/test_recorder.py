@@ -1,0 +1,565 @@
+"""The live recorder under a real torch: what it takes, what it recovers, and what it never does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from live import TRACE_LOGGER, fresh_recorder, needs_torch, run, summaries
+from tb_torchcompile_plugin.compile_log import summary as summary_file
+from tb_torchcompile_plugin.compile_log.payloads import text_of, unpack
+from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
+from tb_torchcompile_plugin.writer import recorder as recorder_module
+from tb_torchcompile_plugin.writer.recorder import CompileRecorder
+
+pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
+
+
+def rows(summary: CompileSummary) -> list[tuple[str, int, str]]:
+    return [(row.key.compile_id, row.key.epoch, row.function) for row in summary.compilations]
+
+
+def test_a_compilation_is_recorded_with_all_its_parts(torch: Any, tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y * 2
+
+    with CompileRecorder(tmp_path) as recorder:
+        compiled = torch.compile(model, backend="eager", dynamic=False)
+        compiled(torch.ones(3))
+        compiled(torch.ones(4))
+        live = recorder.summary()
+    (stored,) = summaries(tmp_path)
+    assert rows(stored) == rows(live)
+    resume = "torch_dynamo_resume_in_model_at_" + str(model.__code__.co_firstlineno + 2)
+    assert [(i, f) for i, _, f in rows(stored)] == [
+        ("0/0", "model"),
+        ("1/0", resume),
+        ("0/1", "model"),
+        ("1/1", resume),
+    ]
+    first = stored.compilations[0]
+    assert (first.file, first.line) == (__file__, model.__code__.co_firstlineno)
+    assert first.attempts == 2
+    assert first.guards > 0
+    assert sum(phase.exclusive_ns for phase in first.phases) == first.duration_ns > 0
+    assert first.stack[-1].function == "model"
+    assert first.stack[-1].source.startswith("def model(")  # torch leaves it out
+    assert not any(row.recovered for row in stored.compilations)
+    broken = stored.graph_breaks[0]
+    assert broken.file == __file__
+    assert "graph_break" in broken.reason
+    assert broken.stack[-1].source == "torch._dynamo.graph_break()"
+    assert [row.key.compile_id for row in stored.recompiles] == ["0/1", "1/1"]
+    assert "size mismatch" in stored.recompiles[0].reasons[0]
+    assert not stored.records.unknown
+    assert not stored.records.unreadable
+    counters = {(row.group, row.name): row.value for row in stored.counters}
+    assert counters["frames", "ok"] == 4
+
+
+def test_compile_times_are_torchs_own_and_survive_a_reset(torch: Any, tmp_path: Path) -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    with CompileRecorder(tmp_path) as recorder:
+        compiled(torch.ones(2))
+        before = {name: list(times) for name, times in torch._dynamo.utils.compilation_time_metrics.items()}
+        torch._dynamo.reset()
+        compiled(torch.ones(2))
+        after = torch._dynamo.utils.compilation_time_metrics
+        summary = recorder.summary()
+    told = {row.function: list(row.seconds) for row in summary.compile_times}
+    assert summary.compile_times_complete
+    wanted = {name: before.get(name, []) + after.get(name, []) for name in {*before, *after}}
+    assert told == wanted
+    assert [epoch for _, epoch, _ in rows(summary)] == [0, 1]
+
+
+def test_what_was_compiled_before_is_recovered_once(torch: Any, tmp_path: Path) -> None:
+    def model(x: Any) -> Any:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y * 2
+
+    compiled = torch.compile(model, backend="eager", dynamic=False)
+    compiled(torch.ones(3))
+    times = {name: list(values) for name, values in torch._dynamo.utils.compilation_time_metrics.items()}
+    with CompileRecorder(tmp_path) as recorder:
+        earlier = recorder.summary()
+        compiled(torch.ones(4))
+        later = recorder.summary()
+    assert [(row.key.compile_id, row.recovered) for row in earlier.compilations] == [
+        ("0/0", True),
+        ("1/0", True),
+    ]
+    assert all(row.duration_ns and not row.phases for row in earlier.compilations)
+    (broken,) = earlier.graph_breaks
+    assert (broken.recovered, broken.count, broken.file) == (True, 1, __file__)
+    assert broken.line == model.__code__.co_firstlineno + 2
+    assert {row.function: list(row.seconds) for row in earlier.compile_times} == times
+    assert earlier.compile_times_complete
+    assert [(row.key.compile_id, row.key.epoch, row.recovered) for row in later.compilations] == [
+        ("0/0", 0, True),
+        ("1/0", 0, True),
+        ("0/1", 0, False),
+        ("1/1", 0, False),
+    ]
+    assert [row.recovered for row in later.graph_breaks] == [True, False]
+
+
+def test_ids_that_come_back_after_a_recovery_begin_an_epoch(torch: Any, tmp_path: Path) -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    compiled(torch.ones(2))
+    torch._dynamo.reset()
+    compiled(torch.ones(2))
+    with CompileRecorder(tmp_path) as recorder:
+        torch._dynamo.reset()
+        compiled(torch.ones(2))
+        summary = recorder.summary()
+    assert [(row.key.epoch, row.recovered) for row in summary.compilations] == [
+        (0, True),
+        (1, True),
+        (2, False),
+    ]
+
+
+def test_more_compilations_than_torch_remembers_are_admitted(torch: Any, tmp_path: Path) -> None:
+    for _ in range(66):
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        torch._dynamo.reset()
+    with CompileRecorder(tmp_path) as recorder:
+        summary = recorder.summary()
+    assert len(summary.compilations) == 64
+    assert "torch keeps the last 64" in summary.warnings[0]
+
+
+def test_a_failing_backend_is_recorded_and_its_error_reaches_the_user(torch: Any, tmp_path: Path) -> None:
+    def broken(graph: Any, inputs: Any) -> Any:
+        raise RuntimeError("my backend fails")
+
+    with CompileRecorder(tmp_path) as recorder:
+        with pytest.raises(Exception, match="my backend fails"):
+            torch.compile(lambda x: x.sin(), backend=broken)(torch.ones(3))
+        (row,) = recorder.summary().compilations
+    assert row.failure.type == "BackendCompilerFailed"
+    assert "my backend fails" in row.failure.reason
+
+
+def test_the_recompile_limit_is_a_failure_with_a_place(torch: Any, tmp_path: Path) -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
+    config = torch._dynamo.config
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # until torch 2.6
+    with CompileRecorder(tmp_path) as recorder, config.patch({limit: 2}):
+        for size in range(2, 7):
+            compiled(torch.ones(size))
+        summary = recorder.summary()
+    last = summary.compilations[-1]
+    assert last.key.compile_id == "0/2"
+    assert last.direction == FORWARD
+    assert re.search("recompile.limit|cache_size_limit", last.failure.reason)
+    assert (last.file, last.function) == (__file__, "<lambda>")
+
+
+def test_why_cuda_graphs_are_skipped_is_heard_from_torchs_logger(torch: Any, tmp_path: Path) -> None:
+    """torch tells it no record. Its own function is called here where inductor calls it for a model on a GPU."""
+    from torch._inductor import cudagraph_utils
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        cudagraph_utils.log_cudagraph_skip_and_bump_counter(
+            f"skipping cudagraphs due to {len(inputs)} inputs\n x.add_(1)"
+        )
+        return graph
+
+    for capture in ("full", "summary"):
+        with fresh_recorder(), CompileRecorder(tmp_path / capture, capture=capture) as recorder:
+            torch.compile(lambda x: x.sin(), backend=backend)(torch.ones(3))
+            cudagraph_utils.log_cudagraph_skip_and_bump_counter("skipping cudagraphs due to a late input")
+            summary = recorder.summary()
+        told = [
+            (row.key.compile_id, json.loads(row.metrics["cudagraph_skip_reason"]))
+            for row in summary.runtime_metrics
+        ]
+        assert told == (
+            [
+                ("0/0", "skipping cudagraphs due to 1 inputs\n x.add_(1)"),
+                ("", "skipping cudagraphs due to a late input"),
+            ]
+            if capture == "full"
+            else []
+        )
+    assert not logging.getLogger("torch._inductor.cudagraph_utils.__cudagraphs").handlers
+
+
+def test_threads_that_compile_at_once(torch: Any, tmp_path: Path) -> None:
+    def work(number: int) -> None:
+        scope: dict[str, Any] = {}
+        exec(f"def f{number}(x): return (x + {number}).sum()", scope)
+        torch.compile(scope[f"f{number}"], backend="aot_eager")(torch.ones(3, requires_grad=True)).backward()
+
+    with CompileRecorder(tmp_path) as recorder:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        summary = recorder.summary()
+    forward = [row for row in summary.compilations if row.direction == FORWARD]
+    assert len({row.key.compile_id for row in forward}) == len(forward) == 4
+    assert len({row.thread for row in forward}) == 4
+    for row in summary.compilations:
+        assert sum(phase.exclusive_ns for phase in row.phases) == row.duration_ns
+    assert not summary.records.unreadable
+
+
+def test_compiled_autograd_ids(tmp_path: Path) -> None:
+    program = """
+        import torch
+        from tb_torchcompile_plugin import CompileRecorder
+        layer = torch.nn.Linear(3, 3)
+        def train(x):
+            layer(x).sum().backward()
+        with CompileRecorder("out"), torch._dynamo.config.patch(compiled_autograd=True):
+            torch.compile(train, backend="aot_eager")(torch.ones(2, 3))
+    """
+    run(program, tmp_path)
+    (summary,) = summaries(tmp_path / "out")
+    ids = [row.key.compile_id for row in summary.compilations]
+    assert ids[0] == "0/0"
+    assert re.fullmatch(r"!0/\d/0", ids[-1]) or summary.environment.torch_version < "2.7"
+    assert all(row.duration_ns for row in summary.compilations)
+
+
+def test_steady_state_makes_no_records(torch: Any, tmp_path: Path) -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    with CompileRecorder(tmp_path):
+        compiled(torch.ones(2))
+        taken = recorder_module.recorder().taken
+        assert taken > 0
+        for _ in range(50):
+            compiled(torch.ones(2))
+        assert recorder_module.recorder().taken == taken
+
+
+def test_after_the_last_recorder_torch_builds_no_records(torch: Any, tmp_path: Path) -> None:
+    with CompileRecorder(tmp_path), CompileRecorder(tmp_path):
+        pass
+    assert not any(isinstance(handler, recorder_module._LogHandler) for handler in TRACE_LOGGER.handlers)
+    with CompileRecorder(tmp_path):
+        assert isinstance(TRACE_LOGGER.handlers[0], recorder_module._LogHandler)
+        torch._logging.set_logs()
+        torch._dynamo.reset()
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        assert recorder_module.recorder().taken > 0
+
+
+def test_capture_summary_writes_no_line_of_the_program(torch: Any, tmp_path: Path) -> None:
+    def model(x: Any, word: str) -> Any:
+        y = x.sin() + 12.625
+        torch._dynamo.graph_break("a secret break of the model")
+        if word != "a secret word of the model" and y.sum() > 12.375:
+            y = y * 2
+        raise_or_not(y)
+        return y
+
+    def raise_or_not(y: Any) -> None:
+        print("a secret of the model", end="")
+
+    lines = {line.strip() for line in Path(__file__).read_text().splitlines() if len(line.strip()) > 12}
+    lines = lines - {"torch._dynamo.graph_break()"} | {"secret"}  # torch's own name of that break
+    for capture in ("full", "summary"):
+        folder = tmp_path / capture
+        with fresh_recorder(), CompileRecorder(folder, capture=capture):
+            compiled = torch.compile(model, backend="aot_eager", dynamic=False)
+            for word in ("a secret word of the model", "another secret word"):
+                compiled(torch.ones(3), word)
+        (path,) = folder.glob("*.pb")
+        rows = summary_file.load(str(path)).SerializeToString()
+        found = [line for line in lines if line.encode() in path.read_bytes() + rows]
+        assert bool(found) == (capture == "full"), found
+    (summary,) = summaries(tmp_path / "summary")
+    assert not summary.payloads
+    assert len(summary.graph_breaks) >= 3
+    assert any("== '…'" in reason for row in summary.recompiles for reason in row.reasons)
+    assert all(row.line for row in summary.graph_breaks)
+
+
+def test_files_that_were_numbered_before_are_still_named(torch: Any, tmp_path: Path) -> None:
+    """torch tells the name of a file once; a recorder that starts later never sees that record."""
+    torch._logging.structured.INTERN_TABLE[__file__] = number = len(torch._logging.structured.INTERN_TABLE)
+    stack = {"stack": [{"line": 1, "name": "f", "filename": number}]}
+    ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
+    with CompileRecorder(tmp_path) as recorder:
+        TRACE_LOGGER.debug("", extra={"metadata": {"dynamo_start": stack, **ids}, "payload": None})
+        summary = recorder.summary()
+    assert [frame.file for frame in summary.compilations[0].stack] == [__file__]
+
+
+def test_payloads_come_back_whole(torch: Any, tmp_path: Path) -> None:
+    with CompileRecorder(tmp_path) as recorder:
+        torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.ones(2))
+        summary = recorder.summary()
+    graph = next(item for item in summary.artifacts if item.name == "dynamo_output_graph")
+    assert ".sin()" in unpack(summary.payloads[graph.payload])
+    assert graph.key.compile_id == "0/0"
+
+
+def test_an_unknown_capture_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="capture must be one of"):
+        CompileRecorder(tmp_path, capture="sumary")
+
+
+def test_the_environment(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
+    monkeypatch.setenv("TORCH_SECRET_TOKEN", "hidden")
+    with CompileRecorder(tmp_path, "me") as recorder:
+        torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(2))
+        summary = recorder.summary()
+    environment = summary.environment
+    assert environment.torch_version == torch.__version__
+    assert environment.pid == os.getpid()
+    assert environment.variables["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"
+    assert b"hidden" not in summary.SerializeToString()
+    assert list(environment.backends) == ["aot_eager"]
+    assert not environment.HasField("rank")
+    assert not environment.device_names or torch.cuda.is_initialized()
+    assert environment.plugin_version
+    (stored,) = summaries(tmp_path)
+    assert stored.environment.worker == "me"
+
+
+def _add(number: int) -> Any:
+    scope: dict[str, Any] = {}
+    exec(f"def f{number}(x): return x + {number}", scope)
+    return scope[f"f{number}"]
+
+
+def test_what_was_compiled_while_nothing_listened_is_recovered(torch: Any, tmp_path: Path) -> None:
+    def breaks(x: Any) -> Any:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y * 2
+
+    def compile_one(function: Any) -> None:
+        torch.compile(function, backend="eager")(torch.ones(2))
+
+    with CompileRecorder(tmp_path):
+        compile_one(_add(1))
+    compile_one(breaks)
+    with CompileRecorder(tmp_path) as recorder:
+        compile_one(_add(3))
+        summary = recorder.summary()
+    resume = f"torch_dynamo_resume_in_breaks_at_{breaks.__code__.co_firstlineno + 2}"
+    assert [(row.key.compile_id, row.function, row.recovered) for row in summary.compilations] == [
+        ("0/0", "f1", False),
+        ("1/0", "breaks", True),
+        ("2/0", resume, True),
+        ("3/0", "f3", False),
+    ]
+    assert {row.key.epoch for row in summary.compilations} == {0}
+    assert [(row.recovered, row.count, row.file) for row in summary.graph_breaks] == [(True, 1, __file__)]
+    with CompileRecorder(tmp_path) as recorder:  # nothing new: nothing is added again
+        assert len(recorder.summary().compilations) == 4
+        assert len(recorder.summary().graph_breaks) == 1
+
+
+def test_a_reset_while_nothing_listened_begins_an_epoch(torch: Any, tmp_path: Path) -> None:
+    compiled = torch.compile(_add(1), backend="eager")
+    with CompileRecorder(tmp_path):
+        compiled(torch.ones(2))
+    torch._dynamo.reset()
+    compiled(torch.ones(2))
+    with CompileRecorder(tmp_path) as recorder:
+        torch._dynamo.reset()
+        compiled(torch.ones(2))
+        summary = recorder.summary()
+    assert [(row.key.compile_id, row.key.epoch, row.recovered) for row in summary.compilations] == [
+        ("0/0", 0, False),
+        ("0/0", 1, True),
+        ("0/0", 2, False),
+    ]
+
+
+def test_times_from_before_recording_survive_a_reset(torch: Any, tmp_path: Path) -> None:
+    torch.compile(_add(1), backend="eager")(torch.ones(2))
+    with CompileRecorder(tmp_path) as recorder:
+        torch._dynamo.reset()
+        torch.compile(_add(2), backend="eager")(torch.ones(2))
+        summary = recorder.summary()
+    times = {row.function: len(row.seconds) for row in summary.compile_times}
+    assert times["_compile.compile_inner"] == 2
+    assert summary.compile_times_complete
+
+
+@pytest.mark.slow
+def test_graphs_of_a_pause_are_recovered_once(tmp_path: Path) -> None:
+    program = """
+        import torch
+        from tb_torchcompile_plugin import CompileRecorder
+        compile_one = lambda f: torch.compile(f)(torch.ones(64))
+        with CompileRecorder("out"):
+            compile_one(lambda x: x.sin() * 2)
+        compile_one(lambda x: x.cos() * 3)
+        with CompileRecorder("out"):
+            compile_one(lambda x: x.tan() * 4)
+    """
+    run(program, tmp_path)
+    summary = summaries(tmp_path / "out")[-1]
+    assert [(g.key.compile_id, g.recovered) for g in summary.graphs] == [
+        ("0/0", False),
+        ("1/0", True),
+        ("2/0", False),
+    ]
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------------------
+
+
+def test_a_broken_record_does_not_reach_the_compilation(
+    torch: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with CompileRecorder(tmp_path) as recorder:
+        TRACE_LOGGER.debug("a record without metadata")
+        TRACE_LOGGER.debug("", extra={"metadata": {"chromium_event": {}}, "payload": "{"})
+        TRACE_LOGGER.debug("", extra={"metadata": "nonsense", "payload": None})
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        summary = recorder.summary()
+    assert len(summary.compilations) == 1
+    assert summary.records.unreadable["chromium_event: JSONDecodeError"] == 1
+    assert summary.records.unreadable["record: AttributeError"] == 1
+    said = [record.message for record in caplog.records if "could not be taken" in record.message]
+    assert len(said) == 1
+
+
+def test_each_problem_is_said_once(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    with CompileRecorder(tmp_path) as recorder:
+        monkeypatch.setattr(summary_file, "save", fail)
+        assert recorder.write() is None
+        assert recorder.write() is None
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "boom" in caplog.text
+
+
+def test_a_logging_that_raises_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no logging today")
+
+    monkeypatch.setattr(recorder_module.logger, "warning", fail)
+    monkeypatch.setattr(summary_file, "save", fail)
+    with CompileRecorder(tmp_path) as recorder:
+        assert recorder.write() is None
+
+
+def test_a_recovery_that_fails_leaves_the_rest(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(**_: object) -> None:
+        raise RuntimeError("torch has changed")
+
+    monkeypatch.setattr(recorder_module, "recover", fail)
+    with CompileRecorder(tmp_path) as recorder:
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        assert len(recorder.summary().compilations) == 1
+    assert "cannot be recovered" in caplog.text
+
+
+def test_pending_records_are_bounded(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder_module, "_PENDING_LIMIT", 1000)
+    with CompileRecorder(tmp_path) as recorder:
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        assert recorder_module.recorder()._pending_size <= 1000
+        assert len(recorder.summary().compilations) == 1
+
+
+def test_the_child_of_a_fork_records_for_itself_alone(torch: Any, tmp_path: Path) -> None:
+    with CompileRecorder(tmp_path / "parent") as recorder:
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                torch.compile(lambda x: x.cos(), backend="eager")(torch.ones(2))
+                child = CompileRecorder(tmp_path / "child")
+                child.write()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(pid, 0)[1] == 0
+        parent = recorder.summary()
+    (child_summary,) = summaries(tmp_path / "child")
+    assert [row.key.compile_id for row in parent.compilations] == ["0/0"]
+    assert [row.key.compile_id for row in child_summary.compilations] == ["1/0"]
+    assert child_summary.environment.pid == pid
+    assert child_summary.environment.worker.endswith(f"_{pid}")
+    times = {row.function: len(row.seconds) for row in child_summary.compile_times}
+    assert times["_compile.compile_inner"] == 1
+    assert {(row.group, row.name): row.value for row in child_summary.counters}["frames", "total"] == 1
+    assert len(summaries(tmp_path / "parent")) == 1
+
+
+PROGRAM_WITH_INDUCTOR = """
+import torch
+from tb_torchcompile_plugin import CompileRecorder
+
+def model(x):
+    return (x.sin() * 2).sum()
+
+WARM_UP
+with CompileRecorder("out") as recorder:
+    torch.compile(model)(torch.ones(64, requires_grad=True)).backward()
+"""
+
+
+@pytest.mark.slow
+def test_inductor_cold_warm_and_recovered(tmp_path: Path) -> None:
+    """The same program three times: nothing cached, all cached, and compiled before recording began."""
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    warm_up = "compiled = torch.compile(model); compiled(torch.ones(64, requires_grad=True)).backward()"
+    found = []
+    for name, warm in (("cold", ""), ("warm", ""), ("before", warm_up)):
+        folder = tmp_path / name
+        folder.mkdir()
+        program = PROGRAM_WITH_INDUCTOR.replace("WARM_UP", warm)
+        if warm:
+            program = program.replace(
+                "    torch.compile(model)(torch.ones(64, requires_grad=True)).backward()", "    pass"
+            )
+        run(program, folder, **cache)
+        found += summaries(folder / "out")
+    cold, warm_summary, before = found
+    for summary in found:
+        kernels = {(g.direction, g.graph_key): [k.category for k in g.kernels] for g in summary.graphs}
+        assert [categories for _, categories in sorted(kernels.items())] == [["cpp"], ["cpp"]]
+        assert all(key.startswith("f") for _, key in kernels)
+    keys = {graph.graph_key for graph in cold.graphs}
+    assert (
+        {graph.graph_key for graph in warm_summary.graphs}
+        == {graph.graph_key for graph in before.graphs}
+        == keys
+    )
+    results = {(c.cache, c.result) for row in cold.compilations for c in row.cache}
+    assert {result for _, result in results} == {"miss"}
+    hits = [c for row in warm_summary.compilations for c in row.cache]
+    assert {c.result for c in hits} == {"hit"}
+    assert any(c.time_saved_ns > 0 for c in hits)
+    assert [row.direction for row in cold.compilations] == [FORWARD, BACKWARD]
+    phases = {phase.name for row in cold.compilations for phase in row.phases}
+    assert {"dynamo", "aot_autograd", "inductor", "triton"} <= phases
+    assert all(graph.recovered for graph in before.graphs)
+    assert all(graph.key.compile_id == "0/0" for graph in before.graphs)
+    code = next(item for item in before.artifacts if item.name == "inductor_output_code")
+    assert "cpp_fused" in text_of(before, code.payload)

@@ -1,0 +1,56 @@
+"""torch's own times of functions: kept across its reset, and not called complete where some may be lost."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.writer.torch_state import Times
+
+
+@pytest.fixture
+def metrics(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    module = SimpleNamespace(compilation_time_metrics=found)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", module)  # type: ignore[arg-type]
+    return found
+
+
+def told(times: Times) -> tuple[dict[str, list[float]], bool]:
+    summary = CompileSummary()
+    times.put(summary)
+    return {row.function: list(row.seconds) for row in summary.compile_times}, summary.compile_times_complete
+
+
+def test_a_reset_that_was_seen_loses_nothing(metrics: dict[str, list[float]]) -> None:
+    times = Times()
+    metrics["f"] = [1.0]
+    times.look()
+    metrics.clear()
+    metrics["f"] = [2.0]
+    times.look()
+    assert told(times) == ({"f": [1.0, 2.0]}, True)
+
+
+def test_two_resets_while_nobody_looked_may_lose_times(metrics: dict[str, list[float]]) -> None:
+    times = Times()
+    metrics["f"] = [1.0]
+    times.look()
+    for seconds in (2.0, 3.0):
+        metrics.clear()
+        metrics["f"] = [seconds]
+    times.look(after_pause=True)
+    assert told(times) == ({"f": [1.0, 3.0]}, False)
+
+
+def test_a_pause_without_a_reset_loses_nothing(metrics: dict[str, list[float]]) -> None:
+    times = Times()
+    times.look(after_pause=True)
+    metrics["f"] = [1.0]
+    times.look()
+    metrics["f"].append(2.0)
+    times.look(after_pause=True)
+    assert told(times) == ({"f": [1.0, 2.0]}, True)
