@@ -10,16 +10,16 @@ from collections.abc import Sequence
 
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
-_FEWEST = 3  # of fewer steps none is typical
+_FEWEST = 2  # one alone may be the first of an epoch
 
 
 def unrecorded_step_ns(data: CompileData) -> int | None:
-    """The median step while no profiler recorded, in ns; None where fewer than three were noted, as with a log."""
+    """The median step while no profiler recorded, in ns; None where fewer than two were noted, as with a log."""
     return _median(data.summary.steps.unrecorded_ns)
 
 
 def recorded_step_ns(data: CompileData) -> int | None:
-    """The median step while one recorded, in ns, from the same source; None where fewer than three were noted."""
+    """The median step while one recorded, in ns, from the same source; None where fewer than two were noted."""
     return _median(data.summary.steps.recorded_ns)
 
 

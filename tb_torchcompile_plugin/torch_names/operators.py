@@ -54,7 +54,7 @@ ATTENTION = {
     "aten::_scaled_dot_product_cudnn_attention": AttentionArguments(0, 2, 6),
     "aten::_scaled_dot_product_cudnn_attention_backward": AttentionArguments(1, 2, 14, backward=True),
 }
-_ELEMENTWISE_KERNEL = re.compile(r"at::native::\(?.*elementwise_kernel")
+_FUSIBLE_KERNEL = re.compile(r"at::native::.*(?:elementwise_kernel|reduce_kernel|[sS]oft[mM]ax|[nN]orm|CatArray)")
 # One result, as large as the arguments together make it; with a `_` at the end it takes the place of the first.
 _ELEMENTWISE = re.compile(
     r"abs|add|addcdiv|addcmul|clamp|clamp_min|cos|div|elu|exp|gelu|gelu_backward|hardtanh|leaky_relu|lerp|log|masked_fill|"
@@ -129,6 +129,6 @@ def is_library_operator(operator: str) -> bool:
     return _LIBRARY.match(operator) is not None
 
 
-def is_elementwise(kernel: str) -> bool:
-    """Whether a kernel of ATen's treats each number apart, so that several of them could be one."""
-    return _ELEMENTWISE_KERNEL.search(kernel) is not None
+def is_fusible(kernel: str) -> bool:
+    """Whether a kernel of ATen's only passes over its data, so that inductor makes several of them one."""
+    return _FUSIBLE_KERNEL.search(kernel) is not None

@@ -49,6 +49,15 @@ def without_calls(points: Bools) -> Change:
     return change
 
 
+def no_longer(points: Bools, ns: int) -> Change:
+    """These calls take at most so long."""
+
+    def change(model: Model) -> Model:
+        return model._replace(own=np.where(points, np.minimum(model.own, ns), model.own))
+
+    return change
+
+
 def at_once(points: Bools, first: Bools, replay_ns: int) -> Change:
     """These points are one launch each time: the first of them takes `replay_ns`, the others nothing."""
 
@@ -66,6 +75,19 @@ def with_durations(places: Int64s, dur: Int64s) -> Change:
         changed = model.dur.copy()
         changed[places] = dur
         return model._replace(dur=changed)
+
+    return change
+
+
+def fused(places: Int64s, dur: Int64s) -> Change:
+    """This work becomes part of what runs before it where `dur` is 0, and takes so long where it is not."""
+
+    def change(model: Model) -> Model:
+        changed, gap, latency = model.dur.copy(), model.gap.copy(), model.latency.copy()
+        changed[places], merged = dur, places[dur == 0]
+        gap[merged] = np.minimum(gap[merged], 0)
+        latency[merged] = 0
+        return model._replace(dur=changed, gap=gap, latency=latency)
 
     return change
 

@@ -12,12 +12,15 @@ from tb_torchcompile_plugin.analysis.what_if.change import (
     Change,
     at_once,
     both,
+    fused,
+    no_longer,
     with_durations,
     without_host_time,
     without_waiting,
 )
 from tb_torchcompile_plugin.analysis.what_if.fix import (
     Fix,
+    Times,
     calls_of,
     graph_times,
     launches_kernels,
@@ -30,8 +33,9 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
 )
 from tb_torchcompile_plugin.profile.columns import values_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import breaks, frames, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import Break, breaks, frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
@@ -39,16 +43,14 @@ from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
-from tb_torchcompile_plugin.torch_names.operators import is_elementwise
+from tb_torchcompile_plugin.torch_names.operators import is_fusible
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_optimizer_step
 
 _REPLAY_NS = 60_000  # of one CUDA graph: copying its inputs and launching it
-_EAGER_NS = 20_000  # of launching what stands for a run of eager operators
+_EAGER_NS = 20_000  # of calling the graph that stands for a run of eager operators
+_REACH_NS = 1_000_000  # a launch that is further from a break has nothing to do with it
 _FUSED_NS = 150_000  # of an optimizer's step in a few launches
-_FUSED_SHARE, _FUSED_BOUNDS = (
-    0.25,
-    (0.6, 0.1),
-)  # of the time of elementwise kernels that is left once they are one
+_FUSED_BOUNDS = (0.4, 0.0)  # what is left of a run of kernels beside the longest, once they are one
 _PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
 _SMALL_BYTES = 1 << 16  # a copy of less is a value that somebody waits for
 
@@ -114,25 +116,63 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
 
 
 def _closed_breaks(profile: Profile) -> Iterator[Fix]:
-    """What runs between the graphs of one frame is part of one graph."""
-    found = [gap for frame in frames(profile.of(region_calls)) for gap in breaks(frame)]
-    if not found:
+    """The graphs of one frame are one: what runs from the last launch of one to the first of the next is part of it."""
+    gaps = [gap for frame in frames(profile.of(region_calls)) for gap in breaks(frame)]
+    if not gaps:
         return
-    rows = np.array([gap.call.index for gap in found], np.int64)
-    begin, end = (np.array(column, np.int64) for column in zip(*((gap.start, gap.end) for gap in found)))
-    times = on_tracks(profile, rows, begin, end)
+    lane, pieces = profile.of(host_lane), profile.of(host_pieces)
+    rows = np.array([gap.call.index for gap in gaps], np.int64)
+    begin, end = (np.array(column, np.int64) for column in zip(*((gap.start, gap.end) for gap in gaps)))
+    between = on_tracks(profile, rows, *_to_launches(profile, rows, begin, end))
+    backward = _between_backwards(profile, gaps)
+    times = {track: _joined(between.get(track), backward.get(track)) for track in {*between, *backward}}
     inside, _ = points_inside(profile, times)
-    pieces, lane = profile.of(host_pieces), profile.of(host_lane)
+    closed = both(
+        without_host_time(pieces.point, time_inside(profile, times)),
+        without_waiting(inside & lane.synchronises),
+    )
     yield Fix(
         id="graph_breaks",
         kind="graph_breaks",
         subject=Culprit("wrappers", "", "", 0),
-        change=both(
-            without_host_time(pieces.point, time_inside(profile, times)),
-            without_waiting(inside & lane.synchronises),
-        ),
-        times=len(found) / profile.of(step_count),
+        change=both(closed, _as_one_graph(profile, inside, 0.0)),
+        times=len(gaps) / profile.of(step_count),
+        surely=closed,
     )
+
+
+def _joined(one: Intervals | None, other: Intervals | None) -> Intervals:
+    parts = [part for part in (one, other) if part is not None]
+    return union(*(np.concatenate(column) for column in zip(*parts)))
+
+
+def _to_launches(profile: Profile, rows: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+    """Each gap from the last launch before it to the first behind it, where its thread made them within reach."""
+    lane, track = profile.of(host_lane), profile.trace.track[rows]
+    starts, ends = begin.copy(), end.copy()
+    for one in np.unique(track).tolist():
+        launches = np.flatnonzero(lane.launches & (lane.track == one))
+        mine = np.flatnonzero(track == one)
+        place = np.searchsorted(lane.begin[launches], begin[mine]) - 1
+        behind = np.searchsorted(lane.begin[launches], end[mine])
+        before, after = mine[place >= 0], mine[behind < len(launches)]
+        starts[before] = np.maximum(lane.end[launches[place[place >= 0]]], begin[before] - _REACH_NS)
+        ends[after] = np.minimum(lane.begin[launches[behind[behind < len(launches)]]], end[after] + _REACH_NS)
+    return starts, np.maximum(starts, ends)
+
+
+def _between_backwards(profile: Profile, gaps: list[Break]) -> Times:
+    """From one backward graph to the next of the same frame."""
+    ownership, trace = profile.of(Ownership), profile.trace
+    frame = {gap.call.compile_id: gap.call for gap in gaps} | {gap.resumed.compile_id: gap.call for gap in gaps}
+    of_broken = [index for index, code in ownership.backwards if ownership.name(code) in frame]
+    rows = np.array(sorted(of_broken, key=lambda index: int(trace.ts[index])), np.int64)
+    if len(rows) < 2:
+        return {}
+    begin, end = (trace.ts[rows] + trace.dur[rows])[:-1], trace.ts[rows][1:]
+    near = (end >= begin) & (end - begin < _REACH_NS) & (trace.track[rows][1:] == trace.track[rows][:-1])
+    kept = rows[:-1][near]
+    return on_tracks(profile, kept, *_to_launches(profile, kept, begin[near], end[near]))
 
 
 def _fused_optimizer(profile: Profile) -> Iterator[Fix]:
@@ -158,27 +198,50 @@ def _fused_optimizer(profile: Profile) -> Iterator[Fix]:
 
 
 def _compiled_eager(profile: Profile) -> Iterator[Fix]:
-    """What runs eager, compiled: runs of launches become few, elementwise kernels become one."""
-    queue, pieces, mine = profile.of(gpu_queue), profile.of(host_pieces), profile.of(eager_points)
+    """What runs eager, compiled: one graph for each run of launches, and kernels that only pass over data are one."""
+    mine = profile.of(eager_points)
     if not mine.any():
         return
-    first = mine & ~np.concatenate(([False], mine[:-1]))
-    led = np.isin(pieces.point, np.flatnonzero(mine & ~first))
-    fused = np.flatnonzero(mine[queue.point] & profile.of(_elementwise)[queue.row])
-    host = both(without_host_time(pieces.point, np.where(led, pieces.ns, 0)), at_once(mine, first, _EAGER_NS))
-
-    def left(share: float) -> Change:
-        return both(host, with_durations(fused, (queue.dur[fused] * share).astype(np.int64)))
-
     yield Fix(
         id="eager",
         kind="eager",
         subject=_largest_eager(profile, mine),
-        change=left(_FUSED_SHARE),
+        change=_as_one_graph(profile, mine, 0.0),
         times=int(mine.sum()) / profile.of(step_count),
-        surely=left(_FUSED_BOUNDS[0]),
-        perhaps=left(_FUSED_BOUNDS[1]),
+        surely=_as_one_graph(profile, mine, _FUSED_BOUNDS[0]),
     )
+
+
+def _as_one_graph(profile: Profile, mine: Bools, rest: float) -> Change:
+    """Each run of these points as a graph: its kernels are fused, and one launch follows the other. rest: share of the
+    kernels of a run that is left beside the longest."""
+    queue, pieces = profile.of(gpu_queue), profile.of(host_pieces)
+    first = mine & ~np.concatenate(([False], mine[:-1]))
+    led = np.isin(pieces.point, np.flatnonzero(mine & ~first))
+    places, longest = _fusible_runs(profile, mine)
+    dur = np.where(longest > 0, longest + (rest * (queue.dur[places] - longest)).astype(np.int64), 0)
+    gone = np.zeros(len(mine), bool)
+    gone[queue.point[places[longest == 0]]] = True
+    return both(
+        without_host_time(pieces.point, np.where(led, pieces.ns, 0)),
+        at_once(mine & gone & ~first, first, _EAGER_NS),
+        no_longer(mine & ~gone & ~first, CALL_NS),
+        fused(places, dur),
+    )
+
+
+def _fusible_runs(profile: Profile, mine: Bools) -> tuple[Int64s, Int64s]:
+    """Places in the queue of kernels that could be fused, and for the first of each run of them the time of the longest
+    (ns); 0 for the others."""
+    queue = profile.of(gpu_queue)
+    order = np.argsort(queue.stream, kind="stable")
+    fusible = (mine[queue.point] & profile.of(_fusible)[queue.row])[order]
+    other_stream = np.diff(queue.stream[order], prepend=-1) != 0
+    leads = fusible & (other_stream | ~np.concatenate(([False], fusible[:-1])))
+    places, run = order[fusible], np.cumsum(leads)[fusible] - 1
+    longest = np.zeros(int(leads.sum()), np.int64)
+    np.maximum.at(longest, run, queue.dur[places])
+    return places, np.where(leads[fusible], longest[run], 0)
 
 
 def eager_points(profile: Profile) -> Bools:
@@ -193,10 +256,10 @@ def eager_points(profile: Profile) -> Bools:
     return np.asarray(lane.launches & profile.of(launches_kernels) & ~inside)
 
 
-def _elementwise(profile: Profile) -> Bools:
-    """Whether a slice is a kernel of ATen's that treats each number apart: by row of the trace."""
+def _fusible(profile: Profile) -> Bools:
+    """Whether a slice is a kernel that inductor would fuse: by row of the trace."""
     trace = profile.trace
-    named = np.array([is_elementwise(name) for name in trace.names] or [False], bool)
+    named = np.array([is_fusible(name) for name in trace.names] or [False], bool)
     return np.asarray(named[trace.name])
 
 

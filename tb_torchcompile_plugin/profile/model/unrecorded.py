@@ -1,35 +1,42 @@
 """The steps as they are when nobody records: recording makes the host slower, the GPU not.
 
-Each slice that is written costs the thread that runs it the same, so code of many short ones (Python with stacks)
-suffers most. How long steps take outside of the recorded window is known where the handler noted it; the cost of a
-slice is the one with which the model, walked without it, takes that long.
+Each slice that is written costs the thread that runs it: an operator or a call into the runtime about 3 µs, a Python
+function an eighth of that (measured on 60 programs, see docs/what_if.md). How long steps take outside of the recorded
+window is known where the handler noted it; the cost of a slice is the one with which the model, walked without it,
+takes that long.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
-from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.clock import clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import replay
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
 _MOST_NS, _ROUNDS = 20_000, 14  # of one slice; halvings of what is between it and nothing
 _LEFT = 0.1  # of the time between two calls, whatever was written in it
+_PYTHON = 8  # functions cost as much as one operator
 
 
-def slices_before(profile: Profile) -> Int64s:
-    """How many slices began on the way to each point of the host lane, its own call among them."""
+def slices_before(profile: Profile) -> npt.NDArray[np.float64]:
+    """How many slices began on the way to each point of the host lane, its own call among them; Python's count less."""
     trace, lane = profile.trace, profile.of(host_lane)
-    count = np.zeros(len(lane), np.int64)
+    python = np.array([cat == PYTHON_FUNCTION for cat in trace.cats] or [False], bool)
+    count = np.zeros(len(lane))
     begin = np.concatenate((lane.begin[:1], lane.end[:-1]))
     for track in np.unique(lane.track[lane.track >= 0]).tolist():
         first, last = trace.track_bounds[track : track + 2].tolist()
         times = trace.ts[first:last]
-        count += np.maximum(np.searchsorted(times, lane.begin, "right") - np.searchsorted(times, begin), 0)
+        cost = np.where(python[trace.cat[first:last]], 1 / _PYTHON, 1.0)
+        until = np.concatenate(([0.0], np.cumsum(cost)))
+        written = until[np.searchsorted(times, lane.begin, "right")] - until[np.searchsorted(times, begin)]
+        count += np.maximum(written, 0)
     return count
 
 
