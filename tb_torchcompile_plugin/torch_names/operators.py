@@ -54,7 +54,9 @@ ATTENTION = {
     "aten::_scaled_dot_product_cudnn_attention": AttentionArguments(0, 2, 6),
     "aten::_scaled_dot_product_cudnn_attention_backward": AttentionArguments(1, 2, 14, backward=True),
 }
-_FUSIBLE_KERNEL = re.compile(r"at::native::.*(?:elementwise_kernel|reduce_kernel|[sS]oft[mM]ax|[nN]orm|CatArray)")
+_FUSIBLE_KERNEL = re.compile(
+    r"at::native::.*(?:elementwise_kernel|reduce_kernel|[sS]oft[mM]ax|[nN]orm|CatArray)"
+)
 # One result, as large as the arguments together make it; with a `_` at the end it takes the place of the first.
 _ELEMENTWISE = re.compile(
     r"abs|add|addcdiv|addcmul|clamp|clamp_min|cos|div|elu|exp|gelu|gelu_backward|hardtanh|leaky_relu|lerp|log|masked_fill|"

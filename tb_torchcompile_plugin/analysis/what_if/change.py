@@ -16,13 +16,11 @@ Change = Callable[[Model], Model]
 CALL_NS = 5_000  # what a call takes that only queues
 
 
-def without_host_time(point: Int64s, ns: Int64s) -> Change:
-    """Host time that leads to these points is gone."""
+def without_host_time(ns: Int64s) -> Change:
+    """So much of each piece of host time is gone."""
 
     def change(model: Model) -> Model:
-        gone = np.zeros(len(model.before), np.int64)
-        np.add.at(gone, point, ns)
-        return model._replace(before=model.before - np.minimum(gone, np.maximum(model.before, 0)))
+        return model._replace(host=np.maximum(model.host - ns, 0))
 
     return change
 

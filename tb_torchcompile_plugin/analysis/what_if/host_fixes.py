@@ -81,7 +81,9 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
     own = lane.end - lane.begin
     largest = np.argmax(np.bincount(told.code[mine], ns)) if times else -1
     subject = told.culprits[largest] if times else Culprit("query", longest_call(profile, calls), "", 0)
-    gone = without_host_time(pieces.point[mine], ns)
+    cut = np.zeros(len(pieces.point), np.int64)
+    cut[mine] = ns
+    gone = without_host_time(cut)
     yield Fix(
         id=fix_id,
         kind=kind,
@@ -112,7 +114,6 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
         times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
         inside, _ = points_inside(profile, times)
         inside &= ~profile.of(launches_kernels)
-        pieces = profile.of(host_pieces)
         place = place_of(profile, user)
         called = trace.names[name] if name >= 0 else longest_call(profile, mine)
         yield Fix(
@@ -120,7 +121,7 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
             kind="synchronise",
             subject=Culprit("synchronise", called, *place),
             change=both(
-                without_host_time(pieces.point, time_inside(profile, times)),
+                without_host_time(time_inside(profile, times)),
                 without_waiting(mine),
                 without_calls(inside | mine),
             ),

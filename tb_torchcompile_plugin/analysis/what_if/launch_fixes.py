@@ -97,11 +97,10 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
     if not inside.any():
         return
     cut = time_inside(profile, graphs)
-    pieces = profile.of(host_pieces)
     many = int(first.sum()) / profile.of(step_count)
 
     def launched_at_once(replay_ns: int) -> Change:
-        return both(without_host_time(pieces.point, cut), at_once(inside & lane.launches, first, replay_ns))
+        return both(without_host_time(cut), at_once(inside & lane.launches, first, replay_ns))
 
     captures = calls_of(profile, "graph_capture").any()
     yield Fix(
@@ -120,7 +119,7 @@ def _closed_breaks(profile: Profile) -> Iterator[Fix]:
     gaps = [gap for frame in frames(profile.of(region_calls)) for gap in breaks(frame)]
     if not gaps:
         return
-    lane, pieces = profile.of(host_lane), profile.of(host_pieces)
+    lane = profile.of(host_lane)
     rows = np.array([gap.call.index for gap in gaps], np.int64)
     begin, end = (np.array(column, np.int64) for column in zip(*((gap.start, gap.end) for gap in gaps)))
     between = on_tracks(profile, rows, *_to_launches(profile, rows, begin, end))
@@ -128,7 +127,7 @@ def _closed_breaks(profile: Profile) -> Iterator[Fix]:
     times = {track: _joined(between.get(track), backward.get(track)) for track in {*between, *backward}}
     inside, _ = points_inside(profile, times)
     closed = both(
-        without_host_time(pieces.point, time_inside(profile, times)),
+        without_host_time(time_inside(profile, times)),
         without_waiting(inside & lane.synchronises),
     )
     yield Fix(
@@ -164,7 +163,9 @@ def _to_launches(profile: Profile, rows: Int64s, begin: Int64s, end: Int64s) -> 
 def _between_backwards(profile: Profile, gaps: list[Break]) -> Times:
     """From one backward graph to the next of the same frame."""
     ownership, trace = profile.of(Ownership), profile.trace
-    frame = {gap.call.compile_id: gap.call for gap in gaps} | {gap.resumed.compile_id: gap.call for gap in gaps}
+    frame = {gap.call.compile_id: gap.call for gap in gaps} | {
+        gap.resumed.compile_id: gap.call for gap in gaps
+    }
     of_broken = [index for index, code in ownership.backwards if ownership.name(code) in frame]
     rows = np.array(sorted(of_broken, key=lambda index: int(trace.ts[index])), np.int64)
     if len(rows) < 2:
@@ -184,13 +185,12 @@ def _fused_optimizer(profile: Profile) -> Iterator[Fix]:
     launches = int((inside & lane.launches).sum())
     if not launches or launches < 20 * max(int(first.sum()), 1):
         return
-    pieces = profile.of(host_pieces)
     yield Fix(
         id="fused_optimizer",
         kind="fused_optimizer",
         subject=Culprit("optimizer", trace.names[trace.name[rows[0]]], "", 0),
         change=both(
-            without_host_time(pieces.point, time_inside(profile, times)),
+            without_host_time(time_inside(profile, times)),
             at_once(inside & lane.launches, first, _FUSED_NS),
         ),
         times=launches / profile.of(step_count),
@@ -223,7 +223,7 @@ def _as_one_graph(profile: Profile, mine: Bools, rest: float) -> Change:
     gone = np.zeros(len(mine), bool)
     gone[queue.point[places[longest == 0]]] = True
     return both(
-        without_host_time(pieces.point, np.where(led, pieces.ns, 0)),
+        without_host_time(np.where(led, pieces.ns, 0)),
         at_once(mine & gone & ~first, first, _EAGER_NS),
         no_longer(mine & ~gone & ~first, CALL_NS),
         fused(places, dur),

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.model.unrecorded import changed_without_recording, slice_cost_ns
+from tb_torchcompile_plugin.profile.model.unrecorded import slice_cost_ns, without_recording
 from tb_torchcompile_plugin.profile.profile import Profile
 
 
@@ -83,5 +83,5 @@ def _row(profile: Profile, fix: Fix, now: StepCost) -> WhatIf:
 
 def after_ns(profile: Profile, change: Change, slice_ns: int = 0) -> float:
     """Mean length of a step after a change, without what writing the slices cost."""
-    changed = changed_without_recording(profile, change(profile.of(model)), slice_ns)
+    changed = without_recording(profile, change(profile.of(model)), slice_ns)
     return clock(profile.of(host_lane), profile.of(gpu_queue), replay(changed)).step

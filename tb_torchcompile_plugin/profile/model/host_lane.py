@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.loop import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_synchronisation
 
 _LONG_NS = 50_000  # a call that takes longer may have waited for a GPU
@@ -59,13 +59,12 @@ def host_lane(profile: Profile) -> HostLane:
 
 def _moments(profile: Profile, rows: Int64s) -> Int64s:
     """The begins of the steps that the lane holds, and the end of the last one; none without steps."""
-    steps, trace = profile.of(StepWindows), profile.trace
-    if not len(steps):
-        return np.zeros(0, np.int64)
-    calls = np.searchsorted(np.sort(trace.ts[rows]), np.append(steps.starts, steps.ends[-1]))
+    moments = profile.of(loop_steps).moments
+    if not len(moments):
+        return moments
+    calls = np.searchsorted(np.sort(profile.trace.ts[rows]), moments)
     fitting = int(np.searchsorted(calls - calls[0], _MOST, side="right")) - 1
-    kept = max(1, min(fitting, len(steps)))
-    return np.append(steps.starts, steps.ends[-1])[: kept + 1]
+    return moments[: max(1, fitting) + 1]
 
 
 def _chosen(profile: Profile, rows: Int64s, moments: Int64s) -> Int64s:
@@ -90,7 +89,7 @@ def _lane(
     end = np.concatenate((moments, trace.ts[rows] + trace.dur[rows]))[order]
     none = np.zeros(len(moments), bool)
     place = np.flatnonzero(row[order] < 0) if len(moments) else np.array([0, len(rows) - 1])[: len(rows)]
-    track = np.concatenate((np.full(len(moments), _step_track(profile)), trace.track[rows]))
+    track = np.concatenate((np.full(len(moments), profile.of(loop_steps).track), trace.track[rows]))
     return HostLane(
         row=row[order],
         track=track[order],
@@ -100,8 +99,3 @@ def _lane(
         synchronises=np.concatenate((none, waits))[order],
         marks=place,
     )
-
-
-def _step_track(profile: Profile) -> int:
-    rows = profile.of(StepWindows).rows
-    return int(profile.trace.track[rows[0]]) if len(rows) else -1

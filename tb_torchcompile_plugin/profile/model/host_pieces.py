@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 class Pieces(NamedTuple):
     """Columns in order of time (ns). row: the innermost slice, -1 where nothing was recorded. point: the point that the
-    time led to. They cover all time between points, and sum to `Model.before` where that is positive."""
+    time led to. They cover all time between points."""
 
     point: Int64s
     row: Int64s

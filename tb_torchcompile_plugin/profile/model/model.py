@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import HostLane, host_lane
+from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
 
 _CALL_NS = 5_000  # what a call takes that does not wait, where no other tells
@@ -23,11 +24,14 @@ _RETURN_NS = 20_000  # a call comes back this long after what it waited for, at 
 class Model(NamedTuple):
     """Columns of the points of a host lane, and of the work that they queue (ns).
 
-    before: host time from the end of the point before to the begin of this one. own: of the call itself, without
-    waiting. waits: streams by point whose queued work the call waits for, as columns of a matrix. returns: how long
-    after that it comes back. target: work of the queue that a call waits for because the queue is full, -1 for none.
+    host: how long each piece of host time takes, piece_point: the point that it leads to. before: what is beside the
+    pieces, nothing or, where calls of two threads overlap, less. own: of the call itself, without waiting.
+    waits: streams by point whose queued work the call waits for, as columns of a matrix. returns: how long after that
+    it comes back. target: work of the queue that a call waits for because the queue is full, -1 for none.
     """
 
+    host: Int64s
+    piece_point: Int64s
     before: Int64s
     own: Int64s
     waits: npt.NDArray[np.bool_]
@@ -57,8 +61,12 @@ def model(profile: Profile) -> Model:
     target = _targets(lane, queue, usual, waiting)
     told = np.where(target >= 0, queue.end[target] if len(queue) else 0, latest)
     held = (waiting & waited) | (target >= 0)
+    pieces = profile.of(host_pieces)
+    apart = np.diff(lane.begin, prepend=lane.begin[:1]) - np.concatenate(([0], length[:-1]))[: len(lane)]
     return Model(
-        before=np.diff(lane.begin, prepend=lane.begin[:1]) - np.concatenate(([0], length[:-1]))[: len(lane)],
+        host=pieces.ns,
+        piece_point=pieces.point,
+        before=apart - summed(pieces.point, pieces.ns, len(lane)),
         own=np.where(held, np.minimum(length, usual), length),
         waits=waits,
         returns=np.where(held, lane.end - told, np.minimum(np.maximum(lane.end - told, 0), _CALL_NS)),
@@ -73,6 +81,13 @@ def model(profile: Profile) -> Model:
         free=queue.free,
         begin=int(lane.begin[0]) if len(lane) else 0,
     )
+
+
+def summed(point: Int64s, ns: Int64s, points: int) -> Int64s:
+    """By point the sum of the pieces that lead to it."""
+    sums = np.zeros(points, np.int64)
+    np.add.at(sums, point, ns)
+    return sums
 
 
 def _awaited(lane: HostLane, queue: GpuQueue) -> tuple[npt.NDArray[np.bool_], Int64s]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.model import Model
+from tb_torchcompile_plugin.profile.model.model import Model, summed
 
 
 class Replayed(NamedTuple):
@@ -24,8 +24,9 @@ def replay(model: Model) -> Replayed:
     point, stream = model.point.tolist(), model.stream.tolist()
     dur, latency, gap = model.dur.tolist(), model.latency.tolist(), model.gap.tolist()
     after, after_gap = model.after.tolist(), model.after_gap.tolist()
+    led = model.before + summed(model.piece_point, model.host, len(model.before))
     before, own, returns, target = (
-        column.tolist() for column in (model.before, model.own, model.returns, model.target)
+        column.tolist() for column in (led, model.own, model.returns, model.target)
     )
     waits = {
         int(row): np.flatnonzero(model.waits[row]).tolist() for row in np.flatnonzero(model.waits.any(axis=1))

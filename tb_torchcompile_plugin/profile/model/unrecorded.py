@@ -1,7 +1,7 @@
 """The steps as they are when nobody records: recording makes the host slower, the GPU not.
 
 Each slice that is written costs the thread that runs it: an operator or a call into the runtime about 3 µs, a Python
-function an eighth of that (measured on 60 programs, see docs/what_if.md). How long steps take outside of the recorded
+function a quarter of that (measured on 60 programs, see docs/what_if.md). How long steps take outside of the recorded
 window is known where the handler noted it; the cost of a slice is the one with which the model, walked without it,
 takes that long.
 """
@@ -11,58 +11,65 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.clock import clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
-_MOST_NS, _ROUNDS = 20_000, 14  # of one slice; halvings of what is between it and nothing
-_LEFT = 0.1  # of the time between two calls, whatever was written in it
-_PYTHON = 8  # functions cost as much as one operator
+_MOST_NS, _ROUNDS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
+_LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
+_LEFT = 0.1  # of a piece of time, whatever was written in it
+_PYTHON = 4  # functions cost as much as one operator
 
 
-def slices_before(profile: Profile) -> npt.NDArray[np.float64]:
-    """How many slices began on the way to each point of the host lane, its own call among them; Python's count less."""
-    trace, lane = profile.trace, profile.of(host_lane)
+def slices_written(profile: Profile) -> npt.NDArray[np.float64]:
+    """How many slices were begun and ended in each piece of host time, half of one each; Python's count less."""
+    trace, pieces, lane = profile.trace, profile.of(host_pieces), profile.of(host_lane)
+    track = np.where(pieces.row >= 0, trace.track[pieces.row], lane.track[pieces.point])
     python = np.array([cat == PYTHON_FUNCTION for cat in trace.cats] or [False], bool)
-    count = np.zeros(len(lane))
-    begin = np.concatenate((lane.begin[:1], lane.end[:-1]))
-    for track in np.unique(lane.track[lane.track >= 0]).tolist():
-        first, last = trace.track_bounds[track : track + 2].tolist()
-        times = trace.ts[first:last]
-        cost = np.where(python[trace.cat[first:last]], 1 / _PYTHON, 1.0)
-        until = np.concatenate(([0.0], np.cumsum(cost)))
-        written = until[np.searchsorted(times, lane.begin, "right")] - until[np.searchsorted(times, begin)]
-        count += np.maximum(written, 0)
+    count = np.zeros(len(track))
+    for one in np.unique(track[track >= 0]).tolist():
+        here = np.flatnonzero(track == one)
+        first, last = trace.track_bounds[one : one + 2].tolist()
+        cost = np.where(python[trace.cat[first:last]], 0.5 / _PYTHON, 0.5)
+        begin = trace.ts[first:last]
+        for times in (begin, begin + trace.dur[first:last]):
+            order = np.argsort(times, kind="stable")
+            until = np.concatenate(([0.0], np.cumsum(cost[order])))
+            first_, last_ = (
+                np.searchsorted(times[order], at) for at in (pieces.begin[here], pieces.end[here])
+            )
+            count[here] += until[last_] - until[first_]
     return count
 
 
-def without_recording(profile: Profile, slice_ns: int) -> Model:
-    """The model if writing a slice cost nothing, and it costs `slice_ns` of what was recorded."""
-    made = profile.of(model)
-    cost = profile.of(slices_before) * slice_ns
-    left = np.where(made.before > 0, np.maximum(made.before - cost, made.before * _LEFT), made.before)
-    own = np.where(made.own > 2 * slice_ns, made.own - slice_ns, made.own // 2)
-    return made._replace(before=left.astype(np.int64), own=np.minimum(own, made.own))
+def without_recording(profile: Profile, changed: Model, slice_ns: int) -> Model:
+    """A changed model, if writing a slice cost nothing, and it costs `slice_ns` of what was recorded."""
+    made, pieces = profile.of(model), profile.of(host_pieces).ns
+    own = (made.own * _left(made.own, 1, slice_ns)).astype(np.int64)
+    return changed._replace(
+        host=(changed.host * _left(pieces, profile.of(slices_written), slice_ns)).astype(np.int64),
+        own=np.where(changed.own == made.own, own, changed.own),
+    )
 
 
-def changed_without_recording(profile: Profile, changed: Model, slice_ns: int) -> Model:
-    """A changed model, if writing a slice cost nothing: what is left of the recorded time shrinks as it did there."""
-    made, base = profile.of(model), without_recording(profile, slice_ns)
-    share = np.divide(base.before, made.before, out=np.ones(len(made.before)), where=made.before > 0)
-    before = np.where(changed.before > 0, changed.before * share, changed.before).astype(np.int64)
-    return changed._replace(before=before, own=np.where(changed.own == made.own, base.own, changed.own))
+def _left(ns: Int64s, slices: npt.NDArray[np.float64] | int, slice_ns: int) -> npt.NDArray[np.float64]:
+    """The share that is left of times in which so many slices were written."""
+    cost = slices * min(slice_ns, _LONGEST_NS)
+    return np.maximum(ns - cost, ns * _LEFT) / np.maximum(ns, 1) * min(1.0, _LONGEST_NS / max(slice_ns, 1))
 
 
 def slice_cost_ns(profile: Profile, step_ns: float) -> int:
     """What writing one slice costs, where an unrecorded step takes `step_ns`; 0 where recorded ones take no longer."""
-    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    lane, queue, made = profile.of(host_lane), profile.of(gpu_queue), profile.of(model)
 
     def step(cost: int) -> float:
-        return clock(lane, queue, replay(without_recording(profile, cost))).step
+        return clock(lane, queue, replay(without_recording(profile, made, cost))).step
 
     low, high = 0, _MOST_NS
     if step(0) <= step_ns:
