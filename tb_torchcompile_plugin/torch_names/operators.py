@@ -54,6 +54,7 @@ ATTENTION = {
     "aten::_scaled_dot_product_cudnn_attention": AttentionArguments(0, 2, 6),
     "aten::_scaled_dot_product_cudnn_attention_backward": AttentionArguments(1, 2, 14, backward=True),
 }
+_WAY = re.compile(r"_(?:forward|backward)$")
 _FUSIBLE_KERNEL = re.compile(
     r"at::native::.*(?:elementwise_kernel|reduce_kernel|[sS]oft[mM]ax|[nN]orm|CatArray)"
 )
@@ -129,6 +130,11 @@ def landmark_of(operator: str) -> str | None:
 def is_library_operator(operator: str) -> bool:
     """Whether it is torch's own, and not a generated kernel's launch or a label."""
     return _LIBRARY.match(operator) is not None
+
+
+def both_ways(operator: str) -> str:
+    """A name that an operator shares with its backward, where theirs tell it: "aten::_cudnn_attention"."""
+    return _WAY.sub("", operator)
 
 
 def is_fusible(kernel: str) -> bool:

@@ -78,7 +78,7 @@ WORDS: dict[FixKind, Words] = {
         "It happens once for each kernel: warm up with every shape before the profiled steps",
     ),
     "graph_capture": Words(
-        "CUDA graphs are recorded anew ({name}){place}",
+        "CUDA graphs are recorded {times} times a step instead of being replayed{place}",
         "gpu_utilization",
         "Give the graph the same shapes and the same input buffers in each step: pad, or copy into static inputs",
     ),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.what_if.change import (
     both,
@@ -31,6 +33,7 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.torch_names.operators import both_ways
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
 
 _USUAL_NS = 50_000  # of one operator or call: what takes longer does more than launch
@@ -53,15 +56,23 @@ def _without_culprits(profile: Profile) -> Iterator[Fix]:
     causes = np.array([culprit.cause for culprit in told.culprits])
     for kind in _WHOLE:
         yield from _gone(profile, kind, kind, np.flatnonzero(causes == kind))
-    for code, culprit in enumerate(told.culprits):
-        for kind in _BY_NAME:
-            if culprit.cause == kind and not is_backward_call(culprit.name) and not _is_users_time(culprit):
-                place = f"{kind}:{culprit.name or 'nothing recorded'}:{culprit.file}:{culprit.line}"
-                yield from _gone(profile, kind, place, np.array([code]))
+    for place, codes in _by_name(told.culprits).items():
+        yield from _gone(profile, told.culprits[codes[0]].cause, place, np.array(codes))  # type: ignore[arg-type]
     places = {(one.file, one.line) for one in told.culprits if _is_users_time(one)}
     for file, line in sorted(places):
         mine = [_is_users_time(one) and (one.file, one.line) == (file, line) for one in told.culprits]
         yield from _gone(profile, "python", f"python:{file}:{line}", np.flatnonzero(mine))
+
+
+def _by_name(culprits: list[Culprit]) -> dict[str, list[int]]:
+    """Codes of what is mended one by one, by an id; an operator and its backward have the same cause."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for code, culprit in enumerate(culprits):
+        if culprit.cause in _BY_NAME and not is_backward_call(culprit.name) and not _is_users_time(culprit):
+            name = both_ways(culprit.name)
+            place = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
+            found[f"{culprit.cause}:{name or 'nothing recorded'}{place}"].append(code)
+    return found
 
 
 def _is_users_time(culprit: Culprit) -> bool:
@@ -79,8 +90,12 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
     if not times and not calls.any():
         return
     own = lane.end - lane.begin
-    largest = np.argmax(np.bincount(told.code[mine], ns)) if times else -1
-    subject = told.culprits[largest] if times else Culprit("query", longest_call(profile, calls), "", 0)
+    by_culprit = np.bincount(told.code[mine], ns) if times else np.zeros(0)
+    subject = (
+        _subject(told.culprits, by_culprit)
+        if times
+        else Culprit("query", longest_call(profile, calls), "", 0)
+    )
     cut = np.zeros(len(pieces.point), np.int64)
     cut[mine] = ns
     gone = without_host_time(cut)
@@ -91,6 +106,16 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
         change=both(gone, without_calls(calls)) if calls.any() else gone,
         times=(times + int((calls & (own > 0)).sum())) / profile.of(step_count),
     )
+
+
+def _subject(culprits: list[Culprit], ns: npt.NDArray[np.float64]) -> Culprit:
+    """The largest, with the names of all, at a place of the user's if one of them has any."""
+    found = [culprits[code] for code in np.argsort(-ns) if ns[code] > 0]
+    place = next((one for one in found if one.file), found[0])
+    names = {one.name for one in found}
+    pair = len({both_ways(name) for name in names}) == 1 < len(names)
+    name = f"{both_ways(found[0].name)}_forward and _backward" if pair else found[0].name
+    return found[0]._replace(name=name, file=place.file, line=place.line)
 
 
 def _excess(row: Int64s, ns: Int64s, kind: FixKind) -> tuple[Int64s, int]:

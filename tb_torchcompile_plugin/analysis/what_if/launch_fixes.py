@@ -31,6 +31,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     step_count,
     time_inside,
 )
+from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import fused_optimizer, optimizer_times
 from tb_torchcompile_plugin.profile.columns import values_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import Break, breaks, frames, region_calls
@@ -44,12 +45,11 @@ from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.torch_names.operators import is_fusible
-from tb_torchcompile_plugin.torch_names.slices import LABEL, is_optimizer_step
+from tb_torchcompile_plugin.torch_names.slices import is_cudagraph_recording
 
 _REPLAY_NS = 60_000  # of one CUDA graph: copying its inputs and launching it
 _EAGER_NS = 20_000  # of calling the graph that stands for a run of eager operators
 _REACH_NS = 1_000_000  # a launch that is further from a break has nothing to do with it
-_FUSED_NS = 150_000  # of an optimizer's step in a few launches
 _FUSED_BOUNDS = (0.4, 0.0)  # what is left of a run of kernels beside the longest, once they are one
 _PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
 _SMALL_BYTES = 1 << 16  # a copy of less is a value that somebody waits for
@@ -102,16 +102,25 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
     def launched_at_once(replay_ns: int) -> Change:
         return both(without_host_time(cut), at_once(inside & lane.launches, first, replay_ns))
 
-    captures = calls_of(profile, "graph_capture").any()
+    recordings = _recordings(profile)
     yield Fix(
         id="cuda_graphs",
-        kind="graph_capture" if captures else "cuda_graphs",
+        kind="graph_capture" if recordings else "cuda_graphs",
         subject=Culprit("launch", "", "", 0),
         change=launched_at_once(_REPLAY_NS),
-        times=many,
+        times=recordings or many,
         surely=launched_at_once(3 * _REPLAY_NS),
         perhaps=launched_at_once(_REPLAY_NS // 3),
     )
+
+
+def _recordings(profile: Profile) -> float:
+    """How often a step torch prepares to record a CUDA graph, as with inputs that it has not seen."""
+    lane = profile.of(host_lane)
+    rows = host_slices(profile.trace, is_cudagraph_recording)
+    begin = profile.trace.ts[rows]
+    inside = (begin >= lane.begin[0]) & (begin < lane.begin[-1])
+    return max(int(inside.sum()), int(calls_of(profile, "graph_capture").any())) / profile.of(step_count)
 
 
 def _closed_breaks(profile: Profile) -> Iterator[Fix]:
@@ -176,27 +185,6 @@ def _between_backwards(profile: Profile, gaps: list[Break]) -> Times:
     return on_tracks(profile, kept, *_to_launches(profile, kept, begin[near], end[near]))
 
 
-def _fused_optimizer(profile: Profile) -> Iterator[Fix]:
-    """An optimizer that launches a few kernels."""
-    trace, lane = profile.trace, profile.of(host_lane)
-    rows = host_slices(trace, is_optimizer_step, (LABEL,))
-    times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
-    inside, first = points_inside(profile, times)
-    launches = int((inside & lane.launches).sum())
-    if not launches or launches < 20 * max(int(first.sum()), 1):
-        return
-    yield Fix(
-        id="fused_optimizer",
-        kind="fused_optimizer",
-        subject=Culprit("optimizer", trace.names[trace.name[rows[0]]], "", 0),
-        change=both(
-            without_host_time(time_inside(profile, times)),
-            at_once(inside & lane.launches, first, _FUSED_NS),
-        ),
-        times=launches / profile.of(step_count),
-    )
-
-
 def _compiled_eager(profile: Profile) -> Iterator[Fix]:
     """What runs eager, compiled: one graph for each run of launches, and kernels that only pass over data are one."""
     mine = profile.of(eager_points)
@@ -247,12 +235,11 @@ def _fusible_runs(profile: Profile, mine: Bools) -> tuple[Int64s, Int64s]:
 def eager_points(profile: Profile) -> Bools:
     """Launches of kernels outside of compiled code, of what graph breaks leave, and of optimizers."""
     trace, lane = profile.trace, profile.of(host_lane)
-    rows = host_slices(trace, is_optimizer_step, (LABEL,))
     regions = [call.index for call in profile.of(region_calls)]
     regions += [index for index, _ in profile.of(Ownership).backwards]
-    rows = np.concatenate((rows, np.array(regions, np.int64)))
+    rows = np.array(regions, np.int64)
     times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
-    inside, _ = points_inside(profile, times)
+    inside = points_inside(profile, times)[0] | points_inside(profile, profile.of(optimizer_times))[0]
     return np.asarray(lane.launches & profile.of(launches_kernels) & ~inside)
 
 
@@ -274,4 +261,4 @@ def _largest_eager(profile: Profile, points: Bools) -> Culprit:
     return Culprit("operator", trace.names[name] if name >= 0 else "", *place_of(profile, int(user)))
 
 
-LAUNCH_FIXES = (_without_blocking_copies, _cuda_graphs, _closed_breaks, _fused_optimizer, _compiled_eager)
+LAUNCH_FIXES = (_without_blocking_copies, _cuda_graphs, _closed_breaks, fused_optimizer, _compiled_eager)

@@ -1,9 +1,8 @@
 """The steps as they are when nobody records: recording makes the host slower, the GPU not.
 
-Each slice that is written costs the thread that runs it: an operator or a call into the runtime about 3 µs, a Python
-function a quarter of that (measured on 60 programs, see docs/what_if.md). How long steps take outside of the recorded
-window is known where the handler noted it; the cost of a slice is the one with which the model, walked without it,
-takes that long.
+Each slice that is written costs the thread that runs it the same, half of it right before it begins and half right
+after it ended, so code of many short ones suffers most. How long steps take outside of the recorded window is known where the handler
+noted it; the cost of a slice is the one with which the model, walked without it, takes that long.
 """
 
 from __future__ import annotations
@@ -19,32 +18,25 @@ from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import replay
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
 _MOST_NS, _ROUNDS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
 _LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
 _LEFT = 0.1  # of a piece of time, whatever was written in it
-_PYTHON = 4  # functions cost as much as one operator
 
 
 def slices_written(profile: Profile) -> npt.NDArray[np.float64]:
-    """How many slices were begun and ended in each piece of host time, half of one each; Python's count less."""
+    """How many slices begin at the end of each piece of host time or in it, and end so; half of one each."""
     trace, pieces, lane = profile.trace, profile.of(host_pieces), profile.of(host_lane)
     track = np.where(pieces.row >= 0, trace.track[pieces.row], lane.track[pieces.point])
-    python = np.array([cat == PYTHON_FUNCTION for cat in trace.cats] or [False], bool)
     count = np.zeros(len(track))
     for one in np.unique(track[track >= 0]).tolist():
         here = np.flatnonzero(track == one)
         first, last = trace.track_bounds[one : one + 2].tolist()
-        cost = np.where(python[trace.cat[first:last]], 0.5 / _PYTHON, 0.5)
-        begin = trace.ts[first:last]
-        for times in (begin, begin + trace.dur[first:last]):
-            order = np.argsort(times, kind="stable")
-            until = np.concatenate(([0.0], np.cumsum(cost[order])))
-            first_, last_ = (
-                np.searchsorted(times[order], at) for at in (pieces.begin[here], pieces.end[here])
-            )
-            count[here] += until[last_] - until[first_]
+        begin, end = trace.ts[first:last], np.sort(trace.ts[first:last] + trace.dur[first:last])
+        window = pieces.begin[here], pieces.end[here]
+        begun = np.diff(np.searchsorted(begin, window, "right"), axis=0)[0]
+        ended = np.diff(np.searchsorted(end, window), axis=0)[0]
+        count[here] = (begun + ended) / 2
     return count
 
 

@@ -1,0 +1,66 @@
+"""An optimizer that launches a few kernels instead of some for each parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.what_if.change import at_once, both, without_host_time
+from tb_torchcompile_plugin.analysis.what_if.fix import (
+    Fix,
+    Times,
+    on_tracks,
+    points_inside,
+    step_count,
+    time_inside,
+)
+from tb_torchcompile_plugin.profile.compiled.regions import region_calls
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.culprits import Culprit
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.slices import LABEL, is_optimizer_step
+
+_FUSED_NS = 150_000  # of an optimizer's step in a few launches
+
+
+def fused_optimizer(profile: Profile) -> Iterator[Fix]:
+    """An optimizer that launches a few kernels."""
+    trace, lane = profile.trace, profile.of(host_lane)
+    times = profile.of(optimizer_times)
+    inside, first = points_inside(profile, times)
+    launches = int((inside & lane.launches).sum())
+    if not launches or launches < 20 * max(int(first.sum()), 1):
+        return
+    yield Fix(
+        id="fused_optimizer",
+        kind="fused_optimizer",
+        subject=Culprit("optimizer", trace.names[trace.name[optimizer_steps(trace)[0]]], "", 0),
+        change=both(
+            without_host_time(time_inside(profile, times)),
+            at_once(inside & lane.launches, first, _FUSED_NS),
+        ),
+        times=launches / profile.of(step_count),
+    )
+
+
+def optimizer_steps(trace: Trace) -> Int64s:
+    """Rows of the optimizers' steps."""
+    return host_slices(trace, is_optimizer_step, (LABEL,))
+
+
+def optimizer_times(profile: Profile) -> Times:
+    """When optimizers worked: their steps, without the forward and backward of a closure that they call."""
+    trace, lane = profile.trace, profile.of(host_lane)
+    rows = optimizer_steps(trace)
+    calls = profile.of(region_calls)
+    begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
+    track = trace.track[rows] if len(rows) else np.zeros(0, np.int64)
+    for place, (first, last) in enumerate(zip(begin.tolist(), end.tolist())):
+        inside = (lane.begin >= first) & (lane.begin < last) & (lane.track != track[place])
+        closure = [*lane.end[inside].tolist(), *(call.end for call in calls if first <= call.start < last)]
+        begin[place] = max([first, *(moment for moment in closure if moment < last)])
+    return on_tracks(profile, rows, begin, end)
