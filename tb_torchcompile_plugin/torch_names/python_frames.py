@@ -31,9 +31,17 @@ _INSTALLED = re.compile(
     r"|[\\/]pytorch[^\\/]*[\\/]torch[\\/]"  # a checkout of torch itself; a folder `torch` may be the user's
     r"|[\\/]torch[\\/](?:_[a-z]\w*|autograd|nn[\\/](?:modules|parallel|functional))\b"
 )
-# The compiler's own, and what stands between a program and torch: notebooks, debuggers, progress bars, this one.
+# The compiler's own, what stands between a program and torch (notebooks, debuggers, progress bars, this one), and
+# libraries that people train with: where the profiler cut off that they were installed, their name must do.
 _LIBRARIES = """torch torchgen functorch triton numpy tqdm IPython ipykernel traitlets tornado debugpy pydevd _pytest
-    pluggy tb_torchcompile_plugin"""
+    pluggy tb_torchcompile_plugin transformers accelerate datasets diffusers peft trl tokenizers sentence_transformers
+    huggingface_hub safetensors evaluate lightning pytorch_lightning lightning_fabric lightning_utilities torchmetrics
+    timm torchvision torchaudio torchtext torchdata torchao torchtune torchtitan torchrec torch_geometric torch_scatter
+    torch_sparse dgl kornia monai deepspeed apex megatron xformers flash_attn bitsandbytes liger_kernel einops vllm
+    sglang ray fastai ignite composer catalyst ultralytics detectron2 mmengine mmcv open_clip whisper PIL cv2 skimage
+    scipy sklearn pandas pyarrow polars matplotlib hydra omegaconf wandb mlflow tensorboard tensorboardX aim comet_ml
+    gymnasium stable_baselines3 jax fsspec requests urllib3 yaml rich click psutil joblib dill cloudpickle pydantic
+    attr google absl"""
 _STANDARD = """asyncio collections compression concurrent ctypes curses dbm distutils email encodings ensurepip html
     http importlib json lib2to3 logging multiprocessing pathlib pydoc_data re sqlite3 string sysconfig tkinter tomllib
     unittest urllib venv wsgiref xml xmlrpc zipfile zoneinfo"""

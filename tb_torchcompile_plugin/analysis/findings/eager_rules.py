@@ -12,6 +12,30 @@ from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook
 
 
+class ProfilerHooks(Rule):
+    """Hooks that a profiler hangs on modules are compiled in place of the model, or break its graphs."""
+
+    id = "profiler_hooks"
+    panel = "compilations"
+
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        compiled = context.data.of(compilations) if context.data and context.profile else []
+        hooks = [row for row in compiled if is_profiler_hook(row.function)]
+        if not hooks:
+            return
+        names = sorted({row.function for row in hooks})
+        yield self.found(
+            context,
+            f"Torch compiled a profiler's own hooks {plural(len(hooks), 'time')} ({', '.join(names)}): what was "
+            "recorded is not the program as it runs without that profiler",
+            "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
+            {"compilations": len(hooks), "of_compilations": len(compiled)},
+            severity="critical",
+            predicted=context.predicted("eager"),
+            where=names,
+        )
+
+
 class NothingCompiled(Rule):
     id = "nothing_compiled"
     panel = "compiled_regions"
@@ -19,27 +43,20 @@ class NothingCompiled(Rule):
     def look(self, context: RuleContext) -> Iterator[Finding]:
         if context.profile is None or not context.nothing_compiled or context.given_up:
             return
-        compiled = context.data.of(compilations) if context.data else []
-        hooks = sorted({row.function for row in compiled if is_profiler_hook(row.function)})
+        compiled = len(context.data.of(compilations)) if context.data else 0
+        why = (
+            f", though there were {plural(compiled, 'compilation')}: what they made is not called here"
+            if compiled
+            else ": torch.compile was not called, or its result never was"
+        )
         yield self.found(
             context,
-            "Nothing that runs in the profiled steps is compiled" + _instead(len(compiled), hooks),
-            "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer"
-            if not hooks
-            else "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
-            {"compilations": len(compiled)},
+            f"Nothing that runs in the profiled steps is compiled{why}",
+            "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer",
+            {"compilations": compiled},
             severity="critical",
             predicted=context.predicted("eager"),
-            where=hooks,
         )
-
-
-def _instead(compilations: int, hooks: list[str]) -> str:
-    if hooks:
-        return f": torch compiled a profiler's own hooks ({', '.join(hooks)})"
-    if not compilations:
-        return ": torch.compile was not called, or its result never was"
-    return f", though there were {plural(compilations, 'compilation')}: what they made is not called here"
 
 
 class GivenUp(Rule):
@@ -57,7 +74,9 @@ class GivenUp(Rule):
             or share < thresholds.gain_percent
         ):
             return
-        row = context.given_up[0]
+        row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
+        if row is None:
+            return
         place = f"{row.file.rpartition('/')[2]}:{row.line}" if row.file and row.line else row.file
         why = "it hit the recompile limit" if row.kind == "limit" else row.reason.splitlines()[0]
         yield self.found(
@@ -74,4 +93,4 @@ class GivenUp(Rule):
         )
 
 
-EAGER_RULES: tuple[Rule, ...] = (NothingCompiled(), GivenUp())
+EAGER_RULES: tuple[Rule, ...] = (ProfilerHooks(), NothingCompiled(), GivenUp())

@@ -30,6 +30,7 @@ SPAN_RULES: tuple[Rule, ...] = (
     *SETUP_RULES,
     CudaGraphsSkipped(),
 )
+_MOOT = "profiler_hooks"  # everything else is about another program
 # Would make most programs faster, whatever is wrong with them; and what nobody can act on yet.
 _GENERIC = ("launch_bound", "nothing")
 _SPECIFIC = 0.15  # share of a step from which on what a program does beside its model comes first
@@ -76,7 +77,7 @@ def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     return sorted(findings, key=_rank)
 
 
-def _rank(row: Finding) -> tuple[bool, float, float, int]:
+def _rank(row: Finding) -> tuple[bool, bool, float, float, int]:
     gain = 1 - row.predicted.after_us / row.predicted.step_us if row.predicted else 0.0
     first = False if row.rule in _GENERIC else gain >= _SPECIFIC
-    return not first, -gain, -(row.saves_us or 0), SEVERITIES.index(row.severity)
+    return row.rule != _MOOT, not first, -gain, -(row.saves_us or 0), SEVERITIES.index(row.severity)

@@ -14,10 +14,17 @@ from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.kernels.rows import row_key
 from tb_torchcompile_plugin.analysis.words import percent
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.model.clock import recorded_clock
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_triton
 
 # Generated code that mostly moves data: templates multiply matrices.
 _MOVERS = [code for code, name in enumerate(CATEGORIES) if is_triton(name) and name != "triton_template"]
+
+# Whoever multiplies matrices, attends or communicates has them, and does not write them.
+_MADE_OF = ("gemm", "convolution", "attention", "communication", "memcpy", "memset", "triton_template")
 
 
 class ExposedCommunication(Rule):
@@ -81,4 +88,41 @@ def _one_dominates(context: RuleContext) -> bool:
     return False
 
 
-GPU_RULES: tuple[Rule, ...] = (ExposedCommunication(), SlowKernel())
+class DominantKernel(Rule):
+    """One kernel sets the pace that no library brought, and nobody knows how much data it moves."""
+
+    id = "dominant_kernel"
+    panel = "kernels"
+
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        profile = context.profile
+        if profile is None or not len(profile.of(host_lane)) or not _gpu_bound(profile):
+            return
+        row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us)
+        share = context.gpu_share(row.time_us)
+        if share is None or share < thresholds.dominant_percent or row.bandwidth_percent is not None:
+            return
+        if row.category in _MADE_OF:
+            return
+        yield self.found(
+            context,
+            f"{row.name} takes {percent(share)} of the GPU's time, and the GPU sets the pace of a step",
+            "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
+            f"GPU. tb-torchcompile kernel LOGDIR {row.name} shows its launches",
+            {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
+            saves_us=None,
+            severity="warning",
+            row=row_key(row),
+            where=[row.name],
+        )
+
+
+def _gpu_bound(profile: Profile) -> bool:
+    """Whether the GPU is busy nearly all of a step."""
+    clock, queue = profile.of(recorded_clock), profile.of(gpu_queue)
+    steps = max(len(profile.of(host_lane).marks) - 1, 1)
+    mine = queue.device == clock.device
+    return bool(queue.dur[mine].sum() / steps >= thresholds.gpu_bound_percent / 100 * clock.step)
+
+
+GPU_RULES: tuple[Rule, ...] = (ExposedCommunication(), SlowKernel(), DominantKernel())

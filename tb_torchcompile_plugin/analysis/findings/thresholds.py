@@ -12,6 +12,8 @@ communication_percent = 10.0
 # Shares of the summed GPU event time.
 unnamed_percent = 1.0
 kernel_percent = 25.0
+dominant_percent = 50.0
+gpu_bound_percent = 80.0  # of a step that the GPU is busy: then it sets the pace
 
 kernel_bandwidth_percent = 40.0  # of the device's peak
 

@@ -76,7 +76,7 @@ def _fix(profile: Profile, kind: FixKind, work: Int64s, speed: Speed, name: str 
         return
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
     largest = work[np.argmax(queue.dur[work])]
-    user = climbed(trace, lane.row[queue.point[work]]).user
+    user = climbed(profile, lane.row[queue.point[work]]).user
     place = int(np.bincount(user[user >= 0]).argmax()) if (user >= 0).any() else -1
 
     def left(share: float) -> Change:

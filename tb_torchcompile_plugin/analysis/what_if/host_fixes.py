@@ -90,12 +90,9 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
     if not times and not calls.any():
         return
     own = lane.end - lane.begin
-    by_culprit = np.bincount(told.code[mine], ns) if times else np.zeros(0)
-    subject = (
-        _subject(told.culprits, by_culprit)
-        if times
-        else Culprit("query", longest_call(profile, calls), "", 0)
-    )
+    subject = Culprit("query", "" if times else longest_call(profile, calls), "", 0)
+    if times:
+        subject = _subject(told.culprits, np.bincount(told.code[mine], ns))
     cut = np.zeros(len(pieces.point), np.int64)
     cut[mine] = ns
     gone = without_host_time(cut)
@@ -108,14 +105,14 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
     )
 
 
-def _subject(culprits: list[Culprit], ns: npt.NDArray[np.float64]) -> Culprit:
+def _subject(culprits: list[Culprit], ns: npt.NDArray[np.float64] | Int64s) -> Culprit:
     """The largest, with the names of all, at a place of the user's if one of them has any."""
     found = [culprits[code] for code in np.argsort(-ns) if ns[code] > 0]
     place = next((one for one in found if one.file), found[0])
     names = {one.name for one in found}
     pair = len({both_ways(name) for name in names}) == 1 < len(names)
     name = f"{both_ways(found[0].name)}_forward and _backward" if pair else found[0].name
-    return found[0]._replace(name=name, file=place.file, line=place.line)
+    return Culprit(found[0].cause, name, place.file, place.line)
 
 
 def _excess(row: Int64s, ns: Int64s, kind: FixKind) -> tuple[Int64s, int]:
@@ -132,7 +129,7 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
     trace, lane, made = profile.trace, profile.of(host_lane), profile.of(model)
     waits = lane.synchronises & made.waits.any(axis=1)
     asks = outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
-    found = climbed(trace, np.where(asks >= 0, asks, np.where(lane.row >= 0, trace.parent[lane.row], -1)))
+    found = climbed(profile, np.where(asks >= 0, asks, np.where(lane.row >= 0, trace.parent[lane.row], -1)))
     for name, user in sorted({*zip(found.name[waits].tolist(), found.user[waits].tolist())}):
         mine = waits & (found.name == name) & (found.user == user)
         rows = np.unique(asks[mine & (asks >= 0)])

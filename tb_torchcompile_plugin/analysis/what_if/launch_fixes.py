@@ -70,7 +70,7 @@ def _without_blocking_copies(profile: Profile) -> Iterator[Fix]:
         dur = np.minimum((bytes_ / _PINNED_BYTES_NS).astype(np.int64) + CALL_NS, queue.dur[work])
         behind = np.concatenate(([False], points[:-1])) & lane.synchronises & made.waits.any(axis=1)
         largest = int(np.argmax(queue.dur[work]))
-        user = climbed(trace, lane.row[queue.point[work[largest : largest + 1]]]).user
+        user = climbed(profile, lane.row[queue.point[work[largest : largest + 1]]]).user
         yield Fix(
             id=f"copies:{way}",
             kind="copies",
@@ -255,7 +255,7 @@ def _largest_eager(profile: Profile, points: Bools) -> Culprit:
     trace, lane = profile.trace, profile.of(host_lane)
     rows = lane.row[points]
     asks = outermost_operator(trace, rows)
-    users = climbed(trace, rows).user
+    users = climbed(profile, rows).user
     name = np.bincount(trace.name[asks[asks >= 0]]).argmax() if (asks >= 0).any() else -1
     user = np.bincount(users[users >= 0]).argmax() if (users >= 0).any() else -1
     return Culprit("operator", trace.names[name] if name >= 0 else "", *place_of(profile, int(user)))

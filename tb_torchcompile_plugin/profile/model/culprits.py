@@ -15,6 +15,7 @@ import numpy as np
 from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.loop import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.calls import CallKind, call_kind
@@ -103,7 +104,7 @@ def culprits(profile: Profile) -> Culprits:
     """The culprit of each piece of `host_pieces`."""
     pieces = profile.of(host_pieces)
     rows, piece = np.unique(pieces.row, return_inverse=True)
-    found = climbed(profile.trace, rows)
+    found = climbed(profile, rows)
     keys, place = distinct(*found)
     names = profile.trace.names
     told = [
@@ -111,6 +112,12 @@ def culprits(profile: Profile) -> Culprits:
         for cause, name, user in keys.T.tolist()
     ]
     return Culprits(place[piece], told)
+
+
+def _step_ns(profile: Profile) -> int:
+    """How long the longest step is, the whole span without steps."""
+    moments = profile.of(loop_steps).moments
+    return int(np.diff(moments).max()) if len(moments) > 1 else np.iinfo(np.int64).max
 
 
 class Climbed(NamedTuple):
@@ -121,8 +128,11 @@ class Climbed(NamedTuple):
     user: Int64s
 
 
-def climbed(trace: Trace, rows: Int64s) -> Climbed:
-    """What each slice is part of; row -1 is nothing recorded."""
+def climbed(profile: Profile, rows: Int64s) -> Climbed:
+    """What each slice is part of; row -1 is nothing recorded.
+
+    Of a function that lasts longer than a step, and so runs the loop, only its own time is the user's."""
+    trace, longest = profile.trace, profile.of(_step_ns)
     causes = _causes(trace)
     cause, name, user, entry = np.zeros(len(rows), np.int64), *np.full((3, len(rows)), -1)
     waiting, at = np.arange(len(rows)), rows.astype(np.int64)
@@ -130,11 +140,12 @@ def climbed(trace: Trace, rows: Int64s) -> Climbed:
         at = at[at >= 0]
         here, called = causes(at), trace.name[at]
         undecided = cause[waiting] == _NOTHING
-        library = undecided & (here == _LIBRARY)
+        loops = trace.dur[at] > longest
+        library = undecided & (here == _LIBRARY) & ~loops
         entry[waiting[library]] = called[library]
         decides = (undecided & ~np.isin(here, (_NOTHING, _LIBRARY))) | np.isin(here, _OUTER)
         cause[waiting[decides]], name[waiting[decides]] = here[decides], called[decides]
-        mine = (here == _PYTHON) & (user[waiting] < 0)
+        mine = (here == _PYTHON) & (user[waiting] < 0) & ~(loops & (entry[waiting] >= 0))
         user[waiting[mine]] = called[mine]
         at = trace.parent[at].astype(np.int64)
     through = np.isin(cause, (_NOTHING, _PYTHON)) & (entry >= 0)

@@ -1,8 +1,8 @@
 """The steps as they are when nobody records: recording makes the host slower, the GPU not.
 
 Each slice that is written costs the thread that runs it the same, half of it right before it begins and half right
-after it ended, so code of many short ones suffers most. How long steps take outside of the recorded window is known where the handler
-noted it; the cost of a slice is the one with which the model, walked without it, takes that long.
+after it ended, so code of many short ones suffers most. How long steps take outside of the recorded window is known
+where the handler noted it; the cost of a slice is the one with which the model, walked without it, takes that long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 
 _MOST_NS, _ROUNDS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
 _LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
-_LEFT = 0.1  # of a piece of time, whatever was written in it
+_LEFT = 0.3  # of a piece of time, whatever was written in it
 
 
 def slices_written(profile: Profile) -> npt.NDArray[np.float64]:
@@ -53,7 +53,8 @@ def without_recording(profile: Profile, changed: Model, slice_ns: int) -> Model:
 def _left(ns: Int64s, slices: npt.NDArray[np.float64] | int, slice_ns: int) -> npt.NDArray[np.float64]:
     """The share that is left of times in which so many slices were written."""
     cost = slices * min(slice_ns, _LONGEST_NS)
-    return np.maximum(ns - cost, ns * _LEFT) / np.maximum(ns, 1) * min(1.0, _LONGEST_NS / max(slice_ns, 1))
+    left: npt.NDArray[np.float64] = np.maximum(ns - cost, ns * _LEFT) / np.maximum(ns, 1)
+    return left * min(1.0, _LONGEST_NS / max(slice_ns, 1))
 
 
 def slice_cost_ns(profile: Profile, step_ns: float) -> int:
