@@ -66,7 +66,7 @@ def _print_ranks(console: Console, run: Run) -> None:
         function=lambda row: row[0].function,
         what=lambda row: row[0].kind.replace("_", " "),
         ranks=lambda row: list(map(str, row[1].ranks)),
-        have=lambda row: row[1].told,
+        have=lambda row: row[1].value,
     )
 
 

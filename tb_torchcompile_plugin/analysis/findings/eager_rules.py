@@ -21,7 +21,7 @@ class NothingCompiled(Rule):
             return
         compiled = context.data.of(compilations) if context.data else []
         hooks = sorted({row.function for row in compiled if is_profiler_hook(row.function)})
-        yield self.found(
+        yield self.finding(
             context,
             "Nothing that runs in the profiled steps is compiled" + _instead(len(compiled), hooks),
             "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer"
@@ -60,7 +60,7 @@ class GivenUp(Rule):
         row = context.given_up[0]
         place = f"{row.file.rpartition('/')[2]}:{row.line}" if row.file and row.line else row.file
         why = "it hit the recompile limit" if row.kind == "limit" else row.reason.splitlines()[0]
-        yield self.found(
+        yield self.finding(
             context,
             f"{row.function or 'A frame'} runs eager: {why}",
             "Mark what changes as dynamic, or keep it the same; see which guard fails each time"

@@ -162,7 +162,7 @@ class WhatIfRule(Rule):
         what = told.what.format(
             name=_short(row.name), place=f" at {place}" if place else "", times=f"{row.times:,.3g}"
         )
-        return self.found(
+        return self.finding(
             context,
             f"{what}: without it a step takes {duration(after)} instead of {duration(now)}",
             told.next_step.format(),
