@@ -49,18 +49,18 @@ _BY_NAME: tuple[FixKind, ...] = ("operator", "library", "nothing")
 
 
 def _without_culprits(profile: Profile) -> Iterator[Fix]:
-    told = profile.of(culprits)
-    causes = np.array([culprit.cause for culprit in told.culprits])
+    blamed = profile.of(culprits)
+    causes = np.array([culprit.cause for culprit in blamed.culprits])
     for kind in _WHOLE:
         yield from _gone(profile, kind, kind, np.flatnonzero(causes == kind))
-    for code, culprit in enumerate(told.culprits):
+    for code, culprit in enumerate(blamed.culprits):
         for kind in _BY_NAME:
             if culprit.cause == kind and not is_backward_call(culprit.name) and not _is_users_time(culprit):
                 place = f"{kind}:{culprit.name or 'nothing recorded'}:{culprit.file}:{culprit.line}"
                 yield from _gone(profile, kind, place, np.array([code]))
-    places = {(one.file, one.line) for one in told.culprits if _is_users_time(one)}
+    places = {(one.file, one.line) for one in blamed.culprits if _is_users_time(one)}
     for file, line in sorted(places):
-        mine = [_is_users_time(one) and (one.file, one.line) == (file, line) for one in told.culprits]
+        mine = [_is_users_time(one) and (one.file, one.line) == (file, line) for one in blamed.culprits]
         yield from _gone(profile, "python", f"python:{file}:{line}", np.flatnonzero(mine))
 
 
@@ -72,15 +72,15 @@ def _is_users_time(culprit: Culprit) -> bool:
 
 def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterator[Fix]:
     """Without the host time of these culprits: all of it, or what is beyond the usual of a call."""
-    pieces, told, lane = profile.of(host_pieces), profile.of(culprits), profile.of(host_lane)
-    mine = np.flatnonzero(np.isin(told.code, codes))
+    pieces, blamed, lane = profile.of(host_pieces), profile.of(culprits), profile.of(host_lane)
+    mine = np.flatnonzero(np.isin(blamed.code, codes))
     ns, times = _excess(pieces.row[mine], pieces.ns[mine], kind)
     calls = calls_of(profile, kind)
     if not times and not calls.any():
         return
     own = lane.end - lane.begin
-    largest = np.argmax(np.bincount(told.code[mine], ns)) if times else -1
-    subject = told.culprits[largest] if times else Culprit("query", longest_call(profile, calls), "", 0)
+    largest = np.argmax(np.bincount(blamed.code[mine], ns)) if times else -1
+    subject = blamed.culprits[largest] if times else Culprit("query", longest_call(profile, calls), "", 0)
     cut = np.zeros(len(pieces.point), np.int64)
     cut[mine] = ns
     gone = without_host_time(cut)
@@ -107,9 +107,9 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
     trace, lane, made = profile.trace, profile.of(host_lane), profile.of(model)
     waits = lane.synchronises & made.waits.any(axis=1)
     asks = outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
-    found = climbed(trace, np.where(asks >= 0, asks, np.where(lane.row >= 0, trace.parent[lane.row], -1)))
-    for name, user in sorted({*zip(found.name[waits].tolist(), found.user[waits].tolist())}):
-        mine = waits & (found.name == name) & (found.user == user)
+    places_of = climbed(trace, np.where(asks >= 0, asks, np.where(lane.row >= 0, trace.parent[lane.row], -1)))
+    for name, user in sorted({*zip(places_of.name[waits].tolist(), places_of.user[waits].tolist())}):
+        mine = waits & (places_of.name == name) & (places_of.user == user)
         rows = np.unique(asks[mine & (asks >= 0)])
         times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
         inside, _ = points_inside(profile, times)
