@@ -142,17 +142,17 @@ def _warm(path: Path) -> None:
 
 
 def _row(path: Path, reader: str, command: list[str], reference: Measured | None = None) -> Measured:
-    found = measure(command)
-    note = found.output.splitlines()[-1] if found.output else ""
-    if found.failed:
+    cost = measure(command)
+    note = cost.output.splitlines()[-1] if cost.output else ""
+    if cost.failed:
         note = f"FAILED: {note}"
     elif reference is not None:
-        note += f"; {found.cpu_s / reference.cpu_s:.2f} x the CPU time of json.load"
+        note += f"; {cost.cpu_s / reference.cpu_s:.2f} x the CPU time of json.load"
     size = path.stat().st_size / 1e6
     name = path.name if len(path.name) < 28 else path.name[:12] + "…" + path.name[-14:]
-    figures = f"{found.wall_s:>8.2f}{found.cpu_s:>8.2f}{found.peak_mb:>9.0f}"
+    figures = f"{cost.wall_s:>8.2f}{cost.cpu_s:>8.2f}{cost.peak_mb:>9.0f}"
     print(f"{name:<28}{size:>6.0f}  {reader:<22}{figures}  {note}", flush=True)
-    return found
+    return cost
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ def _child(network: str, *, recorded: bool) -> dict[str, Any]:
             text=True,
             check=True,
         )
-        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return told
+        numbers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return numbers
 
 
 class _Spent:
@@ -130,15 +130,15 @@ def _train(network: str, out: str) -> dict[str, Any]:
 
     spent = _Spent(recorder())
     with nullcontext() if out == "plain" else CompileRecorder(out):
-        told: dict[str, Any] = {"compile_s": round(seconds(1), 3)}
+        numbers: dict[str, Any] = {"compile_s": round(seconds(1), 3)}
         seconds(3)
         before = recorder().taken
         steady = _STEADY_STEPS if device == "cuda" else 5
-        told["step_us"] = round(seconds(steady) / steady * 1e6, 1)
-        told["records"] = recorder().taken - before
-    told["recorder_s"] = round(spent.seconds, 3)
-    told["summary_bytes"] = sum(path.stat().st_size for path in Path(out).glob("*.pb"))
-    return told
+        numbers["step_us"] = round(seconds(steady) / steady * 1e6, 1)
+        numbers["records"] = recorder().taken - before
+    numbers["recorder_s"] = round(spent.seconds, 3)
+    numbers["summary_bytes"] = sum(path.stat().st_size for path in Path(out).glob("*.pb"))
+    return numbers
 
 
 def _notes_us() -> dict[str, float]:

@@ -45,14 +45,14 @@ def measure(command: list[str]) -> Measured:
 
 
 def _tree(pid: int) -> list[int]:
-    found = [pid]
-    for at in found:
+    pids = [pid]
+    for at in pids:
         for task in Path(f"/proc/{at}/task").glob("*/children"):
             try:
-                found += map(int, task.read_text().split())
+                pids += map(int, task.read_text().split())
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def _pss_mb(pid: int) -> float:

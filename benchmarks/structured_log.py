@@ -56,10 +56,10 @@ def _options() -> argparse.Namespace:
 
 def _report(name: str, command: list[str]) -> None:
     cost = measure(command)
-    told = cost.output.strip().splitlines()
+    lines = cost.output.strip().splitlines()
     print(
         f"{name:8} {cost.cpu_s:6.2f} CPU s {cost.wall_s:6.2f} s {cost.peak_mb:6.0f} MB  "
-        f"{'FAILED ' if cost.failed else ''}{told[-1][:160] if told else ''}"
+        f"{'FAILED ' if cost.failed else ''}{lines[-1][:160] if lines else ''}"
     )
 
 

@@ -68,7 +68,7 @@ def main() -> int:
 def events(rows: int) -> list[dict[str, Any]]:
     """An operator with a launch and a kernel of its own in each row."""
     kinds = ("conv", "add", "mul", "norm")
-    found = []
+    written = []
     for row in range(rows):
         name, at = f"layer_{row % 97}_{kinds[row % 4]}_{row}", 20 * row
         slices = (
@@ -84,7 +84,7 @@ def events(rows: int) -> list[dict[str, Any]]:
             ),
         )
         for cat, text, pid, start, dur, args in slices:
-            found.append(
+            written.append(
                 {
                     "ph": "X",
                     "cat": cat,
@@ -96,7 +96,7 @@ def events(rows: int) -> list[dict[str, Any]]:
                     "args": args,
                 }
             )
-    return found
+    return written
 
 
 def measure(tab: Tab, panel: str, rows: int) -> float:
@@ -113,7 +113,7 @@ def measure(tab: Tab, panel: str, rows: int) -> float:
     keys = [text[:length] for text in SEARCHES for length in range(len(text) + 1)]
     box = f"input[aria-label='Search in {TABLES[panel]}']"
     searches = [_timed(tab.driver, "type", lambda: tab.one(box), text) for text in keys]
-    return max(_told(panel, "sort", sorts), _told(panel, "search", searches))
+    return max(_reported(panel, "sort", sorts), _reported(panel, "search", searches))
 
 
 def _timed(
@@ -131,7 +131,7 @@ def _cpu_ms(driver: Chrome) -> float:
     return 1000 * next(float(one["value"]) for one in metrics if one["name"] == "TaskDuration")
 
 
-def _told(panel: str, what: str, times: list[tuple[float, float, float]]) -> float:
+def _reported(panel: str, what: str, times: list[tuple[float, float, float]]) -> float:
     for name, values in zip(("laid out", "painted", "CPU"), zip(*times)):
         median, high, most = np.percentile(values, (50, 95, 100))
         print(

@@ -48,8 +48,8 @@ def measure(path: str, options: argparse.Namespace) -> int:
         open_trace(path)
     trace = _timed("open from the cache", lambda: open_trace(path))
     timeline = _timed(f"index of {len(trace)} slices", lambda: Profile(trace, None).timeline)
-    told = _timed("lanes", timeline.describe)
-    _timed("first window", lambda: answer(timeline, told.home[0], told.home[1], options.width))
+    layout = _timed("lanes", timeline.describe)
+    _timed("first window", lambda: answer(timeline, layout.home[0], layout.home[1], options.width))
     return windows(timeline, options.windows, options.width)
 
 

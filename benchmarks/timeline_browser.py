@@ -94,9 +94,9 @@ def opened(driver: Chrome, servers: Servers, logdir: Path, what: str) -> tuple[T
     begun = tab.script("return parent.performance.timeOrigin")
     own = tab.script("return performance.timeOrigin")
     bar = [(at - begun) / 1000 for at, _ in tab.script("return window.progress_ ?? []")]
-    told = f"a progress bar from {bar[0]:.2f} to {bar[-1]:.2f} s, " if bar else ""
+    progress = f"a progress bar from {bar[0]:.2f} to {bar[-1]:.2f} s, " if bar else ""
     print(
-        f"{what:14} {told}painted after {(painted - begun) / 1000:.2f} s:"
+        f"{what:14} {progress}painted after {(painted - begun) / 1000:.2f} s:"
         f" {(own - begun) / 1000:.2f} s of TensorBoard's page, {(painted - own) / 1000:.2f} s of the tab",
         flush=True,
     )
@@ -113,9 +113,9 @@ def frames(tab: Tab) -> float:
     for key, seconds in TOUR:
         ActionChains(tab.driver).key_down(key).pause(seconds).key_up(key).perform()
     after = _metrics(tab.driver)
-    told = np.array(tab.script("return frames_"))
-    at, script = np.unique(told[:, 0]), told[:, 1]
-    script = np.bincount(np.searchsorted(at, told[:, 0]), script)
+    times = np.array(tab.script("return frames_"))
+    at, script = np.unique(times[:, 0]), times[:, 1]
+    script = np.bincount(np.searchsorted(at, times[:, 0]), script)
     between = np.diff(at)
     between = between[between < 500]  # a key was let go
     for name, values in (("script a frame", script), ("frame to frame", between)):
@@ -133,16 +133,16 @@ def heap(driver: Chrome) -> float:
     used = driver.execute_cdp_cmd("Runtime.getHeapUsage", {})
     driver.execute_cdp_cmd("HeapProfiler.collectGarbage", {})
     kept = driver.execute_cdp_cmd("Runtime.getHeapUsage", {})
-    for name, found in (("heap", used), ("kept of it", kept)):
-        objects, buffers = found["usedSize"] / 1e6, found.get("backingStorageSize", 0) / 1e6
+    for name, usage in (("heap", used), ("kept of it", kept)):
+        objects, buffers = usage["usedSize"] / 1e6, usage.get("backingStorageSize", 0) / 1e6
         print(f"{name:14} {objects + buffers:6.1f} MB: {objects:.1f} objects, {buffers:.1f} buffers")
     return float(used["usedSize"] + used.get("backingStorageSize", 0)) / 1e6
 
 
 def _metrics(driver: Chrome) -> dict[str, float]:
     driver.execute_cdp_cmd("Performance.enable", {})
-    found: list[dict[str, Any]] = driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
-    return {one["name"]: one["value"] for one in found}
+    metrics: list[dict[str, Any]] = driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    return {one["name"]: one["value"] for one in metrics}
 
 
 def _options() -> argparse.Namespace:

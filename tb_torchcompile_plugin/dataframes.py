@@ -100,16 +100,16 @@ def load(logdir: str) -> Tables:
 
 def tables(report: Report) -> dict[str, tuple[list[str], list[Row]]]:
     """Table → its columns and rows, in the order of the report."""
-    found: dict[str, tuple[list[str], list[Row]]] = {}
+    by_name: dict[str, tuple[list[str], list[Row]]] = {}
     for kind in _NODES:
         for name, _, columns in _lists(kind):
-            known = found.setdefault(name, ([], []))[0]
+            known = by_name.setdefault(name, ([], []))[0]
             known[:] = dict.fromkeys((*known, *_IDS[kind], *columns))
     for node, ids in _nodes(report):
-        told = msgspec.to_builtins(node)
+        values = msgspec.to_builtins(node)
         for name, path, _ in _lists(type(node)):
-            found[name][1].extend({**ids, **row} for row in _rows(told, path))
-    return found
+            by_name[name][1].extend({**ids, **row} for row in _rows(values, path))
+    return by_name
 
 
 def _nodes(report: Report) -> Iterator[tuple[msgspec.Struct, Row]]:
@@ -126,14 +126,14 @@ def _nodes(report: Report) -> Iterator[tuple[msgspec.Struct, Row]]:
 
 def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, list[str]]]:
     """(table, where its rows are in the node, their columns): each list of rows in a node, and its single values."""
-    told = _fields(kind)
+    fields = _fields(kind)
     if not path and _OF_A_NODE[kind]:
         yield (
             _OF_A_NODE[kind],
             (),
-            [name for name, types in told.items() if _is_value(types[0])],
+            [name for name, types in fields.items() if _is_value(types[0])],
         )
-    for name, types in told.items():
+    for name, types in fields.items():
         here = (*path, name)
         if get_origin(types[0]) in (list, Sequence):
             item = get_args(types[0])[0]
@@ -146,8 +146,8 @@ def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, list[str]
 def _fields(kind: type) -> dict[str, tuple[Any, ...]]:
     """Field → its type, or its types."""
     return {
-        name: get_args(told) if get_origin(told) in (Union, UnionType) else (told,)
-        for name, told in get_type_hints(kind).items()
+        name: get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
+        for name, type_ in get_type_hints(kind).items()
     }
 
 
@@ -159,11 +159,11 @@ def _has_fields(kind: Any) -> bool:
     return isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind))
 
 
-def _rows(told: Row, path: _Path) -> list[Row]:
+def _rows(node: Row, path: _Path) -> list[Row]:
     """The rows at a place; the single values of the node itself at no place."""
     if not path:
-        return [{key: value for key, value in told.items() if not isinstance(value, (dict, list))}]
-    found: Any = told
+        return [{key: value for key, value in node.items() if not isinstance(value, (dict, list))}]
+    rows: Any = node
     for name in path:
-        found = found[name] if found is not None else None
-    return found or []
+        rows = rows[name] if rows is not None else None
+    return rows or []

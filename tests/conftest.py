@@ -114,8 +114,8 @@ def _extract(archive: Path, folder: Path) -> Path:
     """The one folder that the archive holds, unpacked into another one."""
     with tarfile.open(archive) as file:
         file.extractall(folder, filter="data")
-    (found,) = folder.iterdir()
-    return found
+    (inner,) = folder.iterdir()
+    return inner
 
 
 def _archive(name: str) -> Path:

@@ -39,8 +39,8 @@ def statuses(
         _stop(server)
         _server.cache_clear()
         raise subprocess.TimeoutExpired(program, timeout_s)
-    found: list[int] = json.loads(server.stdout.readline())
-    return found
+    codes: list[int] = json.loads(server.stdout.readline())
+    return codes
 
 
 @cache

@@ -49,7 +49,7 @@ _TOKENS = [
 
 def seeds() -> list[bytes]:
     """Documents to mutate: fronts of the committed recordings in three layouts, and small oddities."""
-    found = [b'{"traceEvents": []}', b"[]", b'[{"ph":"X","name":"a","ts":1,"dur":2,"pid":1,"tid":1}]']
+    documents = [b'{"traceEvents": []}', b"[]", b'[{"ph":"X","name":"a","ts":1,"dur":2,"pid":1,"tid":1}]']
     for archive in sorted((Path(__file__).parent / "data").glob("*/*/*.tar.xz")):
         with tarfile.open(archive) as files:
             plain = [member for member in files if member.name.endswith(".pt.trace.json")]
@@ -61,11 +61,11 @@ def seeds() -> list[bytes]:
         events = document["traceEvents"]
         document["traceEvents"] = [*events[:20], *events[len(events) // 2 :][:20], *events[-20:]]
         cut = text.rfind(b"  },\n", 0, 30_000)
-        found += [text[: cut + 3] + b"\n  ],\n" + b'"traceName": "x"}', json.dumps(document).encode()]
-        found.append(
+        documents += [text[: cut + 3] + b"\n  ],\n" + b'"traceName": "x"}', json.dumps(document).encode()]
+        documents.append(
             b"{" + b",\n".join(json.dumps({k: v}).encode()[1:-1] for k, v in document.items()) + b"}"
         )
-    return [seed[:_MAX_BYTES] if len(seed) > _MAX_BYTES else seed for seed in found]
+    return [seed[:_MAX_BYTES] if len(seed) > _MAX_BYTES else seed for seed in documents]
 
 
 def mutate(data: bytes, draw: random.Random) -> bytes:

@@ -41,9 +41,9 @@ def slices_of(path: Path) -> dict[Place, list[Slice]]:
         if event.get("ph") == "X":
             start, dur = ns(event["ts"]), ns(event["dur"])
             tracks[event["pid"], event["tid"]].append(Slice(event["name"], start, start + dur))
-    for found in tracks.values():
-        found.sort(key=lambda one: (one.start, -one.end))
-        _nest(found)
+    for slices in tracks.values():
+        slices.sort(key=lambda one: (one.start, -one.end))
+        _nest(slices)
     return tracks
 
 

@@ -50,11 +50,11 @@ def generate() -> str:
     structs = {kind.cls.__name__: kind for kind in reached if isinstance(kind, _STRUCTS)}
     unions = _unions({kind.cls.__module__ for kind in structs.values()})
     words = {kind.values for kind in reached if isinstance(kind, inspect.LiteralType)}
-    found = {name: _interface(kind, unions) for name, kind in structs.items()}
-    found |= {name: _union(name, values) for values, name in unions.items() if values in words}
+    declared = {name: _interface(kind, unions) for name, kind in structs.items()}
+    declared |= {name: _union(name, values) for values, name in unions.items() if values in words}
     subjects = dict.fromkeys(_about(route) for route in ROUTES.values())
     every = f"export interface Answers extends {', '.join(subjects)} {{}}\n"
-    parts = [*(found[name] for name in sorted(found)), *map(_answers, subjects), every]
+    parts = [*(declared[name] for name in sorted(declared)), *map(_answers, subjects), every]
     return HEADER + "".join(f"\n{part}" for part in parts)
 
 

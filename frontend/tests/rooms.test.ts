@@ -34,7 +34,7 @@ function importsOf(from: string): Import[] {
 const imports = files.flatMap(importsOf);
 const roomOf = (file: string) => file.split('/')[1]!;
 const panelOf = (file: string) => (roomOf(file) === 'panels' ? file.split('/')[2]! : '');
-const told = (wrong: Import[]) => wrong.map(({ from, to }) => `${from} → ${to}`);
+const named = (wrong: Import[]) => wrong.map(({ from, to }) => `${from} → ${to}`);
 
 describe('the rooms', () => {
   it('hold all that there is', () => {
@@ -44,7 +44,7 @@ describe('the rooms', () => {
 
   it('import one way', () => {
     const rank = (file: string) => (file === 'src/main.ts' ? ROOMS.length : ROOMS.indexOf(roomOf(file)));
-    expect(told(imports.filter(({ from, to }) => rank(to) > rank(from)))).toEqual([]);
+    expect(named(imports.filter(({ from, to }) => rank(to) > rank(from)))).toEqual([]);
   });
 
   it('let nobody into a panel, but for what it offers', () => {
@@ -52,12 +52,12 @@ describe('the rooms', () => {
       ({ from, to }) =>
         panelOf(from) && panelOf(to) && panelOf(from) !== panelOf(to) && !to.endsWith('/offers.ts'),
     );
-    expect(told(inside)).toEqual([]);
+    expect(named(inside)).toEqual([]);
   });
 
   it('open a panel only when it is asked for', () => {
     const early = imports.filter(({ from, to, late }) => panelOf(to) && !panelOf(from) && !late);
-    expect(told(early)).toEqual([]);
+    expect(named(early)).toEqual([]);
   });
 
   it('have no circles', () => {

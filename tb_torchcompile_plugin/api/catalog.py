@@ -125,29 +125,29 @@ class Catalog:
 
     def workers(self, run: str) -> list[WorkerFiles]:
         """Of a run by id. Raises NotFound."""
-        found = (self._last.workers(run) if self._last else []) or self.look().workers(run)
-        if not found:
+        workers = (self._last.workers(run) if self._last else []) or self.look().workers(run)
+        if not workers:
             raise NotFound(f"there is no run {run!r}", next_step="Reload: the files may have been removed")
-        return found
+        return workers
 
     def worker(self, run: str, worker: str) -> WorkerFiles:
         """By id. Raises NotFound."""
-        found = self._last.worker(run, worker) if self._last else None
-        found = found or self.look().worker(run, worker)
-        if found is None:
+        known = self._last.worker(run, worker) if self._last else None
+        known = known or self.look().worker(run, worker)
+        if known is None:
             raise NotFound(
                 f"there is no worker {worker!r} in run {run!r}",
                 next_step="Reload: the files may have been removed",
             )
-        return found
+        return known
 
     def span(self, run: str, worker: str, span: str) -> tuple[WorkerFiles, SpanFile]:
         """By id, with its worker. Raises NotFound."""
-        found = self._last.span(run, worker, span) if self._last else None
-        found = found or self.look().span(run, worker, span)
-        if found is None:
+        known = self._last.span(run, worker, span) if self._last else None
+        known = known or self.look().span(run, worker, span)
+        if known is None:
             self.worker(run, worker)
             raise NotFound(
                 f"worker {worker!r} has no span {span!r}", next_step="Reload: the file may have been removed"
             )
-        return found
+        return known

@@ -115,8 +115,8 @@ class Readings(Generic[Key, Value]):
         with self._changed:
             for position, (_, waiting) in enumerate(self._waiting, 1):
                 if waiting is reading:
-                    told = reading.progress
-                    return Progress(told.file, 0, told.bytes_total, 0, None, "queued", position)
+                    before = reading.progress
+                    return Progress(before.file, 0, before.bytes_total, 0, None, "queued", position)
         return reading.progress
 
     def cancel(self, key: Key) -> None:

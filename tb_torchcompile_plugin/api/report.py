@@ -91,43 +91,43 @@ def read_report(logdir: str, progress: Advance | None = None) -> Report:
 def whole_report(session: Session, progress: Advance | None = None) -> Report:
     """Everything. What cannot be read becomes a warning."""
     look = session.look()
-    found: list[RunFinding] = []
+    findings: list[RunFinding] = []
     runs = [
         Run(
             run.run,
-            [_worker(session, run.run, worker, progress, found) for worker in workers],
+            [_worker(session, run.run, worker, progress, findings) for worker in workers],
             rank_differences(session.ranks_of(workers)),
         )
         for run, workers in look.runs
     ]
-    return Report(runs=runs, findings=ranked(found), warnings=look.notices)
+    return Report(runs=runs, findings=ranked(findings), warnings=look.notices)
 
 
 def span_answers(profile: Profile) -> SpanReport:
     """All that a report tells of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
-    told = msgspec.structs.asdict(profile.of(span_report))
+    fields = msgspec.structs.asdict(profile.of(span_report))
     answers = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
-    return SpanReport(**told | {name: getattr(answer, "rows", answer) for name, answer in answers.items()})
+    return SpanReport(**fields | {name: getattr(answer, "rows", answer) for name, answer in answers.items()})
 
 
 def _worker(
-    session: Session, run: str, worker: WorkerFiles, progress: Advance | None, found: list[RunFinding]
+    session: Session, run: str, worker: WorkerFiles, progress: Advance | None, findings: list[RunFinding]
 ) -> Worker:
-    """Adds what should be changed to `found`."""
+    """Adds what should be changed to `findings`."""
     data, compiled, notices = _compile_side(session, worker)
     if data:
-        found += _located(data.of(compile_findings), run, worker.worker, None)
+        findings += _located(data.of(compile_findings), run, worker.worker, None)
     spans = []
     for span in worker.spans:
-        told, seen = _span_or_why_not(span, data, progress)
-        spans.append(told)
-        found += _located(seen, run, worker.worker, span.span)
+        report, rows = _span_or_why_not(span, data, progress)
+        spans.append(report)
+        findings += _located(rows, run, worker.worker, span.span)
     return Worker(worker=worker.worker, rank=worker.rank, spans=spans, compile=compiled, warnings=notices)
 
 
-def _located(found: list[Finding], run: str, worker: str, span: str | None) -> list[RunFinding]:
+def _located(rows: list[Finding], run: str, worker: str, span: str | None) -> list[RunFinding]:
     """The same findings, each with its place."""
-    return [RunFinding(**msgspec.structs.asdict(row), run=run, worker=worker, span=span) for row in found]
+    return [RunFinding(**msgspec.structs.asdict(row), run=run, worker=worker, span=span) for row in rows]
 
 
 def _compile_side(

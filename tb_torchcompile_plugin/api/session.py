@@ -84,8 +84,8 @@ class Session:
     def ranks_of(self, workers: Sequence[WorkerFiles]) -> list[Rank]:
         """Each rank once: of two workers with one rank the later name counts."""
         by_rank = {worker.rank: worker for worker in workers if worker.rank is not None}
-        found = ((rank, self.compile_data_of(worker)[0]) for rank, worker in by_rank.items())
-        return [Rank(rank, data) for rank, data in found if data is not None]
+        data_of_ranks = ((rank, self.compile_data_of(worker)[0]) for rank, worker in by_rank.items())
+        return [Rank(rank, data) for rank, data in data_of_ranks if data is not None]
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
         """A span with its trace and compile data. Reads the trace if need be; raises UserError."""
@@ -114,9 +114,9 @@ class Session:
         self, run: str, worker: str, span: str, run2: str, worker2: str, span2: str
     ) -> Sides | Progress:
         """Two spans, or what two workers compiled. Raises UserError, which tells the side that cannot be shown."""
-        with _told_of("A"):
+        with _named_side("A"):
             before = self.poll(run, worker, span)
-        with _told_of("B"):
+        with _named_side("B"):
             after = self.poll(run2, worker2, span2)
         for about in (before, after):
             if isinstance(about, Progress):
@@ -182,9 +182,9 @@ def compile_files(worker: WorkerFiles) -> tuple[File, ...]:
     return (*worker.summaries, *([worker.log] if worker.log else []))
 
 
-def _all_was_read(found: _Merged) -> bool:
+def _all_was_read(merged: _Merged) -> bool:
     """Else a file was not read: the next time it may be."""
-    return all(notice.kept for notice in found[1])
+    return all(notice.kept for notice in merged[1])
 
 
 def _will_retry(notices: list[Notice]) -> list[Notice]:
@@ -208,9 +208,11 @@ def _no_compile_data(worker: str, notices: list[Notice]) -> NoCompileData:
 
 
 @contextmanager
-def _told_of(side: str) -> Iterator[None]:
+def _named_side(side: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        told = error.notice
-        raise type(error)(f"{side}: {told.problem}", file=told.file, next_step=told.next_step) from error
+        notice = error.notice
+        raise type(error)(
+            f"{side}: {notice.problem}", file=notice.file, next_step=notice.next_step
+        ) from error

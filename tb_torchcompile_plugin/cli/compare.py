@@ -22,11 +22,11 @@ def show_comparison(a: str, b: str, as_json: bool) -> None:
     """Print the newest spans of both compared. Raises UserError where one holds no trace."""
     sessions = Session([("", a)]), Session([("", b)])
     newest = [newest_span(session.runs(), logdir) for session, logdir in zip(sessions, (a, b))]
-    found = full_report(Sides(*(session.side(*ids) for session, ids in zip(sessions, newest))))
+    comparison = full_report(Sides(*(session.side(*ids) for session, ids in zip(sessions, newest))))
     if as_json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(comparison).decode() + "\n")
     else:
-        print_comparison(found)
+        print_comparison(comparison)
 
 
 def newest_span(runs: Runs, logdir: str) -> Ids:
@@ -34,11 +34,11 @@ def newest_span(runs: Runs, logdir: str) -> Ids:
 
     Where there is no trace, what a worker compiled. Raises UserError where there is neither.
     """
-    found = list(_spans(runs))
-    if not found:
+    spans = list(_spans(runs))
+    if not spans:
         return _compiled(runs, logdir)
-    newest_run = max(found, key=lambda one: _time(one[0]))[1][0]
-    in_run = [one for one in found if one[1][0] == newest_run]
+    newest_run = max(spans, key=lambda one: _time(one[0]))[1][0]
+    in_run = [one for one in spans if one[1][0] == newest_run]
     worker = in_run[0][1][1]
     return max((one for one in in_run if one[1][1] == worker), key=lambda one: _time(one[0]))[1]
 
@@ -62,5 +62,5 @@ def _compiled(runs: Runs, logdir: str) -> Ids:
 
 def _time(span: SpanRef) -> float:
     """Unix seconds: a span is named by its time; copying a logdir changes the files' times."""
-    told = span_time_ns(span.span)
-    return span.modified_s if told is None else told / 1e9
+    time_ns = span_time_ns(span.span)
+    return span.modified_s if time_ns is None else time_ns / 1e9

@@ -12,11 +12,11 @@ from tb_torchcompile_plugin.errors import UserError
 
 def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) -> None:
     """Print all kernels of this name; with `extract`, write the benchmark of the one to that file instead."""
-    found = find_kernels(Session([("", logdir)]), name, graph)
+    matches = find_kernels(Session([("", logdir)]), name, graph)
     if extract is not None:
-        _write(extract, benchmark_of(found, os.path.basename(extract)))
+        _write(extract, benchmark_of(matches, os.path.basename(extract)))
         return
-    for one in found:
+    for one in matches:
         print_kernel(one)
 
 

@@ -58,18 +58,18 @@ class KernelMatch:
 def find_kernels(session: Session, name: str, graph: str | None = None) -> list[KernelMatch]:
     """All kernels of this name, of one graph if its key is given. Raises NotFound, with names that are like it."""
     every = list(_every(session))
-    found = [one for one in every if one.name == name and (graph is None or one.graph_key == graph)]
-    if not found:
+    matches = [one for one in every if one.name == name and (graph is None or one.graph_key == graph)]
+    if not matches:
         raise _no_such_kernel(name, every)
-    return found
+    return matches
 
 
-def benchmark_of(found: list[KernelMatch], file: str) -> str:
+def benchmark_of(matches: list[KernelMatch], file: str) -> str:
     """Inductor's benchmark of the one kernel that is meant, as the text of a program to be called `file`.
 
-    Raises UserError where there is none, and where `found` are different kernels.
+    Raises UserError where there is none, and where `matches` are different kernels.
     """
-    one = _the_one(found)
+    one = _the_one(matches)
     assert one.generated is not None
     graph = one.generated.code
     where = f"{one.where}, compile id {graph.compile_id}, graph {graph.graph_key}"
@@ -106,19 +106,19 @@ def _not_run(
                 )
 
 
-def _the_one(found: list[KernelMatch]) -> KernelMatch:
+def _the_one(matches: list[KernelMatch]) -> KernelMatch:
     """Where several graphs have a kernel of this name, and it is not the same one, somebody must choose."""
-    written = [one for one in found if one.generated is not None]
+    written = [one for one in matches if one.generated is not None]
     if not written:
         raise UserError(
-            f"there is no source of {found[0].name}",
+            f"there is no source of {matches[0].name}",
             next_step='It is a library\'s, or the run was recorded without its code (capture="full" records it)',
         )
     sources = {one.generated.definition.source for one in written if one.generated}
     if len(sources) > 1:
         keys = ", ".join(sorted({str(one.graph_key) for one in written}))
         raise UserError(
-            f"{len(sources)} different kernels are called {found[0].name}",
+            f"{len(sources)} different kernels are called {matches[0].name}",
             next_step=f"Choose a graph with --graph KEY, one of {keys}",
         )
     return written[0]

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from tb_torchcompile_plugin.analysis.overview.halves import Compile
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, Worker
 from tb_torchcompile_plugin.cli.text_span import print_span
-from tb_torchcompile_plugin.cli.text_table import Plain, first_lines, plural, table, told_id
+from tb_torchcompile_plugin.cli.text_table import Plain, epoch_and_id, first_lines, plural, table
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead as Reading
 from tb_torchcompile_plugin.torch_names.phases import PHASES
 
@@ -66,38 +66,38 @@ def _print_ranks(console: Console, run: Run) -> None:
         function=lambda row: row[0].function,
         what=lambda row: row[0].kind.replace("_", " "),
         ranks=lambda row: list(map(str, row[1].ranks)),
-        have=lambda row: row[1].told,
+        have=lambda row: row[1].value,
     )
 
 
-def _print_compile(console: Console, found: Compile) -> None:
-    versions = f"torch {found.environment.torch_version or 'unknown'}"
-    sites = len({(row.file, row.line, row.reason) for row in found.graph_breaks})
-    total = "unknown" if found.total_s is None else f"{found.total_s:.3f} s"
+def _print_compile(console: Console, compiled: Compile) -> None:
+    versions = f"torch {compiled.environment.torch_version or 'unknown'}"
+    sites = len({(row.file, row.line, row.reason) for row in compiled.graph_breaks})
+    total = "unknown" if compiled.total_s is None else f"{compiled.total_s:.3f} s"
     console.print(
         Plain(
-            f"compile time {total}, {_compilations(found)}, {plural(sites, 'graph break')}, "
-            f"{plural(len(found.recompiles), 'recompile')} ({versions}, from a {_SOURCES[found.source]})"
+            f"compile time {total}, {_compilations(compiled)}, {plural(sites, 'graph break')}, "
+            f"{plural(len(compiled.recompiles), 'recompile')} ({versions}, from a {_SOURCES[compiled.source]})"
         )
     )
-    _print_compilations(console, found)
-    _print_caches_and_autotuning(console, found)
-    _print_breaks_and_recompiles(console, found)
+    _print_compilations(console, compiled)
+    _print_caches_and_autotuning(console, compiled)
+    _print_breaks_and_recompiles(console, compiled)
     table(
         console,
         "generated kernels",
-        found.generated_kernels,
+        compiled.generated_kernels,
         "compile_id direction category kernels",
         kernels=lambda row: len(row.kernels),
     )
-    _print_compile_times(console, found)
+    _print_compile_times(console, compiled)
 
 
-def _compilations(found: Compile) -> str:
+def _compilations(compiled: Compile) -> str:
     """A backward that was compiled lazily belongs to its forward: it is a row, not a compilation more."""
-    backwards = sum(row.direction == "backward" for row in found.compilations)
+    backwards = sum(row.direction == "backward" for row in compiled.compilations)
     apart = f" (and {plural(backwards, 'lazy backward')})" if backwards else ""
-    return plural(len(found.compilations) - backwards, "compilation") + apart
+    return plural(len(compiled.compilations) - backwards, "compilation") + apart
 
 
 _PROBLEMS = {
@@ -106,12 +106,12 @@ _PROBLEMS = {
 }
 
 
-def _print_compilations(console: Console, found: Compile) -> None:
+def _print_compilations(console: Console, compiled: Compile) -> None:
     """What must not be overlooked in front of everything else."""
     table(
         console,
         "problems",
-        found.problems,
+        compiled.problems,
         "compile_id function where what_happened reason",
         what_happened=lambda row: (
             _PROBLEMS.get(row.kind) or f"failed{', then ran eager' if row.ran_eager else ''}: {row.type}"
@@ -121,11 +121,11 @@ def _print_compilations(console: Console, found: Compile) -> None:
     table(
         console,
         "compilations",
-        found.compilations,
+        compiled.compilations,
         "compile_id direction function where attempts duration_s graph_ops guards cache",
         cache=lambda row: [f"{cache.cache} {cache.result}" for cache in row.cache],
     )
-    timed = [row for row in found.compilations if row.phases_s]
+    timed = [row for row in compiled.compilations if row.phases_s]
     phases = [phase for phase in PHASES if any(phase in (row.phases_s or {}) for row in timed)]
     table(
         console,
@@ -136,14 +136,14 @@ def _print_compilations(console: Console, found: Compile) -> None:
     )
 
 
-def _print_caches_and_autotuning(console: Console, found: Compile) -> None:
+def _print_caches_and_autotuning(console: Console, compiled: Compile) -> None:
     """One line for each lookup that cost or saved something: hits with the time saved, the others with the reason."""
     table(
         console,
         "cache lookups",
-        [(row, cache) for row in found.compilations for cache in row.cache],
+        [(row, cache) for row in compiled.compilations for cache in row.cache],
         "compile_id direction cache result graph saved_s why_not",
-        compile_id=lambda row: told_id(row[0]),
+        compile_id=lambda row: epoch_and_id(row[0]),
         direction=lambda row: row[1].direction,
         cache=lambda row: row[1].cache,
         result=lambda row: row[1].result,
@@ -152,17 +152,17 @@ def _print_caches_and_autotuning(console: Console, found: Compile) -> None:
         why_not=lambda row: row[1].why,
     )
     for where, title in (("compile", "autotuning while compiling"), ("run", "autotuning at the first run")):
-        rows = [row for row in found.autotune if row.where == where]
+        rows = [row for row in compiled.autotune if row.where == where]
         total = sum(row.time_s or 0 for row in rows)
         table(console, f"{title}, {total:.3f} s", rows, "kernel compile_id direction time_s configs choice")
 
 
-def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
-    table(console, "graph breaks", found.graph_breaks, "compile_id where source reason")
+def _print_breaks_and_recompiles(console: Console, compiled: Compile) -> None:
+    table(console, "graph breaks", compiled.graph_breaks, "compile_id where source reason")
     table(
         console,
         "recompiles",
-        found.recompiles,
+        compiled.recompiles,
         "compile_id function where duration_s change reasons",
         change=lambda row: next(
             (f"{guard.old} → {guard.new or 'another'}" for guard in row.guards if guard.old), None
@@ -172,18 +172,18 @@ def _print_breaks_and_recompiles(console: Console, found: Compile) -> None:
     table(
         console,
         "recompiled frames, and the compile id from which on one runs eager",
-        found.recompiled_frames,
+        compiled.recompiled_frames,
         "frame function versions limit limit_hit",
         versions=lambda row: [version.compile_id for version in row.versions],
     )
 
 
-def _print_compile_times(console: Console, found: Compile) -> None:
-    complete = "" if found.compile_times_complete else " (incomplete: a log does not hold every function)"
+def _print_compile_times(console: Console, compiled: Compile) -> None:
+    complete = "" if compiled.compile_times_complete else " (incomplete: a log does not hold every function)"
     table(
         console,
         f"compile_times{complete}",
-        sorted(found.compile_times.items(), key=lambda item: -sum(item[1])),
+        sorted(compiled.compile_times.items(), key=lambda item: -sum(item[1])),
         "function runs total_s min_s max_s",
         _FUNCTIONS_SHOWN,
         function=lambda row: row[0],

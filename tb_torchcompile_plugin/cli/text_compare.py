@@ -17,22 +17,22 @@ _SHOWN = 25
 _NAME_WIDTH = 60
 
 
-def print_comparison(found: FullReport) -> None:
+def print_comparison(report: FullReport) -> None:
     """Print all tables to stdout."""
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 180)
-    for side, name in (("A", found.a), ("B", found.b)):
-        told = name.trace_file or "no trace, only what was compiled"
-        console.print(Plain(f"{side}: run {name.run}  worker {name.worker}  {told}"))
-    for sentence in (found.verdict, *found.comparison.notes):
+    for side, name in (("A", report.a), ("B", report.b)):
+        read = name.trace_file or "no trace, only what was compiled"
+        console.print(Plain(f"{side}: run {name.run}  worker {name.worker}  {read}"))
+    for sentence in (report.verdict, *report.comparison.notes):
         console.print(Plain(sentence), soft_wrap=True)
     console.print()
-    of = "a step" if found.comparison.step_time else "the span"
-    _print_parts(console, found.comparison, of)
-    _print_rows(console, found.tables, of)
+    of = "a step" if report.comparison.step_time else "the span"
+    _print_parts(console, report.comparison, of)
+    _print_rows(console, report.tables, of)
     table(
         console,
         "compilations",
-        found.comparison.compilations,
+        report.comparison.compilations,
         "function direction id_A id_B duration_s",
         _SHOWN,
         id_A=lambda row: row.a.compile_id if row.a else None,
@@ -40,19 +40,19 @@ def print_comparison(found: FullReport) -> None:
     )
 
 
-def _print_parts(console: Console, found: Comparison, of: str) -> None:
+def _print_parts(console: Console, comparison: Comparison, of: str) -> None:
     """An average step, or the span, in figures, by what takes its time, and its GPU time by category."""
-    table(console, "figures", found.figures, "name value")
-    table(console, f"where {of} goes: the parts sum to its time", found.parts, "kind part time_us")
-    table(console, f"GPU time of {of} by category", found.kernel_categories, "category time_us launches")
+    table(console, "figures", comparison.figures, "name value")
+    table(console, f"where {of} goes: the parts sum to its time", comparison.parts, "kind part time_us")
+    table(console, f"GPU time of {of} by category", comparison.kernel_categories, "category time_us launches")
 
 
-def _print_rows(console: Console, found: ComparedTables, of: str) -> None:
+def _print_rows(console: Console, tables: ComparedTables, of: str) -> None:
     """The largest differences of kernels and operators, the first modules, and each device's memory."""
     table(
         console,
         f"kernels of {of}",
-        found.kernels,
+        tables.kernels,
         "change what category time_us launches places",
         _SHOWN,
         what=_what,
@@ -62,19 +62,19 @@ def _print_rows(console: Console, found: ComparedTables, of: str) -> None:
     table(
         console,
         f"operators of {of}",
-        found.operators,
+        tables.operators,
         "name kind self_host_us self_device_us calls",
         _SHOWN,
     )
     table(
         console,
         f"modules of {of}",
-        found.modules,
+        tables.modules,
         "path host_us device_us calls",
         _SHOWN,
         path=lambda row: row.path[-_NAME_WIDTH:],
     )
-    table(console, "peak memory", found.memory, "device peak_bytes reserved_bytes")
+    table(console, "peak memory", tables.memory, "device peak_bytes reserved_bytes")
 
 
 def _what(row: KernelDifference) -> Cell:

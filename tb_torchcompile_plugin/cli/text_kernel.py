@@ -22,13 +22,13 @@ _FROM = {
 }
 
 
-def print_kernel(found: KernelMatch) -> None:
+def print_kernel(match: KernelMatch) -> None:
     """Print what is known of a kernel to stdout. What is not known is left out."""
-    row, details, code = found.row, found.details, found.generated
-    lines = [found.name, f"  {found.where}"]
+    row, details, code = match.row, match.details, match.generated
+    lines = [match.name, f"  {match.where}"]
     if row is not None and details is not None:
         lines += [*_times(row, details), *_achieved(row.achieved), *map(_config, details.configs)]
-    lines += list(_origin(found))
+    lines += list(_origin(match))
     if code is not None:
         lines += ["", code.definition.source.rstrip()]
     elif row is not None:
@@ -48,13 +48,13 @@ def _times(row: KernelRow, details: KernelDetails) -> Iterator[str]:
         yield f"  twice as fast, a step would gain at most {row.twice_as_fast_percent:.2f} %"
 
 
-def _achieved(found: Achieved) -> Iterator[str]:
-    if found.bandwidth_gb_s is not None and found.bandwidth_from is not None:
-        share = _share(found.bandwidth_percent)
-        yield f"  {found.bandwidth_gb_s:.1f} GB/s{share}, {_FROM[found.bandwidth_from]}"
-    if found.tflop_s is not None and found.tflop_from is not None:
-        share = _share(found.tflop_percent, f" ({found.precision})")
-        yield f"  {found.tflop_s:.2f} TFLOP/s{share}, {_FROM[found.tflop_from]}"
+def _achieved(figures: Achieved) -> Iterator[str]:
+    if figures.bandwidth_gb_s is not None and figures.bandwidth_from is not None:
+        share = _share(figures.bandwidth_percent)
+        yield f"  {figures.bandwidth_gb_s:.1f} GB/s{share}, {_FROM[figures.bandwidth_from]}"
+    if figures.tflop_s is not None and figures.tflop_from is not None:
+        share = _share(figures.tflop_percent, f" ({figures.precision})")
+        yield f"  {figures.tflop_s:.2f} TFLOP/s{share}, {_FROM[figures.tflop_from]}"
 
 
 def _share(percent: float | None, of: str = "") -> str:
@@ -76,8 +76,8 @@ def _config(config: LaunchConfig) -> str:
     return f"  {', '.join(parts)}: {config.launches} launches, {config.time_us:.3f} µs"
 
 
-def _origin(found: KernelMatch) -> Iterator[str]:
-    row, code = found.row, found.generated
+def _origin(match: KernelMatch) -> Iterator[str]:
+    row, code = match.row, match.generated
     if code is not None:
         graph = code.code
         yield f"  compile id {graph.compile_id}, {graph.direction}, graph {graph.graph_key or 'not told'}"

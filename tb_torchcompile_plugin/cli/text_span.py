@@ -47,12 +47,12 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
     _print_work(console, span)
 
 
-def _print_gpu_utilization(console: Console, found: GpuUtilization) -> None:
+def _print_gpu_utilization(console: Console, used: GpuUtilization) -> None:
     """What bounds the steps, why the GPUs idle, what launching costs. Nothing without GPU events."""
-    for line in (_verdict(found), _launches(found)):
+    for line in (_verdict(used), _launches(used)):
         if line:
             console.print(Plain(f"  {line}"), soft_wrap=True)
-    windows = [*found.steps, *([found.window] if found.window else [])]
+    windows = [*used.steps, *([used.window] if used.window else [])]
     table(
         console,
         "steps by device",
@@ -67,7 +67,7 @@ def _print_gpu_utilization(console: Console, found: GpuUtilization) -> None:
         launches=lambda row: row[0].launches,
         launch_call_us=lambda row: row[0].launch_call_us,
     )
-    for idle in found.idle:
+    for idle in used.idle:
         table(
             console,
             f"why GPU {idle.device} idles for {idle.idle_us:.3f} µs: what the launching thread did",
@@ -79,45 +79,47 @@ def _print_gpu_utilization(console: Console, found: GpuUtilization) -> None:
     table(
         console,
         "longest idle gaps",
-        found.longest_gaps,
+        used.longest_gaps,
         "device start_us idle_us step cause thread before",
         _GAPS_SHOWN,
     )
 
 
-def _verdict(found: GpuUtilization) -> str | None:
-    told, launches = found.verdict, found.launch_stats
-    if not (told and launches):
+def _verdict(used: GpuUtilization) -> str | None:
+    verdict, launches = used.verdict, used.launch_stats
+    if not (verdict and launches):
         return None
-    where = plural(len(found.steps), "step") if found.steps else "the span"
-    said = f"{told.bound} bound" + (f": {told.share_percent:.1f} % of {where}" if told.share_percent else "")
-    if told.bound != "launch":
+    where = plural(len(used.steps), "step") if used.steps else "the span"
+    said = f"{verdict.bound} bound" + (
+        f": {verdict.share_percent:.1f} % of {where}" if verdict.share_percent else ""
+    )
+    if verdict.bound != "launch":
         return said
     replays = launches.cuda_graphs.replays
     if replays:
         return f"{said}, though CUDA graphs were replayed ({plural(replays, 'time')})"
-    each = 1000 * max(len(found.steps), 1)
-    what = "a step" if found.steps else "it"
+    each = 1000 * max(len(used.steps), 1)
+    what = "a step" if used.steps else "it"
     return (
-        f"{said}. With CUDA graphs {what} could drop from {told.wall_us / each:.3f} ms "
-        f"to at least {told.least_us / each:.3f} ms"
+        f"{said}. With CUDA graphs {what} could drop from {verdict.wall_us / each:.3f} ms "
+        f"to at least {verdict.least_us / each:.3f} ms"
     )
 
 
-def _launches(found: GpuUtilization) -> str | None:
-    told = found.launch_stats
-    if told is None:
+def _launches(used: GpuUtilization) -> str | None:
+    stats = used.launch_stats
+    if stats is None:
         return None
     parts = {
-        "{:.1f} a step": told.launches_per_step,
-        "calls {:.3f} µs in all": told.call_us,
-        "median call {:.3f} µs": told.call_median_us,
-        "median latency {:.3f} µs": told.latency_median_us,
-        "median queue wait {:.3f} µs": told.queue_wait_median_us,
-        "{:.1f} % of kernels shorter than their launch call": told.short_percent,
+        "{:.1f} a step": stats.launches_per_step,
+        "calls {:.3f} µs in all": stats.call_us,
+        "median call {:.3f} µs": stats.call_median_us,
+        "median latency {:.3f} µs": stats.latency_median_us,
+        "median queue wait {:.3f} µs": stats.queue_wait_median_us,
+        "{:.1f} % of kernels shorter than their launch call": stats.short_percent,
     }
     known = (text.format(value) for text, value in parts.items() if value is not None)
-    return "; ".join((f"launches {told.launches}", *known))
+    return "; ".join((f"launches {stats.launches}", *known))
 
 
 def _causes(idle: DeviceIdle) -> Iterator[tuple[str, float]]:
@@ -129,7 +131,7 @@ def _causes(idle: DeviceIdle) -> Iterator[tuple[str, float]]:
 
 def _print_steps(console: Console, span: SpanReport) -> None:
     """How long steps take, how much that varies, where the time goes, and which were slow and why."""
-    found, times = span.step_breakdown, span.step_breakdown.times
+    report, times = span.step_breakdown, span.step_breakdown.times
     table(console, "steps", span.steps, "name start_us wall_us gpu_busy_us")
     if times:
         spread = "" if times.deviation_us is None else f" ± {times.deviation_us:.3f}"
@@ -139,19 +141,19 @@ def _print_steps(console: Console, span: SpanReport) -> None:
                 f"{times.min_us:.3f} to {times.max_us:.3f} in {times.steps}"
             )
         )
-    _print_parts(console, found)
+    _print_parts(console, report)
     table(
         console,
         "slow steps",
-        found.slow,
+        report.slow,
         "step excess_us times_median reason explained_us compile_ids",
         reason=lambda row: row.reason or "no single one recorded",
     )
 
 
-def _print_parts(console: Console, found: StepReport) -> None:
+def _print_parts(console: Console, report: StepReport) -> None:
     """One row a part, largest first; one column a step."""
-    rows: list[StepBreakdown] = found.steps or ([found.window] if found.window else [])
+    rows: list[StepBreakdown] = report.steps or ([report.window] if report.window else [])
     times = [{(part.kind, part.part): part.time_us for part in row.parts} for row in rows]
     parts = {key: statistics.fmean(time.get(key, 0) for time in times) for time in times for key in time}
     whole = sum(parts.values())
@@ -161,7 +163,7 @@ def _print_parts(console: Console, found: StepReport) -> None:
     }
     table(
         console,
-        "where a step goes, µs" if found.steps else "where the span goes, µs",
+        "where a step goes, µs" if report.steps else "where the span goes, µs",
         sorted(parts.items(), key=lambda item: -item[1]),
         " ".join(("while part mean percent", *steps)),
         **{

@@ -23,7 +23,7 @@ Row = TypeVar("Row")
 
 def visible(text: str) -> str:
     """Text of a program or a log, with the control characters written out that a terminal would obey."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 class Plain(Text):
@@ -40,20 +40,20 @@ def table(
     columns: str,
     most: int | None = None,
     /,
-    **told: Callable[[Row], Cell],
+    **makers: Callable[[Row], Cell],
 ) -> None:
     """A table, or nothing without rows. A column is named after the field of the rows that it shows, or after the
-    function among `told` that makes its cells; its head is that name. Of many rows the first `most` are shown.
+    function among `makers` that makes its cells; its head is that name. Of many rows the first `most` are shown.
 
     Cells are text, never markup.
     """
     rows = list(rows)
     if not rows:
         return
-    makers = {name: told.get(name) or _maker(name) for name in columns.split()}
-    cells = [[make(row) for make in makers.values()] for row in islice(rows, most)]
+    cell_of = {name: makers.get(name) or _maker(name) for name in columns.split()}
+    cells = [[make(row) for make in cell_of.values()] for row in islice(rows, most)]
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name, column in zip(makers, zip(*cells)):
+    for name, column in zip(cell_of, zip(*cells)):
         for head in _heads(name, column):
             words = all(isinstance(cell, str | list | None) for cell in column) and not _UNIT.search(name)
             shown.add_column(head, justify="left" if words else "right", overflow="fold", no_wrap=not words)
@@ -101,14 +101,14 @@ def place(file: str | None, line: int | None) -> str | None:
     return short if line is None else f"{short}:{line}"
 
 
-def told_id(row: Any) -> str | None:
+def epoch_and_id(row: Any) -> str | None:
     """ "0/0", and "0/0 (after reset 1)" where ids began anew; None where torch told none."""
     epoch = getattr(row, "epoch", 0)
     return f"{row.compile_id} (after reset {epoch})" if epoch else row.compile_id or None
 
 
 _OTHERWISE: dict[str, Callable[[Any], Cell]] = {
-    "compile_id": told_id,
+    "compile_id": epoch_and_id,
     "device": lambda row: str(row.device),
     "where": lambda row: place(row.file, row.line),
 }

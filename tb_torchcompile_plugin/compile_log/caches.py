@@ -75,8 +75,8 @@ class CacheLookups:
     def _compare(self, row: CacheResult, lookup: _Lookup, known: deque[_Lookup]) -> None:
         nearest = next((other for other in reversed(known) if other.key == lookup.key), None)
         if nearest is None and row.parts_told:
-            told = [other for other in reversed(known) if other.parts]
-            nearest = min(told, key=lambda other: _distance(other, lookup), default=None)
+            comparable = [other for other in reversed(known) if other.parts]
+            nearest = min(comparable, key=lambda other: _distance(other, lookup), default=None)
         if nearest is None:
             return
         row.nearest.CopyFrom(nearest.compile_key)

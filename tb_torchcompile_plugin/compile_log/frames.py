@@ -144,11 +144,11 @@ class CompiledFrames:
         """
         epochs: dict[tuple[int, str], int] = {}  # of the rows → of this log
         for row in recovered.compilations:
-            told = (row.key.epoch, row.key.compile_id)
+            key = (row.key.epoch, row.key.compile_id)
             if row.direction == FORWARD:
                 self.epoch += self.now(row.key.compile_id).is_compilation
-                epochs[told] = self.epoch
-            row.key.epoch = epochs.get(told, self.epoch)
+                epochs[key] = self.epoch
+            row.key.epoch = epochs.get(key, self.epoch)
             self.at(row.key.epoch, row.key.compile_id).take_recovered(row)
         for recompile in recovered.recompiles:
             self._of_recovered(recompile.key, epochs).recompile = recompile

@@ -182,8 +182,8 @@ class CompileLog:
     def _on_chromium_event(self, record: Record, compile_id: str) -> None:
         event = self._loads(record.payload) if record.payload else record.metadata[records.CHROMIUM_EVENT]
         mark, arguments = event.get("ph"), event.get("args") or {}
-        told = str(arguments.get("compile_id") or "None")
-        compile_id = compile_id if told == "None" else told
+        text = str(arguments.get("compile_id") or "None")
+        compile_id = compile_id if text == "None" else text
         if event.get("name") == records.CHANGED_SHAPE:
             self._shape_events.append(
                 change_event(arguments, *self._key_and_attempt(record, compile_id), source=self._source)

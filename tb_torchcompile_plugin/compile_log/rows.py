@@ -67,15 +67,15 @@ def stack_rows(entries: list[dict[str, Any]], files: dict[int, str], *, source: 
 
 def break_row(text: str, *, source: bool, count: int = 1) -> GraphBreak:
     """A graph break from torch's text, without any of the user's code unless `source`."""
-    found = compile_text.parse_graph_break(text)
-    row = GraphBreak(docs_url=found.docs_url, file=found.file, stack=found.stack, count=count)
-    if found.line is not None:
-        row.line = found.line
+    parsed = compile_text.parse_graph_break(text)
+    row = GraphBreak(docs_url=parsed.docs_url, file=parsed.file, stack=parsed.stack, count=count)
+    if parsed.line is not None:
+        row.line = parsed.line
     if source:
-        row.reason, row.explanation, row.text = found.reason, found.explanation, text
-        row.hints.extend(found.hints)
+        row.reason, row.explanation, row.text = parsed.reason, parsed.explanation, text
+        row.hints.extend(parsed.hints)
         return row
-    row.reason = compile_text.withhold_break_reason(found)
+    row.reason = compile_text.withhold_break_reason(parsed)
     for frame in row.stack:
         frame.ClearField("source")
     return row
@@ -180,10 +180,10 @@ def place_from_stack(row: Compilation) -> None:
 def torch_version(payload: str) -> str:
     """Of the record of that name: an object since torch 2.13, a bare or quoted text before."""
     try:
-        told = json.loads(payload)
+        versions = json.loads(payload)
     except ValueError:
         return payload.strip()
-    return str(told.get("pytorch_version") or "") if isinstance(told, dict) else str(told)
+    return str(versions.get("pytorch_version") or "") if isinstance(versions, dict) else str(versions)
 
 
 def copy_place(row: Compilation | Recompile, forward: Compilation) -> None:

@@ -45,17 +45,17 @@ class BreakText:
 def parse_graph_break(text: str) -> BreakText:
     """The text of a `dynamo_graph_break_reason` record, or a key of the `graph_break` counters."""
     head, stack_text = _split_stack(text)
-    found = BreakText(reason=_reason_of(head), stack=parse_traceback(stack_text))
+    parsed = BreakText(reason=_reason_of(head), stack=parse_traceback(stack_text))
     if explanation := EXPLANATION.search(head):
-        found.explanation = _prose(explanation["text"])
-    found.hints = [_prose(hint["text"]) for hint in HINT.finditer(head)]
+        parsed.explanation = _prose(explanation["text"])
+    parsed.hints = [_prose(hint["text"]) for hint in HINT.finditer(head)]
     if docs := DOCS.search(head):
-        found.docs_url = docs["url"]
+        parsed.docs_url = docs["url"]
     if place := BREAK_AT.search(head):
-        found.file, found.line = place["file"], int(place["line"])
-    elif found.stack:
-        found.file, found.line = found.stack[-1].file, found.stack[-1].line
-    return found
+        parsed.file, parsed.line = place["file"], int(place["line"])
+    elif parsed.stack:
+        parsed.file, parsed.line = parsed.stack[-1].file, parsed.stack[-1].line
+    return parsed
 
 
 def _prose(text: str) -> str:
@@ -113,12 +113,12 @@ def withhold_source(text: str) -> str:
     """A guard or a recompile reason without the user's code, which follows the `#`, or stands in a traceback, and
     without the strings that the code compares with or looks up. Names of variables stay."""
     guard = re.split(r"\s*#|\s*\bUser stack trace:|\n", text, maxsplit=1)[0]
-    return STRING.sub(lambda found: found["name"] or "'…'", guard)
+    return STRING.sub(lambda match: match["name"] or "'…'", guard)
 
 
-def withhold_break_reason(found: BreakText) -> str:
+def withhold_break_reason(parsed: BreakText) -> str:
     """The reason if it is one of torch's fixed names, which come with an explanation or a link; else a stand-in."""
-    return found.reason if found.docs_url or found.explanation else f"Graph break ({WITHHELD})"
+    return parsed.reason if parsed.docs_url or parsed.explanation else f"Graph break ({WITHHELD})"
 
 
 def generated_kernels(code: str) -> list[GeneratedKernel]:

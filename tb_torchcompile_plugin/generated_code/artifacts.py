@@ -101,10 +101,10 @@ def _artifact(number: int, row: ArtifactMessage, place: int | None, graph: Graph
 
 def _direction(row: ArtifactMessage, graph: Graph | None) -> Direction:
     """By name; else that of the graph's code, which says so itself; else by when it was written."""
-    told = is_backward(row.name)
-    if told is None:
-        told = (graph.direction if graph is not None else row.direction) == BACKWARD
-    return "backward" if told else "forward"
+    backward = is_backward(row.name)
+    if backward is None:
+        backward = (graph.direction if graph is not None else row.direction) == BACKWARD
+    return "backward" if backward else "forward"
 
 
 def _language(row: ArtifactMessage, graph: Graph | None) -> Language:

@@ -35,8 +35,8 @@ def benchmark(definition: Definition, where: str, file: str) -> str:
         )
     source = TUNING_SETTING.sub(r"\1MAX_AUTOTUNE", definition.source).rstrip()
     variable = BENCHMARKED.search(source)
-    told = f'    print(f"{{1000 * ms:.2f}} µs", {variable[1]}.launchers[0].config)' if variable else ""
+    report = f'    print(f"{{1000 * ms:.2f}} µs", {variable[1]}.launchers[0].config)' if variable else ""
     words = {"name": definition.name, "where": where, "file": file}
     return (
-        _HEAD.format(**{key: " ".join(text.split()) for key, text in words.items()}) + f"{source}\n{told}\n"
+        _HEAD.format(**{key: " ".join(text.split()) for key, text in words.items()}) + f"{source}\n{report}\n"
     )

@@ -89,22 +89,22 @@ class GraphCode:
         return places
 
     @once
-    def _told(self) -> dict[str, list[Frame]]:
+    def _stacks(self) -> dict[str, list[Frame]]:
         return provenance(self._text(STACK_TRACES))
 
     def lines(self, definition: Definition) -> tuple[list[Frame], LinesFrom | None]:
         """The user's lines of a kernel and where they are known from."""
-        if definition.name in self._told:
-            return self._told[definition.name], "provenance"
+        if definition.name in self._stacks:
+            return self._stacks[definition.name], "provenance"
         if definition.path:
             file, line = definition.path
             return [Frame(file, line, definition.name, None)], "comments"
-        found = (
+        frames = (
             lines_of(definition.nodes, self.nodes)
             or lines_of(definition.source_nodes, self.user_nodes)
             or self._consumers_lines(definition)
         )
-        return found, "comments" if found else None
+        return frames, "comments" if frames else None
 
     def call_lines(self, call: CodeCall) -> list[Frame]:
         """The lines of a library call."""
@@ -128,12 +128,12 @@ class GraphCode:
         )
         late = [self._by_name[name] for name in POST_GRAD_GRAPHS if name in self._by_name]
         tried = [*((number, nodes) for number in late), *((number, users) for number in self._users)]
-        return next((found for number, wanted in tried if (found := self._piece(number, wanted))), None)
+        return next((piece for number, wanted in tried if (piece := self._piece(number, wanted))), None)
 
     def _piece(self, number: int, nodes: list[str]) -> GraphPiece | None:
         rows = node_rows(self._payload(number)) if nodes else {}
-        found = sorted({rows[node] for node in nodes if node in rows})
-        return GraphPiece(number, [row for row, _ in found], [text for _, text in found]) if found else None
+        lines = sorted({rows[node] for node in nodes if node in rows})
+        return GraphPiece(number, [row for row, _ in lines], [text for _, text in lines]) if lines else None
 
     def context(self, lines: list[Frame]) -> list[Frame]:
         """The known lines at most _AROUND from these, which are among them; in the order of the files."""
@@ -200,8 +200,8 @@ class GeneratedCode:
 
     def graph(self, compile_id: str | None, graph_key: str | None) -> GraphCode | None:
         """The graph of this key; of several compile ids that share it this one's, of several epochs the newest."""
-        found = self._by_key.get(graph_key or "", [])
-        mine = [graph for graph in found if graph.compile_id == compile_id] or found
+        graphs = self._by_key.get(graph_key or "", [])
+        mine = [graph for graph in graphs if graph.compile_id == compile_id] or graphs
         return mine[-1] if mine else None
 
     def find(
@@ -212,13 +212,13 @@ class GeneratedCode:
         if graph is not None:
             return _in(graph, name)
         graphs = self._by_id.get(compile_id or "", [])
-        found = [
+        matches = [
             generated
             for graph in graphs
             if direction in (None, graph.direction) and (generated := _in(graph, name))
         ]
-        sources = {generated.definition.source for generated in found}
-        return found[-1] if len(sources) == 1 else None
+        sources = {generated.definition.source for generated in matches}
+        return matches[-1] if len(sources) == 1 else None
 
     @once
     def user_kernels(self) -> set[str]:
@@ -236,8 +236,8 @@ class GeneratedCode:
 
 
 def _in(graph: GraphCode, name: str) -> Generated | None:
-    found = graph.definitions.get(name) or graph.definitions.get(defined_name(name))
-    return Generated(graph, found) if found else None
+    definition = graph.definitions.get(name) or graph.definitions.get(defined_name(name))
+    return Generated(graph, definition) if definition else None
 
 
 def _graphs(data: CompileData) -> list[GraphCode]:

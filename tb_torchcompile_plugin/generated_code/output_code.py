@@ -58,10 +58,10 @@ class Definition:
 
 def definitions(code: str) -> dict[str, Definition]:
     """The kernels that an output code defines, by name, in order. Of a name that is defined twice the first counts."""
-    found: dict[str, Definition] = {}
+    by_name: dict[str, Definition] = {}
     for kernel in kernel_definitions(code):
-        found.setdefault(kernel.name, _definition(code, kernel))
-    return found
+        by_name.setdefault(kernel.name, _definition(code, kernel))
+    return by_name
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class CodeCall:
 
 def calls(code: str) -> list[CodeCall]:
     """The calls of kernels and of libraries in the body of an output code, in order."""
-    found: list[CodeCall] = []
+    rows: list[CodeCall] = []
     nodes: list[str] = []
     body = max(*(code.rfind(body) for body in BODIES), 0)
     for line in code[body:].splitlines():
@@ -88,10 +88,10 @@ def calls(code: str) -> list[CodeCall]:
         if comment:
             nodes = _listed(comment[1])
         elif match := CALL.match(line):
-            found.append(
+            rows.append(
                 CodeCall(called_operator(match), match["kernel"], nodes, frozenset(BUFFER.findall(line)))
             )
-    return found
+    return rows
 
 
 def _definition(code: str, kernel: KernelDefinition) -> Definition:
@@ -143,5 +143,5 @@ def _listed(text: str) -> list[str]:
 
 
 def _number(pattern: re.Pattern[str], source: str) -> float | None:
-    found = pattern.search(source)
-    return float(found[1]) if found else None
+    match = pattern.search(source)
+    return float(match[1]) if match else None

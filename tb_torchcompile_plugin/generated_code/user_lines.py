@@ -55,11 +55,11 @@ def provenance(text: str) -> dict[str, list[Frame]]:
     Names there end in a number for each call (`triton_poi_fused_0:3`). What is no such record has no lines.
     """
     try:
-        told = json.loads(text)
+        recorded = json.loads(text)
     except ValueError:
         return {}
     kernels: dict[str, list[Frame]] = defaultdict(list)
-    for key, stacks in told.items() if isinstance(told, dict) else ():
+    for key, stacks in recorded.items() if isinstance(recorded, dict) else ():
         for stack in stacks if isinstance(stacks, list) else [stacks]:
             *_, innermost = [None, *places(str(stack))]
             if innermost:

@@ -165,8 +165,8 @@ def _files_in(folder: str) -> list[File]:
         names = sorted(os.listdir(folder))
     except OSError:  # os.walk has reported it, or it has just gone
         return []
-    found = (filesystem.local_file(os.path.join(folder, name)) for name in names if _may_count(name))
-    return [file for file in found if file is not None]
+    files = (filesystem.local_file(os.path.join(folder, name)) for name in names if _may_count(name))
+    return [file for file in files if file is not None]
 
 
 def _may_count(name: str) -> bool:

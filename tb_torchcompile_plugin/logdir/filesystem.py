@@ -89,7 +89,7 @@ def remote_files(url: str, *, below: bool = True) -> list[File]:
         store.invalidate_cache()
         if store.info(path)["type"] == "file":
             raise NotADirectoryError(url)
-        found = (
+        listed = (
             store.find(path, detail=True)
             if below
             else {info["name"]: info for info in store.ls(path, detail=True)}
@@ -97,7 +97,7 @@ def remote_files(url: str, *, below: bool = True) -> list[File]:
         prefix = store._strip_protocol(path).rstrip("/") + "/"
         files = [
             _file(f"{url}/{name.removeprefix(prefix)}", info)
-            for name, info in found.items()
+            for name, info in listed.items()
             if info["type"] == "file" and not name.endswith("/")
         ]
     return sorted(files, key=lambda file: file.path)
@@ -121,8 +121,8 @@ def read_blocks(url: str, size: int, block: int, at_once: int) -> Iterator[bytes
         ends = [min(size, start + block) for start in starts]
         with _explained(url):
             store, path = _open(url)
-            found = store.cat_ranges([path] * len(starts), starts, ends, on_error="raise")
-        yield from found
+            blocks = store.cat_ranges([path] * len(starts), starts, ends, on_error="raise")
+        yield from blocks
 
 
 def _open(url: str) -> tuple[Any, str]:

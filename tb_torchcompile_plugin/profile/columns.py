@@ -25,8 +25,8 @@ def values_of(trace: Trace, column: str, wanted: Int64s) -> Floats:
 
 def codes_of(trace: Trace, column: str, wanted: Int64s) -> Int64s:
     """The same for a column of codes or whole numbers, -1 where a row has none."""
-    found = values_of(trace, column, wanted)
-    return np.where(np.isnan(found), -1, found).astype(np.int64)
+    values = values_of(trace, column, wanted)
+    return np.where(np.isnan(values), -1, values).astype(np.int64)
 
 
 def distinct(*columns: Int64s) -> tuple[Int64s, Int64s]:
@@ -39,8 +39,8 @@ def distinct(*columns: Int64s) -> tuple[Int64s, Int64s]:
     # As whole numbers of Python: the difference of two of 64 bits may need more.
     sizes = [high - least + 1 for high, least in zip(rows.max(axis=1).tolist(), low.ravel().tolist())]
     if math.prod(sizes) >= 2**63:
-        found, place = np.unique(rows, axis=1, return_inverse=True)
-        return found, place.reshape(-1)
+        unique, place = np.unique(rows, axis=1, return_inverse=True)
+        return unique, place.reshape(-1)
     key = np.ravel_multi_index(tuple(rows - low), sizes)
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     return rows[:, first], place

@@ -70,20 +70,20 @@ def busy(trace: Trace, index: Int64s) -> Intervals:
 
 def device_names(trace: Trace) -> dict[int, str]:
     """The names of the devices, as the trace's header tells them."""
-    told = device_property(trace, "name")
-    return {device: str(name) for device, name in told.items() if name is not None}
+    names = device_property(trace, "name")
+    return {device: str(name) for device, name in names.items() if name is not None}
 
 
 def device_property(trace: Trace, name: str) -> dict[int, object]:
     """One property by device; None where the header does not tell it."""
-    told = ((row.get("id"), row.get(name)) for row in device_properties(trace))
-    return {device: value for device, value in told if isinstance(device, int)}
+    values = ((row.get("id"), row.get(name)) for row in device_properties(trace))
+    return {device: value for device, value in values if isinstance(device, int)}
 
 
 def device_properties(trace: Trace) -> list[dict[str, object]]:
     """What the trace's header tells of each device; [] where it tells nothing."""
-    told = trace.metadata.get("deviceProperties")
-    return [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
+    rows = trace.metadata.get("deviceProperties")
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 class Layers(NamedTuple):

@@ -71,11 +71,11 @@ def _unreadable(file: File, log: CompileSummary) -> list[Notice]:
     if not causes:
         return []
     lost = sum(causes.values())
-    told = ", ".join(f"{cause}: {count}" for cause, count in sorted(causes.items()))
+    counts = ", ".join(f"{cause}: {count}" for cause, count in sorted(causes.items()))
     return [
         Notice(
             file.path,
-            f"{lost} record{'' if lost == 1 else 's'} could not be read ({told})",
+            f"{lost} record{'' if lost == 1 else 's'} could not be read ({counts})",
             f"{sum(log.records.by_kind.values())} records were read and are shown",
             "If the file was copied, copy it again; else record the run again",
         )

@@ -66,8 +66,8 @@ def trace_identity(file: File, span: str) -> TraceIdentity:
 
 
 def _end_ns(file: File, span: str) -> int:
-    told = span_time_ns(span)
-    return file.mtime_ns if told is None else told
+    time_ns = span_time_ns(span)
+    return file.mtime_ns if time_ns is None else time_ns
 
 
 @lru_cache(_REMEMBERED)  # the file's size and time are part of its name here, and failures are not kept
@@ -121,9 +121,9 @@ def _identity(worker: WorkerFiles) -> TraceIdentity:
     spans = worker.spans[: -_TRIED - 1 : -1]
     newest = spans[0] if spans else None
     for span in spans:
-        found = trace_identity(span.file, span.span)
-        if found.rank is not None or found.pid is not None:
-            return found
+        identity = trace_identity(span.file, span.span)
+        if identity.rank is not None or identity.pid is not None:
+            return identity
     if (
         newest is not None and span_time_ns(newest.span) is None
     ):  # a file of another tool may be called anything
@@ -163,8 +163,8 @@ def _fit(log: LogIdentity, trace: TraceIdentity) -> tuple[int, float] | None:
     same_rank = log.rank is not None and log.rank == trace.rank
     known_pids = log.pid is not None and trace.pid is not None
     alive = log.start_ns is None or not trace.end_ns or log.start_ns <= trace.end_ns
-    told_ns = log.start_ns if log.end_ns is None else log.end_ns
-    soon = told_ns is None or not trace.first_ns or trace.first_ns - told_ns <= _SAME_PROCESS_NS
+    last_ns = log.start_ns if log.end_ns is None else log.end_ns
+    soon = last_ns is None or not trace.first_ns or trace.first_ns - last_ns <= _SAME_PROCESS_NS
     same_process = known_pids and log.pid == trace.pid and alive and soon
     apart = math.inf if log.start_ns is None else abs(trace.end_ns - log.start_ns)
     if same_rank:

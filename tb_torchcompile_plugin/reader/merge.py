@@ -53,10 +53,10 @@ def _merged_rows(summary: Iterable[_Row], log: Iterable[_Row]) -> list[_Row]:
 
 
 def _by_key(rows: Iterable[_Row]) -> defaultdict[_Key, list[_Row]]:
-    found = defaultdict(list)
+    by_key = defaultdict(list)
     for row in rows:
-        found[_key(row)].append(row)
-    return found
+        by_key[_key(row)].append(row)
+    return by_key
 
 
 def _merged_compilations(summary: CompileSummary, log: CompileSummary) -> list[Compilation]:
@@ -91,8 +91,8 @@ def _merge_texts(merged: CompileSummary, summary: CompileSummary, log: CompileSu
     """Of a compilation that the log recorded and the summary only recovered, those of the log."""
     live = {_id(row) for row in (*summary.compilations, *summary.graphs) if not row.recovered}
     old = [row for row in (*summary.compilations, *summary.graphs) if row.recovered]
-    told = {_id(row) for row in log.compilations}
-    ids = {_id(row) for row in old if _id(row) in told - live}
+    logged = {_id(row) for row in log.compilations}
+    ids = {_id(row) for row in old if _id(row) in logged - live}
     keys = {_key(row) for row in old} & {_key(row) for row in log.compilations}
     for name in _TEXTS:
         rows = getattr(summary, name)

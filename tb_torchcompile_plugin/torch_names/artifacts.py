@@ -144,10 +144,10 @@ def title_of(name: str) -> str:
     for end, title in zip(_BYTECODE, ("Original bytecode", "Modified bytecode"), strict=True):
         if name.endswith(end):
             return f"{title} of {name.removesuffix(end)}"
-    found, part = kind_and_part(name)
-    if found not in _KNOWN:
+    kind, part = kind_and_part(name)
+    if kind not in _KNOWN:
         return name
-    return f"{_KNOWN[found][1]}: {part}" if part else _KNOWN[found][1]
+    return f"{_KNOWN[kind][1]}: {part}" if part else _KNOWN[kind][1]
 
 
 def is_backward(name: str) -> bool | None:

@@ -43,8 +43,8 @@ class KeyPart(NamedTuple):
 
 def part_of(line: str) -> KeyPart | None:
     """A part of a key from its line among the `components`."""
-    found = _PART.match(line)
-    return KeyPart(found["hash"], found["name"], found["value"]) if found else None
+    match = _PART.match(line)
+    return KeyPart(match["hash"], match["name"], match["value"]) if match else None
 
 
 def is_setting(line: str) -> bool:

@@ -14,8 +14,8 @@ _CALL = re.compile(
 
 def collective(name: str) -> str | None:
     """Which collective a label is of: `all_reduce` of `nccl:all_reduce`."""
-    found = _LABEL.match(name)
-    return found["name"] if found else None
+    match = _LABEL.match(name)
+    return match["name"] if match else None
 
 
 def is_communication(name: str) -> bool:

@@ -60,11 +60,11 @@ TREE_COMMENT = re.compile(r"\s+# ")
 
 def kind_of(guard: str) -> tuple[GuardKind, dict[str, str | None]]:
     """What a guard that failed checks, and as far as it says: source, index, what, old and new."""
-    if found := _MISMATCH.match(guard):
-        return ("tensor_size" if found["what"] == "size" else "tensor_property"), found.groupdict()
+    if match := _MISMATCH.match(guard):
+        return ("tensor_size" if match["what"] == "size" else "tensor_property"), match.groupdict()
     for kind, pattern in _KINDS:
-        if found := pattern.match(guard):
-            return kind, found.groupdict()
+        if match := pattern.match(guard):
+            return kind, match.groupdict()
     return "other", {}
 
 
@@ -72,8 +72,8 @@ def guarded_at(reason: str) -> tuple[str, int] | None:
     """The user's line that a reason to recompile names. Its comment cuts long paths off at the left."""
     if place := next(places(reason), None):
         return place.file, place.line
-    found = _PLACE.search(reason.partition("\n")[0])
-    return (found["file"], int(found["line"])) if found else None
+    match = _PLACE.search(reason.partition("\n")[0])
+    return (match["file"], int(match["line"])) if match else None
 
 
 def number_kind(text: str) -> Literal["int", "float", "value"]:

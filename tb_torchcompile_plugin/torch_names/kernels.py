@@ -180,8 +180,8 @@ def without_call(key: str) -> str:
 
 def fused_operators(kernel: str) -> str:
     """The operators in a generated kernel's name; "" for other kernels."""
-    found = _FUSED.match(without_number(kernel))
-    return found[1] if found else ""
+    match = _FUSED.match(without_number(kernel))
+    return match[1] if match else ""
 
 
 def defined_name(kernel: str) -> str:
@@ -191,8 +191,8 @@ def defined_name(kernel: str) -> str:
 
 def gradient_of(kernel: str) -> Literal["dgrad", "wgrad"] | None:
     """Of which of its arguments a convolution's kernel computes the gradient."""
-    found = _GRADIENT.search(kernel)
-    return None if found is None else "dgrad" if found[0].lower() == "dgrad" else "wgrad"
+    match = _GRADIENT.search(kernel)
+    return None if match is None else "dgrad" if match[0].lower() == "dgrad" else "wgrad"
 
 
 def is_layout_change(kernel: str) -> bool:

@@ -58,8 +58,8 @@ class PythonFrame(NamedTuple):
 
 def frame_of(name: str) -> PythonFrame | None:
     """None for what is no function in a file: one that is built in, a module, an operator."""
-    found = _FRAME.fullmatch(name)
-    return PythonFrame(found["file"], int(found["line"]), found["function"]) if found else None
+    match = _FRAME.fullmatch(name)
+    return PythonFrame(match["file"], int(match["line"]), match["function"]) if match else None
 
 
 @lru_cache(maxsize=65536)
@@ -84,8 +84,8 @@ def is_users_file(file: str) -> bool:
 
 def resumed_from(function: str) -> tuple[str, int] | None:
     """Of a function that goes on after a graph break: the function that broke, and the line."""
-    found = _RESUME.fullmatch(function)
-    return (found["function"], int(found["line"])) if found else None
+    match = _RESUME.fullmatch(function)
+    return (match["function"], int(match["line"])) if match else None
 
 
 def without_address(name: str) -> str:

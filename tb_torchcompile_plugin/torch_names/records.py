@@ -102,7 +102,7 @@ def kind_of(metadata: dict[str, Any]) -> str:
 def compile_id_of(metadata: dict[str, Any]) -> str:
     """The compile id in torch's spelling: "0/0", "!1/2/0" or "!1" under compiled autograd, "" if there is none."""
     autograd, frame = metadata.get("compiled_autograd_id"), metadata.get("frame_id")
-    told = "" if frame is None else f"{frame}/{metadata.get('frame_compile_id')}"
+    forward = "" if frame is None else f"{frame}/{metadata.get('frame_compile_id')}"
     if autograd is None:
-        return told
-    return f"!{autograd}/{told}" if told else f"!{autograd}"
+        return forward
+    return f"!{autograd}/{forward}" if forward else f"!{autograd}"

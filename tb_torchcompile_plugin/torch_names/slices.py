@@ -91,8 +91,8 @@ def is_region(name: str) -> bool:
 
 def region_id(name: str) -> str | None:
     """The compile id of a compiled region; None for other slices, and where torch does not tell it."""
-    found = _REGION.match(name)
-    return found["id"] if found else None
+    match = _REGION.match(name)
+    return match["id"] if match else None
 
 
 def is_graph_call(name: str) -> bool:
@@ -102,14 +102,14 @@ def is_graph_call(name: str) -> bool:
 
 def graph_key(name: str) -> str | None:
     """The key of the graph that is called; None for other slices, and with inductor's caches off."""
-    found = _GRAPH_CALL.fullmatch(name)
-    return None if found is None or found["key"] == "None" else found["key"]
+    match = _GRAPH_CALL.fullmatch(name)
+    return None if match is None or match["key"] == "None" else match["key"]
 
 
 def without_key(name: str) -> str:
     """A graph call's name that is the same in every run."""
-    found = _GRAPH_CALL.fullmatch(name)
-    return found["call"] if found else name
+    match = _GRAPH_CALL.fullmatch(name)
+    return match["call"] if match else name
 
 
 def is_forward_graph(name: str) -> bool:
@@ -134,15 +134,20 @@ def is_compilation(name: str) -> bool:
 
 def compilation_id(name: str) -> str | None:
     """The compile id that a slice tells of the compilation around it."""
-    found = _timed_data(name)
-    return found["id"] if found and found["function"] in COMPILATIONS and found["id"] != "None" else None
+    match = _timed_data(name)
+    return match["id"] if match and match["function"] in COMPILATIONS and match["id"] != "None" else None
 
 
 def compiling(names: Sequence[str]) -> list[bool]:
     """Of each of a trace's names, whether it is torch's compiler at work: compiling, or tuning at a first run."""
-    told = [timed_function(name) or ((data := _timed_data(name)) and data["function"]) for name in names]
-    functions = {*filter(None, told), *COMPILATIONS, DYNAMO}
-    return [function is not None or name in functions for name, function in zip(names, told, strict=True)]
+    functions_of_names = [
+        timed_function(name) or ((data := _timed_data(name)) and data["function"]) for name in names
+    ]
+    functions = {*filter(None, functions_of_names), *COMPILATIONS, DYNAMO}
+    return [
+        function is not None or name in functions
+        for name, function in zip(names, functions_of_names, strict=True)
+    ]
 
 
 def _timed_data(name: str) -> re.Match[str] | None:
@@ -167,8 +172,8 @@ def is_optimizer(name: str) -> bool:
 
 
 def is_optimizer_step(name: str) -> bool:
-    found = _OPTIMIZER.match(name)
-    return found is not None and found["what"] == "step"
+    match = _OPTIMIZER.match(name)
+    return match is not None and match["what"] == "step"
 
 
 def is_data_loading(name: str) -> bool:

@@ -39,5 +39,5 @@ def first_traceback(text: str) -> str:
 
 def summary_place(text: str) -> TracebackFrame | None:
     """A frame as torch keeps it in its metrics."""
-    found = _SUMMARY.match(text)
-    return TracebackFrame(found["file"], int(found["line"]), found["function"]) if found else None
+    match = _SUMMARY.match(text)
+    return TracebackFrame(match["file"], int(match["line"]), match["function"]) if match else None

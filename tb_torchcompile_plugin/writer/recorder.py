@@ -185,9 +185,9 @@ class Recorder:
 
     def _recovered_into(self, log: CompileLog, capture: str, known: KnownObjects | None = None) -> CompileLog:
         try:
-            found = recover(source=capture == "full", known=known, known_codes=log.codes)
-            log.start_from(found)
-            self._warnings.extend(text for text in found.warnings if text not in self._warnings)
+            recovered = recover(source=capture == "full", known=known, known_codes=log.codes)
+            log.start_from(recovered)
+            self._warnings.extend(text for text in recovered.warnings if text not in self._warnings)
         except Exception as error:
             self.report("compilations from before recording began cannot be recovered", error)
         return log

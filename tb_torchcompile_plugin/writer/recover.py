@@ -62,26 +62,26 @@ def recover(
 
     About 0.2 s for each million Python objects; nothing without torch._dynamo, or if nothing new was compiled.
     """
-    found = Recovered()
+    recovered = Recovered()
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None:
-        return found
+        return recovered
     kept = _metrics(utils)
     metrics = kept if known is None else _others(kept, known.metrics)
     if known is not None and not metrics:
-        return found
-    _add_compilations(found, [_fields(entry) for entry in metrics], source)
-    _add_breaks(found, utils, known or KnownObjects(), source)
-    _add_graphs(found, Counter(known_codes or {}))
+        return recovered
+    _add_compilations(recovered, [_fields(entry) for entry in metrics], source)
+    _add_breaks(recovered, utils, known or KnownObjects(), source)
+    _add_graphs(recovered, Counter(known_codes or {}))
     if len(metrics) >= METRICS_KEPT:
         when, remedy = "before recording began", "Create the handler before the first call of the model"
         if known is not None:
             when, remedy = "while nothing was recording", "Keep one recorder open"
-        found.warnings.append(
+        recovered.warnings.append(
             f"{METRICS_KEPT} or more compilations ran {when}; torch keeps the last {METRICS_KEPT}. "
             f"{remedy} to record them all."
         )
-    return found
+    return recovered
 
 
 def _metrics(utils: Any) -> list[object]:
@@ -104,7 +104,7 @@ def _fields(entry: object) -> dict[str, Any]:
     return {name: getattr(entry, name, None) for name in names}
 
 
-def _add_compilations(found: Recovered, entries: list[dict[str, Any]], source: bool) -> None:
+def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], source: bool) -> None:
     epoch, seen = 0, set[str]()
     for metrics in entries:
         compile_id = metrics.get("compile_id")
@@ -119,23 +119,23 @@ def _add_compilations(found: Recovered, entries: list[dict[str, Any]], source: b
         row = Compilation(key=key, direction=BACKWARD if backward else FORWARD, recovered=True)
         compile_rows.fill_from_metrics(row, metrics, source=source)
         row.stack.extend(_frames_from_text(metrics.get("stack_trace") or []))
-        found.compilations.append(row)
+        recovered.compilations.append(row)
         if metrics.get("recompile_reason"):
-            _add_recompile(found, row, str(metrics["recompile_reason"]), source)
+            _add_recompile(recovered, row, str(metrics["recompile_reason"]), source)
 
 
-def _add_recompile(found: Recovered, row: Compilation, reason: str, source: bool) -> None:
+def _add_recompile(recovered: Recovered, row: Compilation, reason: str, source: bool) -> None:
     recompile = Recompile(key=row.key, file=row.file, line=row.line, recovered=True)
     recompile.reasons.append(reason if source else compile_text.withhold_source(reason))
-    found.recompiles.append(recompile)
+    recovered.recompiles.append(recompile)
 
 
 def _frames_from_text(lines: Iterable[str]) -> list[Frame]:
-    found = (summary_place(str(line)) for line in lines)
-    return [Frame(file=place.file, line=place.line, function=place.function) for place in found if place]
+    places = (summary_place(str(line)) for line in lines)
+    return [Frame(file=place.file, line=place.line, function=place.function) for place in places if place]
 
 
-def _add_breaks(found: Recovered, utils: Any, known: KnownObjects, source: bool) -> None:
+def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: bool) -> None:
     """Reasons with their user stack first; then texts that were only counted, without a place.
 
     None gets a compile id: torch does not keep it, and the frames' names do not tell a resume function apart.
@@ -153,15 +153,15 @@ def _add_breaks(found: Recovered, utils: Any, known: KnownObjects, source: bool)
             text = branch
         row = compile_rows.break_row(text, source=source)
         _place(row, getattr(reason, "user_stack", None) or [], source)
-        _add_break(found, row)
+        _add_break(recovered, row)
     for text, count in _break_counts(utils).items():
         if (rest := count - known.counted.get(text, 0) - placed[text]) > 0:
-            _add_break(found, compile_rows.break_row(text, source=source, count=rest))
+            _add_break(recovered, compile_rows.break_row(text, source=source, count=rest))
 
 
-def _add_break(found: Recovered, row: GraphBreak) -> None:
+def _add_break(recovered: Recovered, row: GraphBreak) -> None:
     row.recovered = True
-    found.graph_breaks.append(row)
+    recovered.graph_breaks.append(row)
 
 
 def _place(row: GraphBreak, stack: Iterable[Any], source: bool) -> None:
@@ -173,7 +173,7 @@ def _place(row: GraphBreak, stack: Iterable[Any], source: bool) -> None:
         row.file, row.line = row.stack[-1].file, row.stack[-1].line
 
 
-def _add_graphs(found: Recovered, known_codes: Counter[int]) -> None:
+def _add_graphs(recovered: Recovered, known_codes: Counter[int]) -> None:
     if "torch._inductor.output_code" not in sys.modules and "torch._inductor.codecache" not in sys.modules:
         return
     # type() and not isinstance(): that would wake up proxies among a million strangers.
@@ -187,7 +187,7 @@ def _add_graphs(found: Recovered, known_codes: Counter[int]) -> None:
         known_codes[hash(code)] -= 1
         if known_codes[hash(code)] < 0:
             unknown.append((number, code, thing))
-    keys = _keys_by_number(found, [number for number, _, _ in unknown])
+    keys = _keys_by_number(recovered, [number for number, _, _ in unknown])
     for number, code, thing in unknown:
         graph = Graph(
             key=keys.get(number),
@@ -196,8 +196,8 @@ def _add_graphs(found: Recovered, known_codes: Counter[int]) -> None:
             kernels=compile_text.generated_kernels(code),
             recovered=True,
         )
-        found.graphs.append(graph)
-        found.codes.append(code)
+        recovered.graphs.append(graph)
+        recovered.codes.append(code)
 
 
 def _settings(thing: object) -> Mapping[str, Any]:
@@ -211,13 +211,13 @@ def _graph_number(thing: object) -> int:
 
 
 def _is_backward(thing: object, code: str) -> bool:
-    told = _settings(thing).get("is_backward")
-    return bool(is_backward_code(code) if told is None else told)
+    recorded = _settings(thing).get("is_backward")
+    return bool(is_backward_code(code) if recorded is None else recorded)
 
 
-def _keys_by_number(found: Recovered, numbers: list[int]) -> dict[int, CompileKey]:
+def _keys_by_number(recovered: Recovered, numbers: list[int]) -> dict[int, CompileKey]:
     """Inductor numbers its graphs in the order of compilation. With one graph for each frame the orders agree; with
     more of either (DDP splits, forgotten metrics) no one can tell, and nothing is claimed."""
-    rows = [row for row in found.compilations if row.direction == FORWARD and row.graph_ops]
+    rows = [row for row in recovered.compilations if row.direction == FORWARD and row.graph_ops]
     distinct = sorted({number for number in numbers if number >= 0})
     return {n: row.key for n, row in zip(distinct, rows, strict=True)} if len(distinct) == len(rows) else {}

@@ -115,12 +115,12 @@ class StepClock:
     def put(self, summary: CompileSummary) -> None:
         """Adds the steps of the source that knows unrecorded ones, the profiler's before the optimizer's."""
         sources = (self._by_profiler, self._by_optimizer)
-        found = next((it for it in sources if it.unrecorded), None)
-        found = found or next((it for it in sources if it.recorded), None)
-        if found is not None:
-            summary.steps.source = found.source
-            summary.steps.unrecorded_ns.extend(found.unrecorded)
-            summary.steps.recorded_ns.extend(found.recorded)
+        source = next((it for it in sources if it.unrecorded), None)
+        source = source or next((it for it in sources if it.recorded), None)
+        if source is not None:
+            summary.steps.source = source.source
+            summary.steps.unrecorded_ns.extend(source.unrecorded)
+            summary.steps.recorded_ns.extend(source.recorded)
 
 
 _listening: StepClock | None = None

@@ -56,10 +56,10 @@ def test_gpu_numbers_equal_the_reference(report, expected, name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_triton_categories_equal_the_reference(report, expected, name):
     for file, reference in expected(name)["traces"].items():
-        found = {row["category"]: row for row in spans(report(name))[file]["kernel_categories"]}
+        rows = {row["category"]: row for row in spans(report(name))[file]["kernel_categories"]}
         for category, numbers in reference["categories"].items():
             if category != "other":
-                row = found[category]
+                row = rows[category]
                 assert (row["launches"], row["distinct_kernels"]) == (numbers["count"], numbers["distinct"])
                 assert row["time_us"] == numbers["time_us"]
 
@@ -67,8 +67,8 @@ def test_triton_categories_equal_the_reference(report, expected, name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_regions_are_called_as_often_as_in_the_reference(report, expected, name):
     for file, reference in expected(name)["traces"].items():
-        found = {row["compile_id"]: row["calls"] for row in spans(report(name))[file]["compiled_regions"]}
-        assert found == {label.split(": ")[1]: calls for label, calls in reference["regions"].items()}
+        regions = {row["compile_id"]: row["calls"] for row in spans(report(name))[file]["compiled_regions"]}
+        assert regions == {label.split(": ")[1]: calls for label, calls in reference["regions"].items()}
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "resnet18_eager"])
@@ -109,9 +109,9 @@ def test_recompiles_have_reasons(report):
 
 
 def test_ranks_have_their_own_logs(report):
-    found = {worker["worker"]: worker for worker in workers(report("ddp"))}
-    assert {name: worker["rank"] for name, worker in found.items()} == {"rank0": 0, "rank1": 1}
-    assert {name: len(worker["compile"]["recompiles"]) for name, worker in found.items()} == {
+    by_name = {worker["worker"]: worker for worker in workers(report("ddp"))}
+    assert {name: worker["rank"] for name, worker in by_name.items()} == {"rank0": 0, "rank1": 1}
+    assert {name: len(worker["compile"]["recompiles"]) for name, worker in by_name.items()} == {
         "rank0": 2,
         "rank1": 0,
     }

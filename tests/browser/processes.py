@@ -33,10 +33,10 @@ FLAGS = (
 
 
 def find(*names: str) -> str:
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if not found:
+    program = next((path for name in names if (path := shutil.which(name))), None)
+    if not program:
         pytest.skip(f"no {names[0]} here; Debian: apt-get install chromium chromium-driver")
-    return found
+    return program
 
 
 def start_browser(profile: Path, downloads: Path) -> Chrome:
@@ -92,7 +92,7 @@ class Servers:
 def _address(output: Path, process: subprocess.Popen[str]) -> str:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        if found := re.search(r"http://\S+:(\d+)/", output.read_text()):
-            return f"http://127.0.0.1:{found[1]}/"
+        if match := re.search(r"http://\S+:(\d+)/", output.read_text()):
+            return f"http://127.0.0.1:{match[1]}/"
         time.sleep(0.1)
     raise AssertionError(f"TensorBoard did not start:\n{output.read_text()}")

@@ -82,8 +82,8 @@ class Tab:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                if found := condition():
-                    return found
+                if value := condition():
+                    return value
             except StaleElementReferenceException:
                 pass  # redrawn while it was looked at
             assert time.monotonic() < deadline, (
@@ -99,8 +99,8 @@ class Tab:
 
     def text(self, css: str = "body") -> str:
         """Visible text with plain spaces (numbers and units have a narrow one between them)."""
-        found = self.all(css)
-        return found[0].text.replace("\u202f", " ") if found else ""
+        elements = self.all(css)
+        return elements[0].text.replace("\u202f", " ") if elements else ""
 
     def wait_text(self, css: str, part: str) -> None:
         self.wait(lambda: part in self.text(css), f"{part!r} in {css}")
@@ -120,8 +120,8 @@ class Tab:
         return [option.text.replace("\u202f", " ") for option in self._select(label).options]
 
     def _select(self, label: str) -> Select:
-        (found,) = [e for e in self.all("header label") if e.text.startswith(label)]
-        return Select(found.find_element(By.TAG_NAME, "select"))
+        (label_element,) = [e for e in self.all("header label") if e.text.startswith(label)]
+        return Select(label_element.find_element(By.TAG_NAME, "select"))
 
     def press(self, *keys: str) -> None:
         """Keys go to whatever has the focus."""

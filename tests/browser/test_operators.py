@@ -70,9 +70,9 @@ def test_memory_of_a_stretch_that_is_dragged_over(
     ActionChains(driver).drag_and_drop_by_offset(tab.one("figure svg"), 150, 0).perform()
     tab.wait(lambda: "stretch=" in tab.address(), "the stretch in the address")
     tab.wait(lambda: 0 < allocations(tab) < everything, "the allocations of the stretch")
-    told = re.search(r"stretch=(\d+)(?:,|%2C)(\d+)", tab.address())
-    assert told and int(told[1]) < int(told[2])
+    stretch = re.search(r"stretch=(\d+)(?:,|%2C)(\d+)", tab.address())
+    assert stretch and int(stretch[1]) < int(stretch[2])
     tab.click("main a", "Show on timeline")
-    assert {f"p.torch_compile.{end}" for end in (f"from={told[1]}", f"to={told[2]}")} <= {
+    assert {f"p.torch_compile.{end}" for end in (f"from={stretch[1]}", f"to={stretch[2]}")} <= {
         *tab.address().split("&")
     }

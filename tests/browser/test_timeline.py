@@ -23,12 +23,12 @@ COLORS = """
     const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d');
     copy.drawImage(canvas, 0, 0);
     const {data} = copy.getImageData(0, 0, canvas.width, canvas.height);
-    const found = new Map();
+    const byColor = new Map();
     for (let i = 0; i < data.length; i += 4) {
         const color = `${data[i]},${data[i + 1]},${data[i + 2]}`;
-        found.set(color, (found.get(color) ?? 0) + 1);
+        byColor.set(color, (byColor.get(color) ?? 0) + 1);
     }
-    return [...found].filter(([, n]) => n > (arguments[1] ?? 200)).map(([color]) => color);
+    return [...byColor].filter(([, n]) => n > (arguments[1] ?? 200)).map(([color]) => color);
 """
 
 
@@ -181,8 +181,8 @@ def test_what_is_in_view_is_saved_as_a_trace(tab: Tab, downloads: Path) -> None:
     open_timeline(tab)
     tab.click("summary", "Save")
     tab.click("a", "What is in view, as a trace")
-    found = tab.wait(lambda: next(downloads.glob("*.json.gz"), None), "the download")
-    trace = json.loads(gzip.decompress(found.read_bytes()))
+    saved = tab.wait(lambda: next(downloads.glob("*.json.gz"), None), "the download")
+    trace = json.loads(gzip.decompress(saved.read_bytes()))
     assert any(event["name"] == "ProfilerStep#2" for event in trace["traceEvents"])
     assert tab.outside_requests() == []
 
@@ -322,7 +322,7 @@ def test_by_keyboard_alone_from_a_slice_to_its_compilation_and_back(tab: Tab) ->
 
 
 @pytest.mark.parametrize(
-    ("panel", "row", "found"),
+    ("panel", "row", "title"),
     [
         ("compiled_regions", "1/0", "Torch-Compiled Region: 1/0"),
         ("compilations", "1/0", "dynamo"),
@@ -330,23 +330,23 @@ def test_by_keyboard_alone_from_a_slice_to_its_compilation_and_back(tab: Tab) ->
         ("kernels", "sum_threshold_backward_0", "triton_red_fused_sum_threshold_backward_0"),
     ],
 )
-def test_rows_of_tables_lead_to_their_slices(tab: Tab, panel: str, row: str, found: str) -> None:
+def test_rows_of_tables_lead_to_their_slices(tab: Tab, panel: str, row: str, title: str) -> None:
     tab.open(run="breaks", panel=panel)
     tab.wait(lambda: tab.all("tbody tr[data-row]"), "rows")
     tab.click("tbody tr[data-row]", row)
     tab.click("a[href*='panel=timeline']", "on the timeline" if panel == "kernels" else "On the timeline")
-    tab.wait_text(f"{DRAWER} h2", found)
-    assert found in str(tab.one(CANVAS).get_attribute("aria-label"))
+    tab.wait_text(f"{DRAWER} h2", title)
+    assert title in str(tab.one(CANVAS).get_attribute("aria-label"))
 
 
 PERFETTO = """
     const page = document.body.appendChild(document.createElement('iframe')).contentWindow;
     window.opened = [];
-    window.told = [];
+    window.messages = [];
     window.open = (address) => (opened.push(address), page);
     page.postMessage = (message, origin) => {
-        told.push([message.perfetto ? message.perfetto.title : message, origin]);
-        if (message === 'PING' && told.length > 2)
+        messages.push([message.perfetto ? message.perfetto.title : message, origin]);
+        if (message === 'PING' && messages.length > 2)
             dispatchEvent(new MessageEvent('message', {data: 'PONG', origin, source: page}));
         if (message.perfetto) window.handed = [...new Uint8Array(message.perfetto.buffer)];
     };
@@ -359,13 +359,13 @@ def test_perfetto_is_handed_what_is_in_view_and_only_after_a_click(tab: Tab) -> 
     tab.script(PERFETTO)
     tab.click("summary", "Save")
     assert "a page on the internet" in tab.text("[role='toolbar']")
-    assert tab.script("return [opened.length, told.length]") == [0, 0]
+    assert tab.script("return [opened.length, messages.length]") == [0, 0]
     tab.click("button", "Open in ui.perfetto.dev")
     tab.wait_text("[role='toolbar']", "Handed over.")
     assert tab.script("return opened") == ["https://ui.perfetto.dev"]
-    told = tab.script("return told")
-    assert told[0] == ["PING", "https://ui.perfetto.dev"]
-    assert told[-1] == ["breaks vm_1027", "https://ui.perfetto.dev"]
+    messages = tab.script("return messages")
+    assert messages[0] == ["PING", "https://ui.perfetto.dev"]
+    assert messages[-1] == ["breaks vm_1027", "https://ui.perfetto.dev"]
     trace = json.loads(gzip.decompress(bytes(tab.script("return handed"))))
     names = {event["name"] for event in trace["traceEvents"]}
     assert "ProfilerStep#2" in names and "ProfilerStep#4" not in names

@@ -201,8 +201,8 @@ def test_the_text_tells_ids_apart_that_began_anew(tmp_path, capsys):
 
 def test_a_terminal_obeys_nothing_that_a_program_is_called(tmp_path, capsys):
     *begin, metrics, end = compile_records.a_compilation()
-    told = metrics.metadata["compilation_metrics"]
-    told |= {
+    fields = metrics.metadata["compilation_metrics"]
+    fields |= {
         "co_name": "\x1b[31mred",
         "co_filename": "/\x1b]0;title\x07.py",
         "fail_type": "E\x9b2J",

@@ -29,7 +29,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def test_a_kernel_is_printed_with_its_numbers_and_source(run: Run, recording: Callable[[str], Path]) -> None:
     status, out, err = run(recording("resnet18"), "triton_poi_fused_0")
     assert status == 0 and not err
-    for told in (
+    for text in (
         "GPU 0, triton_pointwise: 3 launches",
         "GB/s",
         "as inductor computed it",
@@ -38,7 +38,7 @@ def test_a_kernel_is_printed_with_its_numbers_and_source(run: Run, recording: Ca
         "x = self.conv1(x)",
         "def triton_poi_fused_0(in_ptr0, out_ptr0, ynumel, xnumel, YBLOCK : tl.constexpr",
     ):
-        assert told in out
+        assert text in out
 
 
 def test_a_log_alone_has_the_source(run: Run, recording: Callable[[str], Path]) -> None:

@@ -29,38 +29,38 @@ Traceback (most recent call last):
 
 
 def test_a_break_of_torch_2_6() -> None:
-    found = parse_graph_break(BREAK_2_6)
-    assert (found.file, found.line) == ("/home/user/m.py", 7)
-    assert found.reason.startswith("Unsupported: call_function BuiltinVariable(print)")
-    assert [(frame.line, frame.function, frame.source) for frame in found.stack] == [
+    parsed = parse_graph_break(BREAK_2_6)
+    assert (parsed.file, parsed.line) == ("/home/user/m.py", 7)
+    assert parsed.reason.startswith("Unsupported: call_function BuiltinVariable(print)")
+    assert [(frame.line, frame.function, frame.source) for frame in parsed.stack] == [
         (12, "<module>", "f(x)"),
         (7, "f", 'print("x")'),
     ]
-    assert (found.explanation, found.hints, found.docs_url) == ("", [], "")
+    assert (parsed.explanation, parsed.hints, parsed.docs_url) == ("", [], "")
 
 
 def test_a_text_without_any_of_the_usual_words_is_its_own_reason() -> None:
-    found = parse_graph_break("something new\nand more")
-    assert found.reason == "something new"
-    assert (found.file, found.line, found.stack) == ("", None, [])
+    parsed = parse_graph_break("something new\nand more")
+    assert parsed.reason == "something new"
+    assert (parsed.file, parsed.line, parsed.stack) == ("", None, [])
     assert parse_graph_break("").reason == ""
 
 
 def test_hints_that_run_over_lines_become_one_line() -> None:
     text = "Gb type\n  Explanation: first\n    second\n  Hint: one\n    goes on\n  Hint: two\n\n"
     text += "  Developer debug context: ctx"
-    found = parse_graph_break(text)
-    assert found.reason == "Gb type"
-    assert found.explanation == "first second"
-    assert found.hints == ["one goes on", "two"]
+    parsed = parse_graph_break(text)
+    assert parsed.reason == "Gb type"
+    assert parsed.explanation == "first second"
+    assert parsed.hints == ["one goes on", "two"]
 
 
 def test_code_that_an_explanation_quotes_keeps_its_lines() -> None:
     text = "Data-dependent branching\n  Explanation: Detected\n    it.\n\n"
     text += "      Computed as:\n        # File\n        gt = gt(a)\n    \n"
-    found = parse_graph_break(text + "  Hint: Use `torch.cond`.\n")
-    assert found.explanation == "Detected it.\nComputed as:\n  # File\n  gt = gt(a)"
-    assert found.hints == ["Use `torch.cond`."]
+    parsed = parse_graph_break(text + "  Hint: Use `torch.cond`.\n")
+    assert parsed.explanation == "Detected it.\nComputed as:\n  # File\n  gt = gt(a)"
+    assert parsed.hints == ["Use `torch.cond`."]
 
 
 def test_a_traceback_with_carets_and_a_frame_without_source() -> None:

@@ -43,8 +43,8 @@ def seconds(summary: CompileSummary, direction: int) -> float:
     "payload", ['"2.11.0+cu130"', "2.11.0+cu130", '{"pytorch_version": "2.11.0+cu130", "commit": "70d99e9"}']
 )
 def test_the_version_of_torch_in_any_shape(payload: str) -> None:
-    found = summary_of([artifact("torch_version", payload)])
-    assert found.environment.torch_version == "2.11.0+cu130"
+    summary = summary_of([artifact("torch_version", payload)])
+    assert summary.environment.torch_version == "2.11.0+cu130"
 
 
 # -- recordings ---------------------------------------------------------------------------------------------------
@@ -58,8 +58,8 @@ def test_phases_sum_to_the_duration_and_spans_agree_with_metrics(
         for row in structured_log.read_log(str(path)).compilations:
             assert sum(phase.exclusive_ns for phase in row.phases) == row.duration_ns > 0
             assert {phase.name for phase in row.phases} <= set(PHASES)
-            told = json.loads(row.metrics["duration_us"]) * 1000
-            assert abs(row.duration_ns - told) < 1_000_000  # two clocks, read some µs apart
+            recorded_ns = json.loads(row.metrics["duration_us"]) * 1000
+            assert abs(row.duration_ns - recorded_ns) < 1_000_000  # two clocks, read some µs apart
 
 
 def test_breaks_has_its_times_and_its_four_graph_breaks(recording: Callable[[str], Path]) -> None:

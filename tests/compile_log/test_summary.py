@@ -105,11 +105,11 @@ def test_a_missing_file_and_a_folder_are_user_errors(tmp_path: Path) -> None:
 
 def test_the_gencode_was_made_from_the_proto_file() -> None:
     """Field names and numbers of each message, read from the text of summary.proto; see tools/make_gencode.sh."""
-    told = {name: _fields(body) for name, body in _messages(PROTO.read_text())}
+    written = {name: _fields(body) for name, body in _messages(PROTO.read_text())}
     made: dict[str, Any] = {}
     for name, message in summary_pb2.DESCRIPTOR.message_types_by_name.items():
         made[name] = {field.name: field.number for field in message.fields}
-    assert made == told
+    assert made == written
 
 
 def _messages(text: str) -> list[tuple[str, str]]:

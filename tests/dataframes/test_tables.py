@@ -64,9 +64,9 @@ def test_every_list_of_the_report_is_a_table(runs: Path, capsys: pytest.CaptureF
     }
     assert len(expected) >= 20
     for name, rows in expected.items():
-        found = tables[name].astype(object).where(tables[name].notna(), None)
-        assert list(found.columns) == list(rows[0]), name
-        assert found.to_dict("records") == rows, name
+        table = tables[name].astype(object).where(tables[name].notna(), None)
+        assert list(table.columns) == list(rows[0]), name
+        assert table.to_dict("records") == rows, name
 
 
 def test_single_values_are_tables_too(runs: Path) -> None:

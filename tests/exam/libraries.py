@@ -223,11 +223,11 @@ def timm_vit_inference(machine: Machine, watch: Watch) -> None:
 
     name = "vit_tiny_patch16_224" if machine.quick else "vit_small_patch16_224"
     network = timm.create_model(name, pretrained=False).eval().to(machine.device)
-    model, found = torch.compile(network), []
+    model, best = torch.compile(network), []
     for images in batches_of_images(machine.pick(64, 1)):
         with torch.inference_mode(), torch.autocast(machine.device.type, torch.bfloat16):
             scores = model(images.to(machine.device))
-        found.append(scores.float().softmax(-1).topk(5).indices.cpu())
+        best.append(scores.float().softmax(-1).topk(5).indices.cpu())
         watch()
 
 

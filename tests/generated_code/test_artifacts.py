@@ -35,8 +35,8 @@ def summary(*names: str, directions: tuple[int, ...] = ()) -> CompileSummary:
     )
 
 
-def of(found: CompileSummary) -> list[Artifact]:
-    return artifacts(data_of(found), 0, "0/0")
+def of(summary: CompileSummary) -> list[Artifact]:
+    return artifacts(data_of(summary), 0, "0/0")
 
 
 def test_the_order_is_that_of_the_pipeline_and_not_of_the_log() -> None:
@@ -116,9 +116,9 @@ def test_the_language_of_a_text(name: str, encoding: str, language: str) -> None
 
 
 def test_a_cpp_wrapper_is_cpp() -> None:
-    found = summary("inductor_output_code", directions=(FORWARD,))
-    found.graphs[0].output_code_file = "/tmp/c/xyz.cpp"
-    assert of(found)[0].language == "cpp"
+    compiled = summary("inductor_output_code", directions=(FORWARD,))
+    compiled.graphs[0].output_code_file = "/tmp/c/xyz.cpp"
+    assert of(compiled)[0].language == "cpp"
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -127,16 +127,16 @@ def test_every_text_of_a_recording_is_there_and_paired_with_its_graph(
 ) -> None:
     """The graph of each output code, and its direction, as its own header says."""
     for log in recording(program).glob("*.log"):
-        found = read_log(str(log))
-        kinds = Counter(row.name for row in found.artifacts)
-        for kind, count in found.records.by_kind.items():
+        compiled = read_log(str(log))
+        kinds = Counter(row.name for row in compiled.artifacts)
+        for kind, count in compiled.records.by_kind.items():
             if kind in ("dynamo_output_graph", "inductor_output_code", "dynamo_cpp_guards_str"):
                 assert kinds[kind] == count
-        for key in {(row.key.epoch, row.key.compile_id) for row in found.artifacts}:
-            for row in artifacts(data_of(found), *key):
+        for key in {(row.key.epoch, row.key.compile_id) for row in compiled.artifacts}:
+            for row in artifacts(data_of(compiled), *key):
                 assert row.bytes
                 if row.name == "inductor_output_code":
-                    place = found.artifacts[row.id]
+                    place = compiled.artifacts[row.id]
                     code = payload_at(str(log), place.log_offset, place.log_bytes, row.name)
                     assert (row.direction == "backward") is bool(is_backward_code(code))
                     assert row.graph is not None

@@ -72,8 +72,8 @@ class Runner:
 
 
 def test_each_kernel_of_an_output_code_has_its_source_and_what_was_fused() -> None:
-    found = definitions(CODE)
-    assert list(found) == [
+    by_name = definitions(CODE)
+    assert list(by_name) == [
         *(
             "triton_poi_fused_0",
             "triton_poi_fused_addmm_relu_1",
@@ -82,7 +82,7 @@ def test_each_kernel_of_an_output_code_has_its_source_and_what_was_fused() -> No
             "multi_kernel_0",
         )
     ]
-    layout, relu, mine, cpp, _ = found.values()
+    layout, relu, mine, cpp, _ = by_name.values()
     assert layout.source.startswith("import triton\n") and 'text = "a\\nb"' in layout.source
     assert (layout.aten_ops, layout.nodes, layout.num_gb, layout.has_benchmark) == ([], [], None, False)
     assert relu.aten_ops == ["aten.addmm", "aten.relu"] and relu.source_nodes == ["input_1", "input_2"]
@@ -94,13 +94,13 @@ def test_each_kernel_of_an_output_code_has_its_source_and_what_was_fused() -> No
 
 
 def test_calls_of_libraries_carry_their_nodes_and_buffers() -> None:
-    found = calls(CODE)
-    assert [call.operator for call in found] == [
+    rows = calls(CODE)
+    assert [call.operator for call in rows] == [
         *(None, "aten::convolution", "aten::mm", "aten::convolution_backward")
     ]
-    assert found[0].kernel == "triton_poi_fused_0" and found[0].buffers == {"buf0"}
-    assert found[1].source_nodes == ["x"] and "buf0" in found[1].buffers
-    assert found[2].source_nodes == ["permute", "mm_1"]
+    assert rows[0].kernel == "triton_poi_fused_0" and rows[0].buffers == {"buf0"}
+    assert rows[1].source_nodes == ["x"] and "buf0" in rows[1].buffers
+    assert rows[2].source_nodes == ["permute", "mm_1"]
 
 
 GRAPH = """\
@@ -124,8 +124,8 @@ def test_a_printed_graph_tells_the_line_of_each_node() -> None:
 
 def test_provenance_records_give_the_innermost_line_of_each_stack() -> None:
     stack = '  File "/a.py", line 3, in main\n    f(x)\n  File "/b.py", line 7, in f\n    return x + 1\n'
-    told = {"triton_poi_fused_add_0:1": [stack, stack], "extern_kernels.mm:2": ["nothing"]}
-    assert provenance(json.dumps(told)) == {
+    recorded = {"triton_poi_fused_add_0:1": [stack, stack], "extern_kernels.mm:2": ["nothing"]}
+    assert provenance(json.dumps(recorded)) == {
         "triton_poi_fused_add_0": [Frame("/b.py", 7, "f", "return x + 1")]
     }
 

@@ -64,12 +64,12 @@ def gzip_kb(*names: str) -> float:
 
 def imported(name: str) -> set[str]:
     """A module and all that it imports before it runs."""
-    found, left = set[str](), [name]
+    names, left = set[str](), [name]
     while left:
-        if (name := left.pop()) not in found:
-            found.add(name)
+        if (name := left.pop()) not in names:
+            names.add(name)
             left += re.findall(r'(?:from|import)\s*"\./([\w.]+)"', (STATIC / name).read_text())
-    return found
+    return names
 
 
 def test_the_first_panel_and_the_whole_stay_small() -> None:

@@ -147,8 +147,8 @@ class TestLive:
 
         monkeypatch.setattr(api, "read_compile_data", slow)
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda _: session.compile_data(".", "pid_5"), range(4)))
-        assert len(read) == 1 and all(data is found[0] for data in found)
+            answers = list(pool.map(lambda _: session.compile_data(".", "pid_5"), range(4)))
+        assert len(read) == 1 and all(data is answers[0] for data in answers)
 
     def test_of_a_growing_log_only_the_newest_state_is_remembered(self, tmp_path: Path) -> None:
         log(tmp_path, "x", pid=5)
@@ -295,14 +295,14 @@ class TestCancelling:
         for span in "1234":
             self.poll(client, span)
         wait_for(lambda: len(reader.started) == 2)
-        told = [self.poll(client, span) for span in "1234"]
-        assert [(progress.stage, progress.queue_position, progress.bytes_read) for progress in told] == [
+        answers = [self.poll(client, span) for span in "1234"]
+        assert [(progress.stage, progress.queue_position, progress.bytes_read) for progress in answers] == [
             ("reading", 0, 10),
             ("reading", 0, 10),
             ("queued", 1, 0),
             ("queued", 2, 0),
         ]
-        assert told[0].file == "w.1.pt.trace.json"
+        assert answers[0].file == "w.1.pt.trace.json"
         reader.let_go.set()
         assert [ask_span(client, ids(span)).get_json()["events"] for span in "1234"] == [200] * 4
 
@@ -428,11 +428,11 @@ time.sleep(60)
 
 
 def processes_with(variable: str) -> list[str]:
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if variable.encode() in path.read_bytes():
-                found.append(path.parent.name)
+                pids.append(path.parent.name)
         except OSError:
             continue
-    return found
+    return pids

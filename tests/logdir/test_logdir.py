@@ -37,8 +37,8 @@ def test_runs_are_folders_and_workers_sort(tmp_path):
     write(tmp_path / "a" / "w.2.pt.trace.json")
     write(tmp_path / "a" / "w.10.pt.trace.json")
     write(tmp_path / "a" / "b" / "v.pt.trace.json")
-    found, notices = shape(tmp_path)
-    assert found == {"a": {"w": ["2", "10"]}, "a/b": {"v": ["0"]}} and not notices
+    runs, notices = shape(tmp_path)
+    assert runs == {"a": {"w": ["2", "10"]}, "a/b": {"v": ["0"]}} and not notices
     assert list(shape(tmp_path, "name")[0]) == ["name/a", "name/a/b"]
 
 
@@ -98,8 +98,8 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
         return scandir(path, *args)
 
     monkeypatch.setattr(os, "scandir", denied)
-    found, (notice,) = shape(tmp_path)
-    assert found == {"open": {"w": ["1"]}}
+    runs, (notice,) = shape(tmp_path)
+    assert runs == {"open": {"w": ["1"]}}
     assert notice.file == str(locked) and "Permission denied" in notice.problem and notice.next_step
 
 

@@ -74,9 +74,9 @@ def s3(server: str) -> Iterator[Any]:
 
 @pytest.fixture
 def memory() -> Iterator[Any]:
-    found = fsspec.filesystem("memory")
-    yield found
-    found.store.clear()
+    store = fsspec.filesystem("memory")
+    yield store
+    store.store.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -115,9 +115,9 @@ def report(capsys: pytest.CaptureFixture[str], url: str) -> tuple[int, Any, list
 
 
 def existing(url: str) -> File:
-    found = remote_file(url)
-    assert found is not None
-    return found
+    file = remote_file(url)
+    assert file is not None
+    return file
 
 
 def copied(cache: Path) -> list[str]:
@@ -178,8 +178,8 @@ class TestSameAnswers:
     ) -> None:
         upload(s3, recording("breaks"), "bucket/runs")
         here, there = (Session([("", url)]) for url in (str(recording("breaks")), f"{BUCKET}/runs"))
-        (found,) = there.runs().runs
-        worker = found.workers[0].worker
+        (run,) = there.runs().runs
+        worker = run.workers[0].worker
         texts = [read_payload(session.compile_data(".", worker), 0) for session in (here, there)]
         assert texts[0] == texts[1]
 
@@ -269,15 +269,15 @@ class TestCopies:
         self, memory: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(copies, "_BLOCK", 7)
-        told: list[BytesRead] = []
+        moves: list[BytesRead] = []
         data = bytes(range(256)) * 3
         file = self.file(memory, data)
-        with copies.local(file, told.append) as path:
+        with copies.local(file, moves.append) as path:
             assert Path(path).read_bytes() == data
             assert Path(path).name == "x.json"
-        assert [moved.bytes_read for moved in told] == [*range(7, 768, 7), 768]
-        assert {moved.bytes_total for moved in told} == {768}
-        assert told[-1].seconds_left == 0
+        assert [moved.bytes_read for moved in moves] == [*range(7, 768, 7), 768]
+        assert {moved.bytes_total for moved in moves} == {768}
+        assert moves[-1].seconds_left == 0
 
     def test_cancelling_leaves_nothing_behind(self, memory: Any, cache: Path) -> None:
         with pytest.raises(Cancelled), copies.local(self.file(memory), cancelled=lambda: True):

@@ -40,20 +40,20 @@ def ask(client: Client, route: str, **ids: Any) -> Any:
 
 
 def test_compile_time(client: Client) -> None:
-    found = ask(client, "compile_time")
-    assert found["total_s"] == pytest.approx(3.896 + 0.660, abs=0.001)
-    assert sum(found["phases_s"].values()) == pytest.approx(found["total_s"])
-    columns = found["spans"]
+    answer = ask(client, "compile_time")
+    assert answer["total_s"] == pytest.approx(3.896 + 0.660, abs=0.001)
+    assert sum(answer["phases_s"].values()) == pytest.approx(answer["total_s"])
+    columns = answer["spans"]
     assert len({len(column) for column in columns.values()}) == 1
-    assert max(columns["name"]) == len(found["names"]) - 1
-    assert max(columns["thread"]) == len(found["threads"]) - 1
-    assert {row["result"] for row in found["cache"]} == {"miss", "hit"}
+    assert max(columns["name"]) == len(answer["names"]) - 1
+    assert max(columns["thread"]) == len(answer["threads"]) - 1
+    assert {row["result"] for row in answer["cache"]} == {"miss", "hit"}
 
 
 def test_compilations_and_one_of_them(client: Client) -> None:
-    found = ask(client, "compilations")
-    assert len(found["trie"]) == 1
-    ids = {row["compile_id"] for row in found["flat"]}
+    answer = ask(client, "compilations")
+    assert len(answer["trie"]) == 1
+    ids = {row["compile_id"] for row in answer["flat"]}
     assert ids == {"0/0", "1/0", "2/0", "3/0", "4/0"}
     details = ask(client, "compilation", epoch=0, compile_id="3/0")
     assert [row["direction"] for row in details["rows"]] == ["forward", "backward"]
@@ -63,12 +63,12 @@ def test_compilations_and_one_of_them(client: Client) -> None:
 
 def test_guards_are_a_question_of_their_own(client: Client) -> None:
     of = {"epoch": 0, "compile_id": "3/0"}
-    details, found = ask(client, "compilation", **of), ask(client, "guards", **of)
+    details, answer = ask(client, "compilation", **of), ask(client, "guards", **of)
     dump = next(row["id"] for row in details["artifacts"] if row["name"] == "dynamo_cpp_guards_str")
     tree = client.get(f"{ROOT}/artifact", query_string={**BREAKS, "id": dump}).text
     leaves = re.findall(r"^[| ]*\+- (?!\w*Manager)\w+(?=:)", tree, re.MULTILINE)
-    assert len(found["guards"]) == len(leaves) == details["counts"]["guard_checks"] > 10
-    assert found["warnings"] == []
+    assert len(answer["guards"]) == len(leaves) == details["counts"]["guard_checks"] > 10
+    assert answer["warnings"] == []
 
 
 def test_a_text_is_plain_text_whatever_it_holds(client: Client) -> None:

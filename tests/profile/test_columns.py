@@ -20,6 +20,6 @@ huge = st.integers(-(2**62), 2**62)
     )
 )
 def test_distinct_is_what_numpy_says(columns: np.ndarray) -> None:
-    found, place = distinct(*columns)
+    unique, place = distinct(*columns)
     expected, inverse = np.unique(columns, axis=1, return_inverse=True)
-    assert found.tolist() == expected.tolist() and place.tolist() == inverse.reshape(-1).tolist()
+    assert unique.tolist() == expected.tolist() and place.tolist() == inverse.reshape(-1).tolist()

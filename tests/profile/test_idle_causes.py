@@ -106,11 +106,11 @@ def split(
 
 
 def broken_moments(profile: Profile) -> dict[int, list[Moment]]:
-    found: dict[int, list[Moment]] = {}
+    by_track: dict[int, list[Moment]] = {}
     for frame in frames(profile.of(region_calls)):
         for gap in breaks(frame):
-            found.setdefault(int(profile.trace.track[gap.call.index]), []).append((gap.start, gap.end))
-    return found
+            by_track.setdefault(int(profile.trace.track[gap.call.index]), []).append((gap.start, gap.end))
+    return by_track
 
 
 def named(row: Any) -> dict[str, int]:
@@ -124,19 +124,19 @@ def test_every_moment_of_a_recording_gets_the_first_cause_that_holds(
     profile = profile_in(recording(name))
     (device,) = gpus(profile)
     gaps = profile.of(idle_gaps)[0].inner()
-    found = causes_of(gaps, profile.of(ThreadActivity))
-    assert np.array_equal(found.sum(axis=1), gaps.ends - gaps.starts)
-    assert found.sum() / 1000 == device.idle_us
+    causes = causes_of(gaps, profile.of(ThreadActivity))
+    assert np.array_equal(causes.sum(axis=1), gaps.ends - gaps.starts)
+    assert causes.sum() / 1000 == device.idle_us
     span = int(gaps.starts[0]), int(gaps.ends[-1])
-    assert named(found.sum(axis=0)) == reference(profile.trace, broken_moments(profile), 0, span)
+    assert named(causes.sum(axis=0)) == reference(profile.trace, broken_moments(profile), 0, span)
 
 
 def test_a_step_gets_its_part_of_the_gaps(recording: Callable[[str], Path]) -> None:
     profile = profile_in(recording("breaks"))
     trace, steps = profile.trace, profile.of(step_slices)
     begins, ends = trace.ts[steps], trace.ts[steps] + trace.dur[steps]
-    found = causes_in(profile.of(idle_gaps)[0], profile.of(ThreadActivity), begins, ends)
-    for row, begin, end in zip(found, begins, ends):
+    causes = causes_in(profile.of(idle_gaps)[0], profile.of(ThreadActivity), begins, ends)
+    for row, begin, end in zip(causes, begins, ends):
         assert named(row) == reference(trace, broken_moments(profile), 0, (int(begin), int(end)))
 
 

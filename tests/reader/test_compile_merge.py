@@ -143,11 +143,11 @@ def graphs(summary: CompileSummary) -> list[tuple[str, int, int]]:
 
 def records_of(path: Path) -> list[Record]:
     """Every record of a sound log, as a recorder gets them."""
-    found = []
+    records = []
     for raw in path.read_bytes().removeprefix(b"V").split(b"\nV"):
         head = HEAD.match(b"V" + raw)
         assert head
         metadata: dict[str, Any] = msgspec.json.decode(head["json"])
         payload, _ = untab((b"V" + raw)[head.end() :].removesuffix(b"\n"))
-        found.append(Record(metadata, payload.decode() if metadata.get("has_payload") else None))
-    return found
+        records.append(Record(metadata, payload.decode() if metadata.get("has_payload") else None))
+    return records

@@ -55,8 +55,8 @@ def test_of_two_logs_of_one_worker_none_is_lost(tmp_path):
     trace(tmp_path, "a", pid=7)
     log(tmp_path, "old", pid=7, start_s=START_S - 100)
     log(tmp_path, "new", pid=7, start_s=START_S)
-    found = joined(tmp_path)
-    assert found["a"] == (None, "new") and sorted(name for _, name in found.values()) == ["new", "old"]
+    workers = joined(tmp_path)
+    assert workers["a"] == (None, "new") and sorted(name for _, name in workers.values()) == ["new", "old"]
 
 
 def test_logs_alone_are_workers_by_rank_or_process(tmp_path):
@@ -127,8 +127,8 @@ def test_a_first_trace_that_is_half_written_has_the_name_of_its_process(tmp_path
 def test_a_name_that_means_another_process_is_taken(tmp_path):
     trace(tmp_path, "pid_7", pid=99)
     log(tmp_path, "x", pid=7)
-    found = joined(tmp_path)
-    assert found.pop("pid_7") == (None, None) and list(found.values()) == [(None, "x")]
+    workers = joined(tmp_path)
+    assert workers.pop("pid_7") == (None, None) and list(workers.values()) == [(None, "x")]
 
 
 def test_a_summary_named_by_its_rank_has_the_log_of_that_rank(tmp_path):

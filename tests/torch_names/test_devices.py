@@ -84,10 +84,10 @@ def test_figures_that_are_not_understood_are_said_to_be(monkeypatch: pytest.Monk
 
 def test_the_document_lists_the_table() -> None:
     text = (Path(__file__).parents[2] / "docs" / "devices.md").read_text()
-    found = re.findall(r"^\| `(.+)` \| (.+) \| ([\w ]+) \|$", text, re.MULTILINE)
-    rows = [(pattern, figures) for pattern, figures, _ in found]
-    told = re.findall(r"^- \*\*([\w ]+)\*\*: ", text, re.MULTILINE)
-    assert {source for *_, source in found} == set(told), (
+    listed = re.findall(r"^\| `(.+)` \| (.+) \| ([\w ]+) \|$", text, re.MULTILINE)
+    rows = [(pattern, figures) for pattern, figures, _ in listed]
+    sources = re.findall(r"^- \*\*([\w ]+)\*\*: ", text, re.MULTILINE)
+    assert {source for *_, source in listed} == set(sources), (
         "every row has its source, and every source its rows"
     )
 

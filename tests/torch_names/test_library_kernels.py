@@ -17,30 +17,30 @@ Ran = list[tuple[str, int, str]]  # kernel, ns, operator
 
 
 @pytest.fixture(scope="module")
-def told(recording: Callable[[str], Path]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((recording("library_kernels") / "kernels.json").read_text())
-    return found
+def reference(recording: Callable[[str], Path]) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((recording("library_kernels") / "kernels.json").read_text())
+    return content
 
 
 @pytest.fixture(scope="module")
-def programs(told: dict[str, Any]) -> dict[str, Ran]:
-    names, operators = told["names"], [*told["ops"], ""]
+def programs(reference: dict[str, Any]) -> dict[str, Ran]:
+    names, operators = reference["names"], [*reference["ops"], ""]
     return {
         program: [(names[name], ns, operators[operator]) for name, ns, operator in rows]
-        for program, rows in told["programs"].items()
+        for program, rows in reference["programs"].items()
     }
 
 
-def test_every_kernel_has_the_category_that_was_found_right(told: dict[str, Any]) -> None:
+def test_every_kernel_has_the_category_that_was_found_right(reference: dict[str, Any]) -> None:
     wrong = [
-        (told["names"][place], wanted, found)
-        for wanted, places in told["categories"].items()
+        (reference["names"][place], wanted, category)
+        for wanted, places in reference["categories"].items()
         for place in places
-        if (found := category_of(told["names"][place])) != wanted
+        if (category := category_of(reference["names"][place])) != wanted
     ]
     assert wrong == []
-    assert sum(map(len, told["categories"].values())) == len(told["names"]) > 1700
-    assert told["categories"].keys() <= set(CATEGORIES)
+    assert sum(map(len, reference["categories"].values())) == len(reference["names"]) > 1700
+    assert reference["categories"].keys() <= set(CATEGORIES)
 
 
 def test_at_most_two_percent_of_any_program_is_other(programs: dict[str, Ran]) -> None:

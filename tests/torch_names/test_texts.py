@@ -18,8 +18,8 @@ from user code:
 
 
 def test_the_frames_of_a_traceback_with_their_code() -> None:
-    found = list(tracebacks.places(tracebacks.first_traceback(TRACEBACK)))
-    assert found == [
+    places = list(tracebacks.places(tracebacks.first_traceback(TRACEBACK)))
+    assert places == [
         ("/home/me/train.py", 12, "main", "loss = model(x)"),
         ("/home/me/model.py", 7, "<graph break in forward>", ""),
     ]
@@ -38,8 +38,8 @@ def test_where_a_guard_was_made() -> None:
         "me/train.py",
         12,
     )
-    told = "L['x'] == 3  # …ain.py:1 in f\n  File \"/home/me/train.py\", line 12, in main"
-    assert guards.guarded_at(told) == ("/home/me/train.py", 12)
+    reason = "L['x'] == 3  # …ain.py:1 in f\n  File \"/home/me/train.py\", line 12, in main"
+    assert guards.guarded_at(reason) == ("/home/me/train.py", 12)
     assert guards.guarded_at("L['x'] == 3") is None
 
 
@@ -62,8 +62,8 @@ def test_definitions_of_kernels() -> None:
         "    not_at_the_beginning = async_compile.triton('a', '')\n"
         "async_compile.wait(globals())\n"
     )
-    found = [(kernel.name, kernel.language) for kernel in output_code.kernel_definitions(code)]
-    assert found == [
+    definitions = [(kernel.name, kernel.language) for kernel in output_code.kernel_definitions(code)]
+    assert definitions == [
         ("triton_poi_fused_0", "triton"),
         ("mine", "triton"),
         ("triton_red_1", "triton"),

@@ -84,15 +84,15 @@ def test_two_ranks_are_two_workers_with_their_own_recompiles(tmp_path: Path) -> 
     statuses, printed = run_all(RANK, tmp_path, [[str(rank), str(tmp_path / "store")] for rank in (0, 1)])
     assert statuses == [0, 0], printed
     session = Session([("", str(tmp_path / "logs"))])
-    (found,) = whole_report(session).runs
-    by_rank = {worker.rank: worker.compile for worker in found.workers}
+    (run,) = whole_report(session).runs
+    by_rank = {worker.rank: worker.compile for worker in run.workers}
     assert set(by_rank) == {0, 1}
     first, second = by_rank[0], by_rank[1]
     assert first and second
     assert (first.environment.rank, first.environment.world_size) == (0, 2)
     assert len(first.recompiles) > 0 and len(second.recompiles) == 0
     assert any(guard.old == "8" and guard.new == "6" for row in first.recompiles for guard in row.guards)
-    _check_buckets(session, found.run, [worker.worker for worker in found.workers])
+    _check_buckets(session, run.run, [worker.worker for worker in run.workers])
 
 
 def _check_buckets(session: Session, run_name: str, workers: list[str]) -> None:
@@ -188,8 +188,8 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_profiled_steps_that_contain_compile_time_are_named(limited: Path) -> None:
-    (found,) = read_report(str(limited / "profiled")).runs
-    (span,) = found.workers[0].spans
+    (run,) = read_report(str(limited / "profiled")).runs
+    (span,) = run.workers[0].spans
     assert isinstance(span, SpanReport)
     overlap = span.compile_overlap
     assert overlap is not None and overlap.in_steps_us

@@ -105,10 +105,10 @@ def test_created_anew_in_each_cycle_it_is_still_one_recorder(torch: Any, tmp_pat
     profile(torch, on_ready, steps=3)
     ours = [h for h in TRACE_LOGGER.handlers if "_LogHandler" in type(h).__name__]
     assert len(ours) == 1
-    found = summaries(tmp_path)
-    assert len(found) >= 3
+    written = summaries(tmp_path)
+    assert len(written) >= 3
     # Compiled before the first handler existed: recovered once, and not once for each cycle.
-    assert [[row.recovered for row in summary.compilations] for summary in found] == [[True]] * len(found)
+    assert [[row.recovered for row in summary.compilations] for summary in written] == [[True]] * len(written)
 
 
 def test_a_profiler_that_saw_nothing(torch: Any, tmp_path: Path) -> None:
@@ -372,14 +372,14 @@ def test_importing_the_writer_imports_neither_torch_nor_tensorboard(tmp_path: Pa
 
 
 def test_the_docstring_tells_cpu_users_how_to_see_their_kernels() -> None:
-    told = handler_module.tensorboard_trace_handler.__doc__ or ""
+    text = handler_module.tensorboard_trace_handler.__doc__ or ""
     for word in (
         "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1",
         "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES",
         "Cost",
         "never raises",
     ):
-        assert word in told
+        assert word in text
 
 
 def test_index_reads_the_trace_into_the_cache_in_the_background(

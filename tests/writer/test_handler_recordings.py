@@ -15,16 +15,16 @@ from tb_torchcompile_plugin.api.session import Session
 def worker(recording):
     def of(name):
         report = json.loads(msgspec.json.encode(read_report(str(recording(name)))))
-        ((found,),) = [run["workers"] for run in report["runs"]]
-        assert report["warnings"] == [] and found["warnings"] == [] and found["compile"]["warnings"] == []
-        return found
+        ((only,),) = [run["workers"] for run in report["runs"]]
+        assert report["warnings"] == [] and only["warnings"] == [] and only["compile"]["warnings"] == []
+        return only
 
     return of
 
 
 def test_a_recorded_run_has_both_halves(worker):
-    found = worker("handler_breaks")
-    compiled, (span,) = found["compile"], found["spans"]
+    recorded = worker("handler_breaks")
+    compiled, (span,) = recorded["compile"], recorded["spans"]
     assert compiled["source"] == "summary" and compiled["compile_times_complete"]
     assert compiled["environment"]["torch_version"] == "2.11.0+cu130"
     assert compiled["environment"]["device_names"] == [span["gpu"][0]["name"]] == ["NVIDIA H200"]
@@ -49,13 +49,13 @@ def test_a_recorded_run_has_both_halves(worker):
 
 
 def test_generated_kernels_are_the_ones_that_ran(worker):
-    found = worker("handler_breaks")
+    recorded = worker("handler_breaks")
     generated = {
         (row["compile_id"], row["graph_key"], kernel)
-        for row in found["compile"]["generated_kernels"]
+        for row in recorded["compile"]["generated_kernels"]
         for kernel in row["kernels"]
     }
-    (span,) = found["spans"]
+    (span,) = recorded["spans"]
     ran = {
         (row["compile_id"], row["graph_key"], row["name"])
         for row in span["kernels"]
@@ -65,8 +65,8 @@ def test_generated_kernels_are_the_ones_that_ran(worker):
 
 
 def test_what_was_compiled_before_the_handler_existed_is_recovered(worker):
-    found = worker("handler_late")
-    compiled = found["compile"]
+    recorded = worker("handler_late")
+    compiled = recorded["compile"]
     rows = [(row["compile_id"], row["direction"], row["recovered"]) for row in compiled["compilations"]]
     assert rows == [("0/0", "forward", True), ("0/0", "backward", True)]
     assert all(row["duration_s"] > 0 for row in compiled["compilations"])
@@ -89,14 +89,16 @@ def test_why_cuda_graphs_were_skipped_stands_at_the_compilation(recording):
     """Of a mutated input torch tells when the code first runs, and no compile id: but it quotes the function."""
     session = Session([("", str(recording("kernels") / "skips"))])
     ((run, worker),) = [(run.run, worker.worker) for run in session.runs().runs for worker in run.workers]
-    told = {
+    reasons_of = {
         row.function: compilation(
             session.compile_data(run, worker), row.epoch, row.compile_id
         ).cudagraph_skip_reasons
         for row in session.compile_data(run, worker).of(compilations_overview).flat
     }
-    assert set(told) == {"mutates", "on_cpu", "fine"} and told["fine"] == []
-    assert [reasons[0].splitlines()[0].split(" (")[0] for reasons in (told["mutates"], told["on_cpu"])] == [
+    assert set(reasons_of) == {"mutates", "on_cpu", "fine"} and reasons_of["fine"] == []
+    assert [
+        reasons[0].splitlines()[0].split(" (")[0] for reasons in (reasons_of["mutates"], reasons_of["on_cpu"])
+    ] == [
         "skipping cudagraphs due to mutated inputs",
         "skipping cudagraphs due to skipping cudagraphs due to cpu device",
     ]

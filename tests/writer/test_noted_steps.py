@@ -64,7 +64,7 @@ def test_steps_by_what_the_profiler_did(torch: Any, tmp_path: Path, clock: list[
     assert steps.source == "profiler.step"
     assert list(steps.unrecorded_ns) == [2, 6, 7, 11, 12, 13]
     assert list(steps.recorded_ns) == [4, 5, 9, 10]
-    assert [list(found.steps.recorded_ns) for found in summaries(tmp_path)] == [[4, 5], [4, 5, 9, 10]]
+    assert [list(summary.steps.recorded_ns) for summary in summaries(tmp_path)] == [[4, 5], [4, 5, 9, 10]]
 
 
 def test_what_happens_inside_of_step_is_in_no_step(torch: Any, clock: list[int], tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_what_step_raises_and_returns_is_its_own(torch: Any, clock: list[int], t
 
     prof.schedule = schedule
     take_steps(prof.step, clock, [1, 2])
-    with pytest.raises(ValueError, match="of the user's schedule") as told:
+    with pytest.raises(ValueError, match="of the user's schedule") as raised:
         prof.step()
-    assert told.value is broken and told.value.__cause__ is None and told.value.__context__ is None
+    assert raised.value is broken and raised.value.__cause__ is None and raised.value.__context__ is None
     prof.schedule = lambda number: torch.profiler.ProfilerAction.NONE
     take_steps(prof.step, clock, [4])
     assert list(noted().unrecorded_ns) == [2, 0, 4]
@@ -257,7 +257,7 @@ def test_dynamo_sees_the_same_program(tmp_path: Path) -> None:
         print("FOUND", sorted(text[:60] for text in counters["graph_break"]), dict(counters["stats"]))
         print("FRAMES", counters["frames"]["ok"])
     """
-    told = [
+    programs = [
         [
             line
             for line in run(program.replace("{ours}", str(ours)), tmp_path).splitlines()
@@ -265,7 +265,7 @@ def test_dynamo_sees_the_same_program(tmp_path: Path) -> None:
         ]
         for ours in (True, False)
     ]
-    assert told[0] == told[1] != []
+    assert programs[0] == programs[1] != []
 
 
 # -- when it is written -------------------------------------------------------------------------------------------
@@ -286,10 +286,10 @@ LOOP = """
 
 def test_steps_after_the_last_cycle_go_into_its_summary(tmp_path: Path) -> None:
     run(LOOP, tmp_path)
-    (found,) = summaries(tmp_path / "logs")
-    assert len(found.steps.unrecorded_ns) == 27 and len(found.steps.recorded_ns) == 1
-    assert found.environment.worker == "w"
-    data = data_of(found)
+    (summary,) = summaries(tmp_path / "logs")
+    assert len(summary.steps.unrecorded_ns) == 27 and len(summary.steps.recorded_ns) == 1
+    assert summary.environment.worker == "w"
+    data = data_of(summary)
     assert 0 < (unrecorded_step_ns(data) or 0) < 1000 * MS
     assert recorded_step_ns(data) is None
 

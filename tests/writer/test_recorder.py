@@ -76,10 +76,10 @@ def test_compile_times_are_torchs_own_and_survive_a_reset(torch: Any, tmp_path: 
         compiled(torch.ones(2))
         after = torch._dynamo.utils.compilation_time_metrics
         summary = recorder.summary()
-    told = {row.function: list(row.seconds) for row in summary.compile_times}
+    seconds = {row.function: list(row.seconds) for row in summary.compile_times}
     assert summary.compile_times_complete
     wanted = {name: before.get(name, []) + after.get(name, []) for name in {*before, *after}}
-    assert told == wanted
+    assert seconds == wanted
     assert [epoch for _, epoch, _ in rows(summary)] == [0, 1]
 
 
@@ -183,11 +183,11 @@ def test_why_cuda_graphs_are_skipped_is_heard_from_torchs_logger(torch: Any, tmp
             torch.compile(lambda x: x.sin(), backend=backend)(torch.ones(3))
             cudagraph_utils.log_cudagraph_skip_and_bump_counter("skipping cudagraphs due to a late input")
             summary = recorder.summary()
-        told = [
+        reasons = [
             (row.key.compile_id, json.loads(row.metrics["cudagraph_skip_reason"]))
             for row in summary.runtime_metrics
         ]
-        assert told == (
+        assert reasons == (
             [
                 ("0/0", "skipping cudagraphs due to 1 inputs\n x.add_(1)"),
                 ("", "skipping cudagraphs due to a late input"),
@@ -282,8 +282,8 @@ def test_capture_summary_writes_no_line_of_the_program(torch: Any, tmp_path: Pat
                 compiled(torch.ones(3), word)
         (path,) = folder.glob("*.pb")
         rows = summary_file.load(str(path)).SerializeToString()
-        found = [line for line in lines if line.encode() in path.read_bytes() + rows]
-        assert bool(found) == (capture == "full"), found
+        written = [line for line in lines if line.encode() in path.read_bytes() + rows]
+        assert bool(written) == (capture == "full"), written
     (summary,) = summaries(tmp_path / "summary")
     assert not summary.payloads
     assert len(summary.graph_breaks) >= 3
@@ -529,7 +529,7 @@ def test_inductor_cold_warm_and_recovered(tmp_path: Path) -> None:
     """The same program three times: nothing cached, all cached, and compiled before recording began."""
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     warm_up = "compiled = torch.compile(model); compiled(torch.ones(64, requires_grad=True)).backward()"
-    found = []
+    written = []
     for name, warm in (("cold", ""), ("warm", ""), ("before", warm_up)):
         folder = tmp_path / name
         folder.mkdir()
@@ -539,9 +539,9 @@ def test_inductor_cold_warm_and_recovered(tmp_path: Path) -> None:
                 "    torch.compile(model)(torch.ones(64, requires_grad=True)).backward()", "    pass"
             )
         run(program, folder, **cache)
-        found += summaries(folder / "out")
-    cold, warm_summary, before = found
-    for summary in found:
+        written += summaries(folder / "out")
+    cold, warm_summary, before = written
+    for summary in written:
         kernels = {(g.direction, g.graph_key): [k.category for k in g.kernels] for g in summary.graphs}
         assert [categories for _, categories in sorted(kernels.items())] == [["cpp"], ["cpp"]]
         assert all(key.startswith("f") for _, key in kernels)

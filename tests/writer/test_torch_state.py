@@ -13,13 +13,13 @@ from tb_torchcompile_plugin.writer.torch_state import Times
 
 @pytest.fixture
 def metrics(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    module = SimpleNamespace(compilation_time_metrics=found)
+    times: dict[str, list[float]] = {}
+    module = SimpleNamespace(compilation_time_metrics=times)
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", module)  # type: ignore[arg-type]
-    return found
+    return times
 
 
-def told(times: Times) -> tuple[dict[str, list[float]], bool]:
+def recorded(times: Times) -> tuple[dict[str, list[float]], bool]:
     summary = CompileSummary()
     times.put(summary)
     return {row.function: list(row.seconds) for row in summary.compile_times}, summary.compile_times_complete
@@ -32,7 +32,7 @@ def test_a_reset_that_was_seen_loses_nothing(metrics: dict[str, list[float]]) ->
     metrics.clear()
     metrics["f"] = [2.0]
     times.look()
-    assert told(times) == ({"f": [1.0, 2.0]}, True)
+    assert recorded(times) == ({"f": [1.0, 2.0]}, True)
 
 
 def test_two_resets_while_nobody_looked_may_lose_times(metrics: dict[str, list[float]]) -> None:
@@ -43,7 +43,7 @@ def test_two_resets_while_nobody_looked_may_lose_times(metrics: dict[str, list[f
         metrics.clear()
         metrics["f"] = [seconds]
     times.look(after_pause=True)
-    assert told(times) == ({"f": [1.0, 3.0]}, False)
+    assert recorded(times) == ({"f": [1.0, 3.0]}, False)
 
 
 def test_a_pause_without_a_reset_loses_nothing(metrics: dict[str, list[float]]) -> None:
@@ -53,4 +53,4 @@ def test_a_pause_without_a_reset_loses_nothing(metrics: dict[str, list[float]]) 
     times.look()
     metrics["f"].append(2.0)
     times.look(after_pause=True)
-    assert told(times) == ({"f": [1.0, 2.0]}, True)
+    assert recorded(times) == ({"f": [1.0, 2.0]}, True)

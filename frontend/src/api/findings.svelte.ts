@@ -9,8 +9,8 @@ let off = $state<Record<string, string>>(read());
 
 function read(): Record<string, string> {
   try {
-    const found: unknown = JSON.parse(localStorage.getItem(KEY) ?? '{}');
-    return found && typeof found === 'object' ? (found as Record<string, string>) : {};
+    const stored: unknown = JSON.parse(localStorage.getItem(KEY) ?? '{}');
+    return stored && typeof stored === 'object' ? (stored as Record<string, string>) : {};
   } catch {
     // Storage can be forbidden or hold what an older version wrote.
     return {};

@@ -1149,7 +1149,7 @@ export interface RankDifferences {
 
 export interface RankGroup {
   ranks: number[];
-  told: string;
+  value: string;
 }
 
 export interface Recompile {

@@ -21,6 +21,6 @@ export function codeKey({ compile_id, epoch = 0 }: CompileKey): string {
 }
 
 export function parseCodeKey(text: string): Required<CompileKey> | null {
-  const found = /^([^,]+)(?:,(\d+))?$/.exec(text);
-  return found && { compile_id: found[1]!, epoch: Number(found[2] ?? 0) };
+  const match = /^([^,]+)(?:,(\d+))?$/.exec(text);
+  return match && { compile_id: match[1]!, epoch: Number(match[2] ?? 0) };
 }

@@ -43,8 +43,8 @@ export function shortKernel(name: string): string {
     const end = text[open] === '(' ? open : closing(text, open) + 1;
     return text.slice(0, end);
   }
-  const told = split(text.slice(open + 1, closing(text, open))).find((part) => !COMMON.test(part));
-  return told ? `${inner(told)} · ${outer}` : text.slice(0, closing(text, open) + 1);
+  const argument = split(text.slice(open + 1, closing(text, open))).find((part) => !COMMON.test(part));
+  return argument ? `${inner(argument)} · ${outer}` : text.slice(0, closing(text, open) + 1);
 }
 
 /** The functor inside wrappers, without the lambdas and parameters that follow it. */
@@ -52,8 +52,8 @@ function inner(text: string): string {
   const wrapped = /^(gpu_kernel_impl\w*|func_wrapper_t)</.exec(text);
   if (wrapped) {
     const parts = split(text.slice(wrapped[0].length, closing(text, wrapped[0].length - 1)));
-    const told = parts.find((part) => !COMMON.test(part));
-    if (told) return inner(told);
+    const argument = parts.find((part) => !COMMON.test(part));
+    if (argument) return inner(argument);
   }
   const end = text.indexOf('(');
   return end < 0 ? text : text.slice(0, end);

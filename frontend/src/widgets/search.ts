@@ -1,9 +1,9 @@
 /** Indices of the haystacks that hold every word of the query. */
 export function searchIndices(haystacks: string[], query: string): number[] {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-  const found: number[] = [];
+  const matching: number[] = [];
   haystacks.forEach((text, i) => {
-    if (words.every((word) => text.includes(word))) found.push(i);
+    if (words.every((word) => text.includes(word))) matching.push(i);
   });
-  return found;
+  return matching;
 }

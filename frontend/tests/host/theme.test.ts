@@ -75,7 +75,7 @@ function seen(color: string, eyes: Triple[]): Triple {
 
 /** The pair of different colours that is hardest to tell apart. */
 function closest(palette: Map<string, string>, eyes: Triple[]): { apart: number; pair: string } {
-  const found = [...palette].flatMap(([a, one], i) =>
+  const distances = [...palette].flatMap(([a, one], i) =>
     [...palette]
       .slice(i + 1)
       .filter(([, other]) => other !== one)
@@ -84,7 +84,7 @@ function closest(palette: Map<string, string>, eyes: Triple[]): { apart: number;
         return { apart: Math.hypot(...from.map((x, k) => x - to[k]!)), pair: `${a} ~ ${b}` };
       }),
   );
-  return found.reduce((least, one) => (one.apart < least.apart ? one : least));
+  return distances.reduce((least, one) => (one.apart < least.apart ? one : least));
 }
 
 function contrast(a: string, b: string): number {

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { Compile, GraphBreak, GraphBreakSite, Span } from '../../src/api/types';
 import { siteRows, verdict } from '../../src/panels/graph_breaks/sites';
 
-const told = (compile_id: string, line: number, reason = 'Data-dependent branching') =>
+const brokenAt = (compile_id: string, line: number, reason = 'Data-dependent branching') =>
   ({ compile_id, epoch: 0, reason, file: '/u/train.py', line, source: ' if x.max() > 1:' }) as GraphBreak;
 
 const site = (line: number, host_us: number | null, share_percent: number | null = 10) =>
@@ -27,14 +27,14 @@ const span = (sites: GraphBreakSite[], steps = 2) =>
 
 describe('siteRows', () => {
   it('joins a site with every compilation that broke there', () => {
-    const [row, ...rest] = siteRows(compile(told('0/0', 7), told('0/1', 7)), span([site(7, 60)]));
+    const [row, ...rest] = siteRows(compile(brokenAt('0/0', 7), brokenAt('0/1', 7)), span([site(7, 60)]));
     expect(rest).toEqual([]);
     expect(row!.breaks.map((b) => b.compile_id)).toEqual(['0/0', '0/1']);
     expect(row!.source).toBe(' if x.max() > 1:');
   });
 
   it('groups the breaks of a log without a trace, none with a price', () => {
-    const rows = siteRows(compile(told('0/0', 7), told('0/1', 7), told('1/0', 9)), null);
+    const rows = siteRows(compile(brokenAt('0/0', 7), brokenAt('0/1', 7), brokenAt('1/0', 9)), null);
     expect(rows.map((r) => [r.line, r.compile_ids, r.host_us])).toEqual([
       [7, ['0/0', '0/1'], null],
       [9, ['1/0'], null],
@@ -42,7 +42,7 @@ describe('siteRows', () => {
   });
 
   it('keeps what only the log knows beside what the trace prices', () => {
-    const rows = siteRows(compile(told('0/0', 7), told('', 9, 'recovered')), span([site(7, 60)]));
+    const rows = siteRows(compile(brokenAt('0/0', 7), brokenAt('', 9, 'recovered')), span([site(7, 60)]));
     expect(rows.map((r) => [r.line, r.host_us])).toEqual([
       [7, 60],
       [9, null],
@@ -70,6 +70,6 @@ describe('verdict', () => {
     expect(words(siteRows(null, unmarked), unmarked)).toContain('cost 60.0 µs of host time in this span');
     const unknown = { ...span([site(7, null, null)]), graph_break_costs: null } as Span;
     expect(words(siteRows(null, unknown), unknown)).toContain('price is not known');
-    expect(words(siteRows(compile(told('0/0', 7)), null), null)).toContain('Without a trace');
+    expect(words(siteRows(compile(brokenAt('0/0', 7)), null), null)).toContain('Without a trace');
   });
 });

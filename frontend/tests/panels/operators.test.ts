@@ -33,8 +33,8 @@ test('ten thousand operators are sorted and searched', () => {
 });
 
 test('columns are there for what was recorded, and for nothing else', () => {
-  const shown = (told: typeof recorded, one: Operator) =>
-    operatorColumns({ split: null, rows: [one], recorded: told }, 0)
+  const shown = (kept: typeof recorded, one: Operator) =>
+    operatorColumns({ split: null, rows: [one], recorded: kept }, 0)
       .filter((column) => !column.hidden)
       .map((column) => column.key);
   expect(shown(recorded, rows[0]!)).toContain('self_device_memory_bytes');

@@ -25,8 +25,8 @@ test('callers lie over what they called, the longest first, threads apart', () =
     left_out: 0,
     idle_threads: 0,
   });
-  const told = lanes.map(({ slices }) => slices.map((s) => [s.name, s.start, s.end, s.depth]));
-  expect(told).toEqual([
+  const drawn = lanes.map(({ slices }) => slices.map((s) => [s.name, s.start, s.end, s.depth]));
+  expect(drawn).toEqual([
     [
       ['main', 0, 100, 0],
       ['long', 0, 60, 1],

@@ -122,8 +122,8 @@ describe('highlighting', () => {
         .join(''),
     ).toBe(cut);
     const line = splitLines(OUTPUT_CODE).indexOf('    x = "a string" # comment');
-    const found = pieces(splitLines(OUTPUT_CODE)[line]!, line, highlight(OUTPUT_CODE, 'python'), []);
-    expect(found.map((p) => p.scope)).toContain('comment');
+    const parts = pieces(splitLines(OUTPUT_CODE)[line]!, line, highlight(OUTPUT_CODE, 'python'), []);
+    expect(parts.map((p) => p.scope)).toContain('comment');
   });
 
   it('is quick enough for megabytes', () => {
@@ -257,13 +257,13 @@ describe('diff', () => {
 
   it('ends soon when two long texts have nearly nothing in common, and says how far it is', () => {
     const [a, b] = [letters(1, 5000), letters(2, 5000)];
-    const told: number[] = [];
+    const fractions: number[] = [];
     const begun = performance.now();
-    const pairs = commonLines(a, b, (fraction) => told.push(fraction));
+    const pairs = commonLines(a, b, (fraction) => fractions.push(fraction));
     expect(performance.now() - begun).toBeLessThan(10_000);
     expect(pairs.length).toBeGreaterThan(1500);
-    expect(told.at(-1)).toBeGreaterThan(0.9);
-    expect(told).toEqual([...told].sort((x, y) => x - y));
+    expect(fractions.at(-1)).toBeGreaterThan(0.9);
+    expect(fractions).toEqual([...fractions].sort((x, y) => x - y));
   });
 
   it('marks what differs within a line', () => {

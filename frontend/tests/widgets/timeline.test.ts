@@ -169,11 +169,11 @@ function trace(all: { from: number; to: number }) {
     asked.push({ from, to, lanes, signal });
     const rows: Row[] = lanes.flatMap((id) =>
       [0, 1].flatMap((line) => {
-        const found: Row[] = [];
+        const rows: Row[] = [];
         const first = Math.max(all.from, Math.floor(from / 200) * 200);
         for (let start = first; start < Math.min(to, all.to); start += 200)
-          if (start + 100 > from) found.push([id, line, start, line ? 50 : 100, `${id}.${line}.${start}`]);
-        return found;
+          if (start + 100 > from) rows.push([id, line, start, line ? 50 : 100, `${id}.${line}.${start}`]);
+        return rows;
       }),
     );
     return new Promise((resolve) => answers.push(() => resolve(encode(rows))));

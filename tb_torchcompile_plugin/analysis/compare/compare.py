@@ -112,8 +112,8 @@ class _Run(NamedTuple):
         """µs and launches of an average window, of all categories or of one."""
         if self.categories is None:
             return None, None
-        found = [row for name, row in self.categories.items() if category in (None, name)]
-        ns, launches = (sum(column) for column in zip((0, 0), *found))
+        sums = [row for name, row in self.categories.items() if category in (None, name)]
+        ns, launches = (sum(column) for column in zip((0, 0), *sums))
         return us(ns) / len(self.windows), launches / len(self.windows)
 
 

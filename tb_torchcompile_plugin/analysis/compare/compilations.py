@@ -61,13 +61,13 @@ def _name_of(path: str) -> str:
 def _numbered(data: CompileData, files: set[str]) -> dict[_Key, Compilation]:
     """By function, its file if it is one of `files`, direction, and how often it had been compiled before."""
     before: Counter[_Function] = Counter()
-    found: dict[_Key, Compilation] = {}
+    numbered: dict[_Key, Compilation] = {}
     for row in data.of(compilations):
         file = _name_of(row.file)
         function = row.function, file if file in files else "", row.direction
-        found[function, before[function]] = row
+        numbered[function, before[function]] = row
         before[function] += 1
-    return found
+    return numbered
 
 
 def _difference(a: Compilation | None, b: Compilation | None) -> CompilationDifference:

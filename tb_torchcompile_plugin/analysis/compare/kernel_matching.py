@@ -172,15 +172,15 @@ def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[
     for start, time, operator, optimizer, name, category, ns, dims in zip(
         *(column.tolist() for column in columns)
     ):
-        told = _launch(
+        plain = _launch(
             trace.names[name],
             trace.names[trace.name[operator]] if operator >= 0 else "",
             CATEGORIES[category],
         )
-        unit = optimizer if optimizer >= 0 else operator if told.unit >= 0 else -1
-        family = "optimizer" if optimizer >= 0 else told.family
+        unit = optimizer if optimizer >= 0 else operator if plain.unit >= 0 else -1
+        family = "optimizer" if optimizer >= 0 else plain.family
         launch = Launch(
-            told.kind, told.name, told.operator, family, unit, told.category, ns, shapes[dims + 1]
+            plain.kind, plain.name, plain.operator, family, unit, plain.category, ns, shapes[dims + 1]
         )
         yield time, start, launch
 
@@ -244,10 +244,10 @@ _mark = lru_cache(maxsize=65536)(Landmark)
 
 def _placed(step: Step, units: _Units, landmarks: list[Landmark]) -> Iterator[tuple[int, Step]]:
     """(place, launches): landmark n is place 2n + 1, what runs before it is in place 2n."""
-    found = iter(_aligned(units.landmarks, landmarks))
+    aligned = iter(_aligned(units.landmarks, landmarks))
     place = 0
     for mark, start, end in zip(units.marks, units.bounds, units.bounds[1:]):
-        landmark = next(found) if mark else -1
+        landmark = next(aligned) if mark else -1
         yield (2 * landmark + 1 if landmark >= 0 else place), step[start:end]
         place = max(place, 2 * landmark + 2)
 
@@ -329,10 +329,10 @@ def _without(launches: Step, kinds: Set[str]) -> Step:
 
 
 def _by_kind(launches: Step) -> dict[str, Step]:
-    found: defaultdict[str, Step] = defaultdict(list)
+    steps: defaultdict[str, Step] = defaultdict(list)
     for launch in launches:
-        found[launch.kind].append(launch)
-    return found
+        steps[launch.kind].append(launch)
+    return steps
 
 
 def _kinds(launches: Step) -> frozenset[str]:

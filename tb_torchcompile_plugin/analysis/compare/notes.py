@@ -14,10 +14,10 @@ from tb_torchcompile_plugin.profile.steps import profiled_steps
 
 def notes(a: Side, b: Side) -> list[str]:
     """Sentences, each about one thing that a reader of the tables must know."""
-    found = []
+    lines = []
     for name, side in (("A", a), ("B", b)):
-        found += [f"{name} {what}" for what in (*_run_notes(side.profile), *_compile_notes(side.summary))]
-    return [*found, *_differences(a, b)]
+        lines += [f"{name} {what}" for what in (*_run_notes(side.profile), *_compile_notes(side.summary))]
+    return [*lines, *_differences(a, b)]
 
 
 def _run_notes(profile: Profile | None) -> Iterator[str]:

@@ -106,14 +106,14 @@ def _by_path(rows: list[Module]) -> dict[str, list[Module]]:
     """torch.compile's wrapper is no part of a path, or nothing would be called the same on both sides: what is called
     with and without it has two rows."""
     paths: list[str] = []
-    found: defaultdict[str, list[Module]] = defaultdict(list)
+    rows_of: defaultdict[str, list[Module]] = defaultdict(list)
     for row in rows:
         above = paths[row.parent] if row.parent >= 0 else ""
         own = "" if wraps_module(row.name) else row.name
         paths.append("/".join(filter(None, (above, own))))
         if own:
-            found[paths[-1]].append(row)
-    return found
+            rows_of[paths[-1]].append(row)
+    return rows_of
 
 
 def compare_memory(a: Profile, b: Profile) -> list[MemoryDifference]:

@@ -33,8 +33,8 @@ class FullReport(CompareReport, frozen=True):
 
 def compare_report(sides: Sides) -> CompareReport:
     """What differs between two spans, in numbers and in a sentence."""
-    found = compare(sides.a, sides.b)
-    return CompareReport(sides.a.name, sides.b.name, _verdict(found), found)
+    comparison = compare(sides.a, sides.b)
+    return CompareReport(sides.a.name, sides.b.name, _verdict(comparison), comparison)
 
 
 def compared_tables(sides: Sides) -> ComparedTables:
@@ -44,13 +44,13 @@ def compared_tables(sides: Sides) -> ComparedTables:
 
 def full_report(sides: Sides) -> FullReport:
     """Both."""
-    told = sides.of(compare_report)
-    return FullReport(told.a, told.b, told.verdict, told.comparison, sides.of(compared_tables))
+    report = sides.of(compare_report)
+    return FullReport(report.a, report.b, report.verdict, report.comparison, sides.of(compared_tables))
 
 
-def _verdict(found: Comparison) -> str:
-    figures = {figure.name: figure.value for figure in found.figures}
-    sentences = [_of_steps(found.step_time) if found.step_time else _of_spans(figures)]
+def _verdict(comparison: Comparison) -> str:
+    figures = {figure.name: figure.value for figure in comparison.figures}
+    sentences = [_of_steps(comparison.step_time) if comparison.step_time else _of_spans(figures)]
     if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:
         sentences.append(f"The GPUs are busy for {_change(busy)} of it.")
     return " ".join(sentences)
@@ -58,14 +58,14 @@ def _verdict(found: Comparison) -> str:
 
 def _of_steps(times: StepTimeDifference) -> str:
     means = Pair(times.a.mean_us, times.b.mean_us, times.delta_us)
-    told = f"the mean step takes {_change(means)}"
+    change = f"the mean step takes {_change(means)}"
     steps = f"{times.a.steps} and {plural(times.b.steps, 'step')}"
     if times.noise_us is None:
-        return f"{told[0].upper()}{told[1:]}; with one step on a side nobody knows the noise."
+        return f"{change[0].upper()}{change[1:]}; with one step on a side nobody knows the noise."
     if times.within_noise:
-        return f"No clear difference: {told}, within the noise of {steps} (± {duration(times.noise_us)})."
+        return f"No clear difference: {change}, within the noise of {steps} (± {duration(times.noise_us)})."
     word = "faster" if times.delta_us < 0 else "slower"
-    return f"B is {word}: {told}, more than the noise of {steps} (± {duration(times.noise_us)})."
+    return f"B is {word}: {change}, more than the noise of {steps} (± {duration(times.noise_us)})."
 
 
 def _of_spans(figures: dict[FigureName, Pair]) -> str:

@@ -175,14 +175,14 @@ def _row(row: Compilation, breaks: int, reasons: list[str]) -> CompilationRow:
 def _trie(rows: list[Compilation], flat: list[CompilationRow]) -> list[TrieNode]:
     """Frames that are equal in all but their callees share a node. Without a stack the frame itself is the root."""
     root = TrieNode(Frame("", 0, "", None), False, [], [])
-    for row, told in zip(rows, flat, strict=True):
+    for row, listed in zip(rows, flat, strict=True):
         if row.direction == "backward":
             continue
         node = root
         for frame in row.stack or [Frame(row.file, row.line or 0, row.function, None)]:
             node = _child(node, frame)
         node.compilations.append(
-            TrieCompilation(row.compile_id, row.epoch, row.function, told.status, row.duration_s)
+            TrieCompilation(row.compile_id, row.epoch, row.function, listed.status, row.duration_s)
         )
     return root.children
 
@@ -230,5 +230,5 @@ def ran_eager(failure: Failure, suppress_errors: list[bool]) -> bool | None:
 
 def _setting(row: CompilationMessage) -> list[bool]:
     """`torch._dynamo.config.suppress_errors` as the metrics have it."""
-    told = row.metrics.get(SUPPRESS_ERRORS)
-    return [told == "true"] if told in ("true", "false") else []
+    value = row.metrics.get(SUPPRESS_ERRORS)
+    return [value == "true"] if value in ("true", "false") else []

@@ -191,7 +191,7 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
     if not rows and not texts:
         raise _not_found(epoch, compile_id)
     first = next((row for row in rows if row.direction == "forward"), rows[0] if rows else None)
-    told = data.of(metrics, epoch, compile_id)
+    rows_of_metrics = data.of(metrics, epoch, compile_id)
     shapes = data.of(symbolic_shapes, epoch, compile_id)
     warnings: list[Notice] = []
     return CompilationDetails(
@@ -200,16 +200,16 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         rows=rows,
         stack=first.stack if first else [],
         restart_reasons=first.restart_reasons if first else [],
-        failure=_failure(data, rows, texts, told, warnings),
+        failure=_failure(data, rows, texts, rows_of_metrics, warnings),
         graph_breaks=_of(data.of(graph_breaks), epoch, compile_id),
         recompile=next(iter(_of(data.of(recompiles), epoch, compile_id)), None),
-        counts=_counts(first, told, len(_guards(data, texts, warnings)) or None),
+        counts=_counts(first, rows_of_metrics, len(_guards(data, texts, warnings)) or None),
         symbolic_shapes=shapes.symbols,
         specializations=shapes.specializations,
         shape_guards=shapes.guards,
         dynamic_changes=shapes.changes,
-        metrics=told,
-        cudagraph_skip_reasons=_skip_reasons(told, _late_skips(summary, first)),
+        metrics=rows_of_metrics,
+        cudagraph_skip_reasons=_skip_reasons(rows_of_metrics, _late_skips(summary, first)),
         artifacts=texts,
         warnings=warnings,
     )
@@ -229,10 +229,10 @@ def _not_found(epoch: int, compile_id: str) -> NotFound:
 
 
 def _recorded_s(summary: CompileSummary) -> float | None:
-    told = summary.environment
-    if not (told.HasField("recording_start_ns") and told.HasField("written_ns")):
+    environment = summary.environment
+    if not (environment.HasField("recording_start_ns") and environment.HasField("written_ns")):
         return None
-    return seconds(told.written_ns - told.recording_start_ns)
+    return seconds(environment.written_ns - environment.recording_start_ns)
 
 
 def _is_log(summary: CompileSummary) -> bool:
@@ -242,9 +242,10 @@ def _is_log(summary: CompileSummary) -> bool:
 
 def _some_outside(summary: CompileSummary) -> bool:
     """Whether some of the compile time was spent before the recording began, or after it ended."""
-    told = summary.environment
+    environment = summary.environment
     return any(
-        row.start_ns < told.recording_start_ns or row.start_ns + row.duration_ns > told.written_ns
+        row.start_ns < environment.recording_start_ns
+        or row.start_ns + row.duration_ns > environment.written_ns
         if row.HasField("start_ns")
         else row.recovered
         for row in summary.compilations
@@ -276,11 +277,11 @@ def _of(rows: Iterable[Row], epoch: int, compile_id: str) -> list[Row]:
 
 def _last_text(data: CompileData, texts: list[Artifact], name: str, warnings: list[Notice]) -> str | None:
     """The newest artifact of this name; None where there is none, or where it cannot be read (a warning says so)."""
-    found = max((text for text in texts if text.name == name), key=lambda text: text.id, default=None)
-    if found is None:
+    last = max((text for text in texts if text.name == name), key=lambda text: text.id, default=None)
+    if last is None:
         return None
     try:
-        return read_payload(data, found.id)
+        return read_payload(data, last.id)
     except UserError as error:
         warnings.append(error.notice)
         return None
@@ -294,20 +295,20 @@ def _failure(
     data: CompileData,
     rows: list[ct.Compilation],
     texts: list[Artifact],
-    told: list[Metric],
+    recorded: list[Metric],
     warnings: list[Notice],
 ) -> DetailedFailure | None:
     failure = next((row.failure for row in rows if row.failure is not None), None)
     if failure is None:
         return None
-    traceback = _last_text(data, texts, ERROR, warnings) or _text_of(told, "exception_stack_trace")
+    traceback = _last_text(data, texts, ERROR, warnings) or _text_of(recorded, "exception_stack_trace")
     return DetailedFailure(
         type=failure.type,
         reason=failure.reason,
         file=failure.file,
         line=failure.line,
         traceback=traceback,
-        ran_eager=_broke(texts) or ran_eager(failure, _values(told, SUPPRESS_ERRORS)),
+        ran_eager=_broke(texts) or ran_eager(failure, _values(recorded, SUPPRESS_ERRORS)),
     )
 
 
@@ -316,8 +317,8 @@ def _broke(texts: list[Artifact]) -> bool:
     return any(text.name == GRAPH_BREAK for text in texts)
 
 
-def _counts(row: ct.Compilation | None, told: list[Metric], guard_checks: int | None) -> Counts:
-    parameters = _values(told, "param_count")
+def _counts(row: ct.Compilation | None, recorded: list[Metric], guard_checks: int | None) -> Counts:
+    parameters = _values(recorded, "param_count")
     return Counts(
         ops=row.graph_ops if row else None,
         nodes=row.graph_nodes if row else None,
@@ -327,9 +328,9 @@ def _counts(row: ct.Compilation | None, told: list[Metric], guard_checks: int | 
     )
 
 
-def _skip_reasons(told: list[Metric], late: list[str]) -> list[str]:
+def _skip_reasons(recorded: list[Metric], late: list[str]) -> list[str]:
     """Why CUDA graphs were not used, each reason once."""
-    return list(dict.fromkeys([*(str(value) for value in _values(told, CUDAGRAPH_SKIP_REASON)), *late]))
+    return list(dict.fromkeys([*(str(value) for value in _values(recorded, CUDAGRAPH_SKIP_REASON)), *late]))
 
 
 def _late_skips(summary: CompileSummary, row: ct.Compilation | None) -> list[str]:
@@ -340,8 +341,8 @@ def _late_skips(summary: CompileSummary, row: ct.Compilation | None) -> list[str
         or sum((one.file, one.function) == (row.file, row.function) for one in _forwards(summary)) != 1
     ):
         return []
-    unnamed = [told.metrics for told in summary.runtime_metrics if not told.key.compile_id]
-    reasons = [json.loads(told[CUDAGRAPH_SKIP_REASON]) for told in unnamed if CUDAGRAPH_SKIP_REASON in told]
+    unnamed = [one.metrics for one in summary.runtime_metrics if not one.key.compile_id]
+    reasons = [json.loads(one[CUDAGRAPH_SKIP_REASON]) for one in unnamed if CUDAGRAPH_SKIP_REASON in one]
     mine = row.file, row.function
     return [text for text in map(str, reasons) if any((at.file, at.function) == mine for at in places(text))]
 
@@ -350,11 +351,11 @@ def _forwards(summary: CompileSummary) -> Iterable[Compilation]:
     return (row for row in summary.compilations if row.direction == FORWARD)
 
 
-def _text_of(told: list[Metric], name: str) -> str | None:
-    values = _values(told, name)
+def _text_of(recorded: list[Metric], name: str) -> str | None:
+    values = _values(recorded, name)
     lines = values[0] if values and isinstance(values[0], list) else values
     return "\n".join(str(line) for line in lines) or None
 
 
-def _values(told: list[Metric], name: str) -> list[Any]:
-    return [json.loads(metric.value) for metric in told if metric.name == name]
+def _values(recorded: list[Metric], name: str) -> list[Any]:
+    return [json.loads(metric.value) for metric in recorded if metric.name == name]

@@ -22,15 +22,15 @@ class Guard(msgspec.Struct, frozen=True):
 
 def guards(dump: str) -> list[Guard]:
     """The checks of a `dynamo_cpp_guards_str` payload, in the order in which they are made; [] if it holds none."""
-    found: list[Guard] = []
+    checks: list[Guard] = []
     sources: dict[int, str | None] = {}
     for depth, label, rest in _nodes(dump):
         if label.endswith("Manager"):
             sources[depth] = _source(rest or "")
             continue
         around = (sources.get(above) for above in range(depth - 1, -1, -1))
-        found.append(_guard(label, rest or "", next(around, None)))
-    return found
+        checks.append(_guard(label, rest or "", next(around, None)))
+    return checks
 
 
 def _nodes(dump: str) -> list[tuple[int, str, str | None]]:

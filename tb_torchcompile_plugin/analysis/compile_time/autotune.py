@@ -180,10 +180,10 @@ def _choices(spans: list[PhaseSpan]) -> dict[str, Any]:
     """What torch says of the templates that it tried: {"num_choices", "best_kernel", "best_time" in ms, …}."""
     text = next((span.choices for span in spans if span.choices), "")
     try:
-        told = json.loads(text or "{}")
+        decoded = json.loads(text or "{}")
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def _configs(kernel: GeneratedKernel | None, choices: dict[str, Any]) -> int | None:

@@ -77,16 +77,16 @@ def cache_results(row: Compilation) -> list[CacheResult]:
     """The lookups of one compilation, in order of time."""
     return [
         CacheResult(
-            cache=found.cache,
-            result=found.result,
-            key=found.key,
-            direction=_direction(row, found),
-            graph=found.graph if found.HasField("graph") else None,
-            why=why(found),
-            reason=found.reason if found.HasField("reason") else None,
-            time_saved_s=seconds(found.time_saved_ns) if found.HasField("time_saved_ns") else None,
+            cache=lookup.cache,
+            result=lookup.result,
+            key=lookup.key,
+            direction=_direction(row, lookup),
+            graph=lookup.graph if lookup.HasField("graph") else None,
+            why=why(lookup),
+            reason=lookup.reason if lookup.HasField("reason") else None,
+            time_saved_s=seconds(lookup.time_saved_ns) if lookup.HasField("time_saved_ns") else None,
         )
-        for found in row.cache
+        for lookup in row.cache
     ]
 
 
@@ -94,19 +94,21 @@ def cache_lookups(data: CompileData) -> list[CacheLookup]:
     """All lookups of a process, compilation by compilation."""
     texts = _texts(data.summary)
     compiled = sorted(data.summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
-    found = [(row, *both) for row in compiled for both in zip(row.cache, cache_results(row), strict=True)]
-    kinds = Counter(_kind(row, told) for row, _, told in found)
-    return [_lookup(row, message, told, kinds[_kind(row, told)], texts) for row, message, told in found]
+    lookups = [(row, *both) for row in compiled for both in zip(row.cache, cache_results(row), strict=True)]
+    kinds = Counter(_kind(row, result) for row, _, result in lookups)
+    return [
+        _lookup(row, message, result, kinds[_kind(row, result)], texts) for row, message, result in lookups
+    ]
 
 
-def _kind(row: Compilation, told: CacheResult) -> tuple[int, str, str, Direction]:
-    return row.key.epoch, row.key.compile_id, told.cache, told.direction
+def _kind(row: Compilation, result: CacheResult) -> tuple[int, str, str, Direction]:
+    return row.key.epoch, row.key.compile_id, result.cache, result.direction
 
 
 def _lookup(
-    row: Compilation, message: CacheMessage, told: CacheResult, graphs: int, texts: _Texts
+    row: Compilation, message: CacheMessage, result: CacheResult, graphs: int, texts: _Texts
 ) -> CacheLookup:
-    name = cache_lookup(told.cache, told.result)
+    name = cache_lookup(result.cache, result.result)
     known = message.HasField("nearest")
     return CacheLookup(
         compile_id=row.key.compile_id,
@@ -116,7 +118,7 @@ def _lookup(
         nearest_epoch=message.nearest.epoch if known else None,
         differences=[_difference(difference) for difference in message.differences],
         artifact=next(texts.get((row.key.epoch, row.key.compile_id, name), iter(())), None),
-        **{field: getattr(told, field) for field in told.__struct_fields__},
+        **{field: getattr(result, field) for field in result.__struct_fields__},
     )
 
 
@@ -124,14 +126,16 @@ def time_saved_s(data: CompileData) -> float | None:
     """By all hits. One of AOTAutograd's cache includes those of the FX graphs in it."""
     saved = []
     for row in data.summary.compilations:
-        told = [(found.cache, found.time_saved_ns) for found in row.cache if found.HasField("time_saved_ns")]
-        whole = [time for cache, time in told if cache == "aotautograd"]
-        saved += whole or [time for _, time in told]
+        saved_ns = [
+            (lookup.cache, lookup.time_saved_ns) for lookup in row.cache if lookup.HasField("time_saved_ns")
+        ]
+        whole = [time for cache, time in saved_ns if cache == "aotautograd"]
+        saved += whole or [time for _, time in saved_ns]
     return seconds(sum(saved)) if saved else None
 
 
-def _direction(row: Compilation, found: CacheMessage) -> Direction:
-    return direction_of(row.direction or found.direction)
+def _direction(row: Compilation, lookup: CacheMessage) -> Direction:
+    return direction_of(row.direction or lookup.direction)
 
 
 def _texts(summary: CompileSummary) -> _Texts:
@@ -139,42 +143,42 @@ def _texts(summary: CompileSummary) -> _Texts:
     numbers: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     for number, artifact in enumerate(summary.artifacts):
         numbers[artifact.key.epoch, artifact.key.compile_id, artifact.name].append(number)
-    return {key: iter(found) for key, found in numbers.items()}
+    return {key: iter(rows_of) for key, rows_of in numbers.items()}
 
 
 # -- in words -----------------------------------------------------------------------------------------------------
 
 
-def why(found: CacheMessage) -> str | None:
+def why(lookup: CacheMessage) -> str | None:
     """A sentence for the user; None for a hit."""
-    if found.result == "hit":
+    if lookup.result == "hit":
         return None
-    if found.result == "bypass":
+    if lookup.result == "bypass":
         return (
-            f"The cache was not used: {found.reason}"
-            if found.reason
+            f"The cache was not used: {lookup.reason}"
+            if lookup.reason
             else "The cache was not used; torch gives no reason"
         )
-    if found.reason == "guard_miss":
+    if lookup.reason == "guard_miss":
         return "An entry has this key, but its guards on symbolic shapes do not hold for these sizes"
-    if not found.HasField("nearest"):
-        return _without_comparison(found)
-    if not found.differences:
-        return f"The key is that of {_name(found)}, whose entry could not be used or was not stored yet"
-    return f"New key. Nearest is {_name(found)}, which differs in {_listed(found.differences)}"
+    if not lookup.HasField("nearest"):
+        return _without_comparison(lookup)
+    if not lookup.differences:
+        return f"The key is that of {_name(lookup)}, whose entry could not be used or was not stored yet"
+    return f"New key. Nearest is {_name(lookup)}, which differs in {_listed(lookup.differences)}"
 
 
-def _without_comparison(found: CacheMessage) -> str:
-    if found.first:
-        what = f"{direction_of(found.direction)} graph"
+def _without_comparison(lookup: CacheMessage) -> str:
+    if lookup.first:
+        what = f"{direction_of(lookup.direction)} graph"
         return f"The first {what} of this process, and the cache holds no entry with its key"
-    apart = "; those of the FX graph it does tell" if found.cache == "aotautograd" else ""
+    apart = "; those of the FX graph it does tell" if lookup.cache == "aotautograd" else ""
     return f"The cache holds no entry with its key. torch does not tell the parts of this key{apart}"
 
 
-def _name(found: CacheMessage) -> str:
-    epoch = found.nearest.epoch
-    return found.nearest.compile_id + (f" (after reset {epoch})" if epoch else "")
+def _name(lookup: CacheMessage) -> str:
+    epoch = lookup.nearest.epoch
+    return lookup.nearest.compile_id + (f" (after reset {epoch})" if epoch else "")
 
 
 def _listed(differences: Sequence[DifferenceMessage]) -> str:
@@ -206,10 +210,10 @@ def _changed(before: str, now: str) -> tuple[str, str]:
         return before, now
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
 
-    def told(fields: dict[str, str]) -> str:
+    def text(fields: dict[str, str]) -> str:
         return ", ".join(f"{name}={fields[name]}" for name in names if name in fields)
 
-    return told(ours), told(theirs)
+    return text(ours), text(theirs)
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -63,15 +63,18 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
     steps = profile.of(StepWindows)
     first, last = trace.window()
     window = steps.total_ns if len(steps) else last - first
-    found = _inside(steps, sorted(every(calls), key=lambda call: call.start))
-    marked = marks_graphs(trace) or all(call.graphs for call in found)
-    guards, overhead = sum(call.guard_ns for call in found), sum(call.overhead_ns for call in found)
-    graphs, backward = sum(call.graph_ns for call in found), _backward_ns(trace, steps, profile.of(Ownership))
+    in_steps = _inside(steps, sorted(every(calls), key=lambda call: call.start))
+    marked = marks_graphs(trace) or all(call.graphs for call in in_steps)
+    guards, overhead = sum(call.guard_ns for call in in_steps), sum(call.overhead_ns for call in in_steps)
+    graphs, backward = (
+        sum(call.graph_ns for call in in_steps),
+        _backward_ns(trace, steps, profile.of(Ownership)),
+    )
     return CallOverhead(
         window="steps" if len(steps) else "span",
         steps=len(steps),
         window_us=us(window),
-        calls=len(found),
+        calls=len(in_steps),
         guard_us=us(guards),
         overhead_us=us(overhead) if marks_overhead(trace) else None,
         graph_us=us(graphs) if marked else None,
@@ -79,7 +82,7 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
         guard_percent=percent(guards, window),
         overhead_percent=percent(overhead, window) if marks_overhead(trace) else None,
         beside_percent=percent(guards + overhead, guards + overhead + graphs + backward) if marked else None,
-        regions=_by_region(trace, found),
+        regions=_by_region(trace, in_steps),
     )
 
 
@@ -103,10 +106,10 @@ def _by_region(trace: Trace, calls: list[RegionCall]) -> list[RegionOverhead]:
     return [
         RegionOverhead(
             compile_id=compile_id,
-            calls=len(found),
-            guard_us=us(sum(call.guard_ns for call in found)),
-            overhead_us=us(sum(call.overhead_ns for call in found)) if marks_overhead(trace) else None,
-            graph_us=graph_us(trace, found),
+            calls=len(of_region),
+            guard_us=us(sum(call.guard_ns for call in of_region)),
+            overhead_us=us(sum(call.overhead_ns for call in of_region)) if marks_overhead(trace) else None,
+            graph_us=graph_us(trace, of_region),
         )
-        for compile_id, found in by_id.items()
+        for compile_id, of_region in by_id.items()
     ]

@@ -59,17 +59,17 @@ def compiled_regions(profile: Profile) -> list[CompiledRegion]:
     return [
         CompiledRegion(
             compile_id=compile_id,
-            calls=len(found),
-            cpu_us=us(sum(call.own_ns for call in found)),
-            guard_us=us(sum(call.guard_ns for call in found)),
-            overhead_us=us(sum(call.overhead_ns for call in found)) if marks_overhead(trace) else None,
-            graph_us=graph_us(trace, found),
+            calls=len(of_region),
+            cpu_us=us(sum(call.own_ns for call in of_region)),
+            guard_us=us(sum(call.guard_ns for call in of_region)),
+            overhead_us=us(sum(call.overhead_ns for call in of_region)) if marks_overhead(trace) else None,
+            graph_us=graph_us(trace, of_region),
             backward_calls=backward_calls[compile_id],
             backward_cpu_us=us(backward_ns[compile_id]),
             gpu_us=us(gpu[compile_id]) if gpus else None,
             backward_gpu_us=us(backward_gpu[compile_id]) if gpus else None,
         )
-        for compile_id, found in by_id.items()
+        for compile_id, of_region in by_id.items()
     ]
 
 

@@ -71,7 +71,7 @@ class EagerTime(msgspec.Struct, frozen=True):
 def eager_time(profile: Profile) -> EagerTime:
     """Rows: most host time first, those in regions last."""
     trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
-    outside, inside = (_in_window(steps, found) for found in (roots.outside, roots.in_regions))
+    outside, inside = (_in_window(steps, part) for part in (roots.outside, roots.in_regions))
     windows = (steps.starts, steps.ends) if len(steps) else _whole(trace)
     running = covered_ns(roots.running, *windows)
     window = int((windows[1] - windows[0]).sum())
@@ -161,9 +161,9 @@ def _callers(trace: Trace, rows: Int64s) -> Int64s:
     waiting, around = np.arange(len(rows)), trace.parent[rows]
     while len(waiting := waiting[around >= 0]):
         around = around[around >= 0]
-        found = stacks[around] & users[trace.name[around]]
-        callers[waiting[found]] = trace.name[around[found]]
-        waiting, around = waiting[~found], trace.parent[around[~found]]
+        hit = stacks[around] & users[trace.name[around]]
+        callers[waiting[hit]] = trace.name[around[hit]]
+        waiting, around = waiting[~hit], trace.parent[around[~hit]]
     return callers
 
 

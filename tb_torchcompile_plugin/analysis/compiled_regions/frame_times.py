@@ -54,9 +54,11 @@ def frame_times(profile: Profile) -> list[FrameTime] | None:
         count[frame.compile_id] += 1
         whole[frame.compile_id] += frame.end - frame.begin
         parts[frame.compile_id].update(_parts(frame))
-    for compile_id, found in parts.items():
-        assert sum(found.values()) == whole[compile_id]
-    return [_row(name, count[name], whole[name], found, overhead_marked) for name, found in parts.items()]
+    for compile_id, of_frame in parts.items():
+        assert sum(of_frame.values()) == whole[compile_id]
+    return [
+        _row(name, count[name], whole[name], of_frame, overhead_marked) for name, of_frame in parts.items()
+    ]
 
 
 def frame_parts(frame: RegionCall) -> Iterator[tuple[str, int, int]]:

@@ -39,7 +39,7 @@ class RecompileLimit(Rule):
                 frames.setdefault((row.function, row.file, row.line), row)
         for row in frames.values():
             versions = _versions(context.data.summary, row)
-            yield self.found(
+            yield self.finding(
                 context,
                 f"{row.function or 'A frame'} was compiled {plural(versions, 'time')} and now runs eager: it hit the "
                 "recompile limit",
@@ -74,7 +74,7 @@ class CudaGraphsSkipped(Rule):
         reasons = _skips(context.data.summary)
         for reason, ids in reasons.items():
             word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
-            yield self.found(
+            yield self.finding(
                 context,
                 f"CUDA graphs are skipped{_for_compilations(ids)}: {reason}",
                 _AGAINST_SKIPS[word] if word else "Change what torch names",
@@ -85,7 +85,7 @@ class CudaGraphsSkipped(Rule):
             )
         untold = context.data.of(cudagraph_skips) or 0
         if untold and not reasons:
-            yield self.found(
+            yield self.finding(
                 context,
                 f"CUDA graphs were skipped {plural(untold, 'time')}; why, torch told its log only",
                 "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
@@ -101,11 +101,11 @@ def _for_compilations(ids: list[tuple[int, str]]) -> str:
 
 def _skips(summary: CompileSummary) -> dict[str, list[tuple[int, str]]]:
     """First line of torch's reason → (epoch, compile id) of what it holds for, as far as torch told."""
-    found: dict[str, dict[tuple[int, str], None]] = {}
+    by_reason: dict[str, dict[tuple[int, str], None]] = {}
     for row in (*summary.compilations, *summary.runtime_metrics):
         if reason := skip_reason(row.metrics):
-            found.setdefault(failures.skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
-    return {reason: [key for key in ids if key[1]] for reason, ids in found.items()}
+            by_reason.setdefault(failures.skip_reason(reason), {})[row.key.epoch, row.key.compile_id] = None
+    return {reason: [key for key in ids if key[1]] for reason, ids in by_reason.items()}
 
 
 class CacheMissed(Rule):
@@ -122,7 +122,7 @@ class CacheMissed(Rule):
         spent = sum(row.duration_ns for row in missed) / 1e9
         compiled = count_compilations(missed)
         if spent >= thresholds.cache_missed_s:
-            yield self.found(
+            yield self.finding(
                 context,
                 f"The compile cache missed for {plural(compiled, 'compilation')}, which took "
                 f"{duration(spent * 1e6)}",
@@ -135,7 +135,7 @@ class CacheMissed(Rule):
             (one.cache, one.reason) for row in rows for one in row.cache if one.result == "bypass"
         )
         for (cache, reason), count in bypassed.items():
-            yield self.found(
+            yield self.finding(
                 context,
                 f"The {CACHES.get(cache, cache)} cache was bypassed {plural(count, 'time')}: "
                 f"{reason or 'torch does not say why'}",

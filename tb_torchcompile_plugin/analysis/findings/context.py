@@ -87,8 +87,8 @@ class RuleContext:
     @once
     def given_up(self) -> list[Problem]:
         """Frames that torch runs eager: it cannot resume them, or compiled them too often."""
-        found = self.data.of(problems) if self.data else []
-        return [row for row in found if row.ran_eager and row.kind in ("skipped", "limit")]
+        rows = self.data.of(problems) if self.data else []
+        return [row for row in rows if row.ran_eager and row.kind in ("skipped", "limit")]
 
     @once
     def nothing_compiled(self) -> bool:
@@ -103,8 +103,8 @@ class RuleContext:
         """What share of the profiled time eager operators run, on the host or, if more, of the GPUs' work."""
         if self.profile is None:
             return None
-        found = self.profile.of(eager_time)
-        return max(found.share_percent or 0.0, found.device_share_percent or 0.0)
+        eager = self.profile.of(eager_time)
+        return max(eager.share_percent or 0.0, eager.device_share_percent or 0.0)
 
     @property
     def runs_eager(self) -> bool:
@@ -132,9 +132,9 @@ class RuleContext:
         """What graph breaks cost, dearest first."""
         return (self.profile and self.profile.of(graph_break_costs)) or []
 
-    def inside_us(self, found: Intervals) -> float:
+    def inside_us(self, intervals: Intervals) -> float:
         """How much of the profiled time these cover."""
-        return float(covered_ns(found, *self.windows).sum()) / 1000
+        return float(covered_ns(intervals, *self.windows).sum()) / 1000
 
     def compiling(self, rows: Iterable[Compilation]) -> Intervals:
         """When these were compiled, on the clock of the trace."""

@@ -24,7 +24,7 @@ class ProfilerHooks(Rule):
         if not hooks:
             return
         names = sorted({row.function for row in hooks})
-        yield self.found(
+        yield self.finding(
             context,
             f"Torch compiled a profiler's own hooks {plural(len(hooks), 'time')} ({', '.join(names)}): what was "
             "recorded is not the program as it runs without that profiler",
@@ -49,7 +49,7 @@ class NothingCompiled(Rule):
             if compiled
             else ": torch.compile was not called, or its result never was"
         )
-        yield self.found(
+        yield self.finding(
             context,
             f"Nothing that runs in the profiled steps is compiled{why}",
             "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer",
@@ -79,7 +79,7 @@ class GivenUp(Rule):
             return
         place = f"{row.file.rpartition('/')[2]}:{row.line}" if row.file and row.line else row.file
         why = "it hit the recompile limit" if row.kind == "limit" else row.reason.splitlines()[0]
-        yield self.found(
+        yield self.finding(
             context,
             f"{row.function or 'A frame'} runs eager: {why}",
             "Mark what changes as dynamic, or keep it the same; see which guard fails each time"

@@ -65,10 +65,10 @@ def findings(about: Profile | CompileData) -> Findings:
     compiled = data.of(compile_findings) if data else []
     if isinstance(about, CompileData):
         return Findings(compiled, len(COMPILE_RULES))
-    told = about.of(span_findings)
-    known = {(row.rule, row.row) for row in told}
+    of_span = about.of(span_findings)
+    known = {(row.rule, row.row) for row in of_span}
     return Findings(
-        ranked([*told, *(row for row in compiled if (row.rule, row.row) not in known)]), len(RULES)
+        ranked([*of_span, *(row for row in compiled if (row.rule, row.row) not in known)]), len(RULES)
     )
 
 

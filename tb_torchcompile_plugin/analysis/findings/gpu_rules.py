@@ -32,12 +32,12 @@ class ExposedCommunication(Rule):
     panel = "gpu_utilization"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
-        found = context.profile.of(utilization) if context.profile else None
-        share = context.share(found.verdict.communication_us) if found else None
-        if found is None or share is None or share < thresholds.communication_percent:
+        used = context.profile.of(utilization) if context.profile else None
+        share = context.share(used.verdict.communication_us) if used else None
+        if used is None or share is None or share < thresholds.communication_percent:
             return
-        us = found.verdict.communication_us
-        yield self.found(
+        us = used.verdict.communication_us
+        yield self.finding(
             context,
             f"Communication that nothing overlaps takes {context.each(us)}, {percent(share)} of it",
             "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; and compare ranks, "
@@ -66,7 +66,7 @@ class SlowKernel(Rule):
                 continue
             if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
                 continue
-            yield self.found(
+            yield self.finding(
                 context,
                 f"{row.name} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the memory bandwidth",
                 'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
@@ -104,7 +104,7 @@ class DominantKernel(Rule):
             return
         if row.category in _MADE_OF:
             return
-        yield self.found(
+        yield self.finding(
             context,
             f"{row.name} takes {percent(share)} of the GPU's time, and the GPU sets the pace of a step",
             "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "

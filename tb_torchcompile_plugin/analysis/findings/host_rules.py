@@ -23,11 +23,15 @@ class GraphBreaks(Rule):
         if share is None or share < thresholds.gain_percent:
             return
         dearest = max(context.costs, key=lambda cost: cost.profiled_us)
-        told = _break_of(context, dearest.compile_id)
+        graph_break = _break_of(context, dearest.compile_id)
         place = f"{dearest.file.rpartition('/')[2]}:{dearest.line}" if dearest.file else dearest.compile_id
-        hint = told.hints[0] if told and told.hints else "Move what breaks it out of the compiled function"
+        hint = (
+            graph_break.hints[0]
+            if graph_break and graph_break.hints
+            else "Move what breaks it out of the compiled function"
+        )
         breaks = f"{plural(len(host), 'graph break')} {'costs' if len(host) == 1 else 'cost'}"
-        yield self.found(
+        yield self.finding(
             context,
             f"{breaks} {context.each(sum(host))}, {percent(share)} of it",
             f"Begin with the dearest, {place}. {hint}",
@@ -38,7 +42,7 @@ class GraphBreaks(Rule):
                 "dearest_us_per_step": context.each_us(dearest.profiled_us),
             },
             saves_us=sum(host),
-            row=_row(told) if told else None,
+            row=_row(graph_break) if graph_break else None,
             predicted=context.predicted("graph_breaks"),
             where=[place],
         )
@@ -49,8 +53,9 @@ def _break_of(context: RuleContext, compile_id: str) -> GraphBreak | None:
     return next((row for row in breaks if row.key.compile_id == compile_id), None)
 
 
-def _row(told: GraphBreak) -> str:
-    return f"graph_breaks:{told.file}:{told.line if told.HasField('line') else ''}:{told.reason}"
+def _row(graph_break: GraphBreak) -> str:
+    line = graph_break.line if graph_break.HasField("line") else ""
+    return f"graph_breaks:{graph_break.file}:{line}:{graph_break.reason}"
 
 
 class Recompiles(Rule):
@@ -69,7 +74,7 @@ class Recompiles(Rule):
         ids = {row.key.compile_id for row in inside}
         reasons = [row for row in context.data.of(recompiles) if row.compile_id in ids]
         guard = next((guard for row in reasons for guard in row.guards), None)
-        yield self.found(
+        yield self.finding(
             context,
             f"Torch recompiled {plural(len(inside), 'time')} while it was profiled, which took {duration(us)}",
             guard.advice
@@ -108,7 +113,7 @@ class CompileInSteps(Rule):
         share = context.share(us)
         if share is None or share < thresholds.compile_percent:
             return
-        yield self.found(
+        yield self.finding(
             context,
             f"Compiling took {duration(us)} of what was profiled, {percent(share)} of it",
             "Run the model a few times before the profiled steps: schedule(wait=1, warmup=3, active=3)",
@@ -132,7 +137,7 @@ class AutotuneInSteps(Rule):
         share = context.share(alone)
         if share is None or share < thresholds.autotune_percent:
             return
-        yield self.found(
+        yield self.finding(
             context,
             f"Autotuning kernels took {duration(alone)} of what was profiled, {percent(share)} of it",
             "Run every shape once before the profiled steps; the choices are kept in inductor's cache",

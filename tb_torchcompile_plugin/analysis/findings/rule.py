@@ -65,7 +65,7 @@ class Rule(ABC):
     def look(self, context: RuleContext) -> Iterator[Finding]:
         """What there is to find, most important first."""
 
-    def found(
+    def finding(
         self,
         context: RuleContext,
         title: str,

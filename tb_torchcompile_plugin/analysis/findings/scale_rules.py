@@ -26,14 +26,14 @@ class MemoryLimit(Rule):
     def look(self, context: RuleContext) -> Iterator[Finding]:
         if context.profile is None:
             return
-        told, sizes = context.profile.trace.memory(), capacities(context.profile.trace)
-        for device in np.unique(told["device_id"][np.isin(told["device_type"], DEVICE_TYPES)]).tolist():
-            mine = np.isin(told["device_type"], DEVICE_TYPES) & (told["device_id"] == device)
-            held = int(max(told["total_reserved"][mine].max(), told["total_allocated"][mine].max()))
+        events, sizes = context.profile.trace.memory(), capacities(context.profile.trace)
+        for device in np.unique(events["device_id"][np.isin(events["device_type"], DEVICE_TYPES)]).tolist():
+            mine = np.isin(events["device_type"], DEVICE_TYPES) & (events["device_id"] == device)
+            held = int(max(events["total_reserved"][mine].max(), events["total_allocated"][mine].max()))
             share = 100 * held / sizes[device] if sizes.get(device) else 0.0
             if share < thresholds.memory_percent:
                 continue
-            yield self.found(
+            yield self.finding(
                 context,
                 f"torch holds {significant(held / 1e9)} GB of GPU {device}, {percent(share)} of its memory",
                 "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
@@ -51,7 +51,7 @@ class DataParallel(Rule):
             return
         devices = len(np.unique(context.profile.of(gpu_work).device))
         if devices > 1:
-            yield self.found(
+            yield self.finding(
                 context,
                 f"One process drives {plural(devices, 'GPU')} through DataParallel, which copies the model each time",
                 "Use torch.nn.parallel.DistributedDataParallel: a process for each GPU, started by torchrun",
@@ -67,13 +67,13 @@ class SlowBackend(Rule):
     def look(self, context: RuleContext) -> Iterator[Finding]:
         if context.profile is None or not len(context.profile.of(gpu_work).index):
             return
-        told = context.profile.trace.metadata.get("distributedInfo")
-        info = told if isinstance(told, dict) else {}
+        recorded = context.profile.trace.metadata.get("distributedInfo")
+        info = recorded if isinstance(recorded, dict) else {}
         backend, size = str(info.get("backend", "")), info.get("world_size")
         if not backend or any(name in backend for name in GPU_BACKENDS):
             return
         if isinstance(size, int) and size > 1:
-            yield self.found(
+            yield self.finding(
                 context,
                 f"{size} ranks with GPUs communicate through {backend}, by way of the host",
                 'Use the GPUs\' own: torch.distributed.init_process_group("nccl")',

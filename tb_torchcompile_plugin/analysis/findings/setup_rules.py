@@ -31,7 +31,7 @@ class NamesDisabled(Rule):
         share = context.gpu_share(float(trace.dur[rows].sum()) / 1000)
         if share is None or share < thresholds.unnamed_percent:
             return
-        yield self.found(
+        yield self.finding(
             context,
             f"Kernels without names of their own take {percent(share)} of the GPU time",
             "Let inductor name its kernels: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 (the default since torch 2.6)",
@@ -53,7 +53,7 @@ class CudaGraphsOldDriver(Rule):
         driver, runtime = header.get("cuda_driver_version"), header.get("cuda_runtime_version")
         if not (_is_old(driver) or _is_old(runtime)):
             return
-        yield self.found(
+        yield self.finding(
             context,
             f"CUDA graphs are profiled with CUDA {runtime} and driver {driver}, older than {thresholds.driver_least}: "
             "their kernels may be missing",
@@ -83,7 +83,7 @@ class EmptyProfile(Rule):
             return
         trace = context.profile.trace
         if not len(trace):
-            yield self.found(
+            yield self.finding(
                 context,
                 "The trace holds 0 events: the profiler was not active",
                 "Let the schedule come to its active steps: call prof.step() at the end of each step, often enough",
@@ -93,7 +93,7 @@ class EmptyProfile(Rule):
         elif trace.notices:  # what is missing may have been there
             return
         elif trace.metadata.get("deviceProperties") and not len(context.profile.of(gpu_work).index):
-            yield self.found(
+            yield self.finding(
                 context,
                 "The trace holds 0 GPU events, though there is a GPU",
                 "Record them: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; and run something on it",
@@ -101,7 +101,7 @@ class EmptyProfile(Rule):
                 severity="warning",
             )
         elif 0 < context.steps < thresholds.steps_least:
-            yield self.found(
+            yield self.finding(
                 context,
                 f"Only {plural(context.steps, 'step')} was profiled: nothing tells a typical step from an outlier",
                 "Profile a few steps: schedule(wait=1, warmup=3, active=3)",

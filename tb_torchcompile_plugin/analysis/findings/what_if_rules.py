@@ -157,15 +157,15 @@ class WhatIfRule(Rule):
                 yield self._finding(context, row, gain)
 
     def _finding(self, context: RuleContext, row: WhatIf, gain: float) -> Finding:
-        told, now, after = WORDS[row.kind], row.predicted.step_us, row.predicted.after_us
+        words, now, after = WORDS[row.kind], row.predicted.step_us, row.predicted.after_us
         place = f"{row.file.rpartition('/')[2]}:{row.line}" if row.file else ""
-        what = told.what.format(
+        what = words.what.format(
             name=_short(row.name), place=f" at {place}" if place else "", times=f"{row.times:,.3g}"
         )
-        return self.found(
+        return self.finding(
             context,
             f"{what}: without it a step takes {duration(after)} instead of {duration(now)}",
-            told.next_step.format(),
+            words.next_step.format(),
             {"gain_us_per_step": gain, "share_percent": 100 * gain / now, "times_per_step": row.times},
             saves_us=gain * max(context.steps, 1),
             predicted=row.predicted,

@@ -48,18 +48,18 @@ class GpuUtilization(msgspec.Struct, frozen=True):
 
 def gpu_utilization(profile: Profile) -> GpuUtilization:
     """All that is known of GPU time but kernels."""
-    found = profile.of(utilization)
+    used = profile.of(utilization)
     inside = {device: gaps.inner() for device, gaps in profile.of(idle_gaps).items()}
     longest = [
         gap for device, gaps in inside.items() for gap in longest_gaps(profile, device, gaps, _GAPS_LISTED)
     ]
-    steps = found.steps if found else []
+    steps = used.steps if used else []
     return GpuUtilization(
-        verdict=found.verdict if found else None,
+        verdict=used.verdict if used else None,
         idle=[_idle(profile, device, gaps) for device, gaps in inside.items()],
         streams=profile.of(streams),
         steps=steps,
-        window=found.window if found else None,
+        window=used.window if used else None,
         longest_gaps=sorted(longest, key=lambda gap: -gap.idle_us),
         launch_stats=profile.of(launch_stats),
     )

@@ -78,8 +78,8 @@ def _name(trace: Trace, row: int) -> str | None:
 def _thread(trace: Trace, track: int) -> str | None:
     if track < 0:
         return None
-    found = trace.tracks[track]
-    return found.thread_name.strip() or str(found.tid)
+    thread = trace.tracks[track]
+    return thread.thread_name.strip() or str(thread.tid)
 
 
 def _step(trace: Trace, steps: Int64s, moment: int) -> str | None:

@@ -71,22 +71,22 @@ class LaunchStats(msgspec.Struct, frozen=True):
 
 def launch_stats(profile: Profile) -> LaunchStats | None:
     """None without GPU events."""
-    trace, work, found = profile.trace, profile.of(gpu_work), profile.of(launch_calls)
+    trace, work, launches = profile.trace, profile.of(gpu_work), profile.of(launch_calls)
     steps = profile.of(StepWindows)
     windows = zip(steps.starts.tolist(), steps.ends.tolist())
-    in_steps = sum(found.between(begin, end).launches for begin, end in windows)
+    in_steps = sum(launches.between(begin, end).launches for begin, end in windows)
     if not len(work.index):
         return None
-    wait = trace.ts[found.event] - found.start
-    latency, queued = wait[found.idle], wait[~found.idle]
+    wait = trace.ts[launches.event] - launches.start
+    latency, queued = wait[launches.idle], wait[~launches.idle]
     short, measured = _short(trace, work)
     return LaunchStats(
-        launches=len(found.call),
+        launches=len(launches.call),
         gpu_events=len(work.index),
-        unmatched_events=len(work.index) - int(found.events.sum()),
+        unmatched_events=len(work.index) - int(launches.events.sum()),
         launches_per_step=in_steps / len(steps) if len(steps) else None,
-        call_us=us(found.dur.sum()),
-        call_median_us=_median_us(found.dur) or 0.0,
+        call_us=us(launches.dur.sum()),
+        call_median_us=_median_us(launches.dur) or 0.0,
         idle_launches=len(latency),
         latency_median_us=_median_us(latency),
         latency_p95_us=_p95_us(latency),
@@ -95,8 +95,8 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
         queue_wait_p95_us=_p95_us(queued),
         short_events=short,
         short_percent=percent(short, measured),
-        calls=_by_function(trace, found),
-        cuda_graphs=_cuda_graphs(trace, work, found, profile.data),
+        calls=_by_function(trace, launches),
+        cuda_graphs=_cuda_graphs(trace, work, launches, profile.data),
     )
 
 
@@ -109,18 +109,18 @@ def _short(trace: Trace, work: GpuWork) -> tuple[int, int]:
     return int(shorter.sum()), len(alone)
 
 
-def _by_function(trace: Trace, found: LaunchCalls) -> list[LaunchCall]:
+def _by_function(trace: Trace, launches: LaunchCalls) -> list[LaunchCall]:
     """Most time first."""
-    names = trace.name[found.call]
+    names = trace.name[launches.call]
     rows = []
     for code in np.unique(names):
         here = names == code
-        dur = found.dur[here]
+        dur = launches.dur[here]
         rows.append(
             LaunchCall(
                 name=trace.names[code],
                 calls=len(dur),
-                gpu_events=int(found.events[here].sum()),
+                gpu_events=int(launches.events[here].sum()),
                 time_us=us(dur.sum()),
                 median_us=_median_us(dur) or 0.0,
                 max_us=us(dur.max()),
@@ -129,10 +129,10 @@ def _by_function(trace: Trace, found: LaunchCalls) -> list[LaunchCall]:
     return sorted(rows, key=lambda row: -row.time_us)
 
 
-def _cuda_graphs(trace: Trace, work: GpuWork, found: LaunchCalls, data: CompileData | None) -> CudaGraphs:
+def _cuda_graphs(trace: Trace, work: GpuWork, launches: LaunchCalls, data: CompileData | None) -> CudaGraphs:
     codes = [code for code, name in enumerate(trace.names) if is_replay(name)]
     calls = trace.select(cat=RUNTIME_CATS)
-    replayed = work.index[np.isin(trace.launch_of()[work.index], found.call[found.replay])]
+    replayed = work.index[np.isin(trace.launch_of()[work.index], launches.call[launches.replay])]
     return CudaGraphs(
         replays=int(np.isin(trace.name[calls], codes).sum()),
         gpu_events=len(replayed),
@@ -144,8 +144,10 @@ def _cuda_graphs(trace: Trace, work: GpuWork, found: LaunchCalls, data: CompileD
 
 def cudagraph_skip_reasons(data: CompileData) -> list[str]:
     """Why inductor did not use CUDA graphs though it was told to, each reason once."""
-    told = (skip_reason(row.metrics) for row in (*data.summary.compilations, *data.summary.runtime_metrics))
-    return list(dict.fromkeys(reason for reason in told if reason))
+    reasons = (
+        skip_reason(row.metrics) for row in (*data.summary.compilations, *data.summary.runtime_metrics)
+    )
+    return list(dict.fromkeys(reason for reason in reasons if reason))
 
 
 def skip_reason(metrics: Mapping[str, str]) -> str:

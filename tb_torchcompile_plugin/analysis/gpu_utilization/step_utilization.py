@@ -122,33 +122,33 @@ def utilization(profile: Profile) -> Utilization | None:
     else:
         begins = trace.ts[work.index].min(keepdims=True)
         ends = (trace.ts[work.index] + trace.dur[work.index]).max(keepdims=True)
-    found = [_windows(profile, device, begins, ends) for device in profile.of(idle_gaps)]
+    devices = [_windows(profile, device, begins, ends) for device in profile.of(idle_gaps)]
     launches = profile.of(launch_calls)
     names = [trace.names[name] for name in trace.name[steps]] or [None]
-    rows = [_row(trace, name, begins, found, launches, row) for row, name in enumerate(names)]
-    whole = _verdict(found, np.arange(len(begins)))
+    rows = [_row(trace, name, begins, devices, launches, row) for row, name in enumerate(names)]
+    whole = _verdict(devices, np.arange(len(begins)))
     return Utilization(rows, None, whole) if len(steps) else Utilization([], rows[0], whole)
 
 
 def _row(
-    trace: Trace, name: str | None, begins: Int64s, found: list[Windows], launches: LaunchCalls, row: int
+    trace: Trace, name: str | None, begins: Int64s, devices: list[Windows], launches: LaunchCalls, row: int
 ) -> StepUtilization:
-    begin, wall = begins[row], found[0].wall[row]
+    begin, wall = begins[row], devices[0].wall[row]
     made = launches.between(begin, begin + wall)
     return StepUtilization(
         step=name,
         start_us=us(begin - trace.window()[0]),
         wall_us=us(wall),
-        devices=[_device(device, row) for device in found],
-        verdict=_verdict(found, np.array([row])),
+        devices=[_device(device, row) for device in devices],
+        verdict=_verdict(devices, np.array([row])),
         launches=made.launches,
         launch_call_us=us(made.time_ns),
         graph_replays=made.replays,
     )
 
 
-def _verdict(found: list[Windows], rows: Int64s) -> Verdict:
-    device = max(found, key=lambda one: int(one.busy[rows].sum()))
+def _verdict(devices: list[Windows], rows: Int64s) -> Verdict:
+    device = max(devices, key=lambda one: int(one.busy[rows].sum()))
     return verdict(
         device.device,
         int(device.wall[rows].sum()),
@@ -159,15 +159,15 @@ def _verdict(found: list[Windows], rows: Int64s) -> Verdict:
     )
 
 
-def _device(found: Windows, row: int) -> DeviceInStep:
-    busy, wall = int(found.busy[row]), int(found.wall[row])
+def _device(windows: Windows, row: int) -> DeviceInStep:
+    busy, wall = int(windows.busy[row]), int(windows.wall[row])
     return DeviceInStep(
-        device=found.device,
+        device=windows.device,
         busy_us=us(busy),
         busy_percent=percent(busy, wall),
-        compute_us=us(found.compute[row]),
-        exposed_communication_us=us(found.communication[row]),
-        exposed_memory_us=us(found.memory[row]),
+        compute_us=us(windows.compute[row]),
+        exposed_communication_us=us(windows.communication[row]),
+        exposed_memory_us=us(windows.memory[row]),
         idle_us=us(wall - busy),
-        idle=idle_causes(found.causes[row]),
+        idle=idle_causes(windows.causes[row]),
     )

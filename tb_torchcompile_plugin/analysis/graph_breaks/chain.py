@@ -43,14 +43,14 @@ def break_chain(profile: Profile) -> BreakChain | None:
     if known is None:
         return None
     broken = [(frame, list(breaks(frame))) for frame in frames(profile.of(region_calls))]
-    most = max((len(found) for _, found in broken), default=0)
+    most = max((len(gaps) for _, gaps in broken), default=0)
     if not most:
         return None
     worst = sorted(
         (
-            (sum(gap.host_ns for gap in found), frame.begin, frame)
-            for frame, found in broken
-            if len(found) == most
+            (sum(gap.host_ns for gap in gaps), frame.begin, frame)
+            for frame, gaps in broken
+            if len(gaps) == most
         ),
         key=lambda row: row[:2],
     )

@@ -68,23 +68,23 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
     gpu = busy(trace, work.index) if len(work.index) else None
     executed: dict[tuple[str, str], list[Break]] = defaultdict(list)
     for frame in frames(profile.of(region_calls)):
-        for found in breaks(frame):
-            executed[found.call.compile_id, found.resumed.compile_id].append(found)
+        for gap in breaks(frame):
+            executed[gap.call.compile_id, gap.resumed.compile_id].append(gap)
     steps = profile.of(StepWindows)
-    rows = [_row(trace, ids, found, gpu, steps, known.place(*ids)) for ids, found in executed.items()]
+    rows = [_row(trace, ids, gap, gpu, steps, known.place(*ids)) for ids, gap in executed.items()]
     return sorted(rows, key=lambda row: -row.host_us)
 
 
 def _row(
     trace: Trace,
     ids: tuple[str, str],
-    found: list[Break],
+    gaps: list[Break],
     gpu: Intervals | None,
     steps: StepWindows,
     place: BreakLine,
 ) -> GraphBreakCost:
-    starts = np.array([one.start for one in found], np.int64)
-    ends = np.array([one.end for one in found], np.int64)
+    starts = np.array([one.start for one in gaps], np.int64)
+    ends = np.array([one.end for one in gaps], np.int64)
     idle = None if gpu is None else (ends - starts) - covered_ns(gpu, starts, ends)
     first = trace.window()[0]
     return GraphBreakCost(
@@ -92,10 +92,10 @@ def _row(
         resume_compile_id=ids[1],
         file=place.file,
         line=place.line,
-        calls=len(found),
+        calls=len(gaps),
         host_us=us((ends - starts).sum()),
-        resume_guard_us=us(sum(one.resumed.guard_ns for one in found)),
-        resume_overhead_us=us(sum(one.resumed.overhead_ns for one in found))
+        resume_guard_us=us(sum(one.resumed.guard_ns for one in gaps)),
+        resume_overhead_us=us(sum(one.resumed.overhead_ns for one in gaps))
         if marks_overhead(trace)
         else None,
         gpu_idle_us=None if idle is None else us(idle.sum()),

@@ -50,15 +50,15 @@ def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
     costs, steps = profile.of(graph_break_costs) or [], profile.of(profiled_steps)
     summary = profile.summary
     reasons = _reasons(summary)
-    found: dict[_Site, list[GraphBreakCost]] = {site: [] for site in reasons.values()}
+    costs_of: dict[_Site, list[GraphBreakCost]] = {site: [] for site in reasons.values()}
     for cost in costs:
         site = reasons.get(cost.compile_id, (cost.file, cost.line, ""))
-        found.setdefault(site, []).append(cost)
+        costs_of.setdefault(site, []).append(cost)
     ids: dict[_Site, set[str]] = defaultdict(set)
     for compile_id, site in reasons.items():
         ids[site].add(compile_id)
     kinds = _kinds(summary)
-    rows = [_row(site, kinds.get(site), paid, steps, ids[site]) for site, paid in found.items()]
+    rows = [_row(site, kinds.get(site), paid, steps, ids[site]) for site, paid in costs_of.items()]
     return sorted(rows, key=lambda row: -(row.host_us or 0))
 
 

@@ -57,18 +57,18 @@ def work_of(trace: Trace, rows: Launches) -> Work:
 
 
 def _copies(trace: Trace, rows: Launches, work: Work) -> None:
-    found = values_of(trace, "bytes", rows.index)
+    recorded = values_of(trace, "bytes", rows.index)
     copies = np.isin(rows.category, [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")])
-    work.bytes[copies] = found[copies]
+    work.bytes[copies] = recorded[copies]
 
 
 def _from_launches(trace: Trace, rows: Launches, work: Work) -> None:
     """kernel_num_gb and kernel_flop. No operation at all says that inductor does not count them for this kernel."""
     gb = values_of(trace, "kernel_num_gb", rows.op)
     flop = values_of(trace, "kernel_flop", rows.op)
-    told = np.isin(rows.category, _TRITON) & (gb > 0)
-    work.bytes[told] = gb[told] * 1e9
-    work.estimated[told] = False
+    known = np.isin(rows.category, _TRITON) & (gb > 0)
+    work.bytes[known] = gb[known] * 1e9
+    work.estimated[known] = False
     counted = np.isin(rows.category, _TRITON) & (flop > 0)
     work.flop[counted] = flop[counted]
 

@@ -41,8 +41,8 @@ class ExternLines:
     def calls(self, places: Int64s) -> list[tuple[GraphCode, CodeCall]]:
         """Each call of these launches, with the graph in whose code it stands."""
         tops = np.unique(self._tops[places]).tolist()
-        found = (self._calls[top] for top in tops if top in self._calls)
-        return list({id(call): (graph, call) for graph, call in found}.values())
+        called = (self._calls[top] for top in tops if top in self._calls)
+        return list({id(call): (graph, call) for graph, call in called}.values())
 
     def _by_graph(self, rows: Launches) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """(row of the call, row of the graph's execution) for each compile id and key."""
@@ -58,10 +58,10 @@ class ExternLines:
         by_execution: dict[tuple[int, str], list[int]] = defaultdict(list)
         for row, execution in sorted(calls, key=lambda call: int(trace.ts[call[0]])):
             by_execution[execution, trace.names[trace.name[row]]].append(row)
-        for (_, operator), found in by_execution.items():
+        for (_, operator), executed in by_execution.items():
             written = [call for call in graph.calls if call.operator == operator]
-            if len(found) == len(written):
-                for row, call in zip(found, written, strict=True):
+            if len(executed) == len(written):
+                for row, call in zip(executed, written, strict=True):
                     self._calls[row] = graph, call
 
 

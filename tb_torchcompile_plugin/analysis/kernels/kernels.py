@@ -121,8 +121,10 @@ class KernelTables:
     @once
     def rows(self) -> list[tuple[KernelRow, Launches, Int64s]]:
         """Each kernel's row with the places of its launches, most time first."""
-        found = [made for launched in self._profile.of(kernel_launches) for made in self._device(launched)]
-        return sorted(found, key=lambda made: row_order(made[0]))
+        made_rows = [
+            made for launched in self._profile.of(kernel_launches) for made in self._device(launched)
+        ]
+        return sorted(made_rows, key=lambda made: row_order(made[0]))
 
     def _device(self, rows: Launches) -> Iterator[tuple[KernelRow, Launches, Int64s]]:
         profile, trace = self._profile, self._profile.trace

@@ -42,8 +42,8 @@ class LaunchConfigs:
     def of(self, places: Int64s) -> list[LaunchConfig]:
         """Those of these launches, most time first; [] on the CPU and for copies."""
         launched = places[self._columns[0][places] >= 0]
-        found = [self._config(same) for same in alike(launched, *self._columns)]
-        return sorted(found, key=lambda row: -row.time_us)
+        configs = [self._config(same) for same in alike(launched, *self._columns)]
+        return sorted(configs, key=lambda row: -row.time_us)
 
     def _config(self, places: Int64s) -> LaunchConfig:
         codes = [int(column[places[0]]) for column in self._columns]

@@ -27,13 +27,13 @@ def module_names(trace: Trace, rows: Launches, groups: list[Int64s]) -> list[lis
 def _innermost(trace: Trace, rows: Launches) -> Int64s:
     """The code (into trace.names) of the innermost module's frame around each launch; -1 without one."""
     is_module = np.array([module_of(name) is not None for name in trace.names] or [False])
-    found = np.full(len(rows.op), -1, np.int64)
-    here = np.flatnonzero(rows.op >= 0) if is_module.any() else found[:0]
+    modules = np.full(len(rows.op), -1, np.int64)
+    here = np.flatnonzero(rows.op >= 0) if is_module.any() else modules[:0]
     at = rows.op[here]
     while len(here):
         hit = is_module[trace.name[at]]
-        found[here[hit]] = trace.name[at[hit]]
+        modules[here[hit]] = trace.name[at[hit]]
         at = trace.parent[at]
         climb = ~hit & (at >= 0)
         here, at = here[climb], at[climb]
-    return found
+    return modules

@@ -84,8 +84,8 @@ def achieved(
     trace: Trace, rows: Launches, work: Work, places: Int64s, peak: DevicePeak | None, code: Definition | None
 ) -> Achieved:
     """Of the launches at `places`, which are of one kernel. code: what inductor wrote it as."""
-    told_bytes = code.num_gb * 1e9 if code and code.num_gb else None
-    moved, is_estimate = _amount(work.bytes[places], work.estimated[places], told_bytes)
+    inductor_bytes = code.num_gb * 1e9 if code and code.num_gb else None
+    moved, is_estimate = _amount(work.bytes[places], work.estimated[places], inductor_bytes)
     flop, is_flop_estimate = _amount(work.flop[places], work.estimated[places], code.flop if code else None)
     dur = rows.dur[places]
     gb_s, tflop_s = _rate(moved, dur), _rate(flop, dur, 1e3)
@@ -110,12 +110,12 @@ def achieved(
     )
 
 
-def _amount(known: Floats, estimated: Bools, told: float | None) -> tuple[Floats, bool]:
+def _amount(known: Floats, estimated: Bools, exact: float | None) -> tuple[Floats, bool]:
     """The amount of each launch, and whether any is an estimate. told: what the generated code says of one launch,
     which is better than an estimate; nothing at all says that inductor does not count it for this kernel."""
     weak = np.isnan(known) | estimated
-    if told:
-        return np.where(weak, told, known), False
+    if exact:
+        return np.where(weak, exact, known), False
     return known, bool((estimated & ~np.isnan(known)).any())
 
 

@@ -110,12 +110,12 @@ def memory(profile: Profile, window: tuple[int, int] | None = None) -> Memory:
 
 def _device(trace: Trace, events: Moments, device: int, inside: Mask, peak: Mask) -> MemoryUse:
     """One device; marks in `peak` what was alive when most was."""
-    told, every = trace.memory(), np.flatnonzero(events.device == device)
-    total = told["total_allocated"][every]
+    recorded, every = trace.memory(), np.flatnonzero(events.device == device)
+    total = recorded["total_allocated"][every]
     if (total < 0).any():
         total = np.cumsum(events.size[every])
     here, total = every[inside[every]], total[inside[every]]
-    size, reserved = events.size[here], told["total_reserved"][here]
+    size, reserved = events.size[here], recorded["total_reserved"][here]
     top = int(np.argmax(total))
     alive = every[every <= here[top]]
     alive = alive[
@@ -142,8 +142,8 @@ def _device(trace: Trace, events: Moments, device: int, inside: Mask, peak: Mask
 
 def capacities(trace: Trace) -> dict[int, int]:
     """The memory of each device, as the trace's header tells it."""
-    told = device_property(trace, "totalGlobalMem")
-    return {device: size for device, size in told.items() if isinstance(size, int)}
+    sizes = device_property(trace, "totalGlobalMem")
+    return {device: size for device, size in sizes.items() if isinstance(size, int)}
 
 
 def _curve(ts: Int64s, total: Int64s, reserved: Int64s | None) -> Curve:
@@ -194,9 +194,11 @@ def _owners(profile: Profile, events: Moments, inside: Mask, peak: Mask) -> list
             _name(profile.trace.names, operator),
             owned.name(owner),
             owned.name(graph),
-            *told,
+            *numbers,
         )
-        for (device, operator, owner, graph), told in zip(keys.T.tolist(), np.stack(figures, axis=1).tolist())
+        for (device, operator, owner, graph), numbers in zip(
+            keys.T.tolist(), np.stack(figures, axis=1).tolist()
+        )
     ]
     return sorted(rows, key=lambda row: (-row.peak_bytes, -row.allocated_bytes, row.operator or ""))
 
@@ -207,7 +209,7 @@ def _name(names: list[str], code: int) -> str | None:
 
 def _allocations(profile: Profile, events: Moments, allocated: Int64s, peak: Mask) -> list[Allocation]:
     trace = profile.trace
-    told = allocated[np.argsort(-events.size[allocated], kind="stable")[:_TOLD]]
+    largest = allocated[np.argsort(-events.size[allocated], kind="stable")[:_TOLD]]
     first = trace.window()[0]
     steps = profile.of(StepWindows)
     return [
@@ -221,5 +223,5 @@ def _allocations(profile: Profile, events: Moments, allocated: Int64s, peak: Mas
             step=_name(steps.names, step),
             at_peak=bool(peak[row]),
         )
-        for row, step in zip(told.tolist(), steps.of(events.ts[told]).tolist())
+        for row, step in zip(largest.tolist(), steps.of(events.ts[largest]).tolist())
     ]

@@ -41,7 +41,7 @@ def compiled_lines(profile: Profile, module_of: Mapping[str, int]) -> list[Compi
         if compile_id in module_of and (row.device == "cpu") != gpu:
             lines = tuple(sorted((line.file, line.line) for line in row.lines))
             groups[module_of[compile_id], compile_id, lines].append(row)
-    told = [
+    answer = [
         CompiledLines(
             module=module,
             compile_id=compile_id,
@@ -52,4 +52,4 @@ def compiled_lines(profile: Profile, module_of: Mapping[str, int]) -> list[Compi
         )
         for (module, compile_id, _), rows in groups.items()
     ]
-    return sorted(told, key=lambda row: (row.module, -row.forward_us - row.backward_us))
+    return sorted(answer, key=lambda row: (row.module, -row.forward_us - row.backward_us))

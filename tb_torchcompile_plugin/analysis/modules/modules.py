@@ -68,14 +68,14 @@ def modules(profile: Profile) -> Modules:
     rows, row = _merged(trace.name[tree.index[position]], caller)
     row = np.append(row, -1)
     around = row[number[tree.nearest(calls.position, is_module)]]
-    backward = _backward(profile, around, lambda found: row[number[tree.nearest(found, is_module)]])
+    backward = _backward(profile, around, lambda places: row[number[tree.nearest(places, is_module)]])
     parent = rows[0]
     dur = trace.dur[tree.index[position]]
     host = sums(row[:-1], dur, len(parent))
     inner = sums(row[caller], dur, len(parent))
     own = sums(around, calls.self_device_ns, len(parent))
     later = sums(backward, calls.self_device_ns, len(parent))
-    return _told(
+    return _modules(
         profile,
         rows,
         (sums(row[:-1], np.ones_like(dur), len(parent)), host, host - inner, own, later),
@@ -86,14 +86,14 @@ def modules(profile: Profile) -> Modules:
 def _merged(name: Int64s, caller: Int64s) -> tuple[Int64s, Int64s]:
     """(parent row and name of each row), and the row of each call; callers first."""
     row = np.full(len(name) + 1, -1, np.int64)
-    found = [np.zeros((2, 0), np.int64)]
+    parts = [np.zeros((2, 0), np.int64)]
     count = 0
     for calls in levels(caller):
         rows, which = distinct(row[caller[calls]], name[calls])
         row[calls] = count + which
         count += rows.shape[1]
-        found.append(rows)
-    return np.hstack(found), row[:-1]
+        parts.append(rows)
+    return np.hstack(parts), row[:-1]
 
 
 def _backward(profile: Profile, around: Int64s, row_of: Callable[[Int64s], Int64s]) -> Int64s:
@@ -104,7 +104,7 @@ def _backward(profile: Profile, around: Int64s, row_of: Callable[[Int64s], Int64
     return np.where(around < 0, row_of(forward[linked]), -1)
 
 
-def _told(profile: Profile, rows: Int64s, figures: tuple[Int64s, ...], around: Int64s) -> Modules:
+def _modules(profile: Profile, rows: Int64s, figures: tuple[Int64s, ...], around: Int64s) -> Modules:
     trace, calls = profile.trace, profile.of(operator_calls)
     parents, names = (column.tolist() for column in rows)
     count, host, self_host, own, later = (column.tolist() for column in figures)
@@ -125,7 +125,7 @@ def _told(profile: Profile, rows: Int64s, figures: tuple[Int64s, ...], around: I
     gpu = len(profile.of(gpu_work).index) > 0
     order = _tree_order(parents, host)
     place = {row: at for at, row in enumerate(order)} | {-1: -1}
-    told = [
+    modules = [
         Module(
             name=module_of(trace.names[names[row]]) or "",
             parent=place[parents[row]],
@@ -140,14 +140,14 @@ def _told(profile: Profile, rows: Int64s, figures: tuple[Int64s, ...], around: I
         )
         for row in order
     ]
-    lines = compiled_lines(profile, _alone(told))
-    return Modules(PYTHON_FUNCTION in trace.cats, told, lines)
+    lines = compiled_lines(profile, _alone(modules))
+    return Modules(PYTHON_FUNCTION in trace.cats, modules, lines)
 
 
-def _alone(told: list[Module]) -> dict[str, int]:
+def _alone(modules: list[Module]) -> dict[str, int]:
     """Compile id → the row of the module that ran it, where it is the only one."""
     ran: dict[str, list[int]] = {}
-    for row, module in enumerate(told):
+    for row, module in enumerate(modules):
         for compile_id in module.compile_ids:
             ran.setdefault(compile_id, []).append(row)
     return {compile_id: rows[0] for compile_id, rows in ran.items() if len(rows) == 1}

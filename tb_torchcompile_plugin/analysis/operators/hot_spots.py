@@ -94,11 +94,11 @@ def _functions(
 
 
 def _function(name: str, calls: int, self_ns: int, total_ns: int) -> PythonFunction:
-    told = frame_of(name)
+    frame = frame_of(name)
     return PythonFunction(
-        name=told.function if told else name,
-        file=told.file if told else None,
-        line=told.line if told else None,
+        name=frame.function if frame else name,
+        file=frame.file if frame else None,
+        line=frame.line if frame else None,
         users=is_users(name),
         calls=calls,
         self_us=us(self_ns),
@@ -129,17 +129,17 @@ def _frames(trace: Trace, tree: HostTree, position: Int64s, name: Int64s) -> tup
     caller = number[tree.nearest(tree.parent[position], tree.python)]
     rows = tree.index[position]
     frame = np.full(len(position) + 1, -1, np.int64)
-    found = [np.zeros((5, 0), np.int64)]
+    parts = [np.zeros((5, 0), np.int64)]
     count = 0
     for calls in levels(caller):
         above = frame[caller[calls]]
         stacks, which = distinct(trace.track[rows[calls]], above, name[calls])
         total = np.zeros(stacks.shape[1], np.int64)
         np.add.at(total, which, trace.dur[rows[calls]])
-        found.append(np.vstack([stacks, total, np.bincount(which)]))
+        parts.append(np.vstack([stacks, total, np.bincount(which)]))
         frame[calls] = count + which
         count += stacks.shape[1]
-    return _told(trace, np.hstack(found))
+    return _stack_frames(trace, np.hstack(parts))
 
 
 def levels(caller: Int64s) -> list[Int64s]:
@@ -155,7 +155,7 @@ def levels(caller: Int64s) -> list[Int64s]:
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
 
 
-def _told(trace: Trace, frames: Int64s) -> tuple[StackFrames, int]:
+def _stack_frames(trace: Trace, frames: Int64s) -> tuple[StackFrames, int]:
     track, parent, name, total, calls = frames
     whole = np.zeros(len(trace.tracks), np.int64)
     np.add.at(whole, track[parent < 0], total[parent < 0])
@@ -163,14 +163,14 @@ def _told(trace: Trace, frames: Int64s) -> tuple[StackFrames, int]:
     kept = np.sort(order[total[order] * _SMALLEST >= whole[track[order]]])
     place = np.full(len(total) + 1, -1, np.int64)
     place[kept] = np.arange(len(kept))
-    told = StackFrames(
+    drawn = StackFrames(
         name=name[kept].tolist(),
         parent=place[parent[kept]].tolist(),
         thread=[_thread(trace, code) for code in track[kept].tolist()],
         calls=calls[kept].tolist(),
         total_us=[us(ns) for ns in total[kept].tolist()],
     )
-    return told, len(total) - len(kept)
+    return drawn, len(total) - len(kept)
 
 
 def _thread(trace: Trace, code: int) -> str:

@@ -221,9 +221,9 @@ def _kinds(trace: Trace, calls: OperatorCalls) -> Int64s:
 def _matrix_times(profile: Profile) -> tuple[Int64s, Int64s]:
     """Of each call's own device time that in kernels which say whether they use tensor cores, and that which do."""
     trace, calls, gpu = profile.trace, profile.of(operator_calls), profile.of(gpu_work).index
-    told = [uses_tensor_cores(name) for name in trace.names]
+    answers = [uses_tensor_cores(name) for name in trace.names]
     known = np.zeros((2, len(calls.index)), np.int64)
     for column, wanted in enumerate(([True, False], [True])):
-        of = np.array([answer in wanted for answer in told], bool)[trace.name[gpu]] & (calls.work >= 0)
+        of = np.array([answer in wanted for answer in answers], bool)[trace.name[gpu]] & (calls.work >= 0)
         np.add.at(known[column], calls.work[of], trace.dur[gpu[of]])
     return known[0], known[1]

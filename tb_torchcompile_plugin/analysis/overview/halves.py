@@ -212,9 +212,9 @@ def compile_report(data: CompileData) -> Compile:
     )
 
 
-def _sorted(told: Mapping[str, _Key]) -> dict[str, _Key]:
+def _sorted(values: Mapping[str, _Key]) -> dict[str, _Key]:
     """A protobuf map has no order of its own: two processes would tell it in two."""
-    return dict(sorted(told.items()))
+    return dict(sorted(values.items()))
 
 
 def _counters(summary: CompileSummary) -> dict[str, dict[str, int]]:
@@ -225,27 +225,27 @@ def _counters(summary: CompileSummary) -> dict[str, dict[str, int]]:
 
 
 def _environment(summary: CompileSummary) -> Environment:
-    found = summary.environment
+    recorded = summary.environment
 
     def known(field: str) -> int | None:
-        return getattr(found, field) if found.HasField(field) else None
+        return getattr(recorded, field) if recorded.HasField(field) else None
 
     def text(value: str) -> str | None:
         return value or None
 
     return Environment(
-        torch_version=text(found.torch_version),
-        python_version=text(found.python_version),
-        plugin_version=text(found.plugin_version),
-        cuda_version=text(found.cuda_version),
-        hip_version=text(found.hip_version),
-        triton_version=text(found.triton_version),
-        device_names=list(found.device_names),
-        hostname=text(found.hostname),
-        pid=found.pid or None,
+        torch_version=text(recorded.torch_version),
+        python_version=text(recorded.python_version),
+        plugin_version=text(recorded.plugin_version),
+        cuda_version=text(recorded.cuda_version),
+        hip_version=text(recorded.hip_version),
+        triton_version=text(recorded.triton_version),
+        device_names=list(recorded.device_names),
+        hostname=text(recorded.hostname),
+        pid=recorded.pid or None,
         rank=known("rank"),
         world_size=known("world_size"),
-        capture=text(found.capture),
-        backends=list(found.backends),
-        variables=_sorted(found.variables),
+        capture=text(recorded.capture),
+        backends=list(recorded.backends),
+        variables=_sorted(recorded.variables),
     )

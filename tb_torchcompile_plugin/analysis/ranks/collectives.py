@@ -44,10 +44,10 @@ class Collectives(msgspec.Struct, frozen=True):
 def collectives(profile: Profile) -> Collectives:
     """Most time first."""
     trace, wanted = profile.trace, CATEGORIES.index("communication")
-    found = [
+    parts = [
         rows.index[rows.category == wanted] for rows in profile.of(kernel_launches) if rows.device != "cpu"
     ]
-    index = np.concatenate(found) if found else np.zeros(0, np.int64)
+    index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     label = _labels(trace, index)
     name = np.where(label >= 0, trace.name[label], trace.name[index])
     keys, place = distinct(trace.device[index], name, _sizes(trace, label))

@@ -36,7 +36,7 @@ class RankGroup(msgspec.Struct, frozen=True):
     """Ranks that agree, and on what."""
 
     ranks: list[int]
-    told: str
+    value: str
 
 
 class RankDifference(msgspec.Struct, frozen=True):
@@ -76,13 +76,13 @@ def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
         for rank in ranks
         for row in rank.data.summary.compilations
     }
-    found = []
+    differences = []
     for key in dict.fromkeys(key for known in facts.values() for key in known):
         groups = _groups(key, facts)
         if len(groups) > 1:
             function = functions.get((key.epoch, key.compile_id), "")
-            found.append(RankDifference(key.kind, key.epoch, key.compile_id, function, groups))
-    return RankDifferences(sorted(facts), found)
+            differences.append(RankDifference(key.kind, key.epoch, key.compile_id, function, groups))
+    return RankDifferences(sorted(facts), differences)
 
 
 def _facts(rank: Rank) -> Iterator[tuple[_Key, str]]:
@@ -101,10 +101,10 @@ def _facts(rank: Rank) -> Iterator[tuple[_Key, str]]:
 def _list(data: CompileData, number: int) -> str:
     """What a JSON text lists: operators, or graphs by their compile ids."""
     try:
-        told: Any = msgspec.json.decode(read_payload(data, number))
+        decoded: Any = msgspec.json.decode(read_payload(data, number))
     except (UserError, msgspec.DecodeError):
         return "could not be read"
-    rows = told.get(EXECUTED) if isinstance(told, dict) else told
+    rows = decoded.get(EXECUTED) if isinstance(decoded, dict) else decoded
     if not isinstance(rows, list):
         return str(rows)
     return (
@@ -119,6 +119,6 @@ def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:
         if key.kind == "compilation" or not key.compile_id or compiled in known:
             groups.setdefault(known.get(key, _ABSENT if key == compiled else "none"), []).append(rank)
     return sorted(
-        (RankGroup(ranks, told[:_TOLD_CHARS]) for told, ranks in groups.items()),
+        (RankGroup(ranks, value[:_TOLD_CHARS]) for value, ranks in groups.items()),
         key=lambda group: (-len(group.ranks), group.ranks),
     )

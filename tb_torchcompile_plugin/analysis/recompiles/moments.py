@@ -75,14 +75,14 @@ def recompile_moments(profile: Profile) -> list[RecompileMoment] | None:
 
 def _start(trace: Trace, ownership: Ownership, row: Compilation) -> int:
     """On the trace's clock: its own slice of that compilation, where it has one, else the time of the log."""
-    told = row.start_ns - trace.base_ns
+    recorded = row.start_ns - trace.base_ns
     mine = [
         int(trace.ts[at])
         for at, code in ownership.compilations
         if ownership.names[code] == row.key.compile_id
     ]
-    nearest = min(mine, key=lambda start: abs(start - told), default=told)
-    return nearest if abs(nearest - told) < _SAME_NS else told
+    nearest = min(mine, key=lambda start: abs(start - recorded), default=recorded)
+    return nearest if abs(nearest - recorded) < _SAME_NS else recorded
 
 
 def guard_scans(profile: Profile) -> list[GuardScan] | None:
@@ -90,7 +90,7 @@ def guard_scans(profile: Profile) -> list[GuardScan] | None:
     if profile.summary is None:
         return None
     ends = _entries(profile.trace, profile.summary)
-    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    by_entries: dict[tuple[str, int], list[int]] = defaultdict(list)
     for call in every(profile.of(region_calls)):
         others = [
             end
@@ -99,20 +99,22 @@ def guard_scans(profile: Profile) -> list[GuardScan] | None:
         ]
         if others and call.lookups:
             alive = 1 + sum(end <= call.begin for end in others)
-            found[call.compile_id, alive].append(call.guard_ns)
+            by_entries[call.compile_id, alive].append(call.guard_ns)
     return [
         GuardScan(compile_id, entries, len(costs), float(np.median(costs)) / 1000, us(max(costs)))
-        for (compile_id, entries), costs in sorted(found.items(), key=lambda item: (item[0][1], item[0][0]))
+        for (compile_id, entries), costs in sorted(
+            by_entries.items(), key=lambda item: (item[0][1], item[0][0])
+        )
     ]
 
 
 def _entries(trace: Trace, summary: CompileSummary) -> dict[str, dict[str, int]]:
     """frame → compile id → when its entry came to be, on the trace's clock. The latest compilation of each id counts:
     torch._dynamo.reset() gives ids out anew."""
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    ends: dict[str, dict[str, int]] = defaultdict(dict)
     for row in sorted(summary.compilations, key=lambda row: row.key.epoch):
         made = row.direction == FORWARD and row.HasField("duration_ns") and not row.HasField("failure")
         if made and row.start_ns - trace.base_ns <= trace.window()[1]:
             end = row.start_ns + row.duration_ns - trace.base_ns
-            found[frame_of(row.key.compile_id)][row.key.compile_id] = end
-    return found
+            ends[frame_of(row.key.compile_id)][row.key.compile_id] = end
+    return ends

@@ -66,8 +66,8 @@ def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
     for row in data.summary.compilations:
         if row.direction == FORWARD and row.key.compile_id:
             frames[row.key.epoch, frame_of(row.key.compile_id)].append(row)
-    found = [_frame(frame, epoch, rows) for (epoch, frame), rows in frames.items()]
-    return [row for row in found if len(row.versions) > 1 or row.limit_hit]
+    all_frames = [_frame(frame, epoch, rows) for (epoch, frame), rows in frames.items()]
+    return [row for row in all_frames if len(row.versions) > 1 or row.limit_hit]
 
 
 def frame_of(compile_id: str) -> str:

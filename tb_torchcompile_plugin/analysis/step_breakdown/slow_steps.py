@@ -91,8 +91,8 @@ def _row(
     reason = next((part for part in ("gc", "autotune") if growth[part] >= _EXPLAINS * excess), grown)
     if growth[reason] < _EXPLAINS * excess or reason in _NO_REASON:
         return SlowStep(name, row, excess, times, None, None, ids)
-    told = "recompile" if reason == "compile" and ids else reason
-    return SlowStep(name, row, excess, times, told, growth[reason], ids)
+    shown = "recompile" if reason == "compile" and ids else reason
+    return SlowStep(name, row, excess, times, shown, growth[reason], ids)
 
 
 def _growth(
@@ -130,8 +130,8 @@ def _named_us(profile: Profile, named: Callable[[str], bool]) -> list[float]:
 
 def _recompiled(profile: Profile) -> dict[str, list[str]]:
     """Step → the compile ids of the recompiles that began in it."""
-    found: dict[str, list[str]] = {}
+    ids: dict[str, list[str]] = {}
     for moment in profile.of(recompile_moments) or []:
         if moment.step is not None:
-            found.setdefault(moment.step, []).append(moment.compile_id)
-    return found
+            ids.setdefault(moment.step, []).append(moment.compile_id)
+    return ids

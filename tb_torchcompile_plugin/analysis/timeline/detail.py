@@ -105,11 +105,11 @@ class Level(NamedTuple):
     def window(self, groups: range, start: int, end: int, shift: int) -> MergedSlices:
         """What is needed for the runs of level `shift` that touch [start, end)."""
         starts = self.runs.start
-        found = []
+        parts = []
         for low, high in zip(self.bounds[groups.start : groups.stop], self.bounds[groups.start + 1 :]):
             first, last = np.searchsorted(starts[low:high], (start - (1 << shift), end))
-            found.append(np.arange(low + max(first - 1, 0), low + last))
-        return self.runs.take(np.concatenate(found) if found else np.zeros(0, np.int64))
+            parts.append(np.arange(low + max(first - 1, 0), low + last))
+        return self.runs.take(np.concatenate(parts) if parts else np.zeros(0, np.int64))
 
 
 def levels(lines: Iterable[MergedSlices], groups: int, length_ns: int) -> Iterator[Level]:
@@ -122,6 +122,6 @@ def levels(lines: Iterable[MergedSlices], groups: int, length_ns: int) -> Iterat
         yield Level(shift, runs, np.searchsorted(runs.group, np.arange(groups + 1)))
 
 
-def coarsest(found: Sequence[Level], shift: int) -> Level | None:
+def coarsest(levels: Sequence[Level], shift: int) -> Level | None:
     """The coarsest level from which those of `shift` can be made; None where that is the slices themselves."""
-    return next((level for level in reversed(found) if level.shift <= shift), None)
+    return next((level for level in reversed(levels) if level.shift <= shift), None)

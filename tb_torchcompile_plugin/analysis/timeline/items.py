@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.steps import step_slices
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.phases import phase_of
 
-Found = tuple[LaneKind, str, list[Item]]  # the kind and the title of a lane, and what is on it
+_Lane = tuple[LaneKind, str, list[Item]]  # the kind and the title of a lane, and what is on it
 
 
 def has_unix_time(profile: Profile, origin: int) -> bool:
@@ -30,9 +30,9 @@ def has_unix_time(profile: Profile, origin: int) -> bool:
     return profile.trace.base_ns + origin >= EPOCH_FROM_NS
 
 
-def item_lanes(profile: Profile, origin: int) -> Iterator[Found]:
+def item_lanes(profile: Profile, origin: int) -> Iterator[_Lane]:
     """The lanes that have something on them, top to bottom. origin: the trace's time at the timeline's zero."""
-    found: list[Found] = [
+    lanes: list[_Lane] = [
         ("steps", "Steps", _steps(profile, origin)),
         ("regions", "Compiled regions", _regions(profile, origin)),
         ("breaks", "Graph breaks", _breaks(profile, origin)),
@@ -40,9 +40,9 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[Found]:
     summary = profile.summary
     if summary is not None and has_unix_time(profile, origin):
         epoch = profile.trace.base_ns + origin
-        found.append(("recompiles", "Recompiles", _recompiles(summary, epoch)))
-        found += [("phases", title, items) for title, items in _phases(summary, epoch)]
-    return (lane for lane in found if lane[2])
+        lanes.append(("recompiles", "Recompiles", _recompiles(summary, epoch)))
+        lanes += [("phases", title, items) for title, items in _phases(summary, epoch)]
+    return (lane for lane in lanes if lane[2])
 
 
 def _steps(profile: Profile, origin: int) -> list[Item]:
@@ -102,25 +102,25 @@ def _breaks(profile: Profile, origin: int) -> list[Item]:
     )
     items = []
     for frame in frames(profile.of(region_calls)):
-        for found in breaks(frame):
-            place = known.place(found.call.compile_id, found.resumed.compile_id)
-            name = f"{os.path.basename(place.file)}:{place.line}" if place.file else _ids(found)
+        for gap in breaks(frame):
+            place = known.place(gap.call.compile_id, gap.resumed.compile_id)
+            name = f"{os.path.basename(place.file)}:{place.line}" if place.file else _ids(gap)
             facts = {
-                "host_us": us(found.host_ns),
-                "resume_guard_us": us(found.resumed.guard_ns),
-                "resume_overhead_us": us(found.resumed.overhead_ns),
-                "resume_compile_id": found.resumed.compile_id,
-                "reason": reasons.get(found.call.compile_id, ""),
+                "host_us": us(gap.host_ns),
+                "resume_guard_us": us(gap.resumed.guard_ns),
+                "resume_overhead_us": us(gap.resumed.overhead_ns),
+                "resume_compile_id": gap.resumed.compile_id,
+                "reason": reasons.get(gap.call.compile_id, ""),
                 "file": place.file,
                 "line": place.line,
             }
-            start, row = found.start - origin, found.resumed.index
-            items.append(Item(name, start, found.host_ns, "break", row, found.call.compile_id, None, facts))
+            start, row = gap.start - origin, gap.resumed.index
+            items.append(Item(name, start, gap.host_ns, "break", row, gap.call.compile_id, None, facts))
     return items
 
 
-def _ids(found: Break) -> str:
-    return f"{found.call.compile_id} → {found.resumed.compile_id}"
+def _ids(gap: Break) -> str:
+    return f"{gap.call.compile_id} → {gap.resumed.compile_id}"
 
 
 def _recompiles(summary: CompileSummary, epoch: int) -> list[Item]:
@@ -175,11 +175,11 @@ def _phase_items(rows: list[PhaseSpan], epoch: int) -> list[Item]:
         phase = phase_of(row.name) or (around[-1][1] if around else "other")
         around.append((end, phase))
         facts = {"phase": phase, "function": row.function, "kernel": row.kernel, "unfinished": row.unfinished}
-        told = {name: value for name, value in facts.items() if value}
+        known = {name: value for name, value in facts.items() if value}
         start, compile_id = row.start_ns - epoch, row.key.compile_id or None
         name = f"{row.name}: {row.kernel}" if row.kernel else row.name
         items.append(
-            Item(name, start, row.duration_ns, f"phase_{phase}", None, compile_id, row.key.epoch, told)
+            Item(name, start, row.duration_ns, f"phase_{phase}", None, compile_id, row.key.epoch, known)
         )
     return items
 

@@ -83,8 +83,8 @@ class TrackSlices:
         self._rows, self._palette = rows, palette
 
     def runs(self, start: int, end: int, shift: int) -> MergedSlices:
-        found = self._rows.runs(self.track, start, end, shift)
-        return found._replace(group=found.group - int(self._rows.first_group[self.track]))
+        merged = self._rows.runs(self.track, start, end, shift)
+        return merged._replace(group=merged.group - int(self._rows.first_group[self.track]))
 
     def holds(self, row: int) -> bool:
         first, last = self._rows.trace.track_bounds[self.track : self.track + 2].tolist()

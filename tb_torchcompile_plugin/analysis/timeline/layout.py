@@ -98,7 +98,7 @@ def _tracks(rows: TraceRows) -> Iterator[tuple[LaneKind, str, int]]:
     """Kind, group and number of each track that has slices: streams by device, threads by process, the profiler's."""
     trace = rows.trace
     cats = [_cats(trace, track) for track in range(len(trace.tracks))]
-    known = [track for track, found in enumerate(cats) if found]
+    known = [track for track, present in enumerate(cats) if present]
     own = [track for track in known if cats[track] <= set(PROFILER_CATS)]
     streams = [track for track in known if cats[track] & set(_DEVICE_CATS)]
     threads = [track for track in known if track not in own and track not in streams]

@@ -120,7 +120,7 @@ def _gpus(timeline: Timeline, start: int, end: int) -> list[GpuInRange]:
 
 def _threads(timeline: Timeline, start: int, end: int) -> list[ThreadInRange]:
     trace = timeline.rows.trace
-    found = []
+    threads = []
     for lane in timeline.lanes:
         slices = timeline.slices.get(lane.id)
         if lane.kind == "thread" and isinstance(slices, TrackSlices):
@@ -128,8 +128,8 @@ def _threads(timeline: Timeline, start: int, end: int) -> list[ThreadInRange]:
             rows = rows[trace.depth[rows] == 0]
             begin = trace.ts[rows] - timeline.origin
             busy = int(_inside(begin, begin + trace.dur[rows], (start, end)).sum())
-            found.append(ThreadInRange(lane.id, lane.title, busy, percent(busy, end - start)))
-    return [row for row in found if row.busy_ns]
+            threads.append(ThreadInRange(lane.id, lane.title, busy, percent(busy, end - start)))
+    return [row for row in threads if row.busy_ns]
 
 
 def _kernels(timeline: Timeline, start: int, end: int) -> tuple[list[KernelInRange], _Sums]:

@@ -49,26 +49,26 @@ def timeline_search(
     """Slices whose name holds `query`, in whatever case, and what belongs to the compile id that it is. window, lanes:
     look only there; no lanes: in all. At most `limit` hits from `offset` on are listed."""
     timeline.check_lanes(lanes)
-    found = _in(timeline.last_search.get(query, partial(find, timeline, query)), window, lanes)
+    hits = _in(timeline.last_search.get(query, partial(find, timeline, query)), window, lanes)
     last = offset + min(limit, MAX_HITS)
     return TimelineHits(
         query=query,
-        count=len(found.row),
+        count=len(hits.row),
         offset=offset,
         hits=[
             _ref(timeline, lane, row)
-            for lane, row in zip(found.lane[offset:last].tolist(), found.row[offset:last].tolist())
+            for lane, row in zip(hits.lane[offset:last].tolist(), hits.row[offset:last].tolist())
         ],
-        position=int(np.searchsorted(found.start, at)),
+        position=int(np.searchsorted(hits.start, at)),
     )
 
 
 def find(timeline: Timeline, query: str) -> Hits:
     """Every hit. An empty query hits nothing."""
     parts = [_hits(timeline, lane, slices, query) for lane, slices in timeline.slices.items() if query]
-    found = Hits(*(np.concatenate(columns) for columns in zip(*parts))) if parts else _nothing()
-    order = np.argsort(found.start, kind="stable")  # lanes ascend, and rows in each
-    return Hits(*(column[order] for column in found))
+    hits = Hits(*(np.concatenate(columns) for columns in zip(*parts))) if parts else _nothing()
+    order = np.argsort(hits.start, kind="stable")  # lanes ascend, and rows in each
+    return Hits(*(column[order] for column in hits))
 
 
 def _nothing() -> Hits:
@@ -91,13 +91,13 @@ def _hits(timeline: Timeline, lane: int, slices: Slices, query: str) -> Hits:
     return Hits(start, start + dur, np.full(len(row), lane), row)
 
 
-def _in(found: Hits, window: tuple[int, int] | None, lanes: Collection[int]) -> Hits:
-    inside = np.ones(len(found.row), bool)
+def _in(hits: Hits, window: tuple[int, int] | None, lanes: Collection[int]) -> Hits:
+    inside = np.ones(len(hits.row), bool)
     if window is not None:
-        inside &= (found.start < window[1]) & ((found.end > window[0]) | (found.start >= window[0]))
+        inside &= (hits.start < window[1]) & ((hits.end > window[0]) | (hits.start >= window[0]))
     if lanes:
-        inside &= np.isin(found.lane, list(lanes))
-    return found if inside.all() else Hits(*(column[inside] for column in found))
+        inside &= np.isin(hits.lane, list(lanes))
+    return hits if inside.all() else Hits(*(column[inside] for column in hits))
 
 
 def _ref(timeline: Timeline, lane: int, row: int) -> SliceRef:

@@ -74,7 +74,7 @@ def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
     if isinstance(slices, ItemSlices) and 0 <= row < len(slices.items):
         return _item(timeline, slices, lane, row)
     if isinstance(slices, TrackSlices) and slices.holds(row):
-        return _Details(timeline, slices, lane, row).told()
+        return _Details(timeline, slices, lane, row).answer()
     raise BadRequest(f"lane {lane} has no slice {row}", next_step="Ask for a row that `timeline_window` gave")
 
 
@@ -134,7 +134,7 @@ class _Details:
         self._cat = self._trace.cats[self._trace.cat[row]]
         self._name = self._trace.names[self._trace.name[row]]
 
-    def told(self) -> TimelineSlice:
+    def answer(self) -> TimelineSlice:
         trace, row, rows = self._trace, self._row, self._timeline.rows
         args, problem = self._args()
         launch = int(trace.launch_of()[row])

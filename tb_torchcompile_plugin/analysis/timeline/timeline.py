@@ -125,13 +125,13 @@ class Timeline:
             raise BadRequest(f"width is not between 1 and {MAX_WIDTH} pixels", next_step=_SEE)
         shift = shift_for(end - start, width)
         drawn = [lane for lane in wanted if lane in self.slices]
-        found = self._runs(start, end, shift, drawn)
-        while sum(len(runs.start) for runs in found) > MAX_RECTANGLES and 1 << shift < end - start:
+        merged = self._runs(start, end, shift, drawn)
+        while sum(len(runs.start) for runs in merged) > MAX_RECTANGLES and 1 << shift < end - start:
             shift += 1
-            found = self._runs(start, end, shift, drawn)
+            merged = self._runs(start, end, shift, drawn)
         first, last = aligned(start, end, shift)
         names = _Names()
-        rectangles = self._rectangles(drawn, found, names)
+        rectangles = self._rectangles(drawn, merged, names)
         points = {
             lane: self.counters[lane].points(first, last, shift) for lane in wanted if lane in self.counters
         }
@@ -157,17 +157,17 @@ class Timeline:
         first, last = aligned(start, end, shift)
         return [self.slices[lane].runs(first, last, shift) for lane in lanes]
 
-    def _rectangles(self, lanes: Sequence[int], found: Sequence[MergedSlices], names: _Names) -> Rectangles:
-        if not found:
+    def _rectangles(self, lanes: Sequence[int], merged: Sequence[MergedSlices], names: _Names) -> Rectangles:
+        if not merged:
             none = np.zeros(0, np.int64)
             return Rectangles(
                 none, MergedSlices(*[none] * len(MergedSlices._fields)), none, none.astype(np.uint8)
             )
-        codes = [names.codes(self.slices[lane], runs.row) for lane, runs in zip(lanes, found)]
-        colors = [self.slices[lane].colors(runs.row) for lane, runs in zip(lanes, found)]
+        codes = [names.codes(self.slices[lane], runs.row) for lane, runs in zip(lanes, merged)]
+        colors = [self.slices[lane].colors(runs.row) for lane, runs in zip(lanes, merged)]
         return Rectangles(
-            np.repeat(np.array(lanes), [len(runs.start) for runs in found]),
-            MergedSlices(*(np.concatenate(columns) for columns in zip(*found))),
+            np.repeat(np.array(lanes), [len(runs.start) for runs in merged]),
+            MergedSlices(*(np.concatenate(columns) for columns in zip(*merged))),
             np.concatenate(codes),
             np.concatenate(colors),
         )

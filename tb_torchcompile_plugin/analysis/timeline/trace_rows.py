@@ -124,13 +124,13 @@ class TraceRows:
     @once
     def _extra_lines(self) -> Int64s:
         """Of each crossing slice its line below the ordinary ones of its track."""
-        found = np.zeros(len(self.crossing), np.int64)
+        lines = np.zeros(len(self.crossing), np.int64)
         tracks = self.trace.track[self.crossing]
         for track in np.unique(tracks):
             here = np.flatnonzero(tracks == track)
             start = self.trace.ts[self.crossing[here]]
-            found[here] = packed(start, start + self.trace.dur[self.crossing[here]])
-        return found
+            lines[here] = packed(start, start + self.trace.dur[self.crossing[here]])
+        return lines
 
     def _deepest(self, depth: Int64s, track: int) -> int:
         first, last = self.trace.track_bounds[track : track + 2].tolist()
@@ -154,8 +154,8 @@ def crossing_rows(trace: Trace) -> tuple[Int64s, Int64s]:
         shorter = np.zeros(len(end), bool)
         shorter[rows[cut]] = True
         rows = inner[shorter[trace.parent[inner]]]  # what lies inside of those may now outlast them, too
-    found = np.flatnonzero(clamped < end)
-    return found, clamped[found]
+    crossing = np.flatnonzero(clamped < end)
+    return crossing, clamped[crossing]
 
 
 def packed(start: Int64s, end: Int64s) -> Int64s:

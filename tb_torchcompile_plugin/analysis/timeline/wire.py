@@ -72,7 +72,7 @@ def _columns(window: Window) -> dict[str, Packed]:
     drawn, runs = window.rectangles, window.rectangles.runs
     length = runs.end - runs.start
     share = np.where(length > 0, runs.covered / np.maximum(length, 1), 1)
-    lanes = np.repeat(list(window.counters), [len(found.start) for found in window.counters.values()])
+    lanes = np.repeat(list(window.counters), [len(counter.start) for counter in window.counters.values()])
     start, greatest, last = map(np.concatenate, zip(_NO_POINTS, *window.counters.values()))
     return {
         "lane": _whole(drawn.lane),

@@ -84,9 +84,9 @@ def points_inside(profile: Profile, times: Times) -> tuple[Bools, Bools]:
     """Whether each point lies inside of one of these times of its thread, and is the first launch there."""
     lane = profile.of(host_lane)
     which = np.full(len(lane), -1)
-    for track, found in times.items():
+    for track, moments in times.items():
         here = np.flatnonzero(lane.track == track)
-        place = within(found, lane.begin[here])
+        place = within(moments, lane.begin[here])
         which[here] = np.where(place >= 0, place + (track << 32), -1)
     inside = which >= 0
     first = np.zeros(len(lane), bool)
@@ -101,9 +101,9 @@ def time_inside(profile: Profile, times: Times) -> Int64s:
     lane, pieces = profile.of(host_lane), profile.of(host_pieces)
     track = np.where(pieces.row >= 0, profile.trace.track[pieces.row], lane.track[pieces.point])
     ns = np.zeros(len(pieces.point), np.int64)
-    for one, found in times.items():
+    for one, moments in times.items():
         here = np.flatnonzero(track == one)
-        inside = within(found, pieces.begin[here]) >= 0
+        inside = within(moments, pieces.begin[here]) >= 0
         ns[here[inside]] = pieces.ns[here[inside]]
     return ns
 
@@ -136,18 +136,18 @@ def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
     """The outermost operator around each slice, inside of compiled code or of a Python function; -1 for none."""
     operator = np.array([cat == OPERATOR for cat in trace.cats] or [False], bool)
     plain = np.array([name.startswith(ATEN) for name in trace.names] or [False], bool)
-    found, at = np.full(len(rows), -1), rows.astype(np.int64)
+    outermost, at = np.full(len(rows), -1), rows.astype(np.int64)
     while (at >= 0).any():
         here = np.flatnonzero(at >= 0)
         mine = operator[trace.cat[at[here]]] & plain[trace.name[at[here]]]
-        found[here[mine]] = at[here[mine]]
+        outermost[here[mine]] = at[here[mine]]
         at[here] = trace.parent[at[here]]
-    return found
+    return outermost
 
 
 def place_of(profile: Profile, user: int) -> tuple[str, int]:
-    found = frame_of(profile.trace.names[user]) if user >= 0 else None
-    return (found.file, found.line) if found else ("", 0)
+    frame = frame_of(profile.trace.names[user]) if user >= 0 else None
+    return (frame.file, frame.line) if frame else ("", 0)
 
 
 def step_count(profile: Profile) -> int:

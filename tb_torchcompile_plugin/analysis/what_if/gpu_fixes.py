@@ -63,12 +63,12 @@ def _under(profile: Profile, kind: FixKind, operator: str, speed: Speed) -> Iter
     kernels = np.array([cat == KERNEL for cat in trace.cats] or [False], bool)[trace.cat[queue.row]]
     wanted = np.array([name == operator for name in trace.names] or [False], bool)
     at = lane.row[queue.point].astype(np.int64)
-    found = np.zeros(len(at), bool)
+    below = np.zeros(len(at), bool)
     while (at >= 0).any():
         here = at >= 0
-        found[here] |= wanted[trace.name[at[here]]]
+        below[here] |= wanted[trace.name[at[here]]]
         at = np.where(here, trace.parent[at], -1)
-    yield from _fix(profile, kind, np.flatnonzero(found & kernels), speed, operator)
+    yield from _fix(profile, kind, np.flatnonzero(below & kernels), speed, operator)
 
 
 def _fix(profile: Profile, kind: FixKind, work: Int64s, speed: Speed, name: str = "") -> Iterator[Fix]:

@@ -52,27 +52,27 @@ _BY_NAME: tuple[FixKind, ...] = ("operator", "library", "nothing")
 
 
 def _without_culprits(profile: Profile) -> Iterator[Fix]:
-    told = profile.of(culprits)
-    causes = np.array([culprit.cause for culprit in told.culprits])
+    blamed = profile.of(culprits)
+    causes = np.array([culprit.cause for culprit in blamed.culprits])
     for kind in _WHOLE:
         yield from _gone(profile, kind, kind, np.flatnonzero(causes == kind))
-    for place, codes in _by_name(told.culprits).items():
-        yield from _gone(profile, told.culprits[codes[0]].cause, place, np.array(codes))  # type: ignore[arg-type]
-    places = {(one.file, one.line) for one in told.culprits if _is_users_time(one)}
+    for place, codes in _by_name(blamed.culprits).items():
+        yield from _gone(profile, blamed.culprits[codes[0]].cause, place, np.array(codes))  # type: ignore[arg-type]
+    places = {(one.file, one.line) for one in blamed.culprits if _is_users_time(one)}
     for file, line in sorted(places):
-        mine = [_is_users_time(one) and (one.file, one.line) == (file, line) for one in told.culprits]
+        mine = [_is_users_time(one) and (one.file, one.line) == (file, line) for one in blamed.culprits]
         yield from _gone(profile, "python", f"python:{file}:{line}", np.flatnonzero(mine))
 
 
 def _by_name(culprits: list[Culprit]) -> dict[str, list[int]]:
     """Codes of what is mended one by one, by an id; an operator and its backward have the same cause."""
-    found: dict[str, list[int]] = defaultdict(list)
+    by_name: dict[str, list[int]] = defaultdict(list)
     for code, culprit in enumerate(culprits):
         if culprit.cause in _BY_NAME and not is_backward_call(culprit.name) and not _is_users_time(culprit):
             name = both_ways(culprit.name)
             place = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
-            found[f"{culprit.cause}:{name or 'nothing recorded'}{place}"].append(code)
-    return found
+            by_name[f"{culprit.cause}:{name or 'nothing recorded'}{place}"].append(code)
+    return by_name
 
 
 def _is_users_time(culprit: Culprit) -> bool:
@@ -83,8 +83,8 @@ def _is_users_time(culprit: Culprit) -> bool:
 
 def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterator[Fix]:
     """Without the host time of these culprits: all of it, or what is beyond the usual of a call."""
-    pieces, told, lane = profile.of(host_pieces), profile.of(culprits), profile.of(host_lane)
-    mine = np.flatnonzero(np.isin(told.code, codes))
+    pieces, blamed, lane = profile.of(host_pieces), profile.of(culprits), profile.of(host_lane)
+    mine = np.flatnonzero(np.isin(blamed.code, codes))
     ns, times = _excess(pieces.row[mine], pieces.ns[mine], kind)
     calls = calls_of(profile, kind)
     if not times and not calls.any():
@@ -92,7 +92,7 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
     own = lane.end - lane.begin
     subject = Culprit("query", "" if times else longest_call(profile, calls), "", 0)
     if times:
-        subject = _subject(told.culprits, np.bincount(told.code[mine], ns))
+        subject = _subject(blamed.culprits, np.bincount(blamed.code[mine], ns))
     cut = np.zeros(len(pieces.point), np.int64)
     cut[mine] = ns
     gone = without_host_time(cut)
@@ -107,12 +107,12 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
 
 def _subject(culprits: list[Culprit], ns: npt.NDArray[np.float64] | Int64s) -> Culprit:
     """The largest, with the names of all, at a place of the user's if one of them has any."""
-    found = [culprits[code] for code in np.argsort(-ns) if ns[code] > 0]
-    place = next((one for one in found if one.file), found[0])
-    names = {one.name for one in found}
+    largest = [culprits[code] for code in np.argsort(-ns) if ns[code] > 0]
+    place = next((one for one in largest if one.file), largest[0])
+    names = {one.name for one in largest}
     pair = len({both_ways(name) for name in names}) == 1 < len(names)
-    name = f"{both_ways(found[0].name)}_forward and _backward" if pair else found[0].name
-    return Culprit(found[0].cause, name, place.file, place.line)
+    name = f"{both_ways(largest[0].name)}_forward and _backward" if pair else largest[0].name
+    return Culprit(largest[0].cause, name, place.file, place.line)
 
 
 def _excess(row: Int64s, ns: Int64s, kind: FixKind) -> tuple[Int64s, int]:
@@ -129,9 +129,11 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
     trace, lane, made = profile.trace, profile.of(host_lane), profile.of(model)
     waits = lane.synchronises & made.waits.any(axis=1)
     asks = outermost_operator(trace, np.where(lane.row >= 0, lane.row, -1))
-    found = climbed(profile, np.where(asks >= 0, asks, np.where(lane.row >= 0, trace.parent[lane.row], -1)))
-    for name, user in sorted({*zip(found.name[waits].tolist(), found.user[waits].tolist())}):
-        mine = waits & (found.name == name) & (found.user == user)
+    asked_by = climbed(
+        profile, np.where(asks >= 0, asks, np.where(lane.row >= 0, trace.parent[lane.row], -1))
+    )
+    for name, user in sorted({*zip(asked_by.name[waits].tolist(), asked_by.user[waits].tolist())}):
+        mine = waits & (asked_by.name == name) & (asked_by.user == user)
         rows = np.unique(asks[mine & (asks >= 0)])
         times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
         inside, _ = points_inside(profile, times)

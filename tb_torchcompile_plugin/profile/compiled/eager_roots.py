@@ -83,12 +83,12 @@ class EagerRoots:
     def _roots(self, ops: Int64s, compiled: Cover) -> tuple[Roots, Intervals]:
         launches = np.flatnonzero((self._launches >= 0) & ~compiled.holds(self._launches))
         tracks = self._trace.track[self._launches[launches]]
-        found = [
+        parts = [
             self._on_track(mine, compiled.on(track), launches[tracks == track])
             for track, mine in by_track(self._trace, ops)
         ]
-        roots = [_joined([row[0][at] for row in found]) for at in range(len(Roots._fields))]
-        running = union(*(_joined([row[1][at] for row in found]) for at in (0, 1)))
+        roots = [_joined([row[0][at] for row in parts]) for at in range(len(Roots._fields))]
+        running = union(*(_joined([row[1][at] for row in parts]) for at in (0, 1)))
         return Roots(*roots), running
 
     def _on_track(self, ops: Int64s, compiled: Intervals, launches: Int64s) -> tuple[Roots, Intervals]:

@@ -84,8 +84,8 @@ class Ownership:
     def _named(self, owner_of: Callable[[str], str | None]) -> Owned:
         """The slices whose name tells an owner, with it."""
         rows = host_slices(self._trace, lambda name: owner_of(name) is not None).tolist()
-        told = ((row, owner_of(self._trace.names[self._trace.name[row]])) for row in rows)
-        return [(row, self.code(owner)) for row, owner in told if owner is not None]
+        owners = ((row, owner_of(self._trace.names[self._trace.name[row]])) for row in rows)
+        return [(row, self.code(owner)) for row, owner in owners if owner is not None]
 
     def _compilations(self) -> Owned:
         """Compilations inside the profile: the slice has no id, a near-empty `…_data` slice inside it has."""

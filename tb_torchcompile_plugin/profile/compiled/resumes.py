@@ -68,7 +68,7 @@ def _from_stacks(trace: Trace, ownership: Ownership) -> dict[str, BreakLine]:
     if not resumed:
         return {}
     stacks = trace.select(cat=PYTHON_FUNCTION)
-    found: dict[str, BreakLine] = {}
+    lines: dict[str, BreakLine] = {}
     regions = np.array([index for index, _ in ownership.regions], np.int64)
     ids = [ownership.names[code] for _, code in ownership.regions]
     for row in stacks[np.isin(trace.name[stacks], list(resumed))]:
@@ -77,5 +77,5 @@ def _from_stacks(trace: Trace, ownership: Ownership) -> dict[str, BreakLine]:
         if around.any():
             frame = resumed[int(trace.name[row])]
             innermost = int(np.flatnonzero(around)[-1])  # regions are in order of time
-            found[ids[innermost]] = BreakLine(frame.file, frame.line)
-    return found
+            lines[ids[innermost]] = BreakLine(frame.file, frame.line)
+    return lines

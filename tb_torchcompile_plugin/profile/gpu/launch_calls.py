@@ -78,8 +78,8 @@ def _free_at(trace: Trace, index: Int64s, device: Int64s) -> Int64s:
     free = np.full(len(index), lowest)
     ends = trace.ts[index] + trace.dur[index]
     streams = trace.stream[index]
-    found, place = distinct(device, streams)
-    for stream in range(found.shape[1]):
+    pairs, place = distinct(device, streams)
+    for stream in range(pairs.shape[1]):
         here = np.flatnonzero(place == stream)
         free[here[1:]] = np.maximum.accumulate(ends[here])[:-1]
     return free

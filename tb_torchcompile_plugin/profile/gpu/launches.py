@@ -115,9 +115,11 @@ def _names(trace: Trace, index: Int64s, parent: Int64s) -> Int64s:
     """The name of each kernel. Inductor's are all `triton_` without `unique_kernel_names`: their launch has it then."""
     names = trace.name[index].astype(np.int64)
     anonymous = [code for code in np.unique(names).tolist() if is_anonymous(trace.names[code])]
-    told = [code for code, name in enumerate(trace.names) if is_generated_name(name)] if anonymous else []
+    generated = (
+        [code for code, name in enumerate(trace.names) if is_generated_name(name)] if anonymous else []
+    )
     caller = np.where(parent >= 0, trace.name[parent], -1)
-    return np.where(np.isin(names, anonymous) & np.isin(caller, told), caller, names)
+    return np.where(np.isin(names, anonymous) & np.isin(caller, generated), caller, names)
 
 
 def _by_definition(
@@ -154,9 +156,9 @@ def _user_kernels(
     calls = launch[asked]
     callers = trace.parent[calls]
     caller_names = np.where(callers >= 0, trace.name[callers], -1)
-    told, _ = distinct(trace.name[index[asked]], trace.name[calls], caller_names, category[asked])
+    unique, _ = distinct(trace.name[index[asked]], trace.name[calls], caller_names, category[asked])
     users = {name for name in np.unique(trace.name[index]).tolist() if trace.names[name] in generated}
-    for kernel, call, caller, code in told.T.tolist():
+    for kernel, call, caller, code in unique.T.tolist():
         caller_name = trace.names[caller] if caller >= 0 else ""
         through_driver = is_driver_launch(trace.names[call])
         if is_users_triton(trace.names[kernel], through_driver, caller_name, CATEGORIES[code]):

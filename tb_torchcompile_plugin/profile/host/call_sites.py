@@ -41,9 +41,9 @@ def forwards(trace: Trace, tree: HostTree) -> Int64s:
         pairs, _ = distinct(sequence[by_time], tracks)
         once = np.unique(pairs[0], return_counts=True)[1] == 1
         numbers, first = numbers[once], first[once]
-    found = np.full(len(tree.index), -1, np.int64)
+    rows = np.full(len(tree.index), -1, np.int64)
     backward = np.flatnonzero((sequence >= 0) & (thread > 0))
     at = np.minimum(np.searchsorted(numbers, sequence[backward]), len(numbers) - 1)
     if len(numbers):
-        found[backward] = np.where(numbers[at] == sequence[backward], by_time[first[at]], -1)
-    return found
+        rows[backward] = np.where(numbers[at] == sequence[backward], by_time[first[at]], -1)
+    return rows

@@ -44,13 +44,13 @@ class HostTree(msgspec.Struct, frozen=True):
 
 def climb(parent: Int64s, start: Int64s, wanted: Mask) -> Int64s:
     """From each of `start` up to the first that is `wanted`, itself included; -1 where none is, and for -1."""
-    found: Int64s = start.copy()
-    going = np.flatnonzero(found >= 0)
+    ancestor: Int64s = start.copy()
+    going = np.flatnonzero(ancestor >= 0)
     while len(going):
-        going = going[~wanted[found[going]]]
-        found[going] = parent[found[going]]
-        going = going[found[going] >= 0]
-    return found
+        going = going[~wanted[ancestor[going]]]
+        ancestor[going] = parent[ancestor[going]]
+        going = going[ancestor[going] >= 0]
+    return ancestor
 
 
 def host_tree(profile: Profile) -> HostTree:
@@ -122,10 +122,10 @@ def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:
         alive = np.flatnonzero((parent >= 0) & (into < 0))
         children = np.bincount(parent[alive], minlength=len(name))
         above = parent[alive]
-        found = alive[(name[alive] == name[above]) & (children[above] == 1) & ~python[alive]]
-        if not len(found):
+        same = alive[(name[alive] == name[above]) & (children[above] == 1) & ~python[alive]]
+        if not len(same):
             return into
-        into[found] = climb(parent, found, ~_mask(found, len(name)))
+        into[same] = climb(parent, same, ~_mask(same, len(name)))
         moved = alive[into[above] >= 0]
         parent[moved] = into[parent[moved]]
 

@@ -35,16 +35,16 @@ class Moments(msgspec.Struct, frozen=True):
 def memory_moments(profile: Profile) -> Moments:
     """Every allocation and free with who asked for it."""
     trace, tree, ownership = profile.trace, profile.of(host_tree), profile.of(Ownership)
-    told = trace.memory()
-    device = np.where(np.isin(told["device_type"], CPU_TYPES), -1, told["device_id"])
-    inside = _innermost(trace, tree, told["ts"], told["track"])
+    recorded = trace.memory()
+    device = np.where(np.isin(recorded["device_type"], CPU_TYPES), -1, recorded["device_id"])
+    inside = _innermost(trace, tree, recorded["ts"], recorded["track"])
     operator = tree.nearest(inside, _wanting(trace, tree))
     rows = np.where(inside >= 0, tree.index[inside], -1) if len(tree.index) else inside
     return Moments(
-        ts=np.asarray(told["ts"]),
+        ts=np.asarray(recorded["ts"]),
         device=device,
-        size=np.asarray(told["memory_bytes"]),
-        freed_by=_frees(device, told["address"], told["memory_bytes"]),
+        size=np.asarray(recorded["memory_bytes"]),
+        freed_by=_frees(device, recorded["address"], recorded["memory_bytes"]),
         operator=np.where(operator >= 0, trace.name[tree.index[operator]], -1)
         if len(tree.index)
         else operator,
@@ -55,7 +55,7 @@ def memory_moments(profile: Profile) -> Moments:
 
 def _innermost(trace: Trace, tree: HostTree, ts: Int64s, track: Int64s) -> Int64s:
     """The position of the innermost host slice around each moment of a track, -1 where there is none."""
-    found = np.full(len(ts), -1, np.int64)
+    row = np.full(len(ts), -1, np.int64)
     start = trace.ts[tree.index]
     end = start + trace.dur[tree.index]
     bounds = np.searchsorted(tree.index, trace.track_bounds)
@@ -63,18 +63,18 @@ def _innermost(trace: Trace, tree: HostTree, ts: Int64s, track: Int64s) -> Int64
         here = np.flatnonzero(track == code)
         first = int(bounds[code])
         place = first + np.searchsorted(start[first : int(bounds[code + 1])], ts[here], side="right") - 1
-        found[here] = np.where(place >= first, place, -1)
-    while len(outside := np.flatnonzero((found >= 0) & (np.append(end, 0)[found] < ts))):
-        found[outside] = tree.parent[found[outside]]
-    return found
+        row[here] = np.where(place >= first, place, -1)
+    while len(outside := np.flatnonzero((row >= 0) & (np.append(end, 0)[row] < ts))):
+        row[outside] = tree.parent[row[outside]]
+    return row
 
 
 def _wanting(trace: Trace, tree: HostTree) -> Mask:
     """Operators that did not just allocate for their caller, and calls of compiled graphs."""
     cats = np.array([cat in CALL_CATS for cat in trace.cats], bool)
     wanting = [not only_allocates(name) and not is_step(name) for name in trace.names]
-    found: Mask = cats[trace.cat[tree.index]] & np.array(wanting, bool)[trace.name[tree.index]]
-    return found
+    mask: Mask = cats[trace.cat[tree.index]] & np.array(wanting, bool)[trace.name[tree.index]]
+    return mask
 
 
 def _frees(device: Int64s, address: Int64s, size: Int64s) -> Int64s:
@@ -87,6 +87,6 @@ def _frees(device: Int64s, address: Int64s, size: Int64s) -> Int64s:
         & (size[now] > 0)
         & (size[after] < 0)
     )
-    found = np.full(len(size), -1, np.int64)
-    found[now[pair]] = after[pair]
-    return found
+    freed_by = np.full(len(size), -1, np.int64)
+    freed_by[now[pair]] = after[pair]
+    return freed_by

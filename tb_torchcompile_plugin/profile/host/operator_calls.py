@@ -79,8 +79,8 @@ def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
 
 def _calls(trace: Trace, tree: HostTree) -> Mask:
     cats = np.array([cat in CALL_CATS for cat in trace.cats], bool)
-    found: Mask = cats[trace.cat[tree.index]]
-    return found
+    mask: Mask = cats[trace.cat[tree.index]]
+    return mask
 
 
 def _with_inner(own: Int64s, around: Int64s) -> Int64s:

@@ -147,16 +147,16 @@ def _covers(layer: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
 def _kinds_of_names(names: list[str]) -> npt.NDArray[np.int8]:
     """-1 where the name does not tell."""
     rules = list(enumerate((holds for _, holds in _RULES), 1))
-    told = (
+    kinds = (
         0 if at_work else next((kind for kind, holds in rules if holds(name)), -1)
         for name, at_work in zip(names, compiling(names), strict=True)
     )
-    return np.fromiter(told, np.int8, len(names))
+    return np.fromiter(kinds, np.int8, len(names))
 
 
 def _breaks_by_track(trace: Trace, calls: Iterable[RegionCall]) -> dict[int, Intervals]:
     gaps: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for frame in frames(list(calls)):
-        for found in breaks(frame):
-            gaps[int(trace.track[found.call.index])].append((found.start, found.end))
+        for gap in breaks(frame):
+            gaps[int(trace.track[gap.call.index])].append((gap.start, gap.end))
     return {track: union(*np.array(moments, np.int64).reshape(-1, 2).T) for track, moments in gaps.items()}

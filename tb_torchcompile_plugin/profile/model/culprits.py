@@ -104,14 +104,14 @@ def culprits(profile: Profile) -> Culprits:
     """The culprit of each piece of `host_pieces`."""
     pieces = profile.of(host_pieces)
     rows, piece = np.unique(pieces.row, return_inverse=True)
-    found = climbed(profile, rows)
-    keys, place = distinct(*found)
+    climbed_to = climbed(profile, rows)
+    keys, place = distinct(*climbed_to)
     names = profile.trace.names
-    told = [
+    blamed = [
         Culprit(CAUSES[cause], names[name] if name >= 0 else "", *_place(names[user] if user >= 0 else ""))
         for cause, name, user in keys.T.tolist()
     ]
-    return Culprits(place[piece], told)
+    return Culprits(place[piece], blamed)
 
 
 def _step_ns(profile: Profile) -> int:
@@ -153,8 +153,8 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
 
 
 def _place(frame: str) -> tuple[str, int]:
-    found = frame_of(frame)
-    return (found.file, found.line) if found else ("", 0)
+    place = frame_of(frame)
+    return (place.file, place.line) if place else ("", 0)
 
 
 def _causes(trace: Trace) -> Callable[[Int64s], Int64s]:
@@ -169,9 +169,9 @@ def _causes(trace: Trace) -> Callable[[Int64s], Int64s]:
 
     def of(rows: Int64s) -> Int64s:
         names, cat = trace.name[rows], kind[trace.cat[rows]]
-        told = by_name[names]
+        named = by_name[names]
         unnamed = np.select([cat == 2, cat == 3], [python[names], call[names]], plain[cat])
-        return np.where((told != _UNNAMED) & (cat != 3), told, unnamed)
+        return np.where((named != _UNNAMED) & (cat != 3), named, unnamed)
 
     return of
 

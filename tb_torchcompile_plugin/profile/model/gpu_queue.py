@@ -86,8 +86,8 @@ def _points(lane: HostLane, launch: Int64s) -> Int64s:
     order = np.argsort(lane.row, kind="stable")
     rows = lane.row[order]
     place = np.minimum(np.searchsorted(rows, launch), max(len(rows) - 1, 0))
-    found = (launch >= 0) & (rows[place] == launch) if len(rows) else np.zeros(len(launch), bool)
-    return np.where(found, order[place] if len(rows) else -1, -1)
+    hit = (launch >= 0) & (rows[place] == launch) if len(rows) else np.zeros(len(launch), bool)
+    return np.where(hit, order[place] if len(rows) else -1, -1)
 
 
 def _reach(stream: Int64s, end: Int64s, free: Int64s) -> Int64s:
@@ -131,12 +131,12 @@ def _held(
 
 def _awaited(device: Int64s, stream: Int64s, start: Int64s, end: Int64s, reached: Int64s) -> Int64s:
     """The work of another stream of the device that ended last before this one began, after this one could have."""
-    found = np.full(len(start), -1, np.int64)
+    awaited = np.full(len(start), -1, np.int64)
     for one in np.unique(device).tolist():
         here = np.flatnonzero(device == one)
         by_end = here[np.argsort(end[here], kind="stable")]
         place = np.searchsorted(end[by_end], start[here], side="right") - 1
         last = by_end[np.maximum(place, 0)]
         near = (place >= 0) & (start[here] - end[last] < _NEAR_NS) & (end[last] > reached[here])
-        found[here] = np.where(near & (stream[last] != stream[here]), last, -1)
-    return found
+        awaited[here] = np.where(near & (stream[last] != stream[here]), last, -1)
+    return awaited

@@ -59,7 +59,7 @@ def model(profile: Profile) -> Model:
     waits &= (lane.synchronises | (waited & prompt))[:, None]
     waiting = np.asarray(waits.any(axis=1))
     target = _targets(lane, queue, usual, waiting)
-    told = np.where(target >= 0, queue.end[target] if len(queue) else 0, latest)
+    ready = np.where(target >= 0, queue.end[target] if len(queue) else 0, latest)
     held = (waiting & waited) | (target >= 0)
     pieces = profile.of(host_pieces)
     apart = np.diff(lane.begin, prepend=lane.begin[:1]) - np.concatenate(([0], length[:-1]))[: len(lane)]
@@ -69,7 +69,7 @@ def model(profile: Profile) -> Model:
         before=apart - summed(pieces.point, pieces.ns, len(lane)),
         own=np.where(held, np.minimum(length, usual), length),
         waits=waits,
-        returns=np.where(held, lane.end - told, np.minimum(np.maximum(lane.end - told, 0), _CALL_NS)),
+        returns=np.where(held, lane.end - ready, np.minimum(np.maximum(lane.end - ready, 0), _CALL_NS)),
         target=target,
         point=queue.point,
         stream=queue.stream,

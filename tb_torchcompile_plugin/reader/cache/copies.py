@@ -105,11 +105,11 @@ def _copy(file: File, progress: Advance | None, cancelled: Callable[[], bool] | 
 def _entry(file: File, progress: Advance | None, cancelled: Callable[[], bool] | None) -> Path:
     root = cache.cache_directory()
     with cache.lock(file.path):
-        if found := _whole(root, file):
-            return found
+        if entry := _whole(root, file):
+            return entry
         now = _now(file)  # some stores tell less when they list
-        if found := _whole(root, now):
-            return found
+        if entry := _whole(root, now):
+            return entry
         with cache.filling(root) as temporary:
             now = _fetch(now, temporary, progress, cancelled)
             entry = root / _key(now)

@@ -64,9 +64,9 @@ def open_trace(
         return read_trace(path, progress=progress, cancelled=cancelled, workers=workers)
     with cache.lock(key):
         entry = cache_directory() / key
-        found = _load(entry, path)
-        if found is not None:
-            return found
+        stored = _load(entry, path)
+        if stored is not None:
+            return stored
         try:
             return _read_and_store(path, entry, progress, cancelled, workers)
         except OSError as error:

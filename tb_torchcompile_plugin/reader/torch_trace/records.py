@@ -128,10 +128,10 @@ def payload_at(path: str, offset: int, size: int, name: str) -> str:
 
 def _envelope(text: bytes) -> dict[str, object] | None:
     try:
-        found = json.loads(text.decode("utf-8", "replace"))
+        decoded = json.loads(text.decode("utf-8", "replace"))
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return decoded if isinstance(decoded, dict) else None
 
 
 def _bytes_at(path: str, offset: int, size: int) -> bytes:
@@ -140,14 +140,14 @@ def _bytes_at(path: str, offset: int, size: int) -> bytes:
         if not is_gzip(path):
             file.seek(offset)
             return file.read(size)
-        found = b""
+        data = b""
         try:
             for piece in content(file):
                 if offset < len(piece):
-                    found += piece[offset : offset + size - len(found)]
+                    data += piece[offset : offset + size - len(data)]
                 offset = max(0, offset - len(piece))
-                if len(found) == size:
+                if len(data) == size:
                     break
         except CutOffError:
             pass
-        return found
+        return data

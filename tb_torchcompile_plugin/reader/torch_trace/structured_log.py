@@ -84,8 +84,8 @@ def log_identity(path: str) -> LogIdentity:
 def rank_of(path: str, head: bytes = b"") -> int | None:
     """The rank in the file name, else the first one that a record names. Where they disagree the name is right."""
     named = log_rank(os.path.basename(path))
-    told = _RANK.search(head) if named is None else None
-    return int(told[1]) if told else named
+    match = _RANK.search(head) if named is None else None
+    return int(match[1]) if match else named
 
 
 def _pid(number: bytes) -> int | None:

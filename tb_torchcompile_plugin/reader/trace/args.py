@@ -30,10 +30,10 @@ class ArgsReader:
         start, end = int(self._start[chunk]), int(self._end[chunk])
         text = self._read_text(start, end - start)
         at, raw = _nth(text, event - int(self._event[chunk]))
-        found = load_object(raw, float) or (mend(raw, float) or (None,))[0]
-        if found is None:
+        args = load_object(raw, float) or (mend(raw, float) or (None,))[0]
+        if args is None:
             raise self._changed()
-        return start + at, found
+        return start + at, args
 
     def _read_text(self, start: int, count: int) -> bytes:
         source = open_source(self._path)

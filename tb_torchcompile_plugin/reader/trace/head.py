@@ -44,8 +44,8 @@ def find_head(source: Source) -> Head:
         complete = len(text) < count
         start = _array_start(text)
         if start is None and complete:
-            found = _ANYWHERE.search(text)
-            start = found.end() if found else None
+            match = _ANYWHERE.search(text)
+            start = match.end() if match else None
         if start is not None:
             return Head(start, _without_bom(text[: start - 1]))
         if complete or count >= _MAX_HEAD:
@@ -129,8 +129,8 @@ def _document_end(text: bytes) -> int | None:
 def _salvage(around: Surroundings, head: bytes, text: bytes) -> None:
     around.problem = "the metadata around the events is damaged or cut off"
     mended = mend(text, float)
-    found = (mended and mended[0]) or load_object(head + b"[]}", float) or {}
+    metadata = (mended and mended[0]) or load_object(head + b"[]}", float) or {}
     base = _BASE_NS.search(text)
     if base:
-        found.setdefault("baseTimeNanoseconds", int(base.group(1)))
-    around.metadata = dict(found)
+        metadata.setdefault("baseTimeNanoseconds", int(base.group(1)))
+    around.metadata = dict(metadata)

@@ -135,7 +135,7 @@ def _changed(path: str, before: os.stat_result) -> list[Notice]:
 
 def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundings) -> list[Notice]:
     kept = f"{contents.events} events were read and are shown"
-    found = []
+    notices = []
     unfinished = outcome.stop.state == "eof"
     step = "If it is still being written, reload later; else copy or record it again" if unfinished else ""
     losses = dict(contents.losses)
@@ -144,16 +144,16 @@ def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundin
         if CUT_OFF in losses:  # the same cut, seen from the event that it went through
             problem += ", and the event there was dropped"
             del losses[CUT_OFF]
-        found.append(Notice(path, problem, kept, step))
+        notices.append(Notice(path, problem, kept, step))
     for why, (count, offset) in sorted(losses.items()):
         where = f" (the first at byte {offset})" if offset >= 0 else ""
-        found.append(Notice(path, f"{why}: {count}{where}", kept))
+        notices.append(Notice(path, f"{why}: {count}{where}", kept))
     if around.problem:
         extra = f" ({around.second_document_events} events)" if around.second_document_events else ""
-        found.append(Notice(path, around.problem + extra, kept))
+        notices.append(Notice(path, around.problem + extra, kept))
     pairs = contents.phases.get("B", 0) + contents.phases.get("E", 0)
     if pairs:
-        found.append(Notice(path, f"{pairs} begin and end events (ph B, E) are counted, not shown", kept))
-    if not contents.events and not found:
-        found.append(Notice(path, "the trace holds no events", "", "Check that the profiler was active"))
-    return found
+        notices.append(Notice(path, f"{pairs} begin and end events (ph B, E) are counted, not shown", kept))
+    if not contents.events and not notices:
+        notices.append(Notice(path, "the trace holds no events", "", "Check that the profiler was active"))
+    return notices

@@ -21,16 +21,16 @@ def first_row_of(ids: Array, rows: Array, wanted: Array) -> Array:
         return _dense(ids, rows, wanted)
     unique, first = np.unique(ids, return_index=True)
     at = np.minimum(np.searchsorted(unique, wanted), len(unique) - 1)
-    found: Array = np.where(unique[at] == wanted, rows[first[at]], -1)
-    return found
+    matches: Array = np.where(unique[at] == wanted, rows[first[at]], -1)
+    return matches
 
 
 def _dense(ids: Array, rows: Array, wanted: Array) -> Array:
     table = np.full(int(ids.max()) + 2, -1, np.int64)
     table[ids[::-1]] = rows[::-1]  # the last assignment wins: the first row
     inside = (wanted >= 0) & (wanted < len(table))
-    found: Array = table[np.where(inside, wanted, len(table) - 1)]
-    return found
+    matches: Array = table[np.where(inside, wanted, len(table) - 1)]
+    return matches
 
 
 def rows_of(ids: Array, value: int) -> Array:

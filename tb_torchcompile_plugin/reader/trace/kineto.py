@@ -177,9 +177,9 @@ class Trace:
         mask = np.ones(len(self), bool)
         if cat is not None:
             wanted = {cat} if isinstance(cat, str) else set(cat)
-            mask &= np.array([found in wanted for found in self.cats], bool)[self.cat]
+            mask &= np.array([text in wanted for text in self.cats], bool)[self.cat]
         if name is not None:
-            mask &= np.array([found == name for found in self.names], bool)[self.name]
+            mask &= np.array([text == name for text in self.names], bool)[self.name]
         return np.flatnonzero(mask)
 
     def window(self) -> tuple[int, int]:
@@ -191,7 +191,7 @@ class Trace:
 
     @once
     def _window(self) -> tuple[int, int]:
-        counted = np.array([found != "Trace" for found in self.cats] or [False], bool)[self.cat]
+        counted = np.array([cat != "Trace" for cat in self.cats] or [False], bool)[self.cat]
         if not counted.any():
             return 0, 0
         limits = np.iinfo(np.int64)
@@ -202,9 +202,9 @@ class Trace:
     def _launch_rows(self) -> Array:
         gpu = self.select(cat=GPU_CATS)
         launches = self.select(cat=RUNTIME_CATS)
-        found = np.full(len(self), -1, np.int64)
-        found[gpu] = first_row_of(self.correlation[launches], launches, self.correlation[gpu])
-        return found
+        launch = np.full(len(self), -1, np.int64)
+        launch[gpu] = first_row_of(self.correlation[launches], launches, self.correlation[gpu])
+        return launch
 
     def launch_of(self) -> Array:
         """int64, length n: for each GPU slice the row of the call that launched it (same correlation), else -1."""

@@ -90,15 +90,15 @@ def _stack(ts: Array, end: Array, parent: Array, rows: Array) -> None:
 
 
 def _put_back(ts: Array, end: Array, parent: Array, rows: Array, before: Array) -> None:
-    found = before.copy()
-    climbing = np.flatnonzero(found >= 0)
+    ancestor = before.copy()
+    climbing = np.flatnonzero(ancestor >= 0)
     while len(climbing):
-        climbing = climbing[end[found[climbing]] <= ts[rows[climbing]]]
-        found[climbing] = parent[found[climbing]]
-        climbing = climbing[found[climbing] >= 0]
-    parent[rows] = found
-    inside = found >= 0
-    end[rows[inside]] = np.minimum(end[rows[inside]], end[found[inside]])
+        climbing = climbing[end[ancestor[climbing]] <= ts[rows[climbing]]]
+        ancestor[climbing] = parent[ancestor[climbing]]
+        climbing = climbing[ancestor[climbing] >= 0]
+    parent[rows] = ancestor
+    inside = ancestor >= 0
+    end[rows[inside]] = np.minimum(end[rows[inside]], end[ancestor[inside]])
 
 
 def _depths(parent: Array, rounds: list[tuple[Array, Array]], rest: Array) -> Array:

@@ -26,7 +26,7 @@ class Vocabulary:
     def learn(self, decoder: Decoder) -> None:
         """Take over the decoder's dictionaries."""
         self.combos = list(decoder.combos)
-        self.texts = {name: list(found)[1:] for name, found in decoder.interners.items()}
+        self.texts = {name: list(texts)[1:] for name, texts in decoder.interners.items()}
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Piece:
     vocabulary: Vocabulary
 
     def load(self, name: str, dtype: Any) -> Array:
-        found: Any = self.part.columns.get(name)
-        if found is None:
+        column: Any = self.part.columns.get(name)
+        if column is None:
             return np.zeros(0, dtype)
-        return found.load() if isinstance(found, StoredArray) else found
+        return column.load() if isinstance(column, StoredArray) else column
 
 
 def spool_part(part: DecodedPart, path: str) -> DecodedPart:

@@ -104,8 +104,8 @@ def mend(text: bytes, number: Callable[[str], Any] = Decimal) -> tuple[dict[str,
     for what, repair in REPAIRS:
         mended = repair(text)
         if mended != text:
-            found = load_object(mended, number)
-            if found is not None:
-                return found, what
+            value = load_object(mended, number)
+            if value is not None:
+                return value, what
             text = mended
     return None

@@ -73,9 +73,9 @@ class SegmentReader:
         """Where the first event after the first separator at or behind `offset` starts."""
         for count in _WINDOWS:
             text = self._source.read(offset, count)
-            found = SEPARATOR.search(text)
-            if found:
-                return offset + found.start(1)
+            match = SEPARATOR.search(text)
+            if match:
+                return offset + match.start(1)
             if len(text) < count:
                 return None
         return None
@@ -159,16 +159,16 @@ class SegmentReader:
 
 
 def _between(text: bytes) -> bytes:
-    found = _BETWEEN.match(text)
-    return found.group(0) if found else b""
+    match = _BETWEEN.match(text)
+    return match.group(0) if match else b""
 
 
 def _find_cut(text: bytes, limit: int) -> tuple[tuple[int, int] | None, bool]:
     """(end of the events, start of the next) of the cut to make, and whether it is the segment's last one."""
     if limit < len(text):
-        found = SEPARATOR.search(text, max(limit, 0))
-        if found:
-            return (found.start() + 1, found.start(1)), True
+        match = SEPARATOR.search(text, max(limit, 0))
+        if match:
+            return (match.start() + 1, match.start(1)), True
     tail = 2048
     while True:
         at = max(0, len(text) - tail)
@@ -272,13 +272,13 @@ def _read_valid(raw: bytes) -> tuple[ExactEvent | None, str]:
 
 def _decide_broken(text: bytes, at: int, complete: bool) -> ScanStep | None:
     ends = []
-    for found in _EVENT_END.finditer(text, at):
-        ends.append(found.end(1))
-        mended = mend(text[at : found.end(1)])
+    for match in _EVENT_END.finditer(text, at):
+        ends.append(match.end(1))
+        mended = mend(text[at : match.end(1)])
         if mended:
             problem = f"events with {mended[1]}, mended"
-            return ScanStep("event", at, found.end(1), event_from_object(mended[0]), problem)
-        if len(ends) == _CANDIDATES or _sound_after(text, found.end(1)):
+            return ScanStep("event", at, match.end(1), event_from_object(mended[0]), problem)
+        if len(ends) == _CANDIDATES or _sound_after(text, match.end(1)):
             return ScanStep("skip", at, ends[0], problem=DAMAGED)
     if not complete:
         return None
@@ -299,7 +299,7 @@ def _sound_after(text: bytes, at: int) -> bool:
 
 
 def _resync(text: bytes, at: int, complete: bool) -> ScanStep | None:
-    found = _RESYNC.search(text, at)
-    if found:
-        return ScanStep("skip", at, max(found.start(1), found.start(2)), problem=GARBAGE)
+    match = _RESYNC.search(text, at)
+    if match:
+        return ScanStep("skip", at, max(match.start(1), match.start(2)), problem=GARBAGE)
     return ScanStep("eof", at, len(text), problem=GARBAGE) if complete else None

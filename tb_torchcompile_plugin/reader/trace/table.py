@@ -214,11 +214,11 @@ class _Builder:
     def _sparse(self, column: str, rows: dict[int, Array]) -> None:
         kinds = [kind for kind, fields in SLICE_FIELDS.items() if column in fields]
         if column in _TEXTS:
-            found = self._texts(column, [KIND_NAMES[kind] for kind in kinds])
+            parts = self._texts(column, [KIND_NAMES[kind] for kind in kinds])
         else:
             dtype = FLOATS.get(column, np.int64)
-            found = [self._gather(f"{KIND_NAMES[kind]}.{column}", dtype) for kind in kinds]
-        values = np.concatenate(found)
+            parts = [self._gather(f"{KIND_NAMES[kind]}.{column}", dtype) for kind in kinds]
+        values = np.concatenate(parts)
         known = values >= 0
         row = np.concatenate([rows[kind] for kind in kinds])[known]
         order = np.argsort(row, kind="stable")

@@ -97,8 +97,8 @@ def _odd(text: bytes, wanted: Flags, start: int, end: int) -> Iterator[bytes]:
         objects = [(bytes(raw), load_object(raw)) for raw in _raws.decode(b"[" + text + b"]")]
     except (msgspec.DecodeError, RecursionError):
         objects = [(text, load_object(text))]
-    for flag, (raw, found) in zip(wanted.tolist(), objects):
-        sound = found or (mend(raw) or (None,))[0]
+    for flag, (raw, decoded) in zip(wanted.tolist(), objects):
+        sound = decoded or (mend(raw) or (None,))[0]
         if sound is not None and (flag or _is_kept(_head_of(sound), start, end)):
             yield raw if _is_json(raw) else msgspec.json.encode(sound)
 

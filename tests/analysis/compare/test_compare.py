@@ -31,7 +31,7 @@ def profiles(recording):
 
 
 @pytest.fixture(scope="module")
-def found(profiles):
+def comparison(profiles):
     return compare(*map(side_of, profiles))
 
 
@@ -74,19 +74,19 @@ def test_without_a_gpu_a_step_is_what_its_thread_does(tmp_path):
     assert sum(part.time_us for part in row.parts) == 100
 
 
-def test_the_difference_is_accounted_for(found, profiles):
+def test_the_difference_is_accounted_for(comparison, profiles):
     """To the nanosecond: the mean of three steps is a third of a whole number of them."""
-    assert found.step_time is not None
+    assert comparison.step_time is not None
     for side, of in zip("ab", profiles):
-        parts = [getattr(part.time_us, side) * len(of.of(profiled_steps)) for part in found.parts]
+        parts = [getattr(part.time_us, side) * len(of.of(profiled_steps)) for part in comparison.parts]
         assert sum(map(ns, parts)) == sum(ns(step.wall_us) for step in of.of(profiled_steps))
-    delta = sum(ns(3 * part.time_us.b) - ns(3 * part.time_us.a) for part in found.parts)
-    assert delta == ns(3 * found.step_time.delta_us) == -1_649_381
+    delta = sum(ns(3 * part.time_us.b) - ns(3 * part.time_us.a) for part in comparison.parts)
+    assert delta == ns(3 * comparison.step_time.delta_us) == -1_649_381
 
 
-def test_what_compilation_fused_away_per_category(found, tables):
+def test_what_compilation_fused_away_per_category(comparison, tables):
     """Batch norm of cuDNN is gone, and half of the convolution kernels, which moved data between layouts."""
-    rows = {row.category: row for row in found.kernel_categories}
+    rows = {row.category: row for row in comparison.kernel_categories}
     assert (
         rows["normalization"].launches.a,
         rows["normalization"].launches.b,
@@ -94,9 +94,9 @@ def test_what_compilation_fused_away_per_category(found, tables):
     ) == (40, 0, 0)
     assert (rows["convolution"].launches.a, rows["convolution"].launches.b) == (219, 92)
     assert rows["triton_pointwise"].launches.a == 0 and rows["triton_pointwise"].launches.b == 77
-    gpu = next(figure.value for figure in found.figures if figure.name == "gpu_time_us")
+    gpu = next(figure.value for figure in comparison.figures if figure.name == "gpu_time_us")
     for side in "ab":
-        categories = sum(ns(3 * getattr(row.time_us, side)) for row in found.kernel_categories)
+        categories = sum(ns(3 * getattr(row.time_us, side)) for row in comparison.kernel_categories)
         kernels = sum(ns(3 * getattr(row, side).time_us) for row in tables.kernels)
         assert categories == kernels == ns(3 * getattr(gpu, side))
 
@@ -109,21 +109,21 @@ def test_rows_with_names_explain_what_gpu_time_changed(tables):
     assert sum(row.delta_us for row in named) < 0.9 * sum(row.delta_us for row in tables.kernels) < 0
 
 
-def test_operators_of_an_average_step(found, tables):
+def test_operators_of_an_average_step(comparison, tables):
     rows = {row.name: row for row in tables.operators}
     norm = rows["aten::cudnn_batch_norm"]
     assert (norm.calls.a, norm.calls.b, norm.self_host_us.b) == (20, 0, 0)  # resnet18 has 20
     assert rows["## Call CompiledFxGraph"].calls.b == 2  # forward and backward, whatever their hashes
-    gpu = next(figure.value for figure in found.figures if figure.name == "gpu_time_us")
+    gpu = next(figure.value for figure in comparison.figures if figure.name == "gpu_time_us")
     for side in "ab":  # all GPU work of both is launched by some operator or label
         assert sum(getattr(row.self_device_us, side) for row in tables.operators) == pytest.approx(
             getattr(gpu, side)
         )
 
 
-def test_three_noisy_steps_prove_nothing(found):
+def test_three_noisy_steps_prove_nothing(comparison):
     """13.6 and 13.0 ms: the eager steps alone differ by 5 ms."""
-    time = found.step_time
+    time = comparison.step_time
     assert time is not None and time.within_noise
     assert time.noise_us is not None and time.noise_us > 6000
 
@@ -145,13 +145,15 @@ def test_more_than_the_noise_in_either_direction(tmp_path, swap, word, change):
     sides = stepping(tmp_path / "a", 200, 202, 198), stepping(tmp_path / "b", 100, 101, 99)
     if swap:
         sides = sides[::-1]
-    found = compare_report(Sides(*sides))
-    assert found.comparison.step_time is not None and found.comparison.step_time.within_noise is False
-    assert found.verdict.startswith(f"B is {word}: the mean step takes") and f"({change} %)" in found.verdict
+    report = compare_report(Sides(*sides))
+    assert report.comparison.step_time is not None and report.comparison.step_time.within_noise is False
+    assert (
+        report.verdict.startswith(f"B is {word}: the mean step takes") and f"({change} %)" in report.verdict
+    )
 
 
-def test_what_is_unknown_stays_unknown(found, tables):
-    figures = {figure.name: figure.value for figure in found.figures}
+def test_what_is_unknown_stays_unknown(comparison, tables):
+    figures = {figure.name: figure.value for figure in comparison.figures}
     assert (figures["compile_s"].a, figures["compile_s"].delta) == (None, None)
     assert tables.modules == [] and tables.memory == []  # neither was recorded
 
@@ -174,12 +176,12 @@ def test_ranks_of_one_job(recording):
     session = Session([("", str(recording("ddp")))])
     (run,) = session.runs().runs
     sides = [side_of(session.profile(run.run, worker.worker, worker.spans[0].span)) for worker in run.workers]
-    found, tables = compare(*sides), compare_tables(*sides)
+    comparison, tables = compare(*sides), compare_tables(*sides)
     reduce = tables.kernels[0]
     assert {row.change for row in tables.kernels} == {"same"} and reduce.category == "communication"
     assert reduce.delta_us == pytest.approx(495.677, abs=1e-3)  # the GPU of rank 1 waits for that of rank 0
     assert sum(row.delta_us for row in tables.kernels) == pytest.approx(496.518, abs=1e-3)
-    ids = [(row.a and row.a.compile_id, row.b and row.b.compile_id) for row in found.compilations]
+    ids = [(row.a and row.a.compile_id, row.b and row.b.compile_id) for row in comparison.compilations]
     assert [a for a, b in ids if b is None] == ["0/1", "4/1"]  # only rank 0 recompiled
     assert all(a == b for a, b in ids if b) and len(ids) == 9
 
@@ -187,18 +189,18 @@ def test_ranks_of_one_job(recording):
 def test_one_side_with_steps_is_compared_as_a_whole(recording):
     """A step of one against all of the other would tell nothing."""
     sides = opened(recording("resnet18")), opened(recording("resnet18_compile"))
-    found, tables = compare(*sides), compare_tables(*sides)
+    comparison, tables = compare(*sides), compare_tables(*sides)
     steps = next(row for row in tables.operators if row.name == "ProfilerStep*")
     assert (steps.calls.a, steps.calls.b) == (3, 0)
-    figures = {figure.name: figure.value for figure in found.figures}
-    assert found.step_time is None and "step_us" not in figures
-    assert figures["launches"].a == 1050 == sum(row.launches.a or 0 for row in found.kernel_categories)
-    assert figures["launches"].b == sum(row.launches.b or 0 for row in found.kernel_categories) > 0
+    figures = {figure.name: figure.value for figure in comparison.figures}
+    assert comparison.step_time is None and "step_us" not in figures
+    assert figures["launches"].a == 1050 == sum(row.launches.a or 0 for row in comparison.kernel_categories)
+    assert figures["launches"].b == sum(row.launches.b or 0 for row in comparison.kernel_categories) > 0
     for side in "ab":
-        parts = sum(ns(getattr(part.time_us, side)) for part in found.parts)
+        parts = sum(ns(getattr(part.time_us, side)) for part in comparison.parts)
         assert parts == ns(getattr(figures["span_us"], side)) > 0
-    assert any(note.startswith("B has no profiled steps") for note in found.notes)
-    assert [(r.a and r.a.compile_id, r.b and r.b.compile_id) for r in found.compilations] == [
+    assert any(note.startswith("B has no profiled steps") for note in comparison.notes)
+    assert [(r.a and r.a.compile_id, r.b and r.b.compile_id) for r in comparison.compilations] == [
         *(("0/0", "1/0"),) * 2,
         *((None, "0/0"),) * 2,
     ]
@@ -206,14 +208,14 @@ def test_one_side_with_steps_is_compared_as_a_whole(recording):
 
 def test_without_a_trace_what_was_compiled_is_compared(recording, profiles):
     compiled = Side(None, opened(recording("resnet18")).data)
-    found = compare(compiled, opened(recording("breaks")))
-    figures = {figure.name: figure.value for figure in found.figures}
-    assert not found.kernel_categories and not found.parts and found.step_time is None
+    comparison = compare(compiled, opened(recording("breaks")))
+    figures = {figure.name: figure.value for figure in comparison.figures}
+    assert not comparison.kernel_categories and not comparison.parts and comparison.step_time is None
     assert compare_tables(compiled, Side(profiles[0], None)).operators == []
     assert (figures["graph_breaks"].a, figures["graph_breaks"].b) == (0, 4)
     assert (figures["compilations"].a, figures["compilations"].b) == (1, 5)  # 5 forward, 4 backward rows
     assert figures["compile_s"].delta is not None and figures["span_us"].a is None
-    assert found.notes == ["A has no trace: only what was compiled is compared."]
+    assert comparison.notes == ["A has no trace: only what was compiled is compared."]
 
 
 def test_notes_tell_what_else_differs(tmp_path):
@@ -238,18 +240,18 @@ def test_notes_tell_what_else_differs(tmp_path):
         "A ran on torch 2.11.0, B on torch 2.13.0.",
         "A ran on NVIDIA H200, B on NVIDIA H100: times of different devices.",
     ]
-    found = compare(b, c)
-    assert "B has no GPU events: GPU time and kernels are not compared." in found.notes
+    comparison = compare(b, c)
+    assert "B has no GPU events: GPU time and kernels are not compared." in comparison.notes
     tables = compare_tables(b, c)
     assert tables.kernels == [] and all(row.self_device_us.delta is None for row in tables.operators)
-    assert found.step_time is not None and found.step_time.within_noise is None
+    assert comparison.step_time is not None and comparison.step_time.within_noise is None
 
 
 def test_peaks_of_memory(tmp_path):
     for name, size in (("a", 512), ("b", 2048)):
         (tmp_path / name).mkdir()
-        told = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": size}
-        moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": told | {"Total Reserved": 4096}}
+        args = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": size}
+        moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": args | {"Total Reserved": 4096}}
         write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), moment])
     tables = compare_tables(*(side_of(profile_in(tmp_path / name)) for name in "ab"))
     (row,) = tables.memory

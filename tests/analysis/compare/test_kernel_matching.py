@@ -122,11 +122,11 @@ def changes(a, b):
 
 def test_a_landmark_of_one_side_alone_moves_nothing():
     """What comes after it is still after the landmark that both have."""
-    found = changes(
+    matched = changes(
         [work("x"), work("conv_a", "convolution"), work("mm", "gemm"), work("after")],
         [work("y"), work("conv_b", "convolution"), work("after")],
     )
-    assert found == {
+    assert matched == {
         (("x",), ("y",)): "changed",
         (("conv_a",), ("conv_b",)): "changed",
         (("after",), ("after",)): "same",
@@ -137,8 +137,8 @@ def test_a_landmark_of_one_side_alone_moves_nothing():
 def test_where_most_kernels_are_the_same_each_is_a_landmark():
     """Without any operator: what changed between two of them stands beside what it became."""
     same = [work(name) for name in "abc"]
-    found = changes([*same[:1], work("p"), same[1], work("q"), same[2]], [*same[:1], work("r"), *same[1:]])
-    assert found[(("p",), ("r",))] == "changed" and found[(("q",), ())] == "vanished"
+    matched = changes([*same[:1], work("p"), same[1], work("q"), same[2]], [*same[:1], work("r"), *same[1:]])
+    assert matched[(("p",), ("r",))] == "changed" and matched[(("q",), ())] == "vanished"
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,11 @@ def test_launches_belong_to_the_step_of_their_call(tmp_path):
         *launch("between", 195, 196, 5),
     ]
     write_trace(tmp_path, events)
-    found = step_launches(profile_in(tmp_path))
-    assert [[(one.name, one.ns) for one in step] for step in found] == [[("first", 3000)], [("second", 4000)]]
+    launches = step_launches(profile_in(tmp_path))
+    assert [[(one.name, one.ns) for one in step] for step in launches] == [
+        [("first", 3000)],
+        [("second", 4000)],
+    ]
     write_trace(tmp_path, events[2:])
     assert [[one.name for one in step] for step in step_launches(profile_in(tmp_path))] == [
         ["first", "between", "second"]
@@ -260,5 +263,5 @@ def test_nothing_is_lost(a, b):
     rows = match_kernels(*sides)
     for name, steps in zip("ab", sides):
         total = sum(one.ns for step in steps for one in step)
-        found = sum(getattr(row, name).time_us for row in rows)
-        assert round(found * max(len(steps), 1) * 1000) == total
+        mean_us = sum(getattr(row, name).time_us for row in rows)
+        assert round(mean_us * max(len(steps), 1) * 1000) == total

@@ -48,11 +48,11 @@ def compilation(**fields: object) -> Compilation:
 )
 def test_the_status_of_a_compilation(fields: dict[str, object], broken: bool, status: Status) -> None:
     breaks = [GraphBreak(key=KEY)] if broken else []
-    found = compilations_overview(
+    overview = compilations_overview(
         data_of(CompileSummary(compilations=[compilation(**fields)], graph_breaks=breaks))
     )
-    assert found.flat[0].status == status
-    assert found.trie[0].compilations[0].status == status
+    assert overview.flat[0].status == status
+    assert overview.trie[0].compilations[0].status == status
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_a_stack_tells_whose_its_functions_are() -> None:
     ]
     row = compilation(stack=[*stack, Frame(file="/home/me/torch/train.py", line=7)])
     (node,) = compilations_overview(data_of(CompileSummary(compilations=[row]))).trie
-    told = [node.users, node.children[0].users, node.children[0].children[0].users]
-    assert told == [False, False, True]
+    users = [node.users, node.children[0].users, node.children[0].children[0].users]
+    assert users == [False, False, True]
 
 
 def ids(node: TrieNode) -> list[str]:
@@ -166,9 +166,9 @@ def test_text_from_programs_stays_what_it_is() -> None:
         failure=Failure(type=HOSTILE, reason=HOSTILE),
         stack=[Frame(file=HOSTILE, function=HOSTILE, source=HOSTILE)],
     )
-    found = compilations_overview(data_of(CompileSummary(compilations=[row])))
-    assert found.flat[0].function == found.problems[0].reason == HOSTILE
-    assert found.trie[0].frame.source == HOSTILE
+    overview = compilations_overview(data_of(CompileSummary(compilations=[row])))
+    assert overview.flat[0].function == overview.problems[0].reason == HOSTILE
+    assert overview.trie[0].frame.source == HOSTILE
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ class Answers(NamedTuple):
         return compilation(self.session.compile_data(*self.ids), epoch, compile_id)
 
     def text(self, compile_id: str, name: str) -> str:
-        (found,) = [row for row in self.details(compile_id).artifacts if row.name == name]
-        return read_payload(self.session.compile_data(*self.ids), found.id)
+        (artifact,) = [row for row in self.details(compile_id).artifacts if row.name == name]
+        return read_payload(self.session.compile_data(*self.ids), artifact.id)
 
     def statuses(self) -> dict[str, str]:
         return {row.compile_id: row.status for row in self.compilations.flat if row.direction == "forward"}
@@ -76,13 +76,13 @@ def test_four_kinds_of_break_are_four_frames_and_the_one_after(torch: Any, tmp_p
             y = y - 1
         return y.tan()
 
-    found = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
-    flat = found.compilations.flat
+    run = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
+    flat = run.compilations.flat
     assert [row.status for row in flat] == ["break"] * 4 + ["ok"]
     assert [row.breaks for row in flat] == [1, 1, 1, 1, 0]
-    assert not found.compilations.problems
+    assert not run.compilations.problems
     first = model.__code__.co_firstlineno
-    broken = [found.details(row.compile_id).graph_breaks for row in flat[:4]]
+    broken = [run.details(row.compile_id).graph_breaks for row in flat[:4]]
     assert [(row.line or 0) - first for (row,) in broken] == [2, 4, 6, 8]
     assert [row.source for (row,) in broken] == [
         'print("a print")',
@@ -90,11 +90,11 @@ def test_four_kinds_of_break_are_four_frames_and_the_one_after(torch: Any, tmp_p
         "torch._dynamo.graph_break()",
         "if y.sum() > 100:",
     ]
-    details = found.details("0/0")
+    details = run.details("0/0")
     assert details.stack[-1].function == "model"
     assert details.rows[0].attempts == len(details.restart_reasons) + 1 == 2
     assert [row.name for row in details.artifacts][:2] == ["dynamo_graph_break_reason", "dynamo_output_graph"]
-    assert "def forward(self" in found.text("0/0", "dynamo_output_graph")
+    assert "def forward(self" in run.text("0/0", "dynamo_output_graph")
 
 
 def test_a_frame_that_reaches_the_recompile_limit(torch: Any, tmp_path: Path) -> None:
@@ -106,12 +106,12 @@ def test_a_frame_that_reaches_the_recompile_limit(torch: Any, tmp_path: Path) ->
     compiled = torch.compile(model, backend="eager", dynamic=False)
     name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
     with config.patch({name: 2}):
-        found = recorded(lambda: [compiled(torch.ones(size)) for size in range(2, 7)], tmp_path)
-    assert found.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "limit"}
-    (problem,) = found.compilations.problems
+        run = recorded(lambda: [compiled(torch.ones(size)) for size in range(2, 7)], tmp_path)
+    assert run.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "limit"}
+    (problem,) = run.compilations.problems
     assert (problem.kind, problem.compile_id, problem.function) == ("limit", "0/2", "model")
     assert (problem.file, problem.ran_eager) == (__file__, True)
-    last = found.details("0/2")
+    last = run.details("0/2")
     assert last.recompile is not None
     assert len(last.recompile.reasons) == 2
     assert last.failure is not None
@@ -124,10 +124,10 @@ def test_a_failing_backend_whose_error_is_suppressed(torch: Any, tmp_path: Path)
 
     compiled = torch.compile(lambda x: x + 1, backend=broken)
     with torch._dynamo.config.patch(suppress_errors=True):
-        found = recorded(lambda: compiled(torch.ones(3)), tmp_path)
-    (problem,) = found.compilations.problems
+        run = recorded(lambda: compiled(torch.ones(3)), tmp_path)
+    (problem,) = run.compilations.problems
     assert (problem.kind, problem.type, problem.ran_eager) == ("failed", "BackendCompilerFailed", True)
-    failure = found.details("0/0").failure
+    failure = run.details("0/0").failure
     assert failure is not None
     assert HOSTILE in failure.reason
     assert failure.traceback is not None
@@ -144,8 +144,8 @@ def test_an_unsuppressed_failure_did_not_run_eager(torch: Any, tmp_path: Path) -
         with pytest.raises(Exception, match="graph_break"):
             torch.compile(model, backend="eager", fullgraph=True)(torch.ones(3))
 
-    found = recorded(program, tmp_path)
-    (problem,) = found.compilations.problems
+    run = recorded(program, tmp_path)
+    (problem,) = run.compilations.problems
     assert (problem.kind, problem.type, problem.ran_eager) == ("failed", "Unsupported", False)
 
 
@@ -156,8 +156,8 @@ def test_a_frame_that_torch_cannot_resume_is_skipped(torch: Any, tmp_path: Path)
                 torch._dynamo.graph_break()
         return x
 
-    found = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
-    skipped = [row for row in found.compilations.problems if row.function == "model"]
+    run = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
+    skipped = [row for row in run.compilations.problems if row.function == "model"]
     assert [(row.kind, row.ran_eager) for row in skipped] == [("skipped", True)]
 
 
@@ -168,22 +168,20 @@ def test_dynamic_shapes(torch: Any, tmp_path: Path) -> None:
         return x.sin() + x.shape[0]
 
     compiled = torch.compile(model, backend="eager")
-    found = recorded(lambda: [compiled(torch.ones(size)) for size in (4, 5, 6, 7)], tmp_path)
-    assert found.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "ok"}
-    assert found.details("0/0").symbolic_shapes == []
-    dynamic = found.details("0/1")
+    run = recorded(lambda: [compiled(torch.ones(size)) for size in (4, 5, 6, 7)], tmp_path)
+    assert run.statuses() == {"0/0": "ok", "0/1": "ok", "0/2": "ok"}
+    assert run.details("0/0").symbolic_shapes == []
+    dynamic = run.details("0/1")
     (shape,) = dynamic.symbolic_shapes
     assert (shape.value, shape.source, shape.backed) == ("5", "L['x'].size()[0]", True)
     (change,) = dynamic.dynamic_changes
     assert (change.source, change.before, change.now) == ("L['x']", "4", "5")
-    (fixed,) = found.details("0/2").specializations
+    (fixed,) = run.details("0/2").specializations
     assert (fixed.symbol, fixed.value, fixed.source) == (shape.symbol, "7", "L['x'].size()[0]")
-    checks = guard_checks(found.session.compile_data(*found.ids), 0, "0/1").guards
+    checks = guard_checks(run.session.compile_data(*run.ids), 0, "0/1").guards
     assert len(checks) == dynamic.counts.guard_checks
     assert any(guard.source and "L['x']" in guard.source for guard in checks)
-    assert any(
-        "size mismatch at index 0" in reason for reason in found.compilations.flat[1].recompile_reasons
-    )
+    assert any("size mismatch at index 0" in reason for reason in run.compilations.flat[1].recompile_reasons)
 
 
 def test_compiled_autograd_shows_its_own_graph(tmp_path: Path) -> None:
@@ -196,22 +194,22 @@ def test_compiled_autograd_shows_its_own_graph(tmp_path: Path) -> None:
             torch.compile(lambda x: linear(x).sum().backward(), backend="eager")(torch.ones(2, 4))
     """
     run(program, tmp_path)
-    found = answers(tmp_path / "out")
-    (inside,) = [row.compile_id for row in found.compilations.flat if row.compile_id.startswith("!")]
+    compiled = answers(tmp_path / "out")
+    (inside,) = [row.compile_id for row in compiled.compilations.flat if row.compile_id.startswith("!")]
     assert re.fullmatch(r"!0/\d/0", inside)
-    assert "class CompiledAutograd0" in found.text(inside, "compiled_autograd_graph")
-    assert not found.compilations.others
+    assert "class CompiledAutograd0" in compiled.text(inside, "compiled_autograd_graph")
+    assert not compiled.compilations.others
 
 
 def test_without_source_a_text_says_why_there_is_none(torch: Any, tmp_path: Path) -> None:
     compiled = torch.compile(lambda x: x + 1, backend="eager")
-    found = recorded(lambda: compiled(torch.ones(3)), tmp_path, capture="summary")
-    details = found.details("0/0")
+    run = recorded(lambda: compiled(torch.ones(3)), tmp_path, capture="summary")
+    details = run.details("0/0")
     assert (details.artifacts, details.counts.guard_checks) == ([], None)
-    assert guard_checks(found.session.compile_data(*found.ids), 0, "0/0").guards == []
+    assert guard_checks(run.session.compile_data(*run.ids), 0, "0/0").guards == []
     assert details.counts.ops == 1
     with pytest.raises(NotFound, match='capture="summary"') as error:
-        read_payload(found.session.compile_data(*found.ids), 0)
+        read_payload(run.session.compile_data(*run.ids), 0)
     assert 'capture="full"' in error.value.notice.next_step
 
 
@@ -221,10 +219,10 @@ def test_epochs_are_asked_for_apart(torch: Any, tmp_path: Path) -> None:
         torch._dynamo.reset()
         torch.compile(lambda y: y.sin().cos(), backend="eager")(torch.ones(3))
 
-    found = recorded(program, tmp_path)
-    assert [found.details("0/0", epoch).counts.ops for epoch in (0, 1)] == [1, 2]
+    run = recorded(program, tmp_path)
+    assert [run.details("0/0", epoch).counts.ops for epoch in (0, 1)] == [1, 2]
     with pytest.raises(NotFound, match="epoch 2"):
-        found.details("0/0", 2)
+        run.details("0/0", 2)
 
 
 TRAINING = """
@@ -239,12 +237,12 @@ TRAINING = """
 
 @pytest.mark.slow
 def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
-    found = []
+    runs = []
     for name in ("cold", "warm"):
         (tmp_path / name).mkdir()
         run(TRAINING, tmp_path / name, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
-        found.append(answers(tmp_path / name / "out"))
-    cold, warm = found
+        runs.append(answers(tmp_path / name / "out"))
+    cold, warm = runs
     _check_texts(cold)
     _check_texts(warm)
     assert {(row.direction, row.result) for row in cold.compile_time.cache} == {
@@ -260,23 +258,23 @@ def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
     _check_time(cold.compile_time)
 
 
-def _check_texts(found: Answers) -> None:
+def _check_texts(run: Answers) -> None:
     """Forward code with the forward graph, backward code with the backward's, also where all came from the cache."""
-    rows = found.details("0/0").artifacts
+    rows = run.details("0/0").artifacts
     codes = [row for row in rows if row.name == "inductor_output_code"]
     assert [(row.direction, row.graph) for row in codes] == [("forward", 0), ("backward", 1)]
     for row, end in zip(codes, ("_forward", "_backward"), strict=True):
-        assert f"{end}']" in read_payload(found.session.compile_data(*found.ids), row.id)
+        assert f"{end}']" in read_payload(run.session.compile_data(*run.ids), row.id)
     assert {row.name for row in rows} >= {"dynamo_output_graph", "aot_joint_graph", "fx_graph_runnable"}
 
 
-def _check_time(found: CompileTime) -> None:
-    assert found.total_s is not None
-    assert found.recorded_s is not None
-    assert 0 < found.total_s < found.recorded_s
-    assert found.share_percent == pytest.approx(100 * found.total_s / found.recorded_s)
-    assert sum(found.phases_s.values()) == pytest.approx(found.total_s, rel=1e-6)
-    assert {"dynamo", "aot_autograd", "inductor", "triton"} <= set(found.phases_s)
-    assert [row.total_s for row in found.top] == sorted((row.total_s for row in found.top), reverse=True)
-    assert all(row.min_s <= row.mean_s <= row.max_s for row in found.top)
-    assert "entire_frame_compile" in found.names
+def _check_time(times: CompileTime) -> None:
+    assert times.total_s is not None
+    assert times.recorded_s is not None
+    assert 0 < times.total_s < times.recorded_s
+    assert times.share_percent == pytest.approx(100 * times.total_s / times.recorded_s)
+    assert sum(times.phases_s.values()) == pytest.approx(times.total_s, rel=1e-6)
+    assert {"dynamo", "aot_autograd", "inductor", "triton"} <= set(times.phases_s)
+    assert [row.total_s for row in times.top] == sorted((row.total_s for row in times.top), reverse=True)
+    assert all(row.min_s <= row.mean_s <= row.max_s for row in times.top)
+    assert "entire_frame_compile" in times.names

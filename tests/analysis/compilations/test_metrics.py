@@ -27,16 +27,18 @@ def test_every_field_that_torch_wrote_is_there(recording: Callable[[str], Path],
         for line in log.read_text().splitlines():
             envelope = json.loads(line[line.index("] {") + 2 :]) if line.startswith("V") else {}
             for kind in {*KINDS, *(f"{kind}_runtime" for kind in KINDS)} & set(envelope):
-                told = {k: v for k, v in envelope[kind].items() if v is not None and k not in CONFIG_FIELDS}
-                rows = metrics(data_of(summary), 0, told["compile_id"])
+                recorded = {
+                    k: v for k, v in envelope[kind].items() if v is not None and k not in CONFIG_FIELDS
+                }
+                rows = metrics(data_of(summary), 0, recorded["compile_id"])
                 runtime = kind.endswith("_runtime")
                 direction = "backward" if kind.startswith("bwd") else "forward"
-                found = [row for row in rows if (row.runtime, row.direction) == (runtime, direction)]
-                assert {(name, json.dumps(value)) for name, value in told.items()} <= {
-                    (row.name, row.value) for row in found
+                mine = [row for row in rows if (row.runtime, row.direction) == (runtime, direction)]
+                assert {(name, json.dumps(value)) for name, value in recorded.items()} <= {
+                    (row.name, row.value) for row in mine
                 }
-                assert len({(row.record, row.name) for row in found}) == len(found)
-                assert all(row.known for row in found)
+                assert len({(row.record, row.name) for row in mine}) == len(mine)
+                assert all(row.known for row in mine)
                 seen += 1
         assert seen >= len(summary.compilations)
 
@@ -54,8 +56,8 @@ def test_the_fields_of_this_torch_are_known() -> None:
     names = [field.name for field in dataclasses.fields(utils.CompilationMetrics)]
     row = Compilation(key=CompileKey(compile_id="0/0"), metrics=dict.fromkeys(names, "1"))
     unknown = [
-        found.name
-        for found in metrics(data_of(CompileSummary(compilations=[row])), 0, "0/0")
-        if not found.known
+        metric.name
+        for metric in metrics(data_of(CompileSummary(compilations=[row])), 0, "0/0")
+        if not metric.known
     ]
     assert unknown == []

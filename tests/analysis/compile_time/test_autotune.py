@@ -81,9 +81,9 @@ def test_the_same_shapes_tuned_again_are_another_choice() -> None:
         stats = json.dumps({**STATS, "best_kernel": winner})
         marks.append(mark("B", "mm_template_autotuning", at, **shapes))
         marks.append(mark("E", "mm_template_autotuning", at + 100, **shapes, autotune_choices_stats=stats))
-    found = rows(compiling(*marks))
-    assert [row.time_s for row in found] == [0.0001, 0.0001]
-    assert [str(row.choice).split(":")[0] for row in found] == ["triton_mm_4", "mm"]
+    choices = rows(compiling(*marks))
+    assert [row.time_s for row in choices] == [0.0001, 0.0001]
+    assert [str(row.choice).split(":")[0] for row in choices] == ["triton_mm_4", "mm"]
 
 
 def test_the_same_operator_with_other_shapes_is_another_choice() -> None:
@@ -118,7 +118,7 @@ def test_a_kernel_with_a_single_configuration_is_no_choice() -> None:
 def test_spans_inside_one_another_count_once() -> None:
     inner = "CachingAutotuner.benchmark_one"
     outer = "CachingAutotuner.coordinate_descent_tuning"
-    found = rows(
+    choices = rows(
         compiling(
             mark("B", outer, 10),
             mark("B", inner, 20),
@@ -126,7 +126,7 @@ def test_spans_inside_one_another_count_once() -> None:
             mark("E", outer, 60),
         )
     )
-    assert [(row.kernel, row.time_s) for row in found] == [
+    assert [(row.kernel, row.time_s) for row in choices] == [
         ("a Triton kernel (torch does not say which)", 0.00005)
     ]
 
@@ -150,20 +150,20 @@ def test_a_users_own_kernel_is_one_row_under_its_name() -> None:
 
 
 def test_statistics_that_are_no_json_are_left_out() -> None:
-    found = rows(
+    choices = rows(
         compiling(
             mark("B", "mm_template_autotuning", 10),
             mark("E", "mm_template_autotuning", 20, autotune_choices_stats="<script>"),
         )
     )
-    assert [(row.kernel, row.configs, row.choice) for row in found] == [("mm", None, None)]
+    assert [(row.kernel, row.configs, row.choice) for row in choices] == [("mm", None, None)]
 
 
 def test_the_times_of_a_recording_are_those_of_its_spans(recording: Callable[[str], Path]) -> None:
     """All of `breaks` autotunes at run time. The sum is that of the marks in the log, paired by hand."""
     (log,) = recording("breaks").glob("*.log")
-    found = autotune(data_of(read_log(str(log))))
-    assert {row.where for row in found if row.time_s} == {"run"}
+    choices = autotune(data_of(read_log(str(log))))
+    assert {row.where for row in choices if row.time_s} == {"run"}
     text = log.read_text()
     begin, open_at, total = 0.0, False, 0.0
     for piece in text.split('"chromium_event": {}')[1:]:
@@ -176,7 +176,7 @@ def test_the_times_of_a_recording_are_those_of_its_spans(recording: Callable[[st
         else:
             total, open_at = total + event["ts"] - begin, False
     assert total > 0
-    assert abs(sum(row.time_s or 0 for row in found) * 1e6 - total) < 1
+    assert abs(sum(row.time_s or 0 for row in choices) * 1e6 - total) < 1
 
 
 def test_max_autotune_on_a_gpu_the_same_from_the_summary_and_from_the_log(
@@ -185,9 +185,9 @@ def test_max_autotune_on_a_gpu_the_same_from_the_summary_and_from_the_log(
     """Numbers as torch printed them while it recorded ("AUTOTUNE mm(768x1024, 1024x256)", 21 choices)."""
     folder = recording("max_autotune")
     (stored,), (log,) = folder.glob("*.pb"), folder.glob("log/*.log")
-    found = autotune(data_of(load(str(stored))))
-    assert found == autotune(data_of(read_log(str(log))))
-    templates = [row for row in found if row.choice]
+    choices = autotune(data_of(load(str(stored))))
+    assert choices == autotune(data_of(read_log(str(log))))
+    templates = [row for row in choices if row.choice]
     assert len(templates) == 11
     slowest = templates[0]
     assert (slowest.kernel, slowest.configs) == ("mm (768x1024, 1024x256)", 21)
@@ -196,6 +196,6 @@ def test_max_autotune_on_a_gpu_the_same_from_the_summary_and_from_the_log(
         "triton_mm_204: ACC_TYPE='tl.float32', ALLOW_TF32=False, BLOCK_K=128"
     )
     assert slowest.best_time_us == 0.006591999903321266 * 1000
-    at_run_time = [row for row in found if row.where == "run"]
+    at_run_time = [row for row in choices if row.where == "run"]
     assert len(at_run_time) == 20
     assert all(row.time_s and row.configs and row.choice is None for row in at_run_time)

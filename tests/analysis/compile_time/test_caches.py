@@ -27,7 +27,7 @@ def lookup(result: str, key: str, components: list[str], compile_id: str = "0/0"
     return artifact(f"fx_graph_cache_{result}", json.dumps(details), compile_id)
 
 
-def told(*records: Record, source: bool = True) -> list[CacheLookup]:
+def looked_up(*records: Record, source: bool = True) -> list[CacheLookup]:
     return cache_lookups(data_of(summary_of(*records, source=source)))
 
 
@@ -42,7 +42,7 @@ def summary_of(*records: Record, source: bool = True) -> CompileSummary:
 
 
 def test_a_miss_names_the_parts_of_the_key_that_are_new() -> None:
-    first, second, third = told(
+    first, second, third = looked_up(
         lookup("miss", "fa", [GRAPH, SMALL, PLAIN]),
         lookup("miss", "fb", [OTHER, LARGE, PLAIN], "1/0"),
         lookup("miss", "fc", [GRAPH, SMALL, TUNED], "2/0"),
@@ -58,19 +58,19 @@ def test_a_miss_names_the_parts_of_the_key_that_are_new() -> None:
 
 
 def test_the_same_key_again_is_no_new_key() -> None:
-    rows = told(lookup("miss", "fa", [GRAPH]), lookup("miss", "fa", [GRAPH], "1/0"))
+    rows = looked_up(lookup("miss", "fa", [GRAPH]), lookup("miss", "fa", [GRAPH], "1/0"))
     assert rows[1].why == "The key is that of 0/0, whose entry could not be used or was not stored yet"
     assert rows[1].differences == []
 
 
 def test_a_key_whose_parts_torch_does_not_tell() -> None:
-    rows = told(lookup("miss", "fa", []), lookup("miss", "fb", [], "1/0"))
+    rows = looked_up(lookup("miss", "fa", []), lookup("miss", "fb", [], "1/0"))
     assert rows[1].why == "The cache holds no entry with its key. torch does not tell the parts of this key"
 
 
 def test_a_bypass_and_guards_that_do_not_hold() -> None:
     reason = {"cache_bypass_reason": "Won't cache a graph with fakify_first_call enabled", "key": None}
-    rows = told(
+    rows = looked_up(
         artifact("aotautograd_cache_bypass", json.dumps(reason)),
         lookup("miss", "fa", [GRAPH], cache_status_detailed="guard_miss"),
         lookup("hit", "fb", [OTHER], "1/0", time_saved_ns=2_000_000_000),
@@ -84,7 +84,7 @@ def test_a_bypass_and_guards_that_do_not_hold() -> None:
 
 def test_a_backward_inside_its_frame_is_a_backward() -> None:
     name = "compile_fx.<locals>.bw_compiler"
-    rows = told(
+    rows = looked_up(
         mark("B", "entire_frame_compile", 0),
         lookup("miss", "fa", [GRAPH]),
         mark("B", name, 10),
@@ -136,8 +136,8 @@ def test_every_lookup_of_a_recording_leads_to_the_text_of_its_record(
 def test_the_graphs_of_ddp_are_told_apart(recording: Callable[[str], Path]) -> None:
     """4/1 compiles its backwards inside the frame; DDPOptimizer made two graphs of it."""
     log = next(iter(sorted(recording("ddp").glob("*rank_0*.log"))))
-    found = [row for row in cache_lookups(data_of(read_log(str(log)))) if row.cache == "fx_graph"]
-    assert [(row.compile_id, row.direction, row.graph, row.graphs) for row in found] == [
+    graphs = [row for row in cache_lookups(data_of(read_log(str(log)))) if row.cache == "fx_graph"]
+    assert [(row.compile_id, row.direction, row.graph, row.graphs) for row in graphs] == [
         *[("4/0", "forward", 0, 2), ("4/0", "forward", 1, 2)],
         *[("4/0", "backward", 0, 2), ("4/0", "backward", 1, 2)],
         *[("4/1", "forward", 0, 2), ("4/1", "backward", 0, 2)],

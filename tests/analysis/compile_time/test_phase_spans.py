@@ -27,26 +27,26 @@ def span(name: str, start_us: int, duration_us: int, **fields: Any) -> PhaseSpan
     )
 
 
-def drawn(found: PhaseSpans) -> list[tuple[str, str, int]]:
-    columns = found.spans
+def drawn(answer: PhaseSpans) -> list[tuple[str, str, int]]:
+    columns = answer.spans
     return [
-        (found.names[name], found.threads[thread], depth)
+        (answer.names[name], answer.threads[thread], depth)
         for name, thread, depth in zip(columns.name, columns.thread, columns.depth, strict=True)
     ]
 
 
 def test_a_span_inside_another_is_one_row_lower() -> None:
     rows = [span("inner", 10, 20), span("outer", 0, 100), span("last", 40, 60), span("next", 100, 5)]
-    found = phase_spans(data_of(CompileSummary(spans=rows)))
-    assert drawn(found) == [
+    answer = phase_spans(data_of(CompileSummary(spans=rows)))
+    assert drawn(answer) == [
         ("outer", "thread 1", 0),
         ("inner", "thread 1", 1),
         ("last", "thread 1", 1),
         ("next", "thread 1", 0),
     ]
-    assert found.spans.start_us == [0.0, 10.0, 40.0, 100.0]
-    assert found.spans.duration_us == [100.0, 20.0, 60.0, 5.0]
-    assert found.origin_s == 1e9
+    assert answer.spans.start_us == [0.0, 10.0, 40.0, 100.0]
+    assert answer.spans.duration_us == [100.0, 20.0, 60.0, 5.0]
+    assert answer.origin_s == 1e9
 
 
 def test_spans_that_cross_do_not_cover_one_another() -> None:
@@ -65,11 +65,11 @@ def test_compile_workers_have_a_lane_of_their_own_and_lie_side_by_side() -> None
         span("compile_file", 20, 50, key=CompileKey(), worker_process=True),
         span("compile_file", 65, 5, key=CompileKey(), worker_process=True),
     ]
-    found = phase_spans(data_of(CompileSummary(spans=rows)))
-    assert [depth for _, thread, depth in drawn(found) if thread == WORKERS] == [0, 1, 0]
-    assert found.threads == ["thread 1", WORKERS]
-    assert found.spans.worker_process == [False, True, True, True]
-    assert found.spans.compile_id == [0, -1, -1, -1]
+    answer = phase_spans(data_of(CompileSummary(spans=rows)))
+    assert [depth for _, thread, depth in drawn(answer) if thread == WORKERS] == [0, 1, 0]
+    assert answer.threads == ["thread 1", WORKERS]
+    assert answer.spans.worker_process == [False, True, True, True]
+    assert answer.spans.compile_id == [0, -1, -1, -1]
 
 
 def test_threads_are_numbered_and_a_log_has_none() -> None:
@@ -83,8 +83,8 @@ def test_threads_are_numbered_and_a_log_has_none() -> None:
 
 
 def test_nothing_compiled() -> None:
-    found = phase_spans(data_of(CompileSummary()))
-    assert (found.threads, found.names, found.origin_s, found.spans.start_us) == ([], [], None, [])
+    answer = phase_spans(data_of(CompileSummary()))
+    assert (answer.threads, answer.names, answer.origin_s, answer.spans.start_us) == ([], [], None, [])
 
 
 @pytest.mark.parametrize("program", ["breaks", "resnet18", "recompiles", "ddp"])
@@ -93,8 +93,8 @@ def test_every_span_of_a_recording_is_drawn_once_and_none_covers_another(
 ) -> None:
     for log in recording(program).glob("*.log"):
         summary = read_log(str(log))
-        found = phase_spans(data_of(summary))
-        columns = found.spans
+        answer = phase_spans(data_of(summary))
+        columns = answer.spans
         assert len(columns.start_us) == len(summary.spans)
         rows = defaultdict(list)
         for start, duration, thread, depth in zip(

@@ -26,26 +26,32 @@ def backward(ts, of):
 
 
 def overhead(made):
-    told = call_overhead(made)
-    assert told is not None
-    return told
+    answer = call_overhead(made)
+    assert answer is not None
+    return answer
 
 
 def test_only_calls_in_steps_count(tmp_path):
     step = slice_("ProfilerStep#1", 90, 200, "user_annotation")
-    told = overhead(
+    answer = overhead(
         profile_with(tmp_path, [*call(0), step, *call(100), backward(200, 100), backward(300, 0)])
     )
-    assert (told.window, told.steps, told.window_us, told.calls) == ("steps", 1, 200, 1)
-    assert (told.guard_us, told.overhead_us, told.graph_us, told.backward_us) == (5, 3, 22, 40)
-    assert (told.guard_percent, told.overhead_percent) == (2.5, 1.5)
-    assert told.beside_percent == pytest.approx(100 * 8 / 70)
-    assert [(row.compile_id, row.calls, row.guard_us) for row in told.regions] == [("0/0", 1, 5)]
+    assert (answer.window, answer.steps, answer.window_us, answer.calls) == ("steps", 1, 200, 1)
+    assert (answer.guard_us, answer.overhead_us, answer.graph_us, answer.backward_us) == (5, 3, 22, 40)
+    assert (answer.guard_percent, answer.overhead_percent) == (2.5, 1.5)
+    assert answer.beside_percent == pytest.approx(100 * 8 / 70)
+    assert [(row.compile_id, row.calls, row.guard_us) for row in answer.regions] == [("0/0", 1, 5)]
 
 
 def test_without_steps_the_span_is_the_window(tmp_path):
-    told = overhead(profile_with(tmp_path, [*call(0), *call(100)]))
-    assert (told.window, told.steps, told.window_us, told.calls, told.guard_us) == ("span", 0, 156, 2, 10)
+    answer = overhead(profile_with(tmp_path, [*call(0), *call(100)]))
+    assert (answer.window, answer.steps, answer.window_us, answer.calls, answer.guard_us) == (
+        "span",
+        0,
+        156,
+        2,
+        10,
+    )
 
 
 def test_without_regions_there_is_no_overhead_to_speak_of(tmp_path):
@@ -83,9 +89,9 @@ def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
     made = answered(profile_with(tmp_path, events), resumes, Resumes(frozenset(), {}, {}))
     (row,) = compiled_regions(made)
     assert (row.guard_us, row.overhead_us, row.graph_us, row.gpu_us) == (5, None, None, None)
-    told = overhead(made)
-    assert (told.guard_us, told.overhead_us, told.overhead_percent) == (5, None, None)
-    assert (told.graph_us, told.beside_percent, told.regions[0].graph_us) == (None, None, None)
+    answer = overhead(made)
+    assert (answer.guard_us, answer.overhead_us, answer.overhead_percent) == (5, None, None)
+    assert (answer.graph_us, answer.beside_percent, answer.regions[0].graph_us) == (None, None, None)
     (frame,) = frame_times(made) or []
     assert (frame.overhead_us, frame.other_us) == (None, 50 + 1)
 
@@ -98,10 +104,10 @@ def test_the_overhead_of_the_recording_is_the_sum_of_its_slices(recording):
     def total(*names):
         return sum(int(trace.dur[trace.select(cat="cpu_op", name=name)].sum()) for name in names) / 1000
 
-    told = overhead(made)
-    assert told.guard_us == total("TorchDynamo Cache Lookup") and told.calls == 15
-    assert told.overhead_us == total("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue")
-    assert told.backward_us == total("CompiledFunctionBackward")
+    answer = overhead(made)
+    assert answer.guard_us == total("TorchDynamo Cache Lookup") and answer.calls == 15
+    assert answer.overhead_us == total("Pregraph bytecode", "AOTDispatcher Runtime Wrapper Prologue")
+    assert answer.backward_us == total("CompiledFunctionBackward")
     rows = compiled_regions(made)
-    assert sum(row.backward_cpu_us for row in rows) == pytest.approx(told.backward_us)
+    assert sum(row.backward_cpu_us for row in rows) == pytest.approx(answer.backward_us)
     assert [row.backward_calls for row in rows] == [3, 3, 0, 3, 3]  # 2/0 only computes a condition

@@ -24,8 +24,8 @@ def eager_of(folder, events):
     return eager_time(profile_with(folder, events))
 
 
-def rows(told):
-    return {(op.name, op.kind): (op.calls, op.host_us, op.device_us) for op in told.ops}
+def rows(eager):
+    return {(op.name, op.kind): (op.calls, op.host_us, op.device_us) for op in eager.ops}
 
 
 def step(number, ts, dur):
@@ -33,18 +33,18 @@ def step(number, ts, dur):
 
 
 def test_the_outermost_operator_counts_with_all_that_it_launched(tmp_path):
-    told = eager_of(
+    eager = eager_of(
         tmp_path,
         [slice_("aten::linear", 0, 50), slice_("aten::addmm", 10, 30), *launch("k", 20, 100, 7)],
     )
-    assert rows(told) == {("aten::linear", "op"): (1, 50, 7)}
-    assert (told.window, told.window_us, told.host_us, told.device_us) == ("span", 107, 50, 7)
-    assert told.share_percent == pytest.approx(100 * 50 / 107) and told.device_share_percent == 100
+    assert rows(eager) == {("aten::linear", "op"): (1, 50, 7)}
+    assert (eager.window, eager.window_us, eager.host_us, eager.device_us) == ("span", 107, 50, 7)
+    assert eager.share_percent == pytest.approx(100 * 50 / 107) and eager.device_share_percent == 100
 
 
 def test_one_after_the_other_are_two(tmp_path):
-    told = eager_of(tmp_path, [slice_("aten::add", 0, 5), slice_("aten::add", 5, 5)])
-    assert rows(told) == {("aten::add", "op"): (2, 10, None)}
+    eager = eager_of(tmp_path, [slice_("aten::add", 0, 5), slice_("aten::add", 5, 5)])
+    assert rows(eager) == {("aten::add", "op"): (2, 10, None)}
 
 
 def test_what_torch_compile_made_is_not_eager(tmp_path):
@@ -65,12 +65,12 @@ def test_what_torch_compile_made_is_not_eager(tmp_path):
             slice_("aten::mul", 110, 5),
         ),
     ]
-    told = eager_of(tmp_path, compiled)
-    assert told.ops == [] and told.host_us == 0 and told.device_us is None and told.share_percent == 0
+    eager = eager_of(tmp_path, compiled)
+    assert eager.ops == [] and eager.host_us == 0 and eager.device_us is None and eager.share_percent == 0
 
 
 def test_operators_are_named_for_what_they_are(tmp_path):
-    told = eager_of(
+    eager = eager_of(
         tmp_path,
         [
             *(
@@ -82,16 +82,16 @@ def test_operators_are_named_for_what_they_are(tmp_path):
             slice_("aten::mm", 61, 2, tid=AUTOGRAD),
         ],
     )
-    assert rows(told) == {
+    assert rows(eager) == {
         ("aten::_foreach_add_", "optimizer"): (1, 10, None),
         ("aten::stack", "dataloader"): (1, 10, None),
         ("MmBackward0", "backward"): (1, 10, None),
     }
-    assert told.host_us == 30  # the annotations themselves are no operators
+    assert eager.host_us == 30  # the annotations themselves are no operators
 
 
 def test_compiled_code_inside_an_eager_operator_is_no_part_of_its_time(tmp_path):
-    told = eager_of(
+    eager = eager_of(
         tmp_path,
         [
             *(
@@ -103,8 +103,8 @@ def test_compiled_code_inside_an_eager_operator_is_no_part_of_its_time(tmp_path)
             *launch("in_operator", 85, 210, 3),
         ],
     )
-    assert rows(told) == {("MyFunction", "op"): (1, 50, 3)}
-    assert told.device_share_percent == 30
+    assert rows(eager) == {("MyFunction", "op"): (1, 50, 3)}
+    assert eager.device_share_percent == 30
 
 
 def test_only_what_began_in_a_step_counts(tmp_path):
@@ -115,22 +115,22 @@ def test_only_what_began_in_a_step_counts(tmp_path):
         step(2, 60, 20),
         slice_("aten::b", 90, 5),
     ]
-    told = eager_of(tmp_path, events)
-    assert rows(told) == {("aten::a", "op"): (1, 5, None)}
-    assert [(row.step, row.host_us, row.share_percent) for row in told.steps] == [
+    eager = eager_of(tmp_path, events)
+    assert rows(eager) == {("aten::a", "op"): (1, 5, None)}
+    assert [(row.step, row.host_us, row.share_percent) for row in eager.steps] == [
         ("ProfilerStep#1", 5, 10),
         ("ProfilerStep#2", 0, 0),
     ]
-    assert (told.window, told.window_us) == ("steps", 70)
+    assert (eager.window, eager.window_us) == ("steps", 70)
 
 
 def test_between_the_graphs_of_a_region_is_told_apart(tmp_path):
     graph = [slice_("CompiledFunction", 10, 10), slice_("## Call CompiledFxGraph fk ##", 12, 5)]
-    told = eager_of(
+    eager = eager_of(
         tmp_path, [slice_("Torch-Compiled Region: 0/0", 0, 50), *graph, slice_("aten::item", 30, 8)]
     )
-    assert rows(told) == {("aten::item", "in_region"): (1, 8, None)}
-    assert (told.host_us, told.in_region_us) == (0, 8)
+    assert rows(eager) == {("aten::item", "in_region"): (1, 8, None)}
+    assert (eager.host_us, eager.in_region_us) == (0, 8)
 
 
 def test_without_marks_of_graphs_all_of_a_region_is_compiled(tmp_path):
@@ -142,8 +142,8 @@ def test_without_marks_of_graphs_all_of_a_region_is_compiled(tmp_path):
 
 
 def test_a_launch_that_no_operator_made_counts(tmp_path):
-    told = eager_of(tmp_path, [step(1, 0, 50), *launch("mine", 5, 100, 9), kernel("unknown", 120, 1)])
-    assert rows(told) == {("cuLaunchKernelEx", "op"): (1, 1, 9)}
+    eager = eager_of(tmp_path, [step(1, 0, 50), *launch("mine", 5, 100, 9), kernel("unknown", 120, 1)])
+    assert rows(eager) == {("cuLaunchKernelEx", "op"): (1, 1, 9)}
 
 
 def test_the_caller_is_the_innermost_function_of_the_users(tmp_path):
@@ -161,9 +161,9 @@ def test_the_caller_is_the_innermost_function_of_the_users(tmp_path):
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
 def test_the_recordings_say_what_a_loop_over_their_events_says(recording, name):
     (path,) = recording(name).glob("*.pt.trace.json")
-    told = eager_time(profile_of(path))
-    assert (told.calls, told.host_us) == outermost(json.loads(path.read_bytes())["traceEvents"])
-    assert sum(op.host_us for op in told.ops if op.kind != "in_region") == pytest.approx(told.host_us)
+    eager = eager_time(profile_of(path))
+    assert (eager.calls, eager.host_us) == outermost(json.loads(path.read_bytes())["traceEvents"])
+    assert sum(op.host_us for op in eager.ops if op.kind != "in_region") == pytest.approx(eager.host_us)
 
 
 def outermost(events):
@@ -192,9 +192,9 @@ def test_launched_time_is_either_compiled_or_eager(recording):
     """Of resnet18: what the compilation launched, and what eager operators did, is all there is."""
     (path,) = recording("resnet18").glob("*.pt.trace.json")
     profile = profile_of(path)
-    told = eager_time(profile)
+    eager = eager_time(profile)
     compiled = sum(int(row.dur[row.compile_id >= 0].sum()) for row in profile.of(kernel_launches))
-    assert round(1000 * (told.device_us or 0)) + compiled == int(
+    assert round(1000 * (eager.device_us or 0)) + compiled == int(
         profile.trace.dur[profile.of(gpu_work).index].sum()
     )
 
@@ -203,11 +203,11 @@ def test_the_parts_of_frames_are_disjoint_from_eager_time(recording):
     (path,) = recording("breaks").glob("*.pt.trace.json")
     profile = profile_of(path)
     moments = [part for frame in frames(profile.of(region_calls)) for part in frame_parts(frame)]
-    found = {
+    parts = {
         name: union(*np.array([moment for part, *moment in moments if part == name], np.int64).T)
         for name, *_ in moments
     }
-    assert {name: intervals.total_ns for name, intervals in found.items()} == {
+    assert {name: intervals.total_ns for name, intervals in parts.items()} == {
         "guards": 387_298,
         "overhead": 436_672,
         "breaks": 1_115_430,
@@ -216,7 +216,7 @@ def test_the_parts_of_frames_are_disjoint_from_eager_time(recording):
     }
     eager = profile.of(EagerRoots).running
     assert eager.total_ns == 1_458_905
-    assert subtract(eager, found["graphs"]).total_ns == eager.total_ns
+    assert subtract(eager, parts["graphs"]).total_ns == eager.total_ns
 
 
 names = st.sampled_from(
@@ -227,14 +227,14 @@ moments = st.tuples(st.integers(0, 90), st.integers(0, 60), st.sampled_from([100
 
 @given(st.lists(st.tuples(names, moments), min_size=1, max_size=12))
 def test_no_time_counts_twice_whatever_crosses(tmp_path_factory, slices):
-    told = eager_of(
+    eager = eager_of(
         tmp_path_factory.mktemp("eager"), [slice_(name, ts, dur, tid=tid) for name, (ts, dur, tid) in slices]
     )
     covered = set()
     for name, (ts, dur, tid) in slices:
         covered |= {(tid, at) for at in range(ts, ts + dur)} if name.startswith("aten") else set()
-    assert 0 <= told.host_us <= len(covered)
-    assert (told.share_percent or 0) <= 100
+    assert 0 <= eager.host_us <= len(covered)
+    assert (eager.share_percent or 0) <= 100
 
 
 spans = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=6)

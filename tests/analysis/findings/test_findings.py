@@ -52,7 +52,7 @@ def steps(*, busy: float = 96, number: int = 3, name: str = GEMM) -> list[Event]
     return events
 
 
-def found(
+def by_rule(
     folder: Path, events: list[Event], summary: CompileSummary | None = None, **header: Any
 ) -> dict[str, Finding]:
     trace = read_trace(str(write_trace(folder, events, **{**H200, **header})), workers=1)
@@ -61,7 +61,7 @@ def found(
 
 
 def test_a_healthy_run_yields_none(tmp_path: Path) -> None:
-    assert found(tmp_path, steps()) == {}
+    assert by_rule(tmp_path, steps()) == {}
 
 
 def small(launches: int, *, apart: float = 8, number: int = 3) -> list[Event]:
@@ -81,7 +81,7 @@ def small(launches: int, *, apart: float = 8, number: int = 3) -> list[Event]:
 
 def test_a_launch_bound_run_is_told_what_graphs_bring(tmp_path: Path) -> None:
     """Of 100 launches 8 µs apart one is left, which takes 60 µs; what runs behind the graph stays."""
-    row = found(tmp_path, small(100))["launch_bound"]
+    row = by_rule(tmp_path, small(100))["launch_bound"]
     assert row.predicted is not None and row.predicted.step_us == 810
     assert row.predicted.after_us == 229, (
         "the replay, a µs for each kernel and one between them, and what is behind"
@@ -94,10 +94,10 @@ def test_a_launch_bound_run_is_told_what_graphs_bring(tmp_path: Path) -> None:
 
 def test_graphs_that_are_used_or_were_asked_for_are_not_recommended(tmp_path: Path) -> None:
     replay = slice_("cudaGraphLaunch", 1, 1, "cuda_runtime", correlation=77)
-    assert "launch_bound" not in found(tmp_path, [*small(100), replay, kernel("k", 5, 1, correlation=77)])
+    assert "launch_bound" not in by_rule(tmp_path, [*small(100), replay, kernel("k", 5, 1, correlation=77)])
     summary = CompileSummary()
     summary.counters.add(group="inductor", name="cudagraph_skips", value=1)
-    assert "launch_bound" not in found(tmp_path, small(100), summary)
+    assert "launch_bound" not in by_rule(tmp_path, small(100), summary)
     (skipped,) = compile_findings(data_of(summary))
     assert (skipped.rule, skipped.evidence) == ("cudagraphs_skipped", {"skips": 1})
 
@@ -122,14 +122,14 @@ def test_reasons_to_skip_graphs_are_told_with_what_helps() -> None:
 def test_waiting_for_others_is_told(tmp_path: Path) -> None:
     """The GPU idles from 52 µs of a step to 2 µs of the next one; the host waits from 55 to 95."""
     waits = [slice_("nccl:all_reduce", 100 * step + 55, 40, "user_annotation") for step in range(3)]
-    row = found(tmp_path, [*steps(busy=50), *waits])["communication"]
+    row = by_rule(tmp_path, [*steps(busy=50), *waits])["communication"]
     assert row.saves_us == 80  # nothing follows the last gap, so nobody is to blame for it
     assert row.severity == "critical" and row.evidence["share_percent"] == pytest.approx(80 / 3)
 
 
 def test_what_the_host_waits_for_outside_of_torch_is_gone_in_the_prediction(tmp_path: Path) -> None:
     waits = [slice_(WAIT, 100 * step + 55, 40, "user_annotation") for step in range(3)]
-    row = found(tmp_path, [*steps(busy=50), *waits])["data_loading"]
+    row = by_rule(tmp_path, [*steps(busy=50), *waits])["data_loading"]
     assert row.predicted is not None
     assert (row.predicted.step_us, row.predicted.after_us) == (100, 60)
     assert row.title == "The loop waits for the next batch: without it a step takes 60.0 µs instead of 100 µs"
@@ -138,7 +138,7 @@ def test_what_the_host_waits_for_outside_of_torch_is_gone_in_the_prediction(tmp_
 
 def test_communication_that_runs_alone_is_exposed(tmp_path: Path) -> None:
     alone = [kernel("ncclDevKernel_AllReduce_Sum", 100 * step + 60, 30) for step in range(3)]
-    assert found(tmp_path, [*steps(busy=60), *alone])["communication"].saves_us == 84  # 2 + 60 … 90
+    assert by_rule(tmp_path, [*steps(busy=60), *alone])["communication"].saves_us == 84  # 2 + 60 … 90
 
 
 def test_compiling_and_tuning_inside_the_steps(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_compiling_and_tuning_inside_the_steps(tmp_path: Path) -> None:
         slice_("CachingAutotuner.benchmark_all_configs (dynamo_timed)", 112, 4),
         slice_("CachingAutotuner.benchmark_all_configs (dynamo_timed)", 210, 5),
     ]
-    rows = found(tmp_path, events)
+    rows = by_rule(tmp_path, events)
     assert (rows["compile_in_steps"].saves_us, rows["autotune_in_steps"].saves_us) == (10, 5)
     assert "recompiles" not in rows
 
@@ -156,7 +156,7 @@ def test_compiling_and_tuning_inside_the_steps(tmp_path: Path) -> None:
 def test_building_a_kernel_is_not_tuning_it(tmp_path: Path) -> None:
     """By the phases that compile time is told in: `CachingAutotuner.precompile` compiles what is tuned later."""
     built = slice_("CachingAutotuner.precompile (dynamo_timed)", 210, 50)
-    assert "autotune_in_steps" not in found(tmp_path, [*steps(), built])
+    assert "autotune_in_steps" not in by_rule(tmp_path, [*steps(), built])
 
 
 def test_compiling_again_is_told_apart(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_compiling_again_is_told_apart(tmp_path: Path) -> None:
         row.key.compile_id = compile_id
     again = summary.recompiles.add(reasons=["0/0: s == 0.0"])
     again.key.compile_id = "0/1"
-    rows = found(tmp_path, steps(), summary)
+    rows = by_rule(tmp_path, steps(), summary)
     assert (rows["recompiles"].saves_us, rows["recompiles"].evidence["recompiles"]) == (20, 1)
     assert "float" in rows["recompiles"].next_step and rows["recompiles"].row == "recompiles:0/1,0"
     assert rows["compile_in_steps"].saves_us == 7
@@ -174,7 +174,7 @@ def test_compiling_again_is_told_apart(tmp_path: Path) -> None:
 
 def test_expensive_guards(tmp_path: Path) -> None:
     lookups = [slice_("TorchDynamo Cache Lookup", 100 * step + 60, 30) for step in range(3)]
-    row = found(tmp_path, [*steps(busy=50), *lookups])["guards"]
+    row = by_rule(tmp_path, [*steps(busy=50), *lookups])["guards"]
     assert row.predicted is not None and row.predicted.after_us == 70
     assert (row.severity, row.panel, row.evidence["times_per_step"]) == ("critical", "compiled_regions", 1)
 
@@ -191,20 +191,20 @@ def eager(us: float) -> list[Event]:
 
 
 def test_what_still_runs_eager(tmp_path: Path) -> None:
-    row = found(tmp_path, eager(80))["eager_remainder"]
+    row = by_rule(tmp_path, eager(80))["eager_remainder"]
     assert row.predicted is not None and row.predicted.after_us < 60 < row.predicted.step_us
     assert row.title.startswith("20 eager operators a step (aten::mul) are launched one by one")
 
 
 def test_that_nothing_is_compiled_is_told_in_place_of_what_runs_eager(tmp_path: Path) -> None:
     alone = [event for event in eager(80) if not str(event["name"]).startswith("Torch-Compiled")]
-    rows = found(tmp_path, alone)
+    rows = by_rule(tmp_path, alone)
     assert "eager_remainder" not in rows and rows["nothing_compiled"].severity == "critical"
     assert "its result never was" in rows["nothing_compiled"].title
     hooks = CompileSummary()
     hooks.compilations.add(function="_start_recording_forward").key.compile_id = "0/0"
-    told = found(tmp_path, alone, hooks)["nothing_compiled"]
-    assert "a profiler's own hooks" in told.title and "record_module_names=False" in told.next_step
+    finding = by_rule(tmp_path, alone, hooks)["nothing_compiled"]
+    assert "a profiler's own hooks" in finding.title and "record_module_names=False" in finding.next_step
 
 
 def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
@@ -213,10 +213,10 @@ def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
     row.key.compile_id = "0/0"
     row.failure.type, row.failure.reason = "Unsupported", "Data-dependent branching"
     summary.graph_breaks.add(reason="Data-dependent branching").key.compile_id = "0/0"
-    rows = found(tmp_path, eager(80), summary)
-    told = rows["frame_given_up"]
-    assert told.title == "forward runs eager: Data-dependent branching"
-    assert told.predicted is not None and next(iter(rows)) == "frame_given_up"
+    rows = by_rule(tmp_path, eager(80), summary)
+    finding = rows["frame_given_up"]
+    assert finding.title == "forward runs eager: Data-dependent branching"
+    assert finding.predicted is not None and next(iter(rows)) == "frame_given_up"
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,9 @@ def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
     ],
 )
 def test_float32_products_on_a_card_with_tensor_cores(tmp_path: Path, name: str, fires: bool) -> None:
-    assert ("fp32_matmul" in found(tmp_path, ahead((name, 90)))) == fires
+    assert ("fp32_matmul" in by_rule(tmp_path, ahead((name, 90)))) == fires
     old = [{"id": 0, "name": "Tesla V100", "computeMajor": 7}]
-    assert "fp32_matmul" not in found(tmp_path, ahead((name, 90)), deviceProperties=old)
+    assert "fp32_matmul" not in by_rule(tmp_path, ahead((name, 90)), deviceProperties=old)
 
 
 def moving(num_gb: float | None, busy: float, name: str = "triton_poi_fused_index_0") -> list[Event]:
@@ -263,7 +263,7 @@ def moving(num_gb: float | None, busy: float, name: str = "triton_poi_fused_inde
 def test_one_kernel_that_dominates_at_low_bandwidth(
     tmp_path: Path, num_gb: float | None, busy: float, name: str, fires: bool
 ) -> None:
-    row = found(tmp_path, moving(num_gb, busy, name)).get("kernel_low_bandwidth")
+    row = by_rule(tmp_path, moving(num_gb, busy, name)).get("kernel_low_bandwidth")
     assert (row is not None) == fires
     if row is not None and num_gb is not None:
         share = num_gb * 1e9 / busy / 1e3 / 48  # % of 4800 GB/s
@@ -426,19 +426,19 @@ def _fillers(us: float) -> list[Event]:
 @pytest.mark.parametrize("rule", AMOUNTS)
 def test_a_rule_speaks_above_its_threshold_and_is_silent_below(tmp_path: Path, rule: str) -> None:
     build, over, below = AMOUNTS[rule]
-    assert rule in found(tmp_path, build(over))
-    assert rule not in found(tmp_path, build(below))
+    assert rule in by_rule(tmp_path, build(over))
+    assert rule not in by_rule(tmp_path, build(below))
 
 
 def test_recompiling_counts_from_its_threshold_on(tmp_path: Path) -> None:
-    def told(us: int) -> bool:
+    def recompiles(us: int) -> bool:
         summary = CompileSummary()
         row = summary.compilations.add(start_ns=BASE_NS + 110_000, duration_ns=us * 1000)
         row.key.compile_id = "0/1"
         summary.recompiles.add(reasons=["0/0: L['x'].size()[0] == 4"]).key.compile_id = "0/1"
-        return "recompiles" in found(tmp_path, steps(), summary)
+        return "recompiles" in by_rule(tmp_path, steps(), summary)
 
-    assert (told(4), told(2)) == (True, False)  # of 300 µs
+    assert (recompiles(4), recompiles(2)) == (True, False)  # of 300 µs
 
 
 def test_every_rule_has_a_case_on_either_side() -> None:
@@ -452,8 +452,8 @@ def test_every_rule_has_a_case_on_either_side() -> None:
 
 def test_several_gpus_in_one_process(tmp_path: Path) -> None:
     label = slice_("DataParallel.forward", 1, 90, "user_annotation")
-    assert "data_parallel" not in found(tmp_path, [*steps(), label])
-    row = found(tmp_path, [*steps(), label, kernel(GEMM, 5, 80, device=1)])["data_parallel"]
+    assert "data_parallel" not in by_rule(tmp_path, [*steps(), label])
+    row = by_rule(tmp_path, [*steps(), label, kernel(GEMM, 5, 80, device=1)])["data_parallel"]
     assert row.title.startswith("One process drives 2 GPUs") and "DistributedDataParallel" in row.next_step
 
 
@@ -469,8 +469,8 @@ def test_several_gpus_in_one_process(tmp_path: Path) -> None:
 )
 def test_a_backend_of_the_host(tmp_path: Path, backend: str, ranks: int, fires: bool) -> None:
     info = {"backend": backend, "world_size": ranks, "rank": 0}
-    assert ("slow_backend" in found(tmp_path, steps(), distributedInfo=info)) == fires
-    assert "slow_backend" not in found(tmp_path, [slice_("aten::mm", 0, 1)], distributedInfo=info)
+    assert ("slow_backend" in by_rule(tmp_path, steps(), distributedInfo=info)) == fires
+    assert "slow_backend" not in by_rule(tmp_path, [slice_("aten::mm", 0, 1)], distributedInfo=info)
 
 
 def test_cheap_breaks_are_left_alone(
@@ -484,8 +484,8 @@ def test_cheap_breaks_are_left_alone(
 
 
 def test_kernels_without_names(tmp_path: Path) -> None:
-    assert found(tmp_path, steps(name="triton_"))["names_disabled"].severity == "warning"
-    assert "names_disabled" not in found(tmp_path, steps(name="triton_poi_fused_add_0"))
+    assert by_rule(tmp_path, steps(name="triton_"))["names_disabled"].severity == "warning"
+    assert "names_disabled" not in by_rule(tmp_path, steps(name="triton_poi_fused_add_0"))
 
 
 @pytest.mark.parametrize(
@@ -502,20 +502,20 @@ def test_kernels_without_names(tmp_path: Path) -> None:
 def test_old_drivers_lose_kernels_of_graphs(tmp_path: Path, header: dict[str, Any], fires: bool) -> None:
     replay = slice_("cudaGraphLaunch", 1, 1, "cuda_runtime", correlation=77)
     graphs = [*steps(), replay, kernel("k", 5, 1, correlation=77)]
-    assert ("cudagraphs_old_driver" in found(tmp_path, graphs, **header)) == fires
-    assert "cudagraphs_old_driver" not in found(tmp_path, steps(), **header)
+    assert ("cudagraphs_old_driver" in by_rule(tmp_path, graphs, **header)) == fires
+    assert "cudagraphs_old_driver" not in by_rule(tmp_path, steps(), **header)
 
 
 def test_profiles_that_hold_too_little(tmp_path: Path) -> None:
-    def told(events: list[Event], **header: Any) -> tuple[str, str] | None:
-        row = found(tmp_path, events, **header).get("empty_profile")
+    def empty_profile(events: list[Event], **header: Any) -> tuple[str, str] | None:
+        row = by_rule(tmp_path, events, **header).get("empty_profile")
         return (row.severity, row.title) if row else None
 
-    assert told([]) == ("critical", "The trace holds 0 events: the profiler was not active")
+    assert empty_profile([]) == ("critical", "The trace holds 0 events: the profiler was not active")
     on_host = [slice_("aten::mm", 0, 5)]
-    assert told(on_host) == ("warning", "The trace holds 0 GPU events, though there is a GPU")
-    assert told(on_host, deviceProperties=[]) is None
-    one = told(steps(number=1))
+    assert empty_profile(on_host) == ("warning", "The trace holds 0 GPU events, though there is a GPU")
+    assert empty_profile(on_host, deviceProperties=[]) is None
+    one = empty_profile(steps(number=1))
     assert one and one[0] == "info" and one[1].startswith("Only 1 step was profiled")
 
 
@@ -556,8 +556,8 @@ def test_findings_of_a_recording(recording: Callable[[str], Path]) -> None:
     assert (breaks.worker, breaks.severity) == ("vm_1027", "warning")
     (span,) = report.runs[0].workers[0].spans
     assert breaks.span == span.span
-    told = session.profile(".", "vm_1027", span.span).of(findings)
-    assert [row.rule for row in told.findings] == [row.rule for row in report.findings]
+    answer = session.profile(".", "vm_1027", span.span).of(findings)
+    assert [row.rule for row in answer.findings] == [row.rule for row in report.findings]
 
 
 def test_cuda_graphs_silence_the_rule_that_asks_for_them(recording: Callable[[str], Path]) -> None:
@@ -585,8 +585,8 @@ def test_rules_and_thresholds_are_documented_and_nothing_else_is() -> None:
     assert documented == [rule.id for rule in RULES]
     assert {rule.id for rule in (*SPAN_RULES, *COMPILE_RULES)} == set(documented)
     assert len(set(documented)) == len(documented)
-    told = {name: json.loads(value) for name, value in re.findall(r"`(\w+)` = (\"[\d.]+\"|[\d.]+)", DOCUMENT)}
-    assert told == {
+    values = re.findall(r"`(\w+)` = (\"[\d.]+\"|[\d.]+)", DOCUMENT)
+    assert {name: json.loads(value) for name, value in values} == {
         name: value
         for name, value in vars(thresholds).items()
         if isinstance(value, (int, float, str)) and not name.startswith("__")
@@ -612,5 +612,5 @@ def test_durations_have_three_digits(us: float, text: str) -> None:
 
 
 def test_shares_have_three_digits() -> None:
-    told = [percent(value) for value in (8346.3, 100, 92.34, 9.223, 0.5)]
-    assert told == ["8,346 %", "100 %", "92.3 %", "9.22 %", "0.500 %"]
+    texts = [percent(value) for value in (8346.3, 100, 92.34, 9.223, 0.5)]
+    assert texts == ["8,346 %", "100 %", "92.3 %", "9.22 %", "0.500 %"]

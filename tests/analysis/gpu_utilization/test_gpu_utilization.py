@@ -40,8 +40,8 @@ def test_annotations_and_host_ops_that_carry_a_stream_are_not_gpu_work(tmp_path)
 
 def test_each_device_is_a_row_and_none_without_a_gpu(tmp_path):
     assert rows(tmp_path, [slice_("aten::add", 0, 5)]) == []
-    found = rows(tmp_path, [kernel("a", 0, 2, device=1), kernel("b", 1, 4, device=0)])
-    assert [(row.device, row.busy_us) for row in found] == [(0, 4), (1, 2)]
+    gpus = rows(tmp_path, [kernel("a", 0, 2, device=1), kernel("b", 1, 4, device=0)])
+    assert [(row.device, row.busy_us) for row in gpus] == [(0, 4), (1, 2)]
 
 
 def test_device_properties_may_be_anything(tmp_path):

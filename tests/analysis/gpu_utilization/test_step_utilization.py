@@ -32,9 +32,9 @@ def recorded(folder: Path) -> GpuUtilization:
     return report(path)
 
 
-def side(found: GpuUtilization) -> LaunchStats:
-    assert found.launch_stats
-    return found.launch_stats
+def side(answer: GpuUtilization) -> LaunchStats:
+    assert answer.launch_stats
+    return answer.launch_stats
 
 
 correlations = count(1)
@@ -60,11 +60,11 @@ def step(number: int, ts: float, dur: float) -> Event:
 def test_a_host_that_is_ahead_is_not_what_bounds(tmp_path: Path) -> None:
     """Two steps of 20 µs launch 100 µs of work each, which begins after them: an earlier queue is not in the trace."""
     calls = [launched("cudaLaunchKernel", 5 + 20 * at, 3, (40 + 100 * at, 100)) for at in (0, 1)]
-    found = report(write_trace(tmp_path, [step(1, 0, 20), step(2, 20, 20), *calls[0], *calls[1]]))
-    assert found.verdict is not None
-    assert (found.verdict.bound, found.verdict.share_percent) == ("compute", None)
-    assert (found.verdict.least_us, found.verdict.launch_us) == (200, 40)
-    assert [row.verdict.least_us for row in found.steps] == [100, 100]
+    answer = report(write_trace(tmp_path, [step(1, 0, 20), step(2, 20, 20), *calls[0], *calls[1]]))
+    assert answer.verdict is not None
+    assert (answer.verdict.bound, answer.verdict.share_percent) == ("compute", None)
+    assert (answer.verdict.least_us, answer.verdict.launch_us) == (200, 40)
+    assert [row.verdict.least_us for row in answer.steps] == [100, 100]
 
 
 def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
         kernel("ncclDevKernel_AllReduce", 30, 20),
         kernel("Memcpy HtoD", 90, 20, cat="gpu_memcpy"),
     ]
-    found = report(write_trace(tmp_path, events))
-    first, second = found.steps
+    answer = report(write_trace(tmp_path, events))
+    first, second = answer.steps
     zero, one = first.devices
     assert (zero.compute_us, zero.exposed_communication_us, zero.exposed_memory_us) == (30, 10, 10)
     assert (zero.busy_us, zero.idle_us, zero.busy_percent) == (50, 50, 50)
@@ -85,7 +85,7 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
     assert [device.busy_us for device in second.devices] == [10, 20]
     assert first.verdict.device == 0 and second.verdict.device == 1
     assert (first.launches, first.launch_call_us, second.launches) == (2, 6, 0)
-    for row in found.steps:
+    for row in answer.steps:
         for device in row.devices:
             assert sum(msgspec.structs.astuple(device.idle)) == device.idle_us
 
@@ -108,24 +108,24 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
 def test_the_largest_part_bounds_a_step(busy: int, communication: int, cause: str, bound: str) -> None:
     idle = np.zeros(len(CAUSES), np.int64)
     idle[CAUSES.index(cause)] = 100_000 - busy * 1000
-    found = verdict(3, 100_000, busy * 1000, communication * 1000, idle)
-    assert (found.bound, found.device, found.least_us) == (bound, 3, busy)
-    parts = (found.compute_us, found.communication_us, found.input_us, found.compile_us, found.launch_us)
-    assert sum(parts) == found.wall_us == 100 and found.share_percent == max(parts)
+    answer = verdict(3, 100_000, busy * 1000, communication * 1000, idle)
+    assert (answer.bound, answer.device, answer.least_us) == (bound, 3, busy)
+    parts = (answer.compute_us, answer.communication_us, answer.input_us, answer.compile_us, answer.launch_us)
+    assert sum(parts) == answer.wall_us == 100 and answer.share_percent == max(parts)
 
 
 def test_without_steps_the_gpu_events_are_the_window(tmp_path: Path) -> None:
     events = [slice_("aten::mm", 0, 500), *launched("cudaLaunchKernel", 2, 3, (100, 30), (190, 10))]
-    found = report(write_trace(tmp_path, events))
-    assert found.steps == [] and found.window
-    assert (found.window.step, found.window.start_us, found.window.wall_us) == (None, 100, 100)
-    assert found.verdict == found.window.verdict
-    assert side(found).launches_per_step is None
+    answer = report(write_trace(tmp_path, events))
+    assert answer.steps == [] and answer.window
+    assert (answer.window.step, answer.window.start_us, answer.window.wall_us) == (None, 100, 100)
+    assert answer.verdict == answer.window.verdict
+    assert side(answer).launches_per_step is None
 
 
 def test_without_a_gpu_nothing_is_claimed(tmp_path: Path) -> None:
-    found = report(write_trace(tmp_path, [step(1, 0, 9), slice_("aten::mm", 0, 5)]))
-    assert found == GpuUtilization(None, [], [], [], None, [], None)
+    answer = report(write_trace(tmp_path, [step(1, 0, 9), slice_("aten::mm", 0, 5)]))
+    assert answer == GpuUtilization(None, [], [], [], None, [], None)
 
 
 def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
@@ -136,12 +136,12 @@ def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:
         *launched("cudaMemcpyAsync", 29, 1, (36, 30)),  # busy until 30
         *launched("cudaLaunchKernel", 90, 4, (96, 4)),  # as long as its launch call
     ]
-    found = side(report(write_trace(tmp_path, events)))
-    assert (found.launches, found.gpu_events, found.unmatched_events) == (5, 5, 0)
-    assert (found.idle_launches, found.latency_median_us) == (3, 7)
-    assert (found.queued_launches, found.queue_wait_median_us) == (2, 12.5)
-    assert (found.short_events, found.short_percent) == (2, 40)
-    assert [(row.name, row.calls, row.time_us) for row in found.calls] == [
+    stats = side(report(write_trace(tmp_path, events)))
+    assert (stats.launches, stats.gpu_events, stats.unmatched_events) == (5, 5, 0)
+    assert (stats.idle_launches, stats.latency_median_us) == (3, 7)
+    assert (stats.queued_launches, stats.queue_wait_median_us) == (2, 12.5)
+    assert (stats.short_events, stats.short_percent) == (2, 40)
+    assert [(row.name, row.calls, row.time_us) for row in stats.calls] == [
         ("cudaLaunchKernel", 4, 19),
         ("cudaMemcpyAsync", 1, 1),
     ]
@@ -158,12 +158,12 @@ def test_a_replay_is_one_launch(tmp_path: Path) -> None:
         *launched("cudaLaunchKernel", 50, 5, (60, 6)),
         kernel("from before the profile", 70, 6, correlation=0),
     ]
-    found = report(write_trace(tmp_path, events), data)
-    graphs = side(found).cuda_graphs
+    answer = report(write_trace(tmp_path, events), data)
+    graphs = side(answer).cuda_graphs
     assert (graphs.replays, graphs.gpu_events, graphs.gpu_time_percent) == (1, 3, 60)
     assert graphs.skip_reasons == ["skipping cudagraphs due to mutated inputs"]
-    assert (side(found).launches, side(found).unmatched_events, side(found).short_events) == (2, 1, 0)
-    assert [(row.launches, row.graph_replays) for row in found.steps] == [(2, 1)]
+    assert (side(answer).launches, side(answer).unmatched_events, side(answer).short_events) == (2, 1, 0)
+    assert [(row.launches, row.graph_replays) for row in answer.steps] == [(2, 1)]
 
 
 def test_the_longest_gaps_say_what_the_thread_did(tmp_path: Path) -> None:
@@ -192,19 +192,19 @@ def test_the_longest_gaps_say_what_the_thread_did(tmp_path: Path) -> None:
 def test_numbers_of_recordings_add_up(
     recording: Callable[[str], Path], expected: Callable[[str], dict[str, Any]], name: str
 ) -> None:
-    found = recorded(recording(name))
+    answer = recorded(recording(name))
     (known,) = expected(name)["traces"].values()
-    (idle,), (stream,) = found.idle, found.streams
+    (idle,), (stream,) = answer.idle, answer.streams
     assert (stream.stream, stream.events, stream.busy_us) == (7, known["gpu_events"], known["busy_us"])
     assert sum(row.gaps for row in idle.histogram) == idle.gaps
     assert sum(row.idle_us for row in idle.histogram) == pytest.approx(idle.idle_us, abs=1e-6)
     assert round(known["gpu_span_us"] - known["busy_us"], 3) == idle.idle_us
     assert sum(msgspec.structs.astuple(idle.causes)) == pytest.approx(idle.idle_us, abs=1e-6)
     assert (
-        side(found).launches == side(found).gpu_events == known["gpu_events"]
+        side(answer).launches == side(answer).gpu_events == known["gpu_events"]
     )  # no graphs, nothing unmatched
-    assert len(found.steps) == known["steps"]
-    for gap in found.longest_gaps:
+    assert len(answer.steps) == known["steps"]
+    for gap in answer.longest_gaps:
         known_time = sum(row.time_us for row in gap.host) + gap.idle.nothing_launched_us
         assert known_time <= gap.idle_us + 1e-6
 
@@ -219,12 +219,12 @@ def test_a_small_batch_is_launch_bound_until_cuda_graphs_are_used(
     small_batch: dict[str, GpuUtilization],
 ) -> None:
     for mode in ("eager", "compiled"):
-        found = small_batch[mode].verdict
-        assert found and found.bound == "launch" and (found.share_percent or 0) > 85
+        answer = small_batch[mode].verdict
+        assert answer and answer.bound == "launch" and (answer.share_percent or 0) > 85
         assert side(small_batch[mode]).cuda_graphs.replays == 0
     graphs = side(small_batch["cudagraphs"])
     assert graphs.cuda_graphs.replays == 3 and (graphs.cuda_graphs.gpu_time_percent or 0) > 95
-    assert [side(found).launches_per_step for found in small_batch.values()] == [54, 42, 2]
+    assert [side(answer).launches_per_step for answer in small_batch.values()] == [54, 42, 2]
 
 
 def test_cuda_graphs_make_a_step_as_short_as_predicted_and_no_shorter(

@@ -46,12 +46,12 @@ def spans(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep")
     live.run(PROGRAM, folder)
     (run,) = read_report(str(folder / "logs")).runs
-    found = {}
+    by_worker = {}
     for worker in run.workers:
         span = json.loads(msgspec.json.encode(worker.spans[0]))
         events = json.loads((folder / "logs" / span["trace_file"]).read_bytes())["traceEvents"]
-        found[int(worker.worker.split("_")[1])] = (span, events)
-    return found
+        by_worker[int(worker.worker.split("_")[1])] = (span, events)
+    return by_worker
 
 
 def test_every_break_is_a_site_executed_once_a_step(spans):

@@ -71,8 +71,8 @@ def kernels_of(profile: Profile) -> Kernels:
 
 
 def raw_events(opened: Profile) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(Path(opened.trace.path).read_text())["traceEvents"]
-    return found
+    events: list[dict[str, Any]] = json.loads(Path(opened.trace.path).read_text())["traceEvents"]
+    return events
 
 
 @pytest.mark.parametrize("name", WITH_LOG)
@@ -82,8 +82,8 @@ def test_every_triton_kernel_has_its_compilation_graph_source_and_lines(opened: 
         assert rows
         for row in rows:
             assert row.compile_id and row.graph_key and row.output_code_file and row.direction
-            found = span.of(generated_code).find(row.name, row.compile_id, row.graph_key)
-            assert found is not None and f"def {row.name}(" in found.definition.source
+            generated = span.of(generated_code).find(row.name, row.compile_id, row.graph_key)
+            assert generated is not None and f"def {row.name}(" in generated.definition.source
             assert row.code_line and row.artifact is not None
         whole = sum(row.time_us for row in rows)
         reached = sum(row.time_us for row in rows if row.source_lines and row.lines_from == "comments")
@@ -115,8 +115,8 @@ def test_a_kernel_is_told_without_a_timeline(opened: Open, monkeypatch: pytest.M
     (span,) = opened("resnet18_eager")
     monkeypatch.setattr(Timeline, "__init__", None)
     row = table(span).rows[0]
-    told = kernel_details(span, "0", row.name, row.compile_id or "", row.graph_key or "")
-    assert len(told.launches.row) == row.launches
+    details = kernel_details(span, "0", row.name, row.compile_id or "", row.graph_key or "")
+    assert len(details.launches.row) == row.launches
 
 
 def test_calls_of_libraries_have_their_lines(opened: Open) -> None:
@@ -127,8 +127,8 @@ def test_calls_of_libraries_have_their_lines(opened: Open) -> None:
             for row in table(span).rows
             if row.category == "convolution" and row.direction == direction and row.compile_id
         ]
-        told = {line.source for row in rows for line in row.lines}
-        assert told and all("conv" in str(line) or "downsample" in str(line) for line in told)
+        sources = {line.source for row in rows for line in row.lines}
+        assert sources and all("conv" in str(line) or "downsample" in str(line) for line in sources)
 
 
 def test_stacks_do_not_stand_between_a_graph_and_its_library_calls(opened: Open) -> None:
@@ -142,7 +142,7 @@ def test_the_piece_of_the_graph_behind_a_kernel(opened: Open) -> None:
     """Its lines are those of the artifact that it names: of kernels, library calls and layout changes alike."""
     (span,) = opened("resnet18")
     assert span.data is not None
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for row in table(span).rows:
         details = kernel_details(span, "0", row.name, row.compile_id or "", row.graph_key or "")
         if details.graph is None:
@@ -150,9 +150,9 @@ def test_the_piece_of_the_graph_behind_a_kernel(opened: Open) -> None:
             continue
         graph = read_payload(span.data, details.graph.artifact).splitlines()
         assert [graph[number - 1].strip() for number in details.graph.lines] == details.graph.text
-        found.setdefault(row.category, []).extend(details.graph.text)
+        texts.setdefault(row.category, []).extend(details.graph.text)
         assert {(line.file, line.line) for line in row.lines} <= {(c.file, c.line) for c in details.context}
-    assert all("conv" in text for text in found["convolution"])
+    assert all("conv" in text for text in texts["convolution"])
     relu = kernel_details(span, "0", *relu_of(span))
     assert relu.graph and any("aten.relu.default" in text for text in relu.graph.text)
 
@@ -204,9 +204,9 @@ def test_what_a_step_gains_is_what_its_busy_time_loses(opened: Open, name: str) 
         call = calls.get(event["args"]["correlation"])
         return call is not None and any(s["ts"] <= call["ts"] < s["ts"] + s["dur"] for s in steps)
 
-    def busy(found: list[dict[str, Any]]) -> float:
+    def busy(events: list[dict[str, Any]]) -> float:
         total, end = 0.0, float("-inf")
-        for e in sorted(found, key=lambda e: e["ts"]):
+        for e in sorted(events, key=lambda e: e["ts"]):
             total += max(0.0, e["ts"] + e["dur"] - max(end, e["ts"]))
             end = max(end, e["ts"] + e["dur"])
         return total
@@ -228,9 +228,9 @@ def test_bandwidth_is_what_inductor_computed_over_the_measured_time(opened: Open
     }
     gb, ns = defaultdict[str, float](float), defaultdict[str, float](float)
     for event in events:
-        told = launches.get(event.get("args", {}).get("External id"))
-        if event.get("cat") == "kernel" and told is not None and told["name"] == event["name"]:
-            gb[event["name"]] += told["args"]["kernel_num_gb"]
+        launch = launches.get(event.get("args", {}).get("External id"))
+        if event.get("cat") == "kernel" and launch is not None and launch["name"] == event["name"]:
+            gb[event["name"]] += launch["args"]["kernel_num_gb"]
             ns[event["name"]] += event["dur"] * 1000
     rows = [row for row in table(span).rows if row.category.startswith("triton")]
     for row in rows:
@@ -290,11 +290,11 @@ def test_categories_of_steps_are_what_ran_inside_their_windows(opened: Open, nam
     events = raw_events(span)
     steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep")]
     gpu = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and e["ph"] == "X"]
-    found = table(span).step_categories
+    categories = table(span).step_categories
     for step in steps:
         start, end = step["ts"], step["ts"] + step["dur"]
         inside = sum(max(0.0, min(e["ts"] + e["dur"], end) - max(e["ts"], start)) for e in gpu)
-        rows = [row for row in found if row.step == step["name"]]
+        rows = [row for row in categories if row.step == step["name"]]
         assert sum(row.time_us for row in rows) == pytest.approx(inside, abs=0.01)
         assert sum(row.launches for row in rows) == sum(start <= e["ts"] < end for e in gpu)
         assert sum(row.gpu_time_percent or 0 for row in rows) == pytest.approx(100 if rows else 0)
@@ -303,14 +303,13 @@ def test_categories_of_steps_are_what_ran_inside_their_windows(opened: Open, nam
 def test_categories_are_those_that_inductor_prints(opened: Open, recording: Callable[[str], Path]) -> None:
     """`python <output code> -p` prints its own table, in ms of one of the hundred runs; docs/kernels.md shows it."""
     (span,) = opened("p_table")
-    printed = (recording("p_table") / "p_table.txt").read_text()
-    told = dict(
-        re.findall(r"== (\w+) category kernels ==.*?^Total +([\d.]+)", printed, re.DOTALL | re.MULTILINE)
-    )
+    output = (recording("p_table") / "p_table.txt").read_text()
+    total = r"== (\w+) category kernels ==.*?^Total +([\d.]+)"
+    printed = dict(re.findall(total, output, re.DOTALL | re.MULTILINE))
     mine = {row.category: row.time_us / 1000 / 100 for row in kernel_categories(span)}
     for category in ("triton_pointwise", "triton_reduction", "triton_persistent_reduction"):
-        assert mine.pop(category) == pytest.approx(float(told.pop(category)), rel=5e-6)
-    assert sum(mine.values()) == pytest.approx(float(told.pop("unknown")), rel=5e-6) and not told
+        assert mine.pop(category) == pytest.approx(float(printed.pop(category)), rel=5e-6)
+    assert sum(mine.values()) == pytest.approx(float(printed.pop("unknown")), rel=5e-6) and not printed
 
 
 def test_only_time_in_which_nothing_else_ran_can_be_gained(tmp_path: Path) -> None:
@@ -349,9 +348,9 @@ def test_time_alone_is_what_the_busy_union_loses(
             {t for start, length, name in slices if name in names for t in range(start, start + length)}
         )
 
-    for places, found in zip(grouped, alone.tolist()):
+    for places, alone_of_group in zip(grouped, alone.tolist()):
         name = profile.trace.names[rows.name[places[0]]]
-        assert found == 1000 * (covered("abc") - covered("abc".replace(name, "")))
+        assert alone_of_group == 1000 * (covered("abc") - covered("abc".replace(name, "")))
 
 
 def test_without_names_of_their_own_kernels_have_that_of_their_launch(tmp_path: Path) -> None:
@@ -387,8 +386,8 @@ def test_a_kernel_launched_before_the_trace_belongs_to_the_only_graph_that_defin
     )
     events = [kernel(mine, 1, 2), kernel(ours, 4, 2), *launch(mine, 8, 9, 2)]
     answer = kernels_of(profile_of(write_trace(tmp_path, events), data))
-    found = {(row.name, row.launches): (row.compile_id, row.graph_key) for row in answer.rows}
-    assert found == {(mine, 1): ("0/0", "fa"), (ours, 1): (None, None)} | {(mine, 1): found[mine, 1]}
+    owners = {(row.name, row.launches): (row.compile_id, row.graph_key) for row in answer.rows}
+    assert owners == {(mine, 1): ("0/0", "fa"), (ours, 1): (None, None)} | {(mine, 1): owners[mine, 1]}
     assert sorted((row.compile_id or "") for row in answer.rows if row.name == mine) == ["", "0/0"]
 
 
@@ -432,21 +431,25 @@ def test_what_the_output_code_says_of_bytes_and_operations_is_taken(tmp_path: Pa
     definition = Definition(name, "triton", 1, "", num_gb=0.002, flop=3e9)
     trace = read_trace(str(write_trace(tmp_path, launch(name, 1, 2, 10))), workers=1)
     (rows,) = Profile(trace, None).of(kernel_launches)
-    found = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, definition)
-    assert found.bandwidth_gb_s == pytest.approx(200) and found.bandwidth_from == "inductor"
-    assert found.tflop_s == pytest.approx(300) and found.tflop_from == "inductor"
-    assert found.flop_per_byte == pytest.approx(1500)
+    figures = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, definition)
+    assert figures.bandwidth_gb_s == pytest.approx(200) and figures.bandwidth_from == "inductor"
+    assert figures.tflop_s == pytest.approx(300) and figures.tflop_from == "inductor"
+    assert figures.flop_per_byte == pytest.approx(1500)
     uncounted = Definition(name, "triton", 1, "", num_gb=0.002, flop=0)
     nothing = achieved(trace, rows, work_of(trace, rows), np.array([0]), None, uncounted)
     assert (nothing.tflop_s, nothing.flop_per_byte) == (None, None)
 
 
-@pytest.mark.parametrize(("blocks", "told", "shown"), [(132, 0, None), (3, 0, 0), (132, 18, 18)])
+@pytest.mark.parametrize(("blocks", "recorded", "shown"), [(132, 0, None), (3, 0, 0), (132, 18, 18)])
 def test_an_occupancy_that_cannot_be_zero_is_not_known(
-    tmp_path: Path, blocks: int, told: int, shown: int | None
+    tmp_path: Path, blocks: int, recorded: int, shown: int | None
 ) -> None:
     """132 blocks on 132 multiprocessors: each has its warps. 3 blocks round to zero."""
-    args: dict[str, Any] = {"grid": [blocks, 1, 1], "block": [384, 1, 1], "est. achieved occupancy %": told}
+    args: dict[str, Any] = {
+        "grid": [blocks, 1, 1],
+        "block": [384, 1, 1],
+        "est. achieved occupancy %": recorded,
+    }
     properties = [{"id": 0, "name": "NVIDIA H200", "numSms": 132, "warpSize": 32}]
     path = write_trace(tmp_path, [kernel("k", 0, 5, **args)], deviceProperties=properties)
     (row,) = kernels_of(profile_of(path)).rows

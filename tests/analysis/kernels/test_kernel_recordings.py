@@ -115,7 +115,7 @@ def test_without_shapes_the_output_code_tells_bytes_and_operations(opened: Open)
 def test_attention_is_counted_as_torch_counts_it_less_what_a_mask_hides(
     opened: Open, recording: Callable[[str], Path]
 ) -> None:
-    told = json.loads((recording("kernels") / "attention" / "flops.json").read_text())
+    counted = json.loads((recording("kernels") / "attention" / "flops.json").read_text())
     trace = opened("attention").trace
     (rows,) = opened("attention").of(kernel_launches)
     work = work_of(trace, rows)
@@ -132,11 +132,11 @@ def test_attention_is_counted_as_torch_counts_it_less_what_a_mask_hides(
                 (rows.op >= 0)
                 & np.isin(trace.name[rows.op], [c for c, n in enumerate(trace.names) if n == name])
             )
-            found = np.unique(work.flop[here][~np.isnan(work.flop[here])]).tolist()
-            assert found == [flop * (2.5 if backward else 1) for flop in sorted(masked)]
+            flops = np.unique(work.flop[here][~np.isnan(work.flop[here])]).tolist()
+            assert flops == [flop * (2.5 if backward else 1) for flop in sorted(masked)]
             whole = sum(flop * (1 if flop == plain else 2) for flop in masked) * (2.5 if backward else 1)
             suffix = "_backward" if backward else ""
-            assert whole == told[f"aten._scaled_dot_product_{way}_attention{suffix}"]
+            assert whole == counted[f"aten._scaled_dot_product_{way}_attention{suffix}"]
 
 
 def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
@@ -150,9 +150,9 @@ def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
     assert answer.findings[0].row == row_key(kernel)
     assert answer.findings[0].saves_us == pytest.approx(3 * 956 * (1 - 0.117), rel=0.01), "three steps of it"
     assert kernel.twice_as_fast_percent == pytest.approx(50), "of what the steps launched"
-    found = opened("low_bandwidth").of(gpu_utilization)
-    assert found.verdict is not None
-    assert (found.verdict.bound, found.verdict.share_percent) == ("compute", None)
+    used = opened("low_bandwidth").of(gpu_utilization)
+    assert used.verdict is not None
+    assert (used.verdict.bound, used.verdict.share_percent) == ("compute", None)
 
 
 def test_a_healthy_training_run_yields_no_finding(opened: Open) -> None:
@@ -166,9 +166,9 @@ def test_kernels_without_names_are_known_by_their_launch(opened: Open, mode: str
     assert answer.unnamed_us > 0
     graphs = mode == "no_names_graphs"
     assert answer.named_us == (0 if graphs else answer.unnamed_us)
-    found = {row.category for row in answer.rows if row.category.startswith("triton_")}
+    categories = {row.category for row in answer.rows if row.category.startswith("triton_")}
     named = {"triton_pointwise", "triton_reduction", "triton_persistent_reduction"}
-    assert found == {"triton_other"} if graphs else found <= named
+    assert categories == {"triton_other"} if graphs else categories <= named
     assert "names_disabled" in rules(opened(mode))
     for row in answer.rows:
         if not graphs and row.category.startswith("triton_"):
@@ -178,9 +178,9 @@ def test_kernels_without_names_are_known_by_their_launch(opened: Open, mode: str
 
 
 def test_why_cuda_graphs_were_skipped(opened: Open) -> None:
-    found = opened("skips").of(gpu_utilization)
-    assert found.launch_stats is not None
-    graphs = found.launch_stats.cuda_graphs
+    used = opened("skips").of(gpu_utilization)
+    assert used.launch_stats is not None
+    graphs = used.launch_stats.cuda_graphs
     assert graphs.skips and graphs.replays == 3, "one of the three functions is fine"
     reasons = " ".join(graphs.skip_reasons or [])
     assert "cpu device" in reasons and "mutated inputs" in reasons
@@ -192,7 +192,7 @@ def test_why_cuda_graphs_were_skipped(opened: Open) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_causes_of_idling_sum_to_it_to_the_nanosecond(opened: Open, mode: str) -> None:
     profile: Profile = opened(mode)
-    found = opened(mode).of(gpu_utilization)
+    used = opened(mode).of(gpu_utilization)
     for device, gaps in profile.of(idle_gaps).items():
         inner = gaps.inner()
         causes = causes_of(inner, profile.of(ThreadActivity))
@@ -205,9 +205,9 @@ def test_causes_of_idling_sum_to_it_to_the_nanosecond(opened: Open, mode: str) -
             idle += max(0, begin - end)
             end = max(end, stop)
         assert causes.sum() == idle
-        (row,) = (row for row in found.idle if row.device == device)
+        (row,) = (row for row in used.idle if row.device == device)
         assert row.causes == idle_causes(causes.sum(axis=0))
         assert sum(msgspec.structs.astuple(row.causes)) == pytest.approx(idle / 1000)
-    for step in found.steps:
+    for step in used.steps:
         for part in step.devices:
             assert part.busy_us + sum(msgspec.structs.astuple(part.idle)) == pytest.approx(step.wall_us)

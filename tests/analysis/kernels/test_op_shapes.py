@@ -95,16 +95,16 @@ def test_attention_is_counted_as_torch_counts_it(sizes: tuple[int, ...]) -> None
     q, k, v = [batch, heads, queries, inner], [batch, heads, keys, inner], [batch, heads, keys, outer]
     assert work("_cudnn_attention_forward", [q, k, v], [HALF] * 3, CUDNN)[1] == sdpa_flop_count(q, k, v)
     out = [batch, heads, queries, outer]
-    told = work("_cudnn_attention_backward", [out, q, k, v], [HALF] * 4, [*[""] * 14, "False"])[1]
-    assert told == sdpa_backward_flop_count(out, q, k, v)
+    flop = work("_cudnn_attention_backward", [out, q, k, v], [HALF] * 4, [*[""] * 14, "False"])[1]
+    assert flop == sdpa_backward_flop_count(out, q, k, v)
 
 
 def achieved(folder: Path, kernel: str, events: list[Event]) -> Achieved:
     trace = read_trace(str(write_trace(folder, events)), workers=1)
     answer = kernel_table(Profile(trace, None))
     (row,) = (row for row in answer.rows if row.name == kernel)
-    found: Achieved = row.achieved
-    return found
+    figures: Achieved = row.achieved
+    return figures
 
 
 def called(
@@ -121,8 +121,8 @@ ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor
 
 def test_a_kernel_of_atens_own_has_the_bytes_of_its_operator(tmp_path: Path) -> None:
     dims, types = [[1000], [1000], []], ["float", "float", "Scalar"]
-    found = achieved(tmp_path, ADD, called("aten::add", dims, types, (ADD, 4)))
-    assert found.bandwidth_gb_s == pytest.approx(12_000 / 4000) and found.bandwidth_from == "shapes"
+    figures = achieved(tmp_path, ADD, called("aten::add", dims, types, (ADD, 4)))
+    assert figures.bandwidth_gb_s == pytest.approx(12_000 / 4000) and figures.bandwidth_from == "shapes"
     two = called("aten::add", dims, types, (ADD, 4), ("at::native::other", 2))
     assert achieved(tmp_path, ADD, two).bandwidth_gb_s is None, "who moved what is not known"
     other = called("aten::add", dims, types, ("nvjet_tst", 4))
@@ -144,9 +144,9 @@ def test_the_longest_kernel_of_an_attention_computes_it(tmp_path: Path) -> None:
         (helper, 3),
         **values,
     )
-    found = achieved(tmp_path, main, events)
-    assert found.tflop_s == pytest.approx(2 * 2 * 4 * 128 * 128 * 5 * 64 / 10e-6 / 1e12)
-    assert (found.tflop_from, found.precision) == ("shapes", "bf16")
+    figures = achieved(tmp_path, main, events)
+    assert figures.tflop_s == pytest.approx(2 * 2 * 4 * 128 * 128 * 5 * 64 / 10e-6 / 1e12)
+    assert (figures.tflop_from, figures.precision) == ("shapes", "bf16")
     assert achieved(tmp_path, helper, events) == Achieved()
 
 
@@ -177,14 +177,14 @@ def test_attention_in_float32_has_no_peak_of_its_own(tmp_path: Path) -> None:
     kernel, values = "fmha_cutlassF_f32_aligned_64x64_rf_sm80", {"Concrete Inputs": [*[""] * 9, "0", ""]}
     dims, types = [[2, 128, 4, 64]] * 3, ["float"] * 3
     events = called("aten::_efficient_attention_forward", dims, types, (kernel, 10), **values)
-    found = achieved(tmp_path, kernel, events)
-    assert found.tflop_s and (found.precision, found.tflop_percent) == (None, None)
+    figures = achieved(tmp_path, kernel, events)
+    assert figures.tflop_s and (figures.precision, figures.tflop_percent) == (None, None)
 
 
 def test_a_users_own_kernel_is_launched_under_its_name_and_a_number(tmp_path: Path) -> None:
     events = called("mine_0", [[500], [500], []], ["float", "float", "Scalar"], ("mine", 2))
-    found = achieved(tmp_path, "mine", events)
-    assert (found.bandwidth_gb_s, found.bandwidth_from) == (2.0, "shapes")
+    figures = achieved(tmp_path, "mine", events)
+    assert (figures.bandwidth_gb_s, figures.bandwidth_from) == (2.0, "shapes")
     assert achieved(tmp_path, "mine", called("minemine_0", [[5]], ["float"], ("mine", 2))) == Achieved()
 
 

@@ -31,10 +31,14 @@ def test_totals_are_those_of_torch(recording, mode):
     (file,) = folder.glob(f"key_averages_{mode}.*.trace.json")
     table = json.loads((folder / f"key_averages_{mode}.by_name.json").read_text())
     devices = memory(profile_of(file)).devices
-    found = {str(row.device): row for row in devices}
+    by_device = {str(row.device): row for row in devices}
     for device, field in (("0", "self_device_memory_usage"), ("cpu", "self_cpu_memory_usage")):
-        net = found[device].allocated_bytes - found[device].freed_bytes
-        assert sum(row[field] for row in table) == net == found[device].last_bytes - found[device].first_bytes
+        net = by_device[device].allocated_bytes - by_device[device].freed_bytes
+        assert (
+            sum(row[field] for row in table)
+            == net
+            == by_device[device].last_bytes - by_device[device].first_bytes
+        )
 
 
 EVENTS = [

@@ -45,8 +45,8 @@ def test_inside_compiled_code_kernels_tell_the_lines(recording):
         inside = [lines for lines in answer.compiled_lines if lines.module == row]
         assert {lines.compile_id for lines in inside} <= set(module.compile_ids)
         if inside:
-            told = sum(lines.forward_us for lines in inside)
-            assert told == pytest.approx(module.self_device_us or told)
+            forward_us = sum(lines.forward_us for lines in inside)
+            assert forward_us == pytest.approx(module.self_device_us or forward_us)
             assert any(line.source for lines in inside for line in lines.lines)
 
 
@@ -69,11 +69,11 @@ def test_calls_with_one_stack_are_one_frame(tmp_path):
     events += [python("threading.py(9): wait", 0, 5000, tid=7)]
     answer = hot_spots(profile_with(tmp_path, events))
     frames = answer.frames
-    told = [
+    drawn = [
         (answer.functions[name].name, parent, calls, total)
         for name, parent, calls, total in zip(frames.name, frames.parent, frames.calls, frames.total_us)
     ]
-    assert told == [("f", -1, 2, 200), ("g", 0, 4, 138)]
+    assert drawn == [("f", -1, 2, 200), ("g", 0, 4, 138)]
     assert answer.idle_threads == 1 and answer.left_out == 0
 
 

@@ -32,17 +32,15 @@ def test_every_row_is_that_of_torch_on_a_gpu(recording, mode, by):
     (file,) = folder.glob(f"key_averages_{mode}.*.trace.json")
     table = json.loads((folder / f"key_averages_{mode}.by_{by}.json").read_text())
     wanted = torchs(table, by == "shape")
-    found = ours(operators(profile_of(file), "shape" if by == "shape" else None).rows, by == "shape")
+    mine = ours(operators(profile_of(file), "shape" if by == "shape" else None).rows, by == "shape")
     twice = next(row["device_us"] for (name, *_), row in wanted.items() if name == OVERHEAD)
     differing = {}
     for key, row in wanted.items():
-        if found[key] != row:
-            off = {
-                field: row[field] - found[key][field] for field in FIELDS if row[field] != found[key][field]
-            }
+        if mine[key] != row:
+            off = {field: row[field] - mine[key][field] for field in FIELDS if row[field] != mine[key][field]}
             assert set(off.values()) == {twice} and set(off) <= {"device_us", "self_device_us"}, key
             differing[key[0]] = off
-    assert found.keys() == wanted.keys()
+    assert mine.keys() == wanted.keys()
     around = {"my forward", "aten::layer_norm", "aten::native_layer_norm", OVERHEAD}
     assert set(differing) == (around if mode.startswith("eager") else set())
 
@@ -50,13 +48,13 @@ def test_every_row_is_that_of_torch_on_a_gpu(recording, mode, by):
 def test_every_row_is_that_of_torch_on_the_cpu_with_compiled_kernels(recording):
     folder = recording("everything")
     (file,) = folder.glob("*.trace.json")
-    found = ours(operators(profile_of(file)).rows)
+    mine = ours(operators(profile_of(file)).rows)
     wanted = torchs(json.loads((folder / "key_averages.json").read_text()))
-    assert found == {key: row for key, row in wanted.items() if key in found}
-    assert any(name.startswith("graph_0_cpp_fused") for name, *_ in found)
+    assert mine == {key: row for key, row in wanted.items() if key in mine}
+    assert any(name.startswith("graph_0_cpp_fused") for name, *_ in mine)
     # what torch lists beyond operators are the Python functions around them
     assert all(
-        "(" in name or name[0] == "<" or name.startswith("nn.Module") for name, *_ in wanted.keys() - found
+        "(" in name or name[0] == "<" or name.startswith("nn.Module") for name, *_ in wanted.keys() - mine
     )
 
 
@@ -138,11 +136,11 @@ class TestLive:
     @pytest.mark.parametrize("by", ["name", "shape"])
     def test_every_row_is_that_of_torch_on_the_cpu(self, live, by):
         table, answer = live(by)
-        found = ours(answer.rows, by == "shape")
-        wanted = {key: row for key, row in torchs(table, by == "shape").items() if key in found}
-        assert found == wanted and len(wanted) > 40
+        mine = ours(answer.rows, by == "shape")
+        wanted = {key: row for key, row in torchs(table, by == "shape").items() if key in mine}
+        assert mine == wanted and len(wanted) > 40
         # What torch lists beyond operators are the Python functions around them.
-        rest = torchs(table, by == "shape").keys() - found.keys()
+        rest = torchs(table, by == "shape").keys() - mine.keys()
         assert all("(" in name or name.startswith(("<built-in", "nn.Module: ")) for name, *_ in rest)
 
     def test_options_are_known_from_the_trace(self, live):

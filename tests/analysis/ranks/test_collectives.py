@@ -60,11 +60,11 @@ def test_two_ranks_from_their_raw_events(recording: Callable[[str], Path]) -> No
         wanted = defaultdict(list)
         for label, kernel in zip(labels, kernels, strict=True):
             wanted[2 * label["args"]["Input Dims"][0][0]].append(kernel["dur"])  # bfloat16
-        found = {row.size_bytes: row for row in rows_of(trace)}
-        assert found.keys() == wanted.keys()
+        by_size = {row.size_bytes: row for row in rows_of(trace)}
+        assert by_size.keys() == wanted.keys()
         for size, times in wanted.items():
-            assert found[size].kernels == len(times)
-            assert found[size].time_us == pytest.approx(sum(times))
-            assert (found[size].min_us, found[size].max_us) == (min(times), max(times))
-        sizes.append(set(found))
+            assert by_size[size].kernels == len(times)
+            assert by_size[size].time_us == pytest.approx(sum(times))
+            assert (by_size[size].min_us, by_size[size].max_us) == (min(times), max(times))
+        sizes.append(set(by_size))
     assert sizes[0] == sizes[1] and len(sizes) == 2

@@ -32,16 +32,16 @@ def a_rank(
     return Rank(number, data_of(summary))
 
 
-def told(*ranks: Rank) -> list[tuple[str, str, list[tuple[list[int], str]]]]:
+def differences(*ranks: Rank) -> list[tuple[str, str, list[tuple[list[int], str]]]]:
     return [
-        (row.kind, row.compile_id, [(group.ranks, group.told) for group in row.groups])
+        (row.kind, row.compile_id, [(group.ranks, group.value) for group in row.groups])
         for row in rank_differences(ranks).differences
     ]
 
 
 def test_equal_ranks_differ_in_nothing() -> None:
-    found = rank_differences([a_rank(1, "0/0", "1/0"), a_rank(0, "0/0", "1/0")])
-    assert (found.ranks, found.differences) == ([0, 1], [])
+    answer = rank_differences([a_rank(1, "0/0", "1/0"), a_rank(0, "0/0", "1/0")])
+    assert (answer.ranks, answer.differences) == ([0, 1], [])
     alone = rank_differences([a_rank(0, "0/0")])
     assert (alone.ranks, alone.differences) == ([], [])
 
@@ -49,12 +49,12 @@ def test_equal_ranks_differ_in_nothing() -> None:
 def test_one_that_compiles_again_is_told_from_the_many_that_do_not() -> None:
     """Its cache results are not held against ranks that did not look."""
     ranks = [a_rank(number, "0/0", *(["0/1"] if number == 2 else [])) for number in range(4)]
-    assert told(*ranks) == [("compilation", "0/1", [([0, 1, 3], "not compiled"), ([2], "compiled")])]
+    assert differences(*ranks) == [("compilation", "0/1", [([0, 1, 3], "not compiled"), ([2], "compiled")])]
 
 
 def test_one_whose_cache_is_cold() -> None:
     ranks = [a_rank(0, "0/0", cache="hit"), a_rank(1, "0/0"), a_rank(2, "0/0", cache="hit")]
-    assert told(*ranks) == [("cache", "0/0", [([0, 2], "fx_graph hit"), ([1], "fx_graph miss")])]
+    assert differences(*ranks) == [("cache", "0/0", [([0, 2], "fx_graph hit"), ([1], "fx_graph miss")])]
 
 
 def test_collectives_and_the_order_of_execution() -> None:
@@ -65,19 +65,19 @@ def test_collectives_and_the_order_of_execution() -> None:
         return {schedule: [f"all_reduce_{len(ids)}"], order: {"graph_execution_order": rows}}
 
     one, other = a_rank(0, "0/0", texts=ran("0/0", "1/0")), a_rank(1, "0/0", texts=ran("0/0"))
-    assert told(one, other) == [
+    assert differences(one, other) == [
         ("collectives", "0/0", [([0], "all_reduce_2"), ([1], "all_reduce_1")]),
         ("execution_order", "", [([0], "0/0, 1/0"), ([1], "0/0")]),
     ]
     broken = a_rank(1, "0/0", texts=ran("0/0"), damaged=True)
-    assert ([1], "could not be read") in told(one, broken)[0][2]
+    assert ([1], "could not be read") in differences(one, broken)[0][2]
 
 
 def test_two_real_ranks(recording: Callable[[str], Path]) -> None:
     """Of torch 2.8: rank 1 alone was given another size."""
     session = Session([("", str(recording("old_logs") / "2.8.0"))])
-    found = rank_differences(session.ranks("ddp"))
-    assert [(row.compile_id, row.function, row.groups[1].ranks) for row in found.differences] == [
+    answer = rank_differences(session.ranks("ddp"))
+    assert [(row.compile_id, row.function, row.groups[1].ranks) for row in answer.differences] == [
         ("0/1", "inner", [1])
     ]
-    assert whole_report(session).runs[-1].ranks == found
+    assert whole_report(session).runs[-1].ranks == answer

@@ -86,21 +86,21 @@ def test_an_input_that_became_dynamic() -> None:
 
 
 def test_without_source_nothing_names_the_users_variables() -> None:
-    found = shapes([SYMBOL, FIXED, change(name="L['x']", reason="size change")], source=False)
-    assert "L['" not in repr(found)
-    assert "secret" not in repr(found)
-    assert found.symbols[0].value == "16"
+    answer = shapes([SYMBOL, FIXED, change(name="L['x']", reason="size change")], source=False)
+    assert "L['" not in repr(answer)
+    assert "secret" not in repr(answer)
+    assert answer.symbols[0].value == "16"
 
 
 def test_the_shapes_of_a_recording(recording: Callable[[str], Path]) -> None:
     (log,) = recording("recompiles").glob("*.log")
-    found = symbolic_shapes(data_of(read_log(str(log))), 0, "0/1")
-    assert [(row.symbol, row.value, row.source) for row in found.symbols] == [
+    answer = symbolic_shapes(data_of(read_log(str(log))), 0, "0/1")
+    assert [(row.symbol, row.value, row.source) for row in answer.symbols] == [
         ("s77", "16", "L['x'].size()[0]"),
         ("zf72", "1.0", "L['s']"),
     ]
-    assert [row.expression for row in found.guards] == ["64*s77 <= 2147483647"]
-    assert [(row.source, row.before, row.now) for row in found.changes] == [
+    assert [row.expression for row in answer.guards] == ["64*s77 <= 2147483647"]
+    assert [(row.source, row.before, row.now) for row in answer.changes] == [
         ("L['x']", "8", "16"),
         ("L['s']", "0.0", "1.0"),
     ]

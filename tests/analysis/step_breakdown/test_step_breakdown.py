@@ -101,14 +101,14 @@ class ByHand:
         self.gaps = {tid: breaks(slices) for tid, slices in self.host.items()}
 
     def parts(self, begin: int, end: int) -> dict[tuple[str, str], int]:
-        found: Counter[tuple[str, str]] = Counter()
+        sums: Counter[tuple[str, str]] = Counter()
         edges = {begin, end} | {edge for start, stop, *_ in self.gpu for edge in (start, stop)}
         edges |= {edge for slices in self.host.values() for one in slices for edge in one[:2]}
         edges |= {edge for gaps in self.gaps.values() for gap in gaps for edge in gap}
         times = sorted(edge for edge in edges if begin <= edge <= end)
         for start, stop in pairwise(times):
-            found[self.what(start)] += stop - start
-        return dict(found)
+            sums[self.what(start)] += stop - start
+        return dict(sums)
 
     def what(self, moment: int) -> tuple[str, str]:
         running = [category for start, end, category, _ in self.gpu if start <= moment < end]
@@ -186,10 +186,10 @@ def test_each_part_by_hand(tmp_path: Path) -> None:
 
 
 def test_without_steps_the_span_is_one_window(tmp_path: Path) -> None:
-    found = report(tmp_path, [slice_("aten::mm", 5, 2), *launch("ampere_sgemm_32x32_tn", 10, 20, 10)])
-    assert not found.steps and not found.slow and found.times is None and found.window
-    assert (found.window.step, found.window.start_us, found.window.wall_us) == (None, 15, 10)
-    assert parts(found.window) == {("gpu", "gemm"): 10_000}
+    answer = report(tmp_path, [slice_("aten::mm", 5, 2), *launch("ampere_sgemm_32x32_tn", 10, 20, 10)])
+    assert not answer.steps and not answer.slow and answer.times is None and answer.window
+    assert (answer.window.step, answer.window.start_us, answer.window.wall_us) == (None, 15, 10)
+    assert parts(answer.window) == {("gpu", "gemm"): 10_000}
 
 
 def test_on_a_cpu_a_graph_runs_what_it_would_launch(tmp_path: Path) -> None:
@@ -210,8 +210,8 @@ def test_on_a_cpu_a_graph_runs_what_it_would_launch(tmp_path: Path) -> None:
 
 def test_without_steps_and_gpu_the_busiest_thread_is_the_window(tmp_path: Path) -> None:
     events = [slice_("aten::add", 0, 5), slice_("aten::mm", 10, 20, tid=7), slice_("aten::mm", 40, 20, tid=7)]
-    found = window_breakdown(profile_with(tmp_path, events))
-    assert found and parts(found) == {("host", "break_eager"): 40_000, ("host", "nothing_launched"): 10_000}
+    window = window_breakdown(profile_with(tmp_path, events))
+    assert window and parts(window) == {("host", "break_eager"): 40_000, ("host", "nothing_launched"): 10_000}
     (tmp_path / "none").mkdir()
     nothing = profile_with(tmp_path / "none", [slice_("f", 0, 5, "user_annotation")])
     assert window_breakdown(nothing) is None
@@ -382,9 +382,9 @@ class TestLive:
             slow_run(tmp_path)
         (row,) = read_report(str(tmp_path)).runs[0].workers[0].spans
         assert isinstance(row, SpanReport)
-        found = {slow.step: slow for slow in row.step_breakdown.slow}
-        reasons = {step: found[f"ProfilerStep#{step}"].reason for step in (3, 5, 7)}
+        slow_steps = {slow.step: slow for slow in row.step_breakdown.slow}
+        reasons = {step: slow_steps[f"ProfilerStep#{step}"].reason for step in (3, 5, 7)}
         assert reasons == {3: "data_loading", 5: "gc", 7: "recompile"}
-        assert found["ProfilerStep#7"].compile_ids == ["0/1"]
+        assert slow_steps["ProfilerStep#7"].compile_ids == ["0/1"]
         for step in row.step_breakdown.steps:
             assert sum(parts(step).values()) == ns(step.wall_us)

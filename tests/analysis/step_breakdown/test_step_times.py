@@ -8,15 +8,21 @@ from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes,
 
 
 def times(*walls_us: float) -> StepTimes:
-    found = step_times(walls_us)
-    assert found is not None
-    return found
+    answer = step_times(walls_us)
+    assert answer is not None
+    return answer
 
 
 def test_statistics_by_hand():
-    found = times(10, 12, 20)
-    assert (found.steps, found.mean_us, found.median_us, found.min_us, found.max_us) == (3, 14, 12, 10, 20)
-    assert found.deviation_us == pytest.approx(28**0.5)
+    answer = times(10, 12, 20)
+    assert (answer.steps, answer.mean_us, answer.median_us, answer.min_us, answer.max_us) == (
+        3,
+        14,
+        12,
+        10,
+        20,
+    )
+    assert answer.deviation_us == pytest.approx(28**0.5)
     assert step_times([]) is None
     assert times(5.0).deviation_us is None
 

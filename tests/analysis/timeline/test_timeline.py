@@ -49,9 +49,9 @@ def lane_of(timeline: Timeline, kind: str, title: str = "") -> int:
 
 def tracks(timeline: Timeline) -> dict[int, Place]:
     """The lanes of the trace's own slices."""
-    found = {lane: one for lane, one in timeline.slices.items() if isinstance(one, TrackSlices)}
+    lanes = {lane: one for lane, one in timeline.slices.items() if isinstance(one, TrackSlices)}
     known = timeline.rows.trace.tracks
-    return {lane: (known[one.track].pid, known[one.track].tid) for lane, one in found.items()}
+    return {lane: (known[one.track].pid, known[one.track].tid) for lane, one in lanes.items()}
 
 
 def lines_of(timeline: Timeline, path: Path) -> dict[tuple[Place, int], list[Slice]]:
@@ -77,7 +77,7 @@ def lines_of(timeline: Timeline, path: Path) -> dict[tuple[Place, int], list[Sli
 
 
 def drawn_by(window: Window, timeline: Timeline) -> Drawn:
-    runs, found = window.rectangles.runs, defaultdict(list)
+    runs, rectangles = window.rectangles.runs, defaultdict(list)
     places = tracks(timeline)
     columns = (window.rectangles.lane, runs.group, runs.start, runs.end, runs.covered, runs.size)
     names = [window.names[code] for code in window.rectangles.name]
@@ -86,8 +86,8 @@ def drawn_by(window: Window, timeline: Timeline) -> Drawn:
     ):
         if lane in places:
             start, end, covered, size = numbers
-            found[places[lane], line].append(Rectangle(start, end, covered, size, name, longest))
-    return found
+            rectangles[places[lane], line].append(Rectangle(start, end, covered, size, name, longest))
+    return rectangles
 
 
 def check_window(
@@ -96,7 +96,7 @@ def check_window(
     window = timeline.window(start, end, width, tracks(timeline))
     assert (window.start, window.end) == aligned(start, end, window.shift)
     expected = {key: rectangles(line, window.start, window.end, window.shift) for key, line in lines.items()}
-    assert drawn_by(window, timeline) == {key: found for key, found in expected.items() if found}
+    assert drawn_by(window, timeline) == {key: drawn for key, drawn in expected.items() if drawn}
 
 
 @pytest.fixture(scope="module")
@@ -169,18 +169,18 @@ def test_any_slices_are_drawn_as_defined(
 
 def test_zoomed_in_every_slice_is_there_by_itself(breaks: Path) -> None:
     timeline = timeline_of(breaks)
-    trace, found = timeline.rows.trace, Counter[tuple[Any, ...]]()
+    trace, drawn = timeline.rows.trace, Counter[tuple[Any, ...]]()
     for lane, place in tracks(timeline).items():
         runs = timeline.slices[lane].runs(*timeline.extent, 0)
         names = timeline.slices[lane].name_codes(runs.row)
         for name, start, end in zip(names, runs.start, runs.end):
-            found[place, trace.names[name], int(start), int(end)] += 1
+            drawn[place, trace.names[name], int(start), int(end)] += 1
     expected = Counter(
         (place, one.name, one.start - timeline.origin, one.end - timeline.origin)
         for place, slices in slices_of(breaks).items()
         for one in slices
     )
-    assert found == expected
+    assert drawn == expected
 
 
 def test_a_slice_is_found_where_a_window_shows_it(breaks: Path) -> None:
@@ -225,9 +225,9 @@ class TestLanes:
         assert [worker.worker for worker in run.workers] == ["rank0", "rank1"]
         for worker in run.workers:
             opened = session.profile(run.run, worker.worker, worker.spans[0].span)
-            told = opened.of(Timeline).describe()
-            assert [step.name for step in told.steps] == [f"ProfilerStep#{number}" for number in (2, 3, 4)]
-            kinds = {lane.kind for lane in told.lanes}
+            layout = opened.of(Timeline).describe()
+            assert [step.name for step in layout.steps] == [f"ProfilerStep#{number}" for number in (2, 3, 4)]
+            kinds = {lane.kind for lane in layout.lanes}
             assert {"steps", "regions", "phases", "thread", "stream"} <= kinds
             nccl = [name for name in opened.trace.names if name.startswith("ncclDevKernel")]
             assert nccl
@@ -274,8 +274,8 @@ class TestLanes:
         assert timeline.describe().home == [0, 12_000]
 
     def test_a_trace_without_slices_has_no_lanes(self, tmp_path: Path) -> None:
-        told = timeline_of(write_trace(tmp_path, [])).describe()
-        assert (told.lanes, told.duration_ns, told.home) == ([], 0, [0, 0])
+        layout = timeline_of(write_trace(tmp_path, [])).describe()
+        assert (layout.lanes, layout.duration_ns, layout.home) == ([], 0, [0, 0])
 
     def test_lanes_that_are_missing_are_explained(
         self, tmp_path: Path, recording: Callable[[str], Path]
@@ -286,21 +286,21 @@ class TestLanes:
         old = Profile(
             read_trace(str(write_trace(tmp_path, [slice_("a", 3, 5)], baseTimeNanoseconds=0))), None
         )
-        told = Profile(old.trace, CompileData(CompileSummary(), "summary", "")).of(Timeline).describe()
-        assert "clock is not Unix time" in told.notes[0]
+        layout = Profile(old.trace, CompileData(CompileSummary(), "summary", "")).of(Timeline).describe()
+        assert "clock is not Unix time" in layout.notes[0]
 
     def test_colours_are_categories_then_kinds(self, tmp_path: Path) -> None:
         assert COLORS[: len(CATEGORIES)] == CATEGORIES
         events = [slice_("aten::mm", 0, 5), kernel("triton_poi_fused_add_0", 1, 2), *launch("mine", 5, 6, 2)]
         timeline = timeline_of(write_trace(tmp_path, events))
         window = timeline.window(0, 10_000, 1000, range(len(timeline.lanes)))
-        told = dict(
+        names = dict(
             zip(
                 (window.names[code] for code in window.rectangles.name),
                 (COLORS[code] for code in window.rectangles.color),
             )
         )
-        assert told == {
+        assert names == {
             "aten::mm": "cpu_op",
             "cuLaunchKernelEx": "runtime",
             "mine": "triton_user",

@@ -25,7 +25,7 @@ from traces import MAIN, PID, kernel, launch, slice_, write_trace
 GPU_CATS = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
-def told(timeline: Timeline, name: str) -> TimelineSlice:
+def slice_of(timeline: Timeline, name: str) -> TimelineSlice:
     """The first slice of that name."""
     hits = timeline_search(timeline, name, None, [], 0, 0, 1).hits
     return timeline_slice(timeline, hits[0].lane, hits[0].row)
@@ -40,15 +40,15 @@ class TestSlice:
     def test_a_launch_and_its_kernel_know_each_other(self, tmp_path: Path) -> None:
         events = [slice_("aten::mm", 0, 10), *launch("gemm", 3, 20, 5, grid=[1, 2, 3])]
         timeline = timeline_of(write_trace(tmp_path, events))
-        gpu = told(timeline, "gemm")
-        call = told(timeline, "cuLaunchKernelEx")
+        gpu = slice_of(timeline, "gemm")
+        call = slice_of(timeline, "cuLaunchKernelEx")
         assert gpu.launch is not None
         assert (gpu.launch.lane, gpu.launch.row, gpu.launch.start_ns) == (call.lane, call.row, 3000)
         assert [(one.row, one.start_ns, one.dur_ns) for one in call.kernels] == [(gpu.row, 20_000, 5000)]
         assert (gpu.kernel, call.kernel) == ("gemm", "gemm")
         assert gpu.args is not None
         assert gpu.args["grid"] == [1, 2, 3]
-        assert call.parent == told(timeline, "aten::mm").row
+        assert call.parent == slice_of(timeline, "aten::mm").row
 
     def test_forward_and_backward_know_each_other(self, tmp_path: Path) -> None:
         arrow = {"cat": "fwdbwd", "name": "fwdbwd", "id": 7, "pid": PID}
@@ -59,7 +59,7 @@ class TestSlice:
             {"ph": "f", "ts": 20, "tid": 101, "bp": "e", **arrow},
         ]
         timeline = timeline_of(write_trace(tmp_path, events))
-        forward, backward = told(timeline, "aten::add"), told(timeline, "AddBackward0")
+        forward, backward = slice_of(timeline, "aten::add"), slice_of(timeline, "AddBackward0")
         assert [one.row for one in forward.backward] == [backward.row]
         assert backward.forward is not None
         assert backward.forward.row == forward.row
@@ -74,7 +74,7 @@ class TestSlice:
         ]
         events = [slice_(name, at, 20 - 2 * at, "python_function") for at, name in enumerate(frames)]
         events += [slice_("contextlib.py(4): inner", 4, 9, "python_function"), *launch("k", 5, 9, 1)]
-        line = told(timeline_of(write_trace(tmp_path, events)), "k").user_line
+        line = slice_of(timeline_of(write_trace(tmp_path, events)), "k").user_line
         assert line is not None
         assert (line.file, line.line, line.function) == ("home/user/model.py", 17, "forward")
 
@@ -86,22 +86,22 @@ class TestSlice:
             slice_("next", 12, 1),
         ]
         timeline = timeline_of(write_trace(tmp_path, events))
-        assert told(timeline, "outer").self_ns == 5000
-        crossing, after = told(timeline, "crosses"), told(timeline, "next")
+        assert slice_of(timeline, "outer").self_ns == 5000
+        crossing, after = slice_of(timeline, "crosses"), slice_of(timeline, "next")
         assert (crossing.crossing, crossing.depth, crossing.dur_ns) == (True, 2, 6000)
         assert (after.crossing, after.depth) == (False, 0)
 
     def test_every_kernel_of_a_recording_has_the_launch_of_the_file(self, breaks: Timeline) -> None:
         trace = breaks.rows.trace
         for row in random.Random(1).sample(trace.select(cat="kernel").tolist(), 20):
-            found = timeline_slice(breaks, breaks.lane_of_track[int(trace.track[row])], row)
-            assert found.args is not None
-            assert found.launch is not None
-            launch = timeline_slice(breaks, found.launch.lane, found.launch.row)
+            answer = timeline_slice(breaks, breaks.lane_of_track[int(trace.track[row])], row)
+            assert answer.args is not None
+            assert answer.launch is not None
+            launch = timeline_slice(breaks, answer.launch.lane, answer.launch.row)
             assert launch.args is not None
-            assert launch.args["correlation"] == found.args["correlation"]
+            assert launch.args["correlation"] == answer.args["correlation"]
             assert row in [kernel.row for kernel in launch.kernels]
-            assert found.compile_id is None or found.compile_id.endswith("/0")
+            assert answer.compile_id is None or answer.compile_id.endswith("/0")
 
     @pytest.mark.parametrize("name", ["resnet18_eager", "breaks"])
     def test_both_ends_of_every_arrow_of_a_recording_know_each_other(
@@ -113,7 +113,7 @@ class TestSlice:
         for event in json.loads(path.read_text())["traceEvents"]:
             if event.get("cat") == "fwdbwd":
                 ends[event["id"]][event["ph"]] = event["tid"], ns(event["ts"]) - timeline.origin
-        arrows = [(found["s"], found["f"]) for found in ends.values()]
+        arrows = [(arrow["s"], arrow["f"]) for arrow in ends.values()]
         assert len(arrows) > 10
         for tail, head in arrows[:200]:
             forward, backward = slice_at(timeline, *tail), slice_at(timeline, *head)
@@ -126,11 +126,11 @@ class TestSlice:
         lane = lane_of(breaks, "breaks")
         items = breaks.slices[lane]
         assert isinstance(items, ItemSlices)
-        found = timeline_slice(breaks, lane, 0)
-        assert found.args is not None
-        assert (found.compile_id, found.args["line"], found.args["host_us"]) == ("0/0", 26, 189.513)
-        assert found.slice is not None
-        assert found.slice.name == "Torch-Compiled Region: 1/0"
+        answer = timeline_slice(breaks, lane, 0)
+        assert answer.args is not None
+        assert (answer.compile_id, answer.args["line"], answer.args["host_us"]) == ("0/0", 26, 189.513)
+        assert answer.slice is not None
+        assert answer.slice.name == "Torch-Compiled Region: 1/0"
         nested = timeline_slice(breaks, lane_of(breaks, "regions"), 1)
         assert (nested.compile_id, nested.depth, nested.parent) == ("1/0", 1, 0)
 
@@ -138,9 +138,9 @@ class TestSlice:
         path = write_trace(tmp_path, [slice_("a", 0, 1)])
         timeline = timeline_of(path)
         path.unlink()
-        found = told(timeline, "a")
-        assert found.args is None
-        assert "cannot be opened" in found.args_problem
+        answer = slice_of(timeline, "a")
+        assert answer.args is None
+        assert "cannot be opened" in answer.args_problem
 
     @pytest.mark.parametrize(("lane", "row"), [(2, 1), (2, 99), (0, 0), (9, 0), (1, 0)])
     def test_what_is_not_there_is_refused(self, tmp_path: Path, lane: int, row: int) -> None:
@@ -163,11 +163,11 @@ class TestSearch:
             for slices in breaks.slices.values():
                 if isinstance(slices, ItemSlices):
                     count += sum(wanted in item.name.lower() for item in slices.items)
-            found = timeline_search(breaks, query, None, [], 0, 0, 1000)
-            assert found.count == count
-            assert len(found.hits) == min(count, 1000)
-            assert [hit.start_ns for hit in found.hits] == sorted(hit.start_ns for hit in found.hits)
-            assert all(wanted in hit.name.lower() for hit in found.hits)
+            answer = timeline_search(breaks, query, None, [], 0, 0, 1000)
+            assert answer.count == count
+            assert len(answer.hits) == min(count, 1000)
+            assert [hit.start_ns for hit in answer.hits] == sorted(hit.start_ns for hit in answer.hits)
+            assert all(wanted in hit.name.lower() for hit in answer.hits)
 
     def test_the_first_behind_a_time_and_every_one_after_it(self, tmp_path: Path) -> None:
         """Also those that begin at the same ns: each has a number of its own."""
@@ -191,15 +191,15 @@ class TestSearch:
         assert {page.count for page in pages} == {5}
 
     def test_a_compile_id_finds_what_belongs_to_it(self, breaks: Timeline) -> None:
-        found = timeline_search(breaks, "1/0", None, [], 0, 0, 1000)
-        kinds = {breaks.lanes[hit.lane].kind for hit in found.hits}
+        answer = timeline_search(breaks, "1/0", None, [], 0, 0, 1000)
+        kinds = {breaks.lanes[hit.lane].kind for hit in answer.hits}
         assert kinds == {"regions", "breaks", "phases", "thread"}
         lane = lane_of(breaks, "phases")
         items = breaks.slices[lane]
         assert isinstance(items, ItemSlices)
         mine = [item for item in items.items if item.compile_id == "1/0"]
-        assert len([hit for hit in found.hits if hit.lane == lane]) == len(mine) > 10
-        assert found.hits[0].start_ns == mine[0].start
+        assert len([hit for hit in answer.hits if hit.lane == lane]) == len(mine) > 10
+        assert answer.hits[0].start_ns == mine[0].start
 
     def test_windows_lanes_and_pages(self, tmp_path: Path) -> None:
         events = [slice_("hit", at, 2, tid=100 + at % 2) for at in range(0, 40, 5)]
@@ -225,18 +225,18 @@ class TestRange:
             kernel("k", 10, 30),
             kernel("other", 60, 5),
         ]
-        found = timeline_range(timeline_of(write_trace(tmp_path, events)), (30_000, 62_000))
-        assert [(one.device, one.busy_ns, one.kernels) for one in found.gpu] == [(0, 12_000, 2)]
-        assert found.gpu[0].busy_percent == 37.5
-        assert [(one.name, one.launches, one.time_ns) for one in found.kernels] == [
+        answer = timeline_range(timeline_of(write_trace(tmp_path, events)), (30_000, 62_000))
+        assert [(one.device, one.busy_ns, one.kernels) for one in answer.gpu] == [(0, 12_000, 2)]
+        assert answer.gpu[0].busy_percent == 37.5
+        assert [(one.name, one.launches, one.time_ns) for one in answer.kernels] == [
             ("k", 1, 10_000),
             ("other", 1, 2000),
         ]
-        assert [(one.name, one.self_ns, one.time_ns) for one in found.ops] == [
+        assert [(one.name, one.self_ns, one.time_ns) for one in answer.ops] == [
             ("inner", 20_000, 20_000),
             ("outer", 12_000, 32_000),
         ]
-        assert [one.busy_ns for one in found.threads] == [32_000]
+        assert [one.busy_ns for one in answer.threads] == [32_000]
 
     def test_ranges_of_a_recording_are_what_the_file_gives(
         self, breaks: Timeline, recording: Callable[[str], Path]
@@ -247,17 +247,17 @@ class TestRange:
         for _ in range(25):
             start = draw.randint(0, breaks.duration - 1)
             end = draw.randint(start + 1, breaks.duration)
-            found = timeline_range(breaks, (start, end))
+            answer = timeline_range(breaks, (start, end))
             own, time, launches, busy = by_hand(events, start, end)
-            assert found.host_self_ns == sum(own.values())
-            ops = {(op.name, op.cat): (op.self_ns, op.time_ns) for op in found.ops}
+            assert answer.host_self_ns == sum(own.values())
+            ops = {(op.name, op.cat): (op.self_ns, op.time_ns) for op in answer.ops}
             assert ops == {key: (own[key], time[key]) for key in ops}
-            assert [op.self_ns for op in found.ops] == sorted(own.values(), reverse=True)[: len(ops)]
-            kernels = {row.name: (row.launches, row.time_ns) for row in found.kernels}
-            assert kernels == {name: tuple(told) for name, told in launches.items()}
-            assert found.gpu[0].kernels == sum(count for count, _ in launches.values())
-            assert found.gpu[0].busy_ns == busy
-            assert found.gpu[0].busy_percent == pytest.approx(100 * busy / (end - start))
+            assert [op.self_ns for op in answer.ops] == sorted(own.values(), reverse=True)[: len(ops)]
+            kernels = {row.name: (row.launches, row.time_ns) for row in answer.kernels}
+            assert kernels == {name: tuple(figures) for name, figures in launches.items()}
+            assert answer.gpu[0].kernels == sum(count for count, _ in launches.values())
+            assert answer.gpu[0].busy_ns == busy
+            assert answer.gpu[0].busy_percent == pytest.approx(100 * busy / (end - start))
 
     def test_the_parts_of_a_trace_sum_to_the_whole(self, breaks: Timeline) -> None:
         cuts = [0, 1_234_567, 5_000_000, 11_111_111, breaks.duration]

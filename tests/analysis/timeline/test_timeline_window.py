@@ -125,7 +125,7 @@ def test_a_window_travels_as_it_was_made(client: Client, recording: Callable[[st
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"from": "x"}, "from is not a number"),
         ({"from": 10, "to": 10}, "ends before it begins"),
@@ -139,36 +139,36 @@ def test_a_window_travels_as_it_was_made(client: Client, recording: Callable[[st
         ({"to": ""}, "parameters are missing: to"),
     ],
 )
-def test_what_cannot_be_shown_is_said(client: Client, wrong: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_shown_is_said(client: Client, wrong: dict[str, Any], message: str) -> None:
     asked = SPAN | {"from": 0, "to": 10**6, "width": 500, "lanes": "0"} | wrong
     response = client.get(f"{ROOT}/timeline_window", query_string=asked)
     assert response.status_code == 400
-    assert told in error_of(response)["message"]
+    assert message in error_of(response)["message"]
 
 
 class TestOtherRoutes:
     def test_a_slice_that_the_window_shows_tells_all(self, client: Client) -> None:
         _, columns = ask(client, **{"from": 0, "to": 10**6, "width": 500, "lanes": "5"})
         asked = SPAN | {"lane": 5, "row": int(columns["row"][-1])}
-        told = client.get(f"{ROOT}/timeline_slice", query_string=asked).get_json()
-        assert (told["lane"], told["start_ns"]) == (5, columns["start"][-1])
-        assert told["launch"]["start_ns"] < told["start_ns"]
+        answer = client.get(f"{ROOT}/timeline_slice", query_string=asked).get_json()
+        assert (answer["lane"], answer["start_ns"]) == (5, columns["start"][-1])
+        assert answer["launch"]["start_ns"] < answer["start_ns"]
         alone = SPAN | {"row": asked["row"]}
-        assert client.get(f"{ROOT}/timeline_slice", query_string=alone).get_json() == told
+        assert client.get(f"{ROOT}/timeline_slice", query_string=alone).get_json() == answer
 
     def test_a_search(self, client: Client) -> None:
         asked = SPAN | {"q": "compiled region: 0/0", "at": 5 * 10**6, "limit": 2}
-        told = client.get(f"{ROOT}/timeline_search", query_string=asked).get_json()
-        assert (told["count"], told["position"], len(told["hits"])) == (3, 1, 2)
-        assert told["hits"][0]["start_ns"] < asked["at"] < told["hits"][1]["start_ns"]
+        answer = client.get(f"{ROOT}/timeline_search", query_string=asked).get_json()
+        assert (answer["count"], answer["position"], len(answer["hits"])) == (3, 1, 2)
+        assert answer["hits"][0]["start_ns"] < asked["at"] < answer["hits"][1]["start_ns"]
 
     def test_a_range(self, client: Client, expected: Callable[[str], dict[str, Any]]) -> None:
         lanes = client.get(f"{ROOT}/timeline", query_string=SPAN).get_json()
         asked = SPAN | {"from": 0, "to": lanes["duration_ns"]}
-        told = client.get(f"{ROOT}/timeline_range", query_string=asked).get_json()
+        answer = client.get(f"{ROOT}/timeline_range", query_string=asked).get_json()
         (numbers,) = expected("breaks")["traces"].values()
-        assert told["gpu"][0]["busy_ns"] / 1000 == numbers["busy_us"]
-        assert told["gpu"][0]["kernels"] == numbers["gpu_events"]
+        assert answer["gpu"][0]["busy_ns"] / 1000 == numbers["busy_us"]
+        assert answer["gpu"][0]["kernels"] == numbers["gpu_events"]
 
     def test_the_trace_itself(self, client: Client, recording: Callable[[str], Path]) -> None:
         response = client.get(f"{ROOT}/trace_file", query_string=SPAN)
@@ -237,9 +237,9 @@ def test_the_timeline_does_not_wait_for_the_report_of_the_span(
     client = make_client(make_plugin(recording("breaks")))
     try:
         wait_for(lambda: client.get(f"{ROOT}/timeline", query_string=SPAN).status_code == 200)
-        told = client.get(f"{ROOT}/span", query_string=SPAN)
-        assert told.status_code == 202
-        assert told.get_json()["progress"]["bytes_read"] == told.get_json()["progress"]["bytes_total"]
+        response = client.get(f"{ROOT}/span", query_string=SPAN)
+        assert response.status_code == 202
+        assert response.get_json()["progress"]["bytes_read"] == response.get_json()["progress"]["bytes_total"]
     finally:
         go.set()
     assert ask_span(client, SPAN).status_code == 200

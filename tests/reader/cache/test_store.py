@@ -196,14 +196,14 @@ def test_removed_while_open(cache: Path, trace_file: Path) -> None:
 
 
 def test_threads_that_want_the_same_read_it_once(cache: Path, trace_file: Path, reads: list[str]) -> None:
-    found: list[Trace] = []
-    threads = [threading.Thread(target=lambda: found.append(open_trace(str(trace_file)))) for _ in range(4)]
+    traces: list[Trace] = []
+    threads = [threading.Thread(target=lambda: traces.append(open_trace(str(trace_file)))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(reads) == 1
-    assert len(found) == 4
+    assert len(traces) == 4
 
 
 PROGRAM = """

@@ -44,13 +44,13 @@ def test_every_text_of_a_recording_has_the_checksum_that_torch_wrote(
 ) -> None:
     for log in recording(program).glob("*.log"):
         heads = [text for text in log.read_text().split("\n") if text[:1] == "V"]
-        told = [
+        checksums = [
             match[1]
             for head in heads
             if '{"chromium_event"' not in head and (match := re.search(r'"has_payload": "(\w+)"', head))
         ]
-        assert [md5(text) for text in texts_of(log)] == told
-        assert told
+        assert [md5(text) for text in texts_of(log)] == checksums
+        assert checksums
 
 
 def test_settings_are_texts_of_their_own(recording: Callable[[str], Path]) -> None:

@@ -55,24 +55,24 @@ def test_the_same_as_tlparse(recording: Callable[[str], Path], tmp_path: Path, p
 
 
 def _texts_of_tlparse(folder: Path) -> Texts:
-    found: Texts = defaultdict(Counter)
+    texts: Texts = defaultdict(Counter)
     for title, entry in json.loads((folder / "compile_directory.json").read_text()).items():
         compile_id = re.sub(r"_\d+$", "", title.strip("[]"))  # with the attempt, from 1
         for artifact in entry["artifacts"]:
             if not (folder / artifact["url"]).stat().st_size:
                 continue
             name = re.sub(r"_\d+\.\w+$", "", artifact["name"])
-            found[compile_id][re.sub(r"^(inductor_output_code)_.*", r"\1", name)] += 1
-    return found
+            texts[compile_id][re.sub(r"^(inductor_output_code)_.*", r"\1", name)] += 1
+    return texts
 
 
 def _texts(summary: CompileSummary) -> dict[str, dict[str, int]]:
     """Settings are texts of their own here, part of the metrics' page there."""
-    found: Texts = defaultdict(Counter)
+    texts: Texts = defaultdict(Counter)
     for artifact in summary.artifacts:
         if artifact.name not in CONFIG_FIELDS:
-            found[artifact.key.compile_id or "-/-"][artifact.name] += 1
-    return {key: dict(names) for key, names in found.items()}
+            texts[artifact.key.compile_id or "-/-"][artifact.name] += 1
+    return {key: dict(names) for key, names in texts.items()}
 
 
 def _check_metrics(theirs: Texts, summary: CompileSummary) -> None:

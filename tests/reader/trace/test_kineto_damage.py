@@ -152,8 +152,8 @@ def test_ids_as_text(read: Read) -> None:
     args = '"External id": "12", "correlation": "7", "stream": "9", "device": "0", "grid": "[2, 6, 1]"'
     trace = read(document(event("c", args=args, cat="kernel")))
     row = int(trace.select(name="c")[0])
-    found = [trace.columns[name][row] for name in ("external_id", "correlation", "stream", "device")]
-    assert found == [12, 7, 9, 0]
+    ids = [trace.columns[name][row] for name in ("external_id", "correlation", "stream", "device")]
+    assert ids == [12, 7, 9, 0]
     assert trace.texts["grid"] == ["[2, 6, 1]"]
 
 

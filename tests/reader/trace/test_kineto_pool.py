@@ -34,10 +34,10 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def children() -> set[int]:
     """Processes that this one has started and not collected."""
-    found: set[int] = set()
+    pids: set[int] = set()
     for task in Path("/proc/self/task").glob("*/children"):
-        found |= set(map(int, task.read_text().split()))
-    return found
+        pids |= set(map(int, task.read_text().split()))
+    return pids
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -129,17 +129,17 @@ def _runs(pid: int) -> bool:
 
 
 def test_several_at_once(large: Path) -> None:
-    found: list[Trace] = []
+    traces: list[Trace] = []
     threads = [
-        threading.Thread(target=lambda: found.append(read_trace(str(large), workers=2))) for _ in range(3)
+        threading.Thread(target=lambda: traces.append(read_trace(str(large), workers=2))) for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 3
-    assert_same(found[0], found[1])
-    assert_same(found[0], found[2])
+    assert len(traces) == 3
+    assert_same(traces[0], traces[1])
+    assert_same(traces[0], traces[2])
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -12,8 +12,8 @@ export function mainArtifact(artifacts: Artifact[], direction = ''): Artifact | 
     'dynamo_output_graph',
   ];
   for (const name of wanted) {
-    const found = (own.length > 0 ? own : artifacts).findLast((a) => a.name === name);
-    if (found) return own.find((a) => a.name === name && a.attempt === found.attempt) ?? found;
+    const chosen = (own.length > 0 ? own : artifacts).findLast((a) => a.name === name);
+    if (chosen) return own.find((a) => a.name === name && a.attempt === chosen.attempt) ?? chosen;
   }
   return own[0] ?? artifacts[0] ?? null;
 }

@@ -26,8 +26,8 @@ const SOURCES = /^# (?:Topologically Sorted )?Source Nodes: \[([^\]]*)\]/;
 export function codeKernels(lines: string[]): CodeKernel[] {
   const kernels: CodeKernel[] = [];
   lines.forEach((text, line) => {
-    const found = DEFINITION.exec(text);
-    if (found) kernels.push({ name: found[1]!, line, calls: [], ...commentAbove(lines, line) });
+    const match = DEFINITION.exec(text);
+    if (match) kernels.push({ name: match[1]!, line, calls: [], ...commentAbove(lines, line) });
   });
   const byName = new Map(kernels.map((kernel) => [kernel.name, kernel]));
   lines.forEach((text, line) => {
@@ -77,11 +77,11 @@ export function kernelOrigins(
   graph: string | null,
   traces: string | null,
 ): Map<string, Origin> {
-  const told = traces === null ? new Map<string, Frame[]>() : provenance(traces);
+  const frames = traces === null ? new Map<string, Frame[]>() : provenance(traces);
   const nodes = graph === null ? new Map<string, Frame>() : nodeLines(graph);
   const origins = new Map<string, Origin>();
   for (const kernel of kernels) {
-    const known = told.get(kernel.name);
+    const known = frames.get(kernel.name);
     const lines = known ?? kernel.nodes.flatMap((node) => nodes.get(node) ?? []);
     if (lines.length > 0) {
       origins.set(kernel.name, { lines: distinct(lines), by: known ? 'provenance' : 'comments' });
@@ -117,9 +117,9 @@ function provenance(text: string): Map<string, Frame[]> {
 const TRACE = /File "([^"]+)", line (\d+), in ([^\n]*)(?:\n\s+([^\n]*))?/g;
 
 function innermost(stack: string): Frame | null {
-  const found = [...stack.matchAll(TRACE)].at(-1);
-  if (!found) return null;
-  const [, file = '', line, name = '', source] = found;
+  const match = [...stack.matchAll(TRACE)].at(-1);
+  if (!match) return null;
+  const [, file = '', line, name = '', source] = match;
   return { file, line: Number(line), function: name.trim(), source: source?.trim() ?? null };
 }
 

@@ -68,7 +68,7 @@ const indented = (path: string) => {
 
 const unique = (names: string[]) => [...new Set(names)].join(', ');
 
-export function tables(found: Comparison, more: ComparedTables): TableOf[] {
+export function tables(comparison: Comparison, more: ComparedTables): TableOf[] {
   return [
     {
       ...{ key: 'kernels', label: 'Kernels', heads: ['Kernels of', 'Category'] },
@@ -85,7 +85,9 @@ export function tables(found: Comparison, more: ComparedTables): TableOf[] {
     {
       ...{ key: 'categories', label: 'Categories', heads: ['Category', ''] },
       measures: [measure('time_us', 'Time'), measure('launches', 'Launches', 'count')],
-      rows: found.kernel_categories.map((r) => row(categoryLabel(r.category), '', [r.time_us, r.launches])),
+      rows: comparison.kernel_categories.map((r) =>
+        row(categoryLabel(r.category), '', [r.time_us, r.launches]),
+      ),
     },
     {
       ...{ key: 'operators', label: 'Operators', heads: ['Operator', 'Kind'] },
@@ -106,7 +108,7 @@ export function tables(found: Comparison, more: ComparedTables): TableOf[] {
     {
       ...{ key: 'compilations', label: 'Compilations', heads: ['Function', 'Direction'] },
       measures: [measure('duration_s', 'Time', 's'), measure('graph_ops', 'Graph ops', 'count')],
-      rows: found.compilations.map((r) =>
+      rows: comparison.compilations.map((r) =>
         row(r.function, r.direction, [r.duration_s, pair(r.a?.graph_ops ?? null, r.b?.graph_ops ?? null)], {
           ids: r,
           change: r.a ? (r.b ? changeOf(r.duration_s) : 'vanished') : 'appeared',
@@ -177,13 +179,13 @@ function words(name: string, { a, b, delta }: Pair): [a: string, b: string, chan
   const share = text === percent;
   const change = share ? (size: number) => `${significant(size)} points` : text;
   const part = (size: number) => `${significant(size)}${THIN}%`;
-  const told = (value: number | null) => (value === null ? UNKNOWN : text(value));
+  const shown = (value: number | null) => (value === null ? UNKNOWN : text(value));
   const more = delta && a && !share ? ` (${signed((100 * delta) / a, part)})` : '';
-  return [told(a), told(b), delta ? signed(delta, change) + more : delta === null ? UNKNOWN : 'equal'];
+  return [shown(a), shown(b), delta ? signed(delta, change) + more : delta === null ? UNKNOWN : 'equal'];
 }
 
 /** "13.6 ms → 13.0 ms, −550 µs (−4.04 %)" */
-export function told(name: string, pair: Pair): string {
+export function pairWords(name: string, pair: Pair): string {
   const [a, b, change] = words(name, pair);
   return `${a} → ${b}, ${change}`;
 }
@@ -199,6 +201,6 @@ export function figureRows({ figures, step_time }: Comparison, memory: ComparedT
     { label: `Peak memory, ${deviceLabel(device)}`, value: peak_bytes },
     { label: `Peak reserved, ${deviceLabel(device)}`, value: reserved_bytes },
   ]);
-  const told = peaks.filter(({ value }) => value.a !== null || value.b !== null);
-  return [...known, ...told.map(({ label, value }) => [label, ...words('peak_bytes', value)])];
+  const recorded = peaks.filter(({ value }) => value.a !== null || value.b !== null);
+  return [...known, ...recorded.map(({ label, value }) => [label, ...words('peak_bytes', value)])];
 }

@@ -44,7 +44,7 @@ export function usual(all: Choice[], side: Side): Side | null {
     Math.abs(choice.time - own.time),
   ];
   const others = all.filter((choice) => choice !== own).map((choice) => ({ choice, score: score(choice) }));
-  others.sort((a, b) => a.score.reduce((found, value, i) => found || value - b.score[i]!, 0));
+  others.sort((a, b) => a.score.reduce((order, value, i) => order || value - b.score[i]!, 0));
   return others[0]?.choice ?? null;
 }
 

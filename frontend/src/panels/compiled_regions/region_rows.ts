@@ -25,14 +25,14 @@ export function regionRows(compile: Compile | null, span: Span): RegionRow[] {
 const calls = (n: number) => (Number.isInteger(n) ? plural(n, 'call') : `${significant(n)} calls`);
 
 /** "Guards and wrappers take 275 µs a step, 4.56 % of it; …" */
-export function verdict(found: CallOverhead | null): { strong: string; rest: string } {
-  if (!found) return { strong: '', rest: '' };
-  const { steps, guard_us, overhead_us, graph_us, backward_us } = found;
+export function verdict(overhead: CallOverhead | null): { strong: string; rest: string } {
+  if (!overhead) return { strong: '', rest: '' };
+  const { steps, guard_us, overhead_us, graph_us, backward_us } = overhead;
   const each = steps || 1;
   const per = (us: number) => duration(us / each);
   const where = steps > 0 ? ' a step' : ' in this span';
   const beside = guard_us + (overhead_us ?? 0);
-  const share = percent((100 * beside) / found.window_us);
+  const share = percent((100 * beside) / overhead.window_us);
   const [what, parts] =
     overhead_us === null
       ? ['Guards take', '']
@@ -41,10 +41,10 @@ export function verdict(found: CallOverhead | null): { strong: string; rest: str
   const useful =
     graph_us === null
       ? 'The trace does not mark all of their graphs.'
-      : `Their graphs run for ${per(graph_us)}${backward}; ${percent(found.beside_percent)} of all this is overhead of the calls.`;
+      : `Their graphs run for ${per(graph_us)}${backward}; ${percent(overhead.beside_percent)} of all this is overhead of the calls.`;
   return {
     strong: `${what} ${per(beside)}${where}`,
-    rest: `, ${share} of it${parts}, for ${calls(found.calls / each)}. ${useful}`,
+    rest: `, ${share} of it${parts}, for ${calls(overhead.calls / each)}. ${useful}`,
   };
 }
 

@@ -66,8 +66,8 @@ export function meanParts(all: Part[][]): Part[] {
     .map((p) => ({ ...p, text: duration(p.value / all.length) }));
 }
 
-export const windows = (found: GpuUtilization): StepUtilization[] =>
-  found.window ? [found.window] : found.steps;
+export const windows = (used: GpuUtilization): StepUtilization[] =>
+  used.window ? [used.window] : used.steps;
 
 /** The device that its verdict is about. */
 export const busiest = (step: StepUtilization): DeviceInStep =>

@@ -92,12 +92,12 @@ const NO_STEP = `${NOT_RUN}, or no steps were marked`;
 /** Those that can say something: a log tells reasons, a trace prices, and those of a step where there are steps. */
 export function siteColumns(compile: Compile | null, span: Span | null): Column<SiteRow>[] {
   const steps = (span?.steps.length ?? 0) > 0;
-  const told = (key: string) =>
+  const present = (key: string) =>
     ['file', 'compile_ids'].includes(key) ||
     (['source', 'kind', 'reason'].includes(key) ? compile : span) !== null;
   const inSteps = ['step_mean_us', 'step_p95_us', 'step_gpu_idle_us', 'share_percent', 'calls_per_step'];
   const inSpan = ['host_us', 'gpu_idle_us', 'calls'];
-  return COLUMNS.filter(({ key }) => told(key)).map((column) => ({
+  return COLUMNS.filter(({ key }) => present(key)).map((column) => ({
     ...column,
     hidden: [...(steps ? inSpan : inSteps), 'step_median_us', 'compile_ids'].includes(column.key),
   }));

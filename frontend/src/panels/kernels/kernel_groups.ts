@@ -87,9 +87,9 @@ export interface StepCategories {
   categories: Map<Category, StepCategory>;
 }
 
-export function stepRows(found: StepCategory[]): StepCategories[] {
+export function stepRows(parts: StepCategory[]): StepCategories[] {
   const rows = new Map<string, StepCategories>();
-  for (const part of found) {
+  for (const part of parts) {
     const { step, device } = part;
     const key = `${step} ${device}`;
     if (!rows.has(key)) rows.set(key, { step, device, categories: new Map() });

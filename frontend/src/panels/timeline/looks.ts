@@ -59,12 +59,12 @@ export function legendOf(
   { categories }: TimelineLanes,
   colors: number[],
 ): { token: string; label: string }[] {
-  const found = new Map<string, string[]>();
+  const kinds = new Map<string, string[]>();
   for (const category of colors.map((color) => categories[color]!)) {
     const token = colorToken(category);
-    found.set(token, [...(found.get(token) ?? []), kindLabel(category)]);
+    kinds.set(token, [...(kinds.get(token) ?? []), kindLabel(category)]);
   }
-  return [...found].map(([token, labels]) => ({ token, label: labels.join(', ') }));
+  return [...kinds].map(([token, labels]) => ({ token, label: labels.join(', ') }));
 }
 
 /** As it opens: all lanes as the server lists them; the profiler's own, and what was compiled before, folded. */

@@ -14,7 +14,7 @@ export interface Words {
 export function inWords(read: Reader, lanes: Pick<LaidLane, 'id' | 'title' | 'look'>[]): Words {
   const { from, to } = read.view;
   const colors = new Set<number>();
-  const told = lanes.map(({ id, title, look }) => {
+  const lines = lanes.map(({ id, title, look }) => {
     if (look === 'plot') return `${title}: a plot`;
     const tally = read.tally(id, colors);
     if (!tally) return `${title}: further down`;
@@ -25,7 +25,7 @@ export function inWords(read: Reader, lanes: Pick<LaidLane, 'id' | 'title' | 'lo
   });
   const head = `${time(to - from)} in view, from ${exact(from)} to ${exact(to)}, on ${count(lanes.length)} lanes.`;
   return {
-    text: [head, ...told.map((line) => `${line}.`)].join(' '),
+    text: [head, ...lines.map((line) => `${line}.`)].join(' '),
     colors: [...colors].sort((a, b) => a - b),
   };
 }

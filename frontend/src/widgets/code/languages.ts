@@ -82,12 +82,12 @@ const LANGUAGES: Record<string, Language> = {
 export function* scoped(text: string, language: string): Generator<[piece: string, scope: Scope]> {
   const known = LANGUAGES[language];
   let at = 0;
-  for (const found of known ? text.matchAll(known.pattern) : []) {
-    const [scope] = Object.entries(found.groups!).find(([, piece]) => piece !== undefined)!;
-    const word = scope === 'word' ? (known!.words.get(found[0]) ?? '') : (scope as Scope);
-    if (found.index > at) yield [text.slice(at, found.index), ''];
-    yield [found[0], word];
-    at = found.index + found[0].length;
+  for (const match of known ? text.matchAll(known.pattern) : []) {
+    const [scope] = Object.entries(match.groups!).find(([, piece]) => piece !== undefined)!;
+    const word = scope === 'word' ? (known!.words.get(match[0]) ?? '') : (scope as Scope);
+    if (match.index > at) yield [text.slice(at, match.index), ''];
+    yield [match[0], word];
+    at = match.index + match[0].length;
   }
   if (at < text.length) yield [text.slice(at), ''];
 }

@@ -19,16 +19,16 @@ export function segments(text: string, language: string): Segment[] {
   if (language !== 'python') return [{ text, language }];
   const result: Segment[] = [];
   let from = 0;
-  for (const found of text.matchAll(OPENING)) {
-    const opening = found[2]!;
-    const begins = found.index + found[0].length;
+  for (const match of text.matchAll(OPENING)) {
+    const opening = match[2]!;
+    const begins = match.index + match[0].length;
     if (begins - opening.length < from) continue;
     const ends = text.indexOf(opening.slice(-3), begins);
     if (ends < 0) break;
     result.push(
       { text: text.slice(from, begins - opening.length), language },
       { text: opening, language: 'string' },
-      { text: text.slice(begins, ends), language: INSIDE[found[1]!]! },
+      { text: text.slice(begins, ends), language: INSIDE[match[1]!]! },
       { text: opening.slice(-3), language: 'string' },
     );
     from = ends + 3;

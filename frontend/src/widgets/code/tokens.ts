@@ -101,11 +101,11 @@ export function search(lines: string[], query: string, most = 10_000): Hit[] {
 
 /** Hits of one line, numbered over the whole text. Hits are in order: found by halving. */
 export function hitsOf(hits: Hit[], line: number): (Hit & { n: number })[] {
-  const found: (Hit & { n: number })[] = [];
+  const inLine: (Hit & { n: number })[] = [];
   for (let n = firstHit(hits, line); n < hits.length && hits[n]!.line === line; n++) {
-    found.push({ ...hits[n]!, n });
+    inLine.push({ ...hits[n]!, n });
   }
-  return found;
+  return inLine;
 }
 
 /** Number of the first hit in `line` or below it. */

@@ -92,10 +92,10 @@ export function writeLanes({ order, folded, hidden }: Arrangement, usual: Arrang
 }
 
 export function readLanes(text: string, usual: Arrangement): Arrangement {
-  const told = [...text.matchAll(/(\d+)([fh]?)/g)].filter(([, id]) => usual.order.includes(Number(id)));
-  if (told.length === 0) return usual;
-  const ids = [...new Set(told.map(([, id]) => Number(id)))];
-  const marked = (mark: string) => new Set(told.filter(([, , m]) => m === mark).map(([, id]) => Number(id)));
+  const marks = [...text.matchAll(/(\d+)([fh]?)/g)].filter(([, id]) => usual.order.includes(Number(id)));
+  if (marks.length === 0) return usual;
+  const ids = [...new Set(marks.map(([, id]) => Number(id)))];
+  const marked = (mark: string) => new Set(marks.filter(([, , m]) => m === mark).map(([, id]) => Number(id)));
   return {
     order: [...ids, ...usual.order.filter((id) => !ids.includes(id))],
     folded: marked('f'),

@@ -106,9 +106,9 @@ export class Painter {
   /** The middle of a line, or null where its lane is not shown. */
   #y(lane: number, line: number): number | null {
     const { laid, scroll } = this.#scene;
-    const found = laid.find(({ id }) => id === lane);
-    if (!found) return null;
-    return RULER + found.top - scroll + (Math.min(line, found.lines - 1) + 0.5) * LINE;
+    const row = laid.find(({ id }) => id === lane);
+    if (!row) return null;
+    return RULER + row.top - scroll + (Math.min(line, row.lines - 1) + 0.5) * LINE;
   }
 
   #grid(): void {

@@ -105,12 +105,12 @@ export class Reader {
 
   /** The slices of a lane in view, at most so many. */
   all(lane: number, most: number): Slice[] {
-    const found: Slice[] = [];
+    const slices: Slice[] = [];
     this.each(lane, (part, i, line) => {
-      if (found.length < most) found.push(sliceOf(part, i, lane, line));
-      return found.length < most;
+      if (slices.length < most) slices.push(sliceOf(part, i, lane, line));
+      return slices.length < most;
     });
-    return found;
+    return slices;
   }
 }
 
@@ -129,8 +129,8 @@ export function neighbour(read: Reader, laid: LaidLane[], slice: Slice | null, s
   let line = slice.line + by;
   while (k >= 0 && k < lanes.length) {
     for (; line >= 0 && line < lanes[k]!.lines; line += by) {
-      const found = near(read, lanes[k]!.id, line, middle, slice, step);
-      if (found) return found;
+      const hit = near(read, lanes[k]!.id, line, middle, slice, step);
+      if (hit) return hit;
     }
     k += by;
     line = by > 0 ? 0 : (lanes[k]?.lines ?? 0) - 1;
@@ -154,8 +154,8 @@ function near(
 
 function firstOf(read: Reader, lanes: LaidLane[], time: number): Slice | null {
   for (const lane of lanes) {
-    const found = read.at(lane.id, 0, time, read.width);
-    if (found) return found;
+    const hit = read.at(lane.id, 0, time, read.width);
+    if (hit) return hit;
   }
   return null;
 }
