@@ -31,20 +31,21 @@ _INSTALLED = re.compile(
     r"|[\\/]pytorch[^\\/]*[\\/]torch[\\/]"  # a checkout of torch itself; a folder `torch` may be the user's
     r"|[\\/]torch[\\/](?:_[a-z]\w*|autograd|nn[\\/](?:modules|parallel|functional))\b"
 )
-# The compiler's own, what stands between a program and torch (notebooks, debuggers, progress bars, this one), and
-# libraries that people train with: where the profiler cut off that they were installed, their name must do.
+# The compiler's own, and what stands between a program and torch: notebooks, debuggers, progress bars, this one.
 _LIBRARIES = """torch torchgen functorch triton numpy tqdm IPython ipykernel traitlets tornado debugpy pydevd _pytest
-    pluggy tb_torchcompile_plugin transformers accelerate datasets diffusers peft trl tokenizers sentence_transformers
-    huggingface_hub safetensors evaluate lightning pytorch_lightning lightning_fabric lightning_utilities torchmetrics
-    timm torchvision torchaudio torchtext torchdata torchao torchtune torchtitan torchrec torch_geometric torch_scatter
-    torch_sparse dgl kornia monai deepspeed apex megatron xformers flash_attn bitsandbytes liger_kernel einops vllm
-    sglang ray fastai ignite composer catalyst ultralytics detectron2 mmengine mmcv open_clip whisper PIL cv2 skimage
-    scipy sklearn pandas pyarrow polars matplotlib hydra omegaconf wandb mlflow tensorboard tensorboardX aim comet_ml
-    gymnasium stable_baselines3 jax fsspec requests urllib3 yaml rich click psutil joblib dill cloudpickle pydantic
-    attr google absl"""
+    pluggy tb_torchcompile_plugin"""
+# What people train with. Installed or a copy, the profiler does not tell: its lines count where the program has none.
+_FRAMEWORKS = """transformers accelerate datasets diffusers peft trl tokenizers sentence_transformers
+    huggingface_hub safetensors evaluate lightning pytorch_lightning lightning_fabric lightning_utilities
+    torchmetrics timm torchvision torchaudio torchtext torchdata torchao torchtune torchtitan torchrec
+    torch_geometric torch_scatter torch_sparse dgl kornia monai deepspeed apex megatron xformers flash_attn
+    bitsandbytes liger_kernel einops vllm sglang ray fastai ignite composer catalyst ultralytics detectron2 mmengine
+    mmcv open_clip PIL cv2 skimage scipy sklearn pandas pyarrow polars hydra omegaconf wandb mlflow tensorboard
+    tensorboardX gymnasium stable_baselines3 fsspec"""
 _STANDARD = """asyncio collections compression concurrent ctypes curses dbm distutils email encodings ensurepip html
     http importlib json lib2to3 logging multiprocessing pathlib pydoc_data re sqlite3 string sysconfig tkinter tomllib
     unittest urllib venv wsgiref xml xmlrpc zipfile zoneinfo"""
+_FRAMEWORK_PACKAGES = {*_FRAMEWORKS.split()}
 _PACKAGES = {*_LIBRARIES.split(), *_STANDARD.split()}
 # Many programs have a test.py of their own; modules that are built in have no file.
 _MODULES = sys.stdlib_module_names - {"test"} - set(sys.builtin_module_names) | {"ipykernel_launcher"}
@@ -80,6 +81,13 @@ def is_users_file(file: str) -> bool:
         return False
     package, *inside = re.split(r"[\\/]", file, maxsplit=1)
     return package not in _PACKAGES if inside else package.removesuffix(".py") not in _MODULES
+
+
+@lru_cache(maxsize=65536)
+def is_frameworks(name: str) -> bool:
+    """Whether a slice of a stack is a function of a library that people train with."""
+    frame = frame_of(name)
+    return frame is not None and re.split(r"[\\/]", frame.file, maxsplit=1)[0] in _FRAMEWORK_PACKAGES
 
 
 def resumed_from(function: str) -> tuple[str, int] | None:

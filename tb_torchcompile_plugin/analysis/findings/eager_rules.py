@@ -24,10 +24,16 @@ class ProfilerHooks(Rule):
         if not hooks:
             return
         names = sorted({row.function for row in hooks})
+        alone = context.nothing_compiled
         yield self.finding(
             context,
-            f"Torch compiled a profiler's own hooks {plural(len(hooks), 'time')} ({', '.join(names)}): what was "
-            "recorded is not the program as it runs without that profiler",
+            f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
+            f"{plural(len(hooks), 'time')}: "
+            + (
+                "nothing of yours runs compiled"
+                if alone
+                else "without that profiler the program is another one"
+            ),
             "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
             {"compilations": len(hooks), "of_compilations": len(compiled)},
             severity="critical",
@@ -43,7 +49,10 @@ class NothingCompiled(Rule):
     def look(self, context: RuleContext) -> Iterator[Finding]:
         if context.profile is None or not context.nothing_compiled or context.given_up:
             return
-        compiled = len(context.data.of(compilations)) if context.data else 0
+        rows = context.data.of(compilations) if context.data else []
+        if any(is_profiler_hook(row.function) for row in rows):
+            return  # the root, of which another rule tells
+        compiled = len(rows)
         why = (
             f", though there were {plural(compiled, 'compilation')}: what they made is not called here"
             if compiled

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.calls import CallKind, call_kind
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_frameworks, is_users
 from tb_torchcompile_plugin.torch_names.slices import (
     LABEL,
     LOOKUPS,
@@ -131,25 +131,28 @@ class Climbed(NamedTuple):
 def climbed(profile: Profile, rows: Int64s) -> Climbed:
     """What each slice is part of; row -1 is nothing recorded.
 
-    Of a function that lasts longer than a step, and so runs the loop, only its own time is the user's."""
+    A function that lasts longer than a step runs the loop: behind a framework's, it is not whom a line is shown of.
+    """
     trace, longest = profile.trace, profile.of(_step_ns)
-    causes = _causes(trace)
-    cause, name, user, entry = np.zeros(len(rows), np.int64), *np.full((3, len(rows)), -1)
+    causes, frameworks = _causes(trace), np.array([is_frameworks(name) for name in trace.names] or [False])
+    cause, name, user, entry, framework = np.zeros(len(rows), np.int64), *np.full((4, len(rows)), -1)
     waiting, at = np.arange(len(rows)), rows.astype(np.int64)
     while len(waiting := waiting[at >= 0]):
         at = at[at >= 0]
-        here, called = causes(at), trace.name[at]
+        here, called, loops = causes(at), trace.name[at], trace.dur[at] > longest
         undecided = cause[waiting] == _NOTHING
-        loops = trace.dur[at] > longest
         library = undecided & (here == _LIBRARY) & ~loops
         entry[waiting[library]] = called[library]
         decides = (undecided & ~np.isin(here, (_NOTHING, _LIBRARY))) | np.isin(here, _OUTER)
         cause[waiting[decides]], name[waiting[decides]] = here[decides], called[decides]
-        mine = (here == _PYTHON) & (user[waiting] < 0) & ~(loops & (entry[waiting] >= 0))
+        nearest = frameworks[called] & ~loops & (framework[waiting] < 0)
+        framework[waiting[nearest]] = called[nearest]
+        mine = (here == _PYTHON) & (user[waiting] < 0) & ~(loops & (framework[waiting] >= 0))
         user[waiting[mine]] = called[mine]
         at = trace.parent[at].astype(np.int64)
     through = np.isin(cause, (_NOTHING, _PYTHON)) & (entry >= 0)
-    return Climbed(np.where(through, _LIBRARY, cause), np.where(through, entry, name), user)
+    place = np.where(user >= 0, user, framework)
+    return Climbed(np.where(through, _LIBRARY, cause), np.where(through, entry, name), place)
 
 
 def _place(frame: str) -> tuple[str, int]:
@@ -162,7 +165,10 @@ def _causes(trace: Trace) -> Callable[[Int64s], Int64s]:
     by_name = np.array([_named(name) for name in trace.names] or [_NOTHING])
     by_name[np.flatnonzero(compiling(trace.names))] = CAUSES.index("compile")
     call = np.array([CAUSES.index(call_kind(name)) for name in trace.names] or [_NOTHING])
-    python = np.array([_PYTHON if is_users(name) else _LIBRARY for name in trace.names] or [_NOTHING])
+    python = np.array(
+        [_PYTHON if is_users(name) and not is_frameworks(name) else _LIBRARY for name in trace.names]
+        or [_NOTHING]
+    )
     cats = {OPERATOR: 0, LABEL: 1, PYTHON_FUNCTION: 2} | dict.fromkeys(RUNTIME_CATS, 3)
     kind = np.array([cats.get(cat, 4) for cat in trace.cats] or [4])
     plain = np.array([CAUSES.index("operator"), CAUSES.index("label"), 0, 0, _NOTHING])
