@@ -76,6 +76,11 @@ def numbers(name: str) -> Parameter:
     return Parameter((name,), partial(_numbers, name), ())
 
 
+def texts(name: str) -> Parameter:
+    """With line breaks between them; without the parameter none."""
+    return Parameter((name,), lambda given: [line for line in given.split("\n") if line], ())
+
+
 def time(name: str, otherwise: object = _REQUIRED) -> Parameter:
     """Nanoseconds from the trace's first event, also before it."""
     return Parameter((name,), partial(_time, name), otherwise)

@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compi
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
+from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.session import Advance, Session, compile_files, read
@@ -40,6 +41,7 @@ class SpanReport(Span, frozen=True):
     gpu_utilization: GpuUtilization
     step_breakdown: StepReport
     collectives: list[Collective]
+    what_if: Scenario
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):

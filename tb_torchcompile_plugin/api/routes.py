@@ -35,6 +35,7 @@ from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import timeline_window
+from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
 from tb_torchcompile_plugin.api.downloads import Download, timeline_trim, trace_file
 from tb_torchcompile_plugin.api.parameters import (
     Parameter,
@@ -43,6 +44,7 @@ from tb_torchcompile_plugin.api.parameters import (
     side_ids,
     span_ids,
     text,
+    texts,
     time,
     values,
     window,
@@ -146,6 +148,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("gpu_utilization", SPAN, gpu_utilization),
     Route("collectives", SPAN, collectives),
     Route("step_breakdown", SPAN, step_breakdown),
+    Route("what_if", SPAN, scenario, (texts("fixes"),)),
     Route("findings", SPAN_OR_WORKER, findings),
     Route("compare", SIDES, compare_report),
     Route("compare_tables", SIDES, compared_tables),

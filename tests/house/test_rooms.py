@@ -19,15 +19,12 @@ PANELS_ALONE = {
 }
 ROOMS_ALONE = {
     "ranks": "several processes: shown among compilations and under GPU utilization",
-    "what_if": "what it predicts is shown with each finding",
 }
 TESTED_ELSEWHERE = {
     "overview": "with the report that it is most of: tests/api",
-    "what_if": "with the findings that it predicts, and with the model that it changes: tests/profile/test_replay.py",
 }
 WITHOUT_DEFINITIONS = {
     "overview": "numbers of other rooms",
-    "what_if": "docs/what_if.md",
 }
 
 

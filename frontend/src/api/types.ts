@@ -530,11 +530,48 @@ export interface Finding {
   next_step: string;
   predicted: Predicted | null;
   where: string[];
+  fix: string | null;
 }
 
 export interface Findings {
   findings: Finding[];
   rules: number;
+}
+
+export type FixKind =
+  | 'allocation'
+  | 'casts'
+  | 'compile'
+  | 'copies'
+  | 'cuda_graphs'
+  | 'data_loading'
+  | 'double_precision'
+  | 'eager'
+  | 'fused_optimizer'
+  | 'garbage'
+  | 'graph_breaks'
+  | 'graph_capture'
+  | 'guards'
+  | 'layout'
+  | 'library'
+  | 'module_load'
+  | 'nothing'
+  | 'operator'
+  | 'python'
+  | 'synchronise'
+  | 'tensor_cores';
+
+export interface FixRow {
+  id: string;
+  kind: FixKind;
+  name: string;
+  file: string;
+  line: number;
+  times: number;
+  predicted: Predicted;
+  sentence: string;
+  next_step: string;
+  panel: SeenIn;
 }
 
 export interface Frame {
@@ -599,6 +636,12 @@ export interface GpuInRange {
   busy_ns: number;
   busy_percent: number | null;
   kernels: number;
+}
+
+export interface GpuPart {
+  device: number;
+  busy_us: number;
+  idle_us: number;
 }
 
 export interface GpuUtilization {
@@ -700,6 +743,38 @@ export interface GuardScan {
 
 export interface Hints {
   cpu_kernels_hidden: boolean;
+}
+
+export type HostCause =
+  | 'allocation'
+  | 'communication'
+  | 'compile'
+  | 'data_loading'
+  | 'garbage'
+  | 'gpu_clock'
+  | 'graph'
+  | 'graph_capture'
+  | 'guards'
+  | 'label'
+  | 'launch'
+  | 'library'
+  | 'memory_copy'
+  | 'module_load'
+  | 'nothing'
+  | 'operator'
+  | 'optimizer'
+  | 'python'
+  | 'query'
+  | 'synchronise'
+  | 'waiting'
+  | 'wrappers';
+
+export interface HostPart {
+  cause: HostCause;
+  name: string;
+  file: string;
+  line: number;
+  time_us: number;
 }
 
 export interface HostTime {
@@ -1067,7 +1142,8 @@ export type Panel =
   | 'overview'
   | 'recompiles'
   | 'step_breakdown'
-  | 'timeline';
+  | 'timeline'
+  | 'what_if';
 
 export interface PartDifference {
   kind: PartKind;
@@ -1089,6 +1165,12 @@ export interface PhaseColumns {
   depth: number[];
   worker_process: boolean[];
   unfinished: boolean[];
+}
+
+export interface Picture {
+  step_us: number;
+  host: HostPart[];
+  gpus: GpuPart[];
 }
 
 export type Precision = 'bf16' | 'fp32' | 'tf32';
@@ -1218,6 +1300,29 @@ export interface Runs {
   warnings: Notice[];
   schema_version: number;
 }
+
+export interface Scenario {
+  why_nothing: string | null;
+  step: StepLength | null;
+  now: Picture | null;
+  after: Picture | null;
+  combined: Predicted | null;
+  fixes: FixRow[];
+  left_out: number;
+  picked: string[];
+  needless: string[];
+  unknown: string[];
+}
+
+export type SeenIn =
+  | 'compiled_regions'
+  | 'gpu_utilization'
+  | 'graph_breaks'
+  | 'kernels'
+  | 'memory'
+  | 'operators'
+  | 'recompiles'
+  | 'step_breakdown';
 
 export type Severity = 'critical' | 'info' | 'warning';
 
@@ -1359,6 +1464,18 @@ export interface StepCategory {
   time_us: number;
   gpu_time_percent: number | null;
   wall_time_percent: number | null;
+}
+
+export interface StepLength {
+  step_us: number;
+  clock: 'gpu' | 'host';
+  device: number | null;
+  host_us: number;
+  gpu_us: number | null;
+  recorded_us: number;
+  unrecorded_us: number | null;
+  steps: number;
+  replay_error_percent: number;
 }
 
 export interface StepPart {
@@ -1587,6 +1704,7 @@ export interface AboutSpan {
   gpu_utilization: GpuUtilization;
   collectives: Collectives;
   step_breakdown: StepReport;
+  what_if: Scenario;
   findings: Findings;
 }
 

@@ -25,6 +25,7 @@ Panel = Literal[
     "kernels",
     "gpu_utilization",
     "step_breakdown",
+    "what_if",
     "timeline",
     "operators",
     "memory",
@@ -38,7 +39,8 @@ Evidence: TypeAlias = dict[str, float | int]
 class Finding(msgspec.Struct, frozen=True):
     """Something to change. `title`: a sentence with a verb and a number. `evidence`: numbers with their units in their
     names. `saves_us`: at most so much of the profiled time would be saved, None where nothing tells. `predicted`: how
-    long a step takes without it, None where no model tells. `where`: lines, operators or kernels.
+    long a step takes without it, None where no model tells. `where`: lines, operators or kernels. `fix`: its
+    id in `what_if`.
 
     panel, row: where it can be seen; `row` is "table:key", None for the panel as a whole.
     """
@@ -53,6 +55,7 @@ class Finding(msgspec.Struct, frozen=True):
     next_step: str
     predicted: Predicted | None = None
     where: list[str] = []
+    fix: str | None = None
 
 
 class Rule(ABC):
@@ -77,6 +80,7 @@ class Rule(ABC):
         row: str | None = None,
         predicted: Predicted | None = None,
         where: list[str] | None = None,
+        fix: str | None = None,
     ) -> Finding:
         """A finding of this rule. Without a severity the share of the profiled time tells it."""
         return Finding(
@@ -90,6 +94,7 @@ class Rule(ABC):
             next_step=next_step,
             predicted=predicted,
             where=where or [],
+            fix=fix,
         )
 
 

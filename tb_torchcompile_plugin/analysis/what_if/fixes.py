@@ -5,6 +5,10 @@ What a fix takes out is read off the recording; what it leaves is said where it 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
 from tb_torchcompile_plugin.analysis.what_if.fix import Fix
 from tb_torchcompile_plugin.analysis.what_if.gpu_fixes import GPU_FIXES
 from tb_torchcompile_plugin.analysis.what_if.host_fixes import HOST_FIXES
@@ -14,7 +18,17 @@ from tb_torchcompile_plugin.profile.profile import Profile
 
 
 def fixes(profile: Profile) -> list[Fix]:
-    """All candidates; most of them would bring nothing. [] without launches."""
+    """All candidates, each with an id of its own; most of them would bring nothing. [] without launches."""
     if len(profile.of(host_lane)) < 2:
         return []
-    return [fix for make in (*HOST_FIXES, *LAUNCH_FIXES, *GPU_FIXES) for fix in make(profile)]
+    return told_apart(fix for make in (*HOST_FIXES, *LAUNCH_FIXES, *GPU_FIXES) for fix in make(profile))
+
+
+def told_apart(found: Iterable[Fix]) -> list[Fix]:
+    """With a number behind an id that another one has: two functions may stand in one line. Ids are single lines."""
+    seen, named = Counter[str](), []
+    for fix in found:
+        name = " ".join(fix.id.split())
+        seen[name] += 1
+        named.append(replace(fix, id=name if seen[name] == 1 else f"{name}#{seen[name]}"))
+    return named

@@ -9,6 +9,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.what_if.change import Change
 from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind
 from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
+from tb_torchcompile_plugin.analysis.what_if.reasons import why_nothing
 from tb_torchcompile_plugin.profile.model.clock import clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
@@ -53,8 +54,9 @@ def step_cost(profile: Profile, unrecorded_ns: float | None = None) -> StepCost:
 
 
 def what_if(profile: Profile, unrecorded_ns: float | None = None) -> list[WhatIf]:
-    """Largest gain first; fixes that bring nothing are left out. unrecorded_ns: of a step while nobody records."""
-    if len(profile.of(host_lane)) < 2:
+    """Largest gain first; fixes that bring nothing are left out, and all of them where nothing can be predicted.
+    unrecorded_ns: of a step while nobody records."""
+    if profile.of(why_nothing):
         return []
     now = profile.of(step_cost, unrecorded_ns)
     rows = [_row(profile, fix, now) for fix in profile.of(fixes)]

@@ -35,23 +35,45 @@ def recorded_clock(profile: Profile) -> Clock:
     return clock(lane, queue, Replayed(lane.begin, lane.end, queue.start, queue.end))
 
 
+class GpuWindow(NamedTuple):
+    """From the first work of the first step to the first of the last one (ns), and how many steps that is; of a single
+    step to the end of its work."""
+
+    begin: int
+    end: int
+    steps: int
+
+    @property
+    def step(self) -> float:
+        return (self.end - self.begin) / self.steps
+
+
 def clock(lane: HostLane, queue: GpuQueue, times: Replayed) -> Clock:
     """Of a lane and its queue with these times."""
     marks = times.begin[lane.marks]
-    steps = max(len(marks) - 1, 1)
+    windows = gpu_windows(lane, queue, times)
+    device = max(windows, key=lambda one: windows[one].step, default=-1)
+    gpu = windows[device].step if windows else None
+    return Clock(float(marks[-1] - marks[0]) / step_count(lane), gpu, device)
+
+
+def step_count(lane: HostLane) -> int:
+    """How many steps the lane holds; one without steps."""
+    return max(len(lane.marks) - 1, 1)
+
+
+def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindow]:
+    """By device, of those that have work of the steps."""
     step = np.searchsorted(lane.marks, queue.point, side="right") - 1
-    gpus = {
-        int(device): _gpu(step[here], times.work_begin[here], times.work_end[here], steps)
+    found = {
+        int(device): _window(step[here], times.work_begin[here], times.work_end[here], step_count(lane))
         for device in np.unique(queue.device)
         if (here := np.flatnonzero(queue.device == device)).size
     }
-    known = {device: length for device, length in gpus.items() if length is not None}
-    device = max(known, key=lambda one: known[one], default=-1)
-    return Clock(float(marks[-1] - marks[0]) / steps, known.get(device), device)
+    return {device: window for device, window in found.items() if window is not None}
 
 
-def _gpu(step: Int64s, begin: Int64s, end: Int64s, steps: int) -> float | None:
-    """From the first work of the first step to that of the last one; of a single step to the end of its work."""
+def _window(step: Int64s, begin: Int64s, end: Int64s, steps: int) -> GpuWindow | None:
     first = np.full(steps, np.iinfo(np.int64).max)
     inside = (step >= 0) & (step < steps)
     np.minimum.at(first, step[inside], begin[inside])
@@ -59,5 +81,5 @@ def _gpu(step: Int64s, begin: Int64s, end: Int64s, steps: int) -> float | None:
     if not len(known):
         return None
     if len(known) == 1:
-        return float(end[inside].max() - first[known[0]])
-    return float(first[known[-1]] - first[known[0]]) / float(known[-1] - known[0])
+        return GpuWindow(int(first[known[0]]), int(end[inside].max()), 1)
+    return GpuWindow(int(first[known[0]]), int(first[known[-1]]), int(known[-1] - known[0]))

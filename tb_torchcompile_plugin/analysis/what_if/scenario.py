@@ -1,0 +1,187 @@
+"""The step as it is, what could be mended in it, and the step with some of that mended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.what_if.fix import Fix
+from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
+from tb_torchcompile_plugin.analysis.what_if.picture import Picture, picture
+from tb_torchcompile_plugin.analysis.what_if.reasons import replay_error_percent, why_nothing
+from tb_torchcompile_plugin.analysis.what_if.together import Changed, together
+from tb_torchcompile_plugin.analysis.what_if.what_if import (
+    Predicted,
+    WhatIf,
+    step_cost,
+    what_if,
+)
+from tb_torchcompile_plugin.analysis.what_if.words import WORDS, SeenIn, next_step, sentence
+from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_clock
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.replay import replay
+from tb_torchcompile_plugin.profile.model.unrecorded import changed_without_recording
+from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import step_slices
+
+Which = Literal["change", "surely", "perhaps"]  # which change of a fix
+UNSURE: tuple[Which, ...] = ("surely", "perhaps")
+_MOST = 20  # fixes that are told without being asked for
+
+
+class StepLength(msgspec.Struct, frozen=True):
+    """A mean step, or the span where there are no steps (µs).
+
+    step_us: as everything is predicted for, unrecorded where that is known. clock: what sets its pace; device: the GPU
+    if one does. recorded_us: as it was recorded. unrecorded_us: while nobody recorded, as the handler noted it.
+    steps: how many the model holds; 0 where the span has none. replay_error_percent: replayed against recorded.
+    """
+
+    step_us: float
+    clock: Literal["host", "gpu"]
+    device: int | None
+    host_us: float
+    gpu_us: float | None
+    recorded_us: float
+    unrecorded_us: float | None
+    steps: int
+    replay_error_percent: float
+
+
+class FixRow(WhatIf, frozen=True):
+    """A fix with its words. sentence: what is to be mended. panel: where it is seen."""
+
+    sentence: str
+    next_step: str
+    panel: SeenIn
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """What if these were mended? why_nothing: where nothing can be predicted, why; then there is no step to show.
+
+    fixes: largest gain first, so many more are `left_out`. picked: those that were asked for; needless: which of them
+    bring nothing beside the others; unknown: ids of none. combined, after: with the picked ones, null without any.
+    """
+
+    why_nothing: str | None
+    step: StepLength | None
+    now: Picture | None
+    after: Picture | None
+    combined: Predicted | None
+    fixes: list[FixRow]
+    left_out: int
+    picked: list[str]
+    needless: list[str]
+    unknown: list[str]
+
+
+class _Picked(NamedTuple):
+    """kept: what brings something beside the others, largest gain first."""
+
+    kept: list[Fix]
+    needless: list[str]
+    ns: float
+
+
+def scenario(profile: Profile, picked: Sequence[str] = ()) -> Scenario:
+    """picked: ids of fixes that are made together."""
+    rows = profile.of(priced)
+    known = {row.id for row in rows}
+    wanted = [one for one in dict.fromkeys(picked) if one in known]
+    told = [row for place, row in enumerate(rows) if place < _MOST or row.id in wanted]
+    why = profile.of(why_nothing)
+    now = None if why else profile.of(picture_now)
+    found = profile.of(_made, tuple(sorted(wanted))) if wanted and now else None
+    return Scenario(
+        why_nothing=why,
+        step=None if why else profile.of(step_length),
+        now=now,
+        after=picture(profile, _changed(profile, found.kept), now.host) if found and now else None,
+        combined=_combined(profile, found, now.step_us) if found and now else None,
+        fixes=[_row(row) for row in told],
+        left_out=len(rows) - len(told),
+        picked=wanted,
+        needless=found.needless if found else [],
+        unknown=[one for one in dict.fromkeys(picked) if one not in known],
+    )
+
+
+def priced(profile: Profile) -> list[WhatIf]:
+    """The fixes as findings ask for them."""
+    return profile.of(what_if, profile.of(_unrecorded_ns))
+
+
+def step_length(profile: Profile) -> StepLength:
+    """As it is. Raises IndexError where nothing was launched."""
+    unrecorded, recorded = profile.of(_unrecorded_ns), profile.of(recorded_clock)
+    now = profile.of(_walked)
+    on_gpu = now.step > now.host
+    return StepLength(
+        step_us=now.step / 1000,
+        clock="gpu" if on_gpu else "host",
+        device=now.device if on_gpu else None,
+        host_us=now.host / 1000,
+        gpu_us=None if now.gpu is None else now.gpu / 1000,
+        recorded_us=recorded.step / 1000,
+        unrecorded_us=None if unrecorded is None else unrecorded / 1000,
+        steps=len(profile.of(host_lane).marks) - 1 if len(profile.of(step_slices)) else 0,
+        replay_error_percent=profile.of(replay_error_percent),
+    )
+
+
+def picture_now(profile: Profile) -> Picture:
+    """Before anything is mended."""
+    return picture(profile, _changed(profile, []))
+
+
+def _unrecorded_ns(profile: Profile) -> int | None:
+    return profile.data.of(unrecorded_step_ns) if profile.data else None
+
+
+def _slice_ns(profile: Profile) -> int:
+    return profile.of(step_cost, profile.of(_unrecorded_ns)).slice_ns
+
+
+def _changed(profile: Profile, found: Sequence[Fix], bound: Which = "change") -> Changed:
+    """With these fixes, without what writing the slices cost."""
+    made = together(profile, [(fix, getattr(fix, bound) or fix.change) for fix in found])
+    return made._replace(model=changed_without_recording(profile, made.model, profile.of(_slice_ns)))
+
+
+def _walked(profile: Profile, found: Sequence[Fix] = (), bound: Which = "change") -> Clock:
+    times = replay(_changed(profile, found, bound).model)
+    return clock(profile.of(host_lane), profile.of(gpu_queue), times)
+
+
+def _made(profile: Profile, picked: tuple[str, ...]) -> _Picked:
+    """The best one, and of the others each that makes the step shorter still."""
+    by_id = {fix.id: fix for fix in profile.of(fixes)}
+    kept: list[Fix] = []
+    needless, ns = [], float("inf")
+    for row in profile.of(priced):
+        if row.id not in picked:
+            continue
+        after = _walked(profile, [*kept, by_id[row.id]]).step
+        if after < ns:
+            kept, ns = [*kept, by_id[row.id]], after
+        else:
+            needless.append(row.id)
+    return _Picked(kept, needless, ns)
+
+
+def _combined(profile: Profile, found: _Picked, step_us: float) -> Predicted:
+    bounds = found.ns, *(_walked(profile, found.kept, bound).step for bound in UNSURE)
+    return Predicted(step_us, found.ns / 1000, min(bounds) / 1000, max(bounds) / 1000)
+
+
+def _row(row: WhatIf) -> FixRow:
+    return FixRow(
+        **msgspec.structs.asdict(row),
+        sentence=sentence(row),
+        next_step=next_step(row),
+        panel=WORDS[row.kind].panel,
+    )

@@ -1,0 +1,169 @@
+"""What each kind of fix is in words: what is to be mended, where it is seen, and what to write instead."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
+from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
+
+SeenIn = Literal[
+    "step_breakdown",
+    "operators",
+    "compiled_regions",
+    "memory",
+    "gpu_utilization",
+    "kernels",
+    "graph_breaks",
+    "recompiles",
+]
+
+_LONGEST = 60
+
+
+class Words(NamedTuple):
+    """what: the sentence before the numbers; {name} is the operator, call or function, {place} the user's line, {times}
+    how often a step. panel: where it is seen. next_step: what to write instead."""
+
+    what: str
+    panel: SeenIn
+    next_step: str
+
+
+WORDS: dict[FixKind, Words] = {
+    "garbage": Words(
+        "Garbage is collected{place}",
+        "step_breakdown",
+        "Collect seldom: gc.freeze() after start-up, gc.disable(), and gc.collect() every few hundred steps",
+    ),
+    "data_loading": Words(
+        "The loop waits for the next batch{place}",
+        "step_breakdown",
+        "Load ahead: DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)",
+    ),
+    "python": Words(
+        "Python takes the host's time{place}",
+        "operators",
+        "Take it out of the step: compute it once before the loop, in the data loader's workers, or with tensors",
+    ),
+    "library": Words(
+        "Python runs in {name}, called{place}",
+        "operators",
+        "Call it less often, or outside of the step; what it does for each parameter or batch can be done at once",
+    ),
+    "operator": Words(
+        "{name} keeps the host busy{place}",
+        "operators",
+        "It does more than launch, as libraries do for a shape that they have not seen: keep shapes the same, pad or "
+        "bucket them",
+    ),
+    "nothing": Words(
+        "The host does nothing that was recorded between operators",
+        "step_breakdown",
+        "Record with with_stack=True to see the line: it is Python outside of torch, or waiting for something else",
+    ),
+    "guards": Words(
+        "Guards are checked {times} times{place}",
+        "compiled_regions",
+        "Compile one larger function instead of many small ones, or drop guards that you know to hold: "
+        "torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})",
+    ),
+    "allocation": Words(
+        "{name} asks the driver for memory {times} times{place}",
+        "memory",
+        "Keep torch's cache of memory: no torch.cuda.empty_cache() in the loop; pin buffers once and use them again",
+    ),
+    "module_load": Words(
+        "{name} loads code onto the GPU{place}",
+        "step_breakdown",
+        "It happens once for each kernel: warm up with every shape before the profiled steps",
+    ),
+    "graph_capture": Words(
+        "CUDA graphs are recorded {times} times a step instead of being replayed{place}",
+        "gpu_utilization",
+        "Give the graph the same shapes and the same input buffers in each step: pad, or copy into static inputs",
+    ),
+    "synchronise": Words(
+        "The host waits for the GPU {times} times in {name}{place}",
+        "step_breakdown",
+        "Do without the value, or ask for it once in a while: keep it on the GPU, log every 100 steps, or copy it with "
+        "non_blocking=True",
+    ),
+    "copies": Words(
+        "Copies between the GPU and memory that is not pinned hold the host ({name}){place}",
+        "gpu_utilization",
+        "DataLoader(..., pin_memory=True) and tensor.to(device, non_blocking=True)",
+    ),
+    "cuda_graphs": Words(
+        "Launching the {times} compiled graphs of a step kernel by kernel is slower than the GPU",
+        "gpu_utilization",
+        'Launch each as one: torch.compile(model, mode="reduce-overhead")',
+    ),
+    "eager": Words(
+        "{times} eager operators a step ({name}) are launched one by one{place}",
+        "compiled_regions",
+        "Compile the function that calls them, or use torch._foreach_* and one operator for many tensors",
+    ),
+    "tensor_cores": Words(
+        "Matrices are multiplied in float32 without tensor cores{place}",
+        "kernels",
+        'torch.set_float32_matmul_precision("high"), or autocast to bfloat16',
+    ),
+    "double_precision": Words(
+        "Matrices are multiplied in float64{place}",
+        "kernels",
+        "Make the tensors float32: NumPy's are float64 unless told otherwise",
+    ),
+    "layout": Words(
+        "Tensors are copied into another layout {times} times a step ({name}){place}",
+        "kernels",
+        "Keep one layout: model and images .to(memory_format=torch.channels_last), and no .contiguous() of a view",
+    ),
+    "casts": Words(
+        "Tensors change their type {times} times a step ({name}){place}",
+        "kernels",
+        "Keep one type along the way: cast once, or let autocast do it inside of compiled code",
+    ),
+    "fused_optimizer": Words(
+        "The optimizer launches {times} kernels a step",
+        "operators",
+        "Let it launch a few: torch.optim.AdamW(..., fused=True), or torch.compile(optimizer.step)",
+    ),
+    "compile": Words(
+        "torch.compile compiles in the step",
+        "recompiles",
+        "Keep what guards ask about the same, or mark it dynamic: Recompiles names the guard that failed",
+    ),
+    "graph_breaks": Words(
+        "Frames are broken {times} times a step",
+        "graph_breaks",
+        "Take out of the compiled function what breaks it: Graph breaks names the line and the reason",
+    ),
+}
+
+
+def sentence(row: WhatIf) -> str:
+    """What is to be mended, without numbers of time: "Garbage is collected at train.py:12"."""
+    where = place(row)
+    return WORDS[row.kind].what.format(
+        name=_short(row.name), place=f" at {where}" if where else "", times=_times(row.times)
+    )
+
+
+def next_step(row: WhatIf) -> str:
+    """What to write instead."""
+    return WORDS[row.kind].next_step.format()
+
+
+def place(row: WhatIf) -> str:
+    """The user's line: "train.py:12"; "" where none is known."""
+    return f"{row.file.rpartition('/')[2]}:{row.line}" if row.file else ""
+
+
+def _times(number: float) -> str:
+    return f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
+
+
+def _short(name: str) -> str:
+    """Names of kernels run to hundreds of letters."""
+    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"

@@ -1,0 +1,242 @@
+"""what_if/: the picture sums to the step, fixes are told apart, and several of them bring no more than there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles import data_of, profile_of, profile_with
+from tb_torchcompile_plugin.analysis.findings.findings import span_findings
+from tb_torchcompile_plugin.analysis.findings.what_if_rules import WHAT_IF_RULES
+from tb_torchcompile_plugin.analysis.what_if.fixes import fixes, told_apart
+from tb_torchcompile_plugin.analysis.what_if.picture import HostCause, HostPart, Picture
+from tb_torchcompile_plugin.analysis.what_if.reasons import replayed
+from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, priced, scenario
+from tb_torchcompile_plugin.analysis.what_if.what_if import what_if
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.profile.model.replay import Replayed
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+from traces import Event, kernel, launch, slice_
+
+RECORDINGS = ("breaks", "resnet18", "resnet18_eager", "handler_breaks", "kernels", "ddp", "recompiles")
+
+
+def sums_up(found: Picture | None) -> None:
+    assert found
+    assert sum(part.time_us for part in found.host) == pytest.approx(found.step_us, rel=1e-9)
+    assert min(part.time_us for part in found.host) > 0
+    for gpu in found.gpus:
+        assert gpu.busy_us + gpu.idle_us == pytest.approx(found.step_us, rel=1e-9)
+
+
+def looped(folder: Path, *, unrecorded_us: float | None = None) -> Profile:
+    """Three steps of 200 µs on the host: 60 of garbage collection, 90 of Python, and a kernel that is waited for."""
+    events: list[Event] = []
+    for step in range(3):
+        begin = 200 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 200, "user_annotation"))
+        events.append(slice_("train.py(3): log", begin + 10, 150, "python_function"))
+        events.append(slice_("gc.collect", begin + 20, 60, "python_function"))
+        events.append(slice_("Python GC", begin + 20, 60, "user_annotation"))
+        events += launch("k", begin + 165, begin + 170, 20)
+        events.append(slice_("cudaDeviceSynchronize", begin + 180, 12, "cuda_runtime"))
+    summary = CompileSummary()
+    if unrecorded_us is not None:
+        summary.steps.unrecorded_ns.extend([int(1000 * unrecorded_us)] * 3)
+    return profile_with(folder, events, data_of(summary))
+
+
+def part(found: Picture | None, cause: HostCause) -> float:
+    assert found
+    return sum(one.time_us for one in found.host if one.cause == cause)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_parts_of_every_picture_sum_to_the_step(recording: Callable[[str], Path], name: str) -> None:
+    for path in sorted(recording(name).rglob("*.trace.json")):
+        profile = profile_of(path)
+        found = profile.of(scenario)
+        if found.step is None:
+            assert found.why_nothing and not found.fixes and found.now is None
+            continue
+        sums_up(found.now)
+        every = [row.id for row in profile.of(priced)]
+        assert len(set(every)) == len(every)
+        if not every:
+            continue
+        together = scenario(profile, every)
+        sums_up(together.after)
+        assert together.combined and together.after
+        assert together.combined.after_us == together.after.step_us
+        least = min(row.predicted.after_us for row in together.fixes)
+        assert together.combined.after_us <= least + 1e-6
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18"])
+def test_one_fix_together_is_that_fix_alone(recording: Callable[[str], Path], name: str) -> None:
+    for path in sorted(recording(name).rglob("*.trace.json")):
+        profile = profile_of(path)
+        for row in profile.of(priced):
+            alone = scenario(profile, [row.id])
+            assert alone.combined and alone.combined.after_us == pytest.approx(
+                row.predicted.after_us, abs=0.01
+            )
+            assert alone.combined.low_us == pytest.approx(row.predicted.low_us, abs=0.01)
+            assert alone.combined.high_us == pytest.approx(row.predicted.high_us, abs=0.01)
+
+
+def events_of(draw: st.DrawFn) -> list[Event]:
+    events: list[Event] = []
+    for step in range(draw(st.integers(1, 3))):
+        begin = 1000 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 1000, "user_annotation"))
+        for at in draw(st.lists(st.integers(0, 900), max_size=5)):
+            name = draw(st.sampled_from(["aten::mm", "aten::item", "enumerate(DataLoader)#x", "gc.collect"]))
+            events.append(slice_(name, begin + at, draw(st.integers(1, 95))))
+        for at in draw(st.lists(st.integers(0, 900), min_size=1, max_size=5)):
+            events += launch(
+                "k", begin + at, begin + at + draw(st.integers(1, 300)), draw(st.integers(1, 80))
+            )
+        for at in draw(st.lists(st.integers(0, 900), max_size=2)):
+            events.append(
+                slice_("cudaStreamSynchronize", begin + at, draw(st.integers(1, 90)), "cuda_runtime")
+            )
+    return events
+
+
+@given(st.composite(events_of)(), st.data())
+def test_several_fixes_bring_no_less_than_the_best_and_never_count_twice(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event], data: st.DataObject
+) -> None:
+    profile = profile_with(tmp_path_factory.mktemp("scenario"), events)
+    rows = profile.of(priced)
+    if not rows:
+        return
+    picked = data.draw(st.lists(st.sampled_from([row.id for row in rows]), min_size=1))
+    found = scenario(profile, picked)
+    assert found.combined and found.picked == list(dict.fromkeys(picked)) and not found.unknown
+    best = min(row.predicted.after_us for row in rows if row.id in picked)
+    assert 0 <= found.combined.low_us <= found.combined.after_us <= found.combined.high_us
+    assert found.combined.after_us <= best + 0.001
+    assert scenario(profile, picked[::-1] * 2).combined == found.combined
+    sums_up(found.now)
+    sums_up(found.after)
+
+
+def test_the_step_is_told_with_its_clock_and_what_it_consists_of(tmp_path: Path) -> None:
+    found = scenario(looped(tmp_path))
+    assert found.step and found.now
+    assert (found.step.step_us, found.step.clock, found.step.steps) == (200, "host", 3)
+    assert (found.step.recorded_us, found.step.unrecorded_us, found.step.replay_error_percent) == (
+        200,
+        None,
+        0,
+    )
+    assert part(found.now, "garbage") == 60
+    assert found.now.gpus[0].busy_us == 20
+    assert found.after is None and found.combined is None
+
+
+def test_what_a_fix_takes_out_is_gone_from_the_picture_and_nothing_else_is(tmp_path: Path) -> None:
+    found = scenario(looped(tmp_path), ["garbage"])
+    assert found.combined and found.combined.after_us == 140
+    assert part(found.after, "garbage") == 0
+    for cause in ("python", "launch", "nothing"):
+        assert part(found.after, cause) == part(found.now, cause)  # type: ignore[arg-type]
+
+
+def test_a_fix_inside_of_another_one_brings_nothing_more(tmp_path: Path) -> None:
+    profile = looped(tmp_path)
+    both = fixes(profile)
+    garbage = next(fix for fix in both if fix.id == "garbage")
+    answers_of(profile).get(key_of(fixes), lambda: [garbage, replace(garbage, id="again")])
+    found = scenario(profile, ["garbage", "again"])
+    assert found.combined and found.combined.after_us == 140
+    assert found.needless == ["again"]
+
+
+def test_a_step_is_predicted_as_it_is_unrecorded_where_that_is_known(tmp_path: Path) -> None:
+    found = scenario(looped(tmp_path, unrecorded_us=196), ["garbage"])
+    assert found.step and found.now
+    assert (found.step.recorded_us, found.step.unrecorded_us) == (200, 196)
+    assert found.step.step_us == pytest.approx(196, rel=0.01)
+    sums_up(found.now)
+    sums_up(found.after)
+
+
+def test_ids_that_are_none_are_told(tmp_path: Path) -> None:
+    found = scenario(looped(tmp_path), ["garbage", "no such fix"])
+    assert (found.picked, found.unknown) == (["garbage"], ["no such fix"])
+
+
+def test_fixes_of_one_id_are_told_apart(tmp_path: Path) -> None:
+    (fix, *_) = fixes(looped(tmp_path))
+    odd = replace(fix, id="two\nlines")
+    assert [one.id for one in told_apart([fix, odd, fix, fix])] == [
+        fix.id,
+        "two lines",
+        f"{fix.id}#2",
+        f"{fix.id}#3",
+    ]
+
+
+def test_findings_and_what_if_price_the_fixes_once(tmp_path: Path) -> None:
+    profile = looped(tmp_path, unrecorded_us=196)
+    span_findings(profile)
+    asked = key_of(what_if, 196_000)
+    assert asked in answers_of(profile)._answers
+    rows = profile.of(priced)
+    assert rows is profile.of(what_if, 196_000)
+    told = {row.fix for row in span_findings(profile)} - {None}
+    assert told and told <= {row.id for row in rows}
+
+
+def nothing(found: Scenario) -> str:
+    assert (found.step, found.now, found.after, found.combined, found.fixes) == (None, None, None, None, [])
+    assert found.why_nothing and found.why_nothing.endswith(".")
+    return found.why_nothing
+
+
+def test_without_work_of_a_gpu_nothing_is_predicted(tmp_path: Path) -> None:
+    assert "No work of a GPU" in nothing(scenario(profile_with(tmp_path, [slice_("aten::mm", 0, 5)]), ["x"]))
+
+
+def test_without_the_calls_that_launched_nothing_is_predicted(tmp_path: Path) -> None:
+    profile = profile_with(tmp_path, [slice_("aten::mm", 0, 5), kernel("k", 3, 9)])
+    assert "were not recorded" in nothing(scenario(profile))
+
+
+def test_where_the_replay_misses_nothing_is_predicted(tmp_path: Path) -> None:
+    profile = looped(tmp_path)
+    times = replayed(profile)
+    late = Replayed(2 * times.begin, *times[1:])
+    answers_of(profile).get(key_of(replayed), lambda: late)
+    assert "% off" in nothing(scenario(profile))
+    assert not [row for row in span_findings(profile) if row.predicted]
+
+
+def test_a_span_without_steps_is_one(tmp_path: Path) -> None:
+    events = [
+        *launch("k", 0, 5, 20),
+        slice_("gc.collect", 10, 60, "python_function"),
+        *launch("k", 100, 105, 20),
+    ]
+    found = scenario(profile_with(tmp_path, events))
+    assert found.step and found.step.steps == 0
+    sums_up(found.now)
+
+
+def test_every_kind_of_fix_that_has_a_rule_has_its_words() -> None:
+    assert all(rule.panel for rule in WHAT_IF_RULES)
+
+
+def test_parts_are_named_where_one_culprit_is_much_of_the_step(tmp_path: Path) -> None:
+    found = scenario(looped(tmp_path)).now
+    assert found
+    assert HostPart("python", "train.py(3): log", "train.py", 3, 90) in found.host
