@@ -1,7 +1,7 @@
 """`tb-torchcompile`: the answers of the tab, in a terminal.
 
-Exit status 0 when something was read, 1 with one clear line when nothing could be. With `--json` stdout holds the
-report alone; warnings and progress go to stderr.
+Exit status 0 when something was read, 1 with one clear line when nothing could be, 2 for wrong arguments. With `--json`
+stdout holds the report alone; warnings and progress go to stderr.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.text_table import visible
+from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
 from tb_torchcompile_plugin.errors import UserError
 
 
@@ -27,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
+    except NoSuchFix as error:
+        return _fail(str(error), 2)
     except UserError as error:
         return _fail(str(error))
     except BrokenPipeError:  # `| head` has seen enough
@@ -62,7 +65,20 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("b", metavar="B", help="the run after")
     compare.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     compare.set_defaults(run=_compare)
+    _add_what_if(commands)
     return parser
+
+
+def _add_what_if(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    what_if = commands.add_parser("what-if", help="print how long a step would take with this or that mended")
+    what_if.add_argument("logdir", help="a folder or one trace; of several spans the newest is taken")
+    for name in ("run", "worker", "span"):
+        what_if.add_argument(f"--{name}", dest=f"only_{name}", default="", help=f"of this {name} only")
+    what_if.add_argument(
+        "--fix", metavar="ID", action="append", default=[], help="with this mended; several go together"
+    )
+    what_if.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    what_if.set_defaults(run=_what_if)
 
 
 def _report(logdir: str, as_json: bool) -> int:
@@ -96,6 +112,13 @@ def _compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _fail(line: str) -> int:
+def _what_if(arguments: argparse.Namespace) -> int:
+    check(arguments.logdir)
+    chosen = arguments.only_run, arguments.only_worker, arguments.only_span
+    show_what_if(arguments.logdir, chosen, arguments.fix, arguments.json)
+    return 0
+
+
+def _fail(line: str, status: int = 1) -> int:
     print(visible(f"tb-torchcompile: {line}"), file=sys.stderr)
-    return 1
+    return status

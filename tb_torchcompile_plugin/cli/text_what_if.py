@@ -1,0 +1,101 @@
+"""What a step takes, what could be mended in it, and what that brings, as text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from tb_torchcompile_plugin.analysis.what_if.picture import Picture
+from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, StepLength
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
+from tb_torchcompile_plugin.analysis.words import duration, percent, plural
+from tb_torchcompile_plugin.cli.text_table import Plain, table
+
+
+def print_scenario(where: str, found: Scenario) -> None:
+    """Print the step, its fixes, and what the picked ones bring together."""
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 200)
+    console.print(Plain(where), soft_wrap=True)
+    if found.step is None:
+        console.print(Plain(f"Nothing is predicted. {found.why_nothing}"), soft_wrap=True)
+        return
+    console.print(Plain(_step(found.step)), soft_wrap=True)
+    if found.combined:
+        told = f"With {plural(len(found.picked), 'fix', 'fixes')} it takes {change(found.combined)}."
+        console.print(Plain(told, style="bold"), soft_wrap=True)
+    if found.needless:
+        console.print(
+            Plain(f"Beside the others these bring nothing: {', '.join(found.needless)}"), soft_wrap=True
+        )
+    console.print()
+    _print_fixes(console, found)
+    _print_pictures(console, [one for one in (found.now, found.after) if one])
+
+
+def _step(step: StepLength) -> str:
+    what = (
+        f"A step takes {duration(step.step_us)}" if step.steps else f"The span takes {duration(step.step_us)}"
+    )
+    clock = "the host's clock" if step.device is None else f"the clock of GPU {step.device}"
+    told = f"{what} on {clock}"
+    if step.unrecorded_us is not None and step.recorded_us > step.unrecorded_us:
+        told += f"; recording slowed it from {duration(step.unrecorded_us)} to {duration(step.recorded_us)}"
+    return f"{told} (replayed with an error of {step.replay_error_percent:.2f} %)."
+
+
+def change(found: Predicted) -> str:
+    """The step after, its bounds, the step now, and the gain in percent."""
+    after, now = duration(found.after_us), duration(found.step_us)
+    return f"{after} ({duration(found.low_us)} – {duration(found.high_us)}) instead of {now}: −{percent(_gain(found))}"
+
+
+def _gain(found: Predicted) -> float:
+    return 100 * (1 - found.after_us / found.step_us)
+
+
+def _print_fixes(console: Console, found: Scenario) -> None:
+    more = f", {found.left_out} that bring less are left out" if found.left_out else ""
+    if not found.fixes:
+        console.print(Plain("Nothing was found whose mending would make it faster."))
+    table(
+        console,
+        f"fixes{more}",
+        found.fixes,
+        "picked what after low high gain_percent id",
+        picked=lambda row: "x" if row.id in found.picked else "",
+        what=lambda row: row.sentence,
+        after=lambda row: duration(row.predicted.after_us),
+        low=lambda row: duration(row.predicted.low_us),
+        high=lambda row: duration(row.predicted.high_us),
+        gain_percent=lambda row: _gain(row.predicted),
+        id=lambda row: row.id,
+    )
+    for row in found.fixes:
+        if row.id in found.picked:
+            console.print(Plain(f"{row.sentence}:\n  {row.next_step}"), soft_wrap=True)
+
+
+def _print_pictures(console: Console, pictures: Sequence[Picture]) -> None:
+    """Where the step goes, one column now and one after."""
+    columns = {name: _times(one) for name, one in zip(("now_us", "after_us"), pictures)}
+    parts = list(dict.fromkeys(part for times in columns.values() for part in times))
+    table(
+        console,
+        "where it goes: the host's parts sum to the step, and so do busy and idle of each GPU",
+        parts,
+        " ".join(("part", *columns)),
+        part=lambda part: part,
+        **{name: (lambda part, times=times: times.get(part, 0.0)) for name, times in columns.items()},
+    )
+
+
+def _times(found: Picture) -> dict[str, float]:
+    times: dict[str, float] = {}
+    for part in found.host:
+        name = f"host: {part.cause.replace('_', ' ')}{f' {part.name}' if part.name else ''}"
+        times[name] = times.get(name, 0.0) + part.time_us
+    for gpu in found.gpus:
+        times |= {f"GPU {gpu.device}: busy": gpu.busy_us, f"GPU {gpu.device}: idle": gpu.idle_us}
+    return times

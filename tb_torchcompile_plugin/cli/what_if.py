@@ -1,0 +1,74 @@
+"""`tb-torchcompile what-if LOGDIR`: what could be mended in one span, and how long its steps would take then."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, priced, scenario
+from tb_torchcompile_plugin.api.catalog import Runs
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.cli.compare import Ids, newest_span
+from tb_torchcompile_plugin.cli.text_what_if import print_scenario
+from tb_torchcompile_plugin.errors import NotFound
+
+
+class NoSuchFix(NotFound):
+    """An id that no fix of this span has: a wrong argument."""
+
+
+def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool) -> None:
+    """Of the newest span that fits. chosen: run, worker and span, each "" for any. Raises UserError, and NoSuchFix."""
+    session = Session([("", logdir)])
+    run, worker, span = newest_span(_only(session.runs(), chosen), logdir)
+    if not span:
+        raise NotFound(
+            "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
+        )
+    profile = session.profile(run, worker, span)
+    known = [row.id for row in profile.of(priced)]
+    found = scenario(profile, [_whole(one, known) for one in picked])
+    if found.unknown:
+        raise _no_such_fix(found, known)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        print_scenario(f"run {run}  worker {worker}  span {span}", found)
+
+
+def _only(runs: Runs, chosen: Ids) -> Runs:
+    """Without all that was not chosen."""
+    run, worker, span = chosen
+    kept = [
+        msgspec.structs.replace(
+            one,
+            workers=[
+                msgspec.structs.replace(w, spans=[s for s in w.spans if span in ("", s.span)])
+                for w in one.workers
+                if worker in ("", w.worker)
+            ],
+        )
+        for one in runs.runs
+        if run in ("", one.run)
+    ]
+    if any(chosen) and not any(w.spans for one in kept for w in one.workers):
+        names = [f"{r.run} {w.worker} {s.span}" for r in runs.runs for w in r.workers for s in w.spans]
+        raise NotFound(
+            f"there is no trace of {' '.join(filter(None, chosen))}",
+            next_step=f"There are (run worker span): {', '.join(names) or 'none'}",
+        )
+    return msgspec.structs.replace(runs, runs=kept)
+
+
+def _whole(told: str, known: list[str]) -> str:
+    """The id that begins so, where only one does: tables cut long ones."""
+    found = [one for one in known if one.startswith(told.rstrip("…"))]
+    return found[0] if len(found) == 1 and told not in known else told
+
+
+def _no_such_fix(found: Scenario, known: list[str]) -> NoSuchFix:
+    wrong = ", ".join(map(repr, found.unknown))
+    ids = ", ".join(map(repr, known)) if known else found.why_nothing or "none: nothing would make it faster"
+    return NoSuchFix(f"there is no fix {wrong} in this span", next_step=f"There are {ids}")

@@ -1,0 +1,101 @@
+"""`tb-torchcompile what-if`: what could be mended, in a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tb_torchcompile_plugin.cli import command as cli
+from traces import slice_, write_trace
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """`run(logdir, …)`: exit status, stdout, stderr."""
+
+    def command(*argv: str | Path) -> tuple[int, str, str]:
+        status = cli.main(["what-if", *map(str, argv)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return command
+
+
+def test_the_step_and_its_fixes_are_told(run: Run, recording: Callable[[str], Path]) -> None:
+    status, out, err = run(recording("resnet18"))
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[1] == "A step takes 13.4 ms on the clock of GPU 0 (replayed with an error of 0.00 %)."
+    graphs = next(line for line in lines if line.split()[-1:] == ["cuda_graphs"])
+    assert re.match(
+        r" +Launching the 2 compiled graphs .+  \d\.\d\d ms  \d\.\d\d ms  \d\.\d\d ms  \d\d\.\d{3} ", graphs
+    )
+    assert "With " not in out and "after µs" not in out
+    assert any(line.startswith("host: module load") for line in lines)
+
+
+def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Callable[[str], Path]) -> None:
+    status, out, _ = run(recording("resnet18"), "--fix", "cuda_graphs", "--fix", "eager", "--fix", "guards")
+    assert status == 0
+    assert re.search(
+        r"^With 3 fixes it takes 1\.\d+ ms \(.+\) instead of 13\.4 ms: −8\d\.\d %\.$", out, re.MULTILINE
+    )
+    assert 'torch.compile(model, mode="reduce-overhead")' in out
+    (head,) = [line for line in out.splitlines() if line.startswith("part ")]
+    assert head.split() == ["part", "now", "µs", "after", "µs"]
+
+
+def test_json_is_the_answer_of_the_route(run: Run, recording: Callable[[str], Path]) -> None:
+    status, out, _ = run(recording("resnet18"), "--fix", "cuda_graphs", "--json")
+    told = json.loads(out)
+    assert status == 0 and told["picked"] == ["cuda_graphs"]
+    assert told["combined"] == next(
+        row["predicted"] for row in told["fixes"] if row["id"] == "cuda_graphs"
+    ) | {"after_us": pytest.approx(told["combined"]["after_us"])}
+
+
+def test_an_id_of_no_fix_is_a_wrong_argument(run: Run, recording: Callable[[str], Path]) -> None:
+    status, out, err = run(recording("resnet18"), "--fix", "cuda_grpahs")
+    (line,) = err.splitlines()
+    assert (status, out) == (2, "")
+    assert "there is no fix 'cuda_grpahs' in this span" in line and "'cuda_graphs', 'eager'" in line
+
+
+def test_the_begin_of_an_id_will_do_where_only_one_begins_so(
+    run: Run, recording: Callable[[str], Path]
+) -> None:
+    status, out, _ = run(recording("resnet18"), "--fix", "cuda_gr…", "--json")
+    assert status == 0 and json.loads(out)["picked"] == ["cuda_graphs"]
+    assert run(recording("resnet18"), "--fix", "operator:")[0] == 2
+
+
+def test_run_worker_and_span_are_chosen(run: Run, recording: Callable[[str], Path], tmp_path: Path) -> None:
+    for name in ("resnet18", "breaks"):
+        shutil.copytree(recording(name), tmp_path / name)
+    _, out, _ = run(tmp_path, "--run", "resnet18", "--json")
+    _, other, _ = run(tmp_path, "--run", "breaks", "--json")
+    assert json.loads(out)["step"] != json.loads(other)["step"]
+    _, first, _ = run(tmp_path, "--run", "breaks")
+    worker, span = first.splitlines()[0].split("  ")[1:]
+    chosen = ["--worker", worker.removeprefix("worker "), "--span", span.removeprefix("span ")]
+    assert run(tmp_path, *chosen)[1] == first
+    status, _, err = run(tmp_path, "--run", "beaks")
+    assert status == 1 and "there is no trace of beaks" in err and "breaks vm_" in err
+
+
+def test_without_a_gpu_it_says_why_nothing_is_predicted(run: Run, tmp_path: Path) -> None:
+    status, out, _ = run(write_trace(tmp_path, [slice_("aten::mm", 0, 5)]))
+    assert status == 0 and "Nothing is predicted. No work of a GPU was recorded" in out
+
+
+def test_without_a_trace_there_is_nothing_to_walk(run: Run, recording: Callable[[str], Path]) -> None:
+    (log,) = recording("breaks").glob("dedicated_log*")
+    status, _, err = run(log)
+    assert status == 1 and "there is no trace in it" in err
