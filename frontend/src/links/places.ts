@@ -6,6 +6,11 @@ export function toPanel(panel: Panel): Change {
   return { panel: panel === 'overview' ? null : panel, row: null };
 }
 
+/** The step with these fixes made. */
+export function toWhatIf(fixes: string[]): Change {
+  return { ...toPanel('what_if'), fixes: fixes.join('\n') };
+}
+
 /** Everything that is known about one compilation. */
 export function toCompilation(key: CompileKey, direction = 'forward', part = 0): Change {
   return { panel: 'compilations', row: `${COMPILATION_TABLE}:${compilationKey(key, direction, part)}` };

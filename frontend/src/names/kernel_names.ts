@@ -80,3 +80,7 @@ export function nameParts(name: string): NameParts {
   if (short.length < 2.5 * TAIL || short.includes(' · ')) return { kind: '', head: short, tail: '' };
   return { kind: '', head: short.slice(0, -TAIL), tail: short.slice(-TAIL) };
 }
+
+/** Of a slice: the hash of a graph says nothing at a glance. */
+export const graphName = (name: string) =>
+  name.replace(/^## Call CompiledFxGraph (\w{8})\w* ##$/, 'compiled graph $1…');

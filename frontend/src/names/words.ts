@@ -23,6 +23,7 @@ export const PANEL_TITLES: Record<Panel, string> = {
   kernels: 'Kernels',
   gpu_utilization: 'GPU utilization',
   step_breakdown: 'Steps',
+  what_if: 'What if',
   timeline: 'Timeline',
   operators: 'Operators',
   memory: 'Memory',

@@ -58,6 +58,7 @@ export const PANELS: Record<Panel, Place> = {
     count: (_compile, span) => span && (span.steps.length || null),
     load: () => import('../panels/step_breakdown/StepBreakdown.svelte'),
   },
+  what_if: { needs: 'all', load: () => import('../panels/what_if/WhatIf.svelte') },
   timeline: { needs: 'itself', load: () => import('../panels/timeline/Timeline.svelte') },
   operators: { needs: 'all', load: () => import('../panels/operators/Operators.svelte') },
   memory: { needs: 'all', load: () => import('../panels/memory/Memory.svelte') },

@@ -50,6 +50,27 @@ export function duration(us: number | null | undefined): string {
   return significant(us / unit.us) + THIN + unit.name;
 }
 
+/** A time that is foretold, with what it may be at least and at most. */
+interface Foretold {
+  step_us: number;
+  after_us: number;
+  low_us: number;
+  high_us: number;
+}
+
+/** "2.72–3.04 ms"; "" where nothing about it is uncertain. */
+export function predictedRange({ low_us, high_us }: Foretold): string {
+  const unit = unitFor(high_us);
+  const [low, high] = [significant(low_us / unit.us), significant(high_us / unit.us)];
+  return low === high ? '' : `${low}–${high}${THIN}${unit.name}`;
+}
+
+/** "13.4 ms → 2.80 ms (2.72–3.04 ms)" */
+export function predicted(told: Foretold): string {
+  const range = predictedRange(told);
+  return `${duration(told.step_us)} → ${duration(told.after_us)}${range && ` (${range})`}`;
+}
+
 export function seconds(s: number | null | undefined): string {
   return duration(s === null || s === undefined ? null : s * 1e6);
 }

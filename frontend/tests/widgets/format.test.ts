@@ -7,6 +7,7 @@ import {
   location,
   percent,
   plural,
+  predicted,
   seconds,
   sentence,
   shortPath,
@@ -14,6 +15,21 @@ import {
 } from '../../src/widgets/format';
 
 const spaced = (text: string) => text.replaceAll('\u202f', ' ');
+
+describe('predictions', () => {
+  const told = { step_us: 13355.4, after_us: 2802.2, low_us: 2722, high_us: 3042.1 };
+
+  it('are a time now, one after, and bounds where they differ', () => {
+    expect(spaced(predicted(told))).toBe('13.4 ms → 2.80 ms (2.72–3.04 ms)');
+    expect(spaced(predicted({ ...told, low_us: 2802, high_us: 2803 }))).toBe('13.4 ms → 2.80 ms');
+  });
+
+  it('have bounds of one unit', () => {
+    expect(spaced(predicted({ step_us: 2000, after_us: 990, low_us: 480, high_us: 1100 }))).toBe(
+      '2.00 ms → 990 µs (0.480–1.10 ms)',
+    );
+  });
+});
 
 describe('numbers', () => {
   it.each([

@@ -82,6 +82,9 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 Key = tuple[HostCause, str, str, int]
+_NOTHING: Key = ("nothing", "", "", 0)
+_WAITING: Key = ("waiting", "", "", 0)
+_GPU_CLOCK: Key = ("gpu_clock", "", "", 0)
 
 
 class LaneTimes(NamedTuple):
@@ -100,10 +103,11 @@ def picture(profile: Profile, changed: Changed, like: Sequence[HostPart] = ()) -
     spent = _spent(profile, changed, _lane_times(profile, changed, times))
     named = {_key(part) for part in like if part.name} if like else _largest(spent)
     host = _whole(_merged(spent, named))
-    if (ahead := step * steps - sum(host.values())) > 0.01:
-        host["gpu_clock", "", "", 0] = ahead
     order = [_key(part) for part in like]
     keys = sorted(host, key=lambda key: (order.index(key) if key in order else len(order), -host[key]))
+    if (longer := step * steps - sum(host.values())) > 0.01:
+        keys.append(_GPU_CLOCK)
+        host[_GPU_CLOCK] = longer
     return Picture(
         step / 1000,
         [HostPart(*key, time_us=host[key] / steps / 1000) for key in keys],
@@ -142,9 +146,7 @@ def _spent(profile: Profile, changed: Changed, times: LaneTimes) -> dict[Key, fl
     whole = np.bincount(pieces.point, left, len(lane))
     share = np.divide(times.before, whole, out=np.zeros(len(lane)), where=whole > 0)
     by_culprit = np.bincount(told.code, left * share[pieces.point], len(told.culprits))
-    spent = dict.fromkeys([("nothing", "", "", 0), ("waiting", "", "", 0)], 0.0)  # type: dict[Key, float]
-    spent["nothing", "", "", 0] = float(times.before[whole <= 0].sum())
-    spent["waiting", "", "", 0] = float(times.waiting.sum())
+    spent = {_NOTHING: float(times.before[whole <= 0].sum()), _WAITING: float(times.waiting.sum())}
     for culprit, ns in zip(told.culprits, by_culprit.tolist()):
         key = _key_of(culprit)
         spent[key] = spent.get(key, 0.0) + ns

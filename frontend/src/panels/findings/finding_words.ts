@@ -21,6 +21,8 @@ export function evidenceFacts(evidence: Finding['evidence']) {
 const steps = () => data.span.value?.steps.length ?? 0;
 const perStep = () => (steps() > 0 ? ' a step' : '');
 
+export const stepOrSpan = () => (steps() > 0 ? 'Step' : 'Span');
+
 /** "2.38 ms a step" */
 export const saved = (us: number) => duration(us / Math.max(1, steps())) + perStep();
 

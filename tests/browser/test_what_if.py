@@ -1,0 +1,89 @@
+"""What if, in the tab: fixes are ticked, the time and the picture follow, and the address keeps it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from browser.tab import Tab
+
+pytestmark = pytest.mark.browser
+
+FIXES = "[aria-label='Fixes'] li"
+GRAPHS = "Launching the 2 compiled graphs"
+
+
+def ticked(tab: Tab) -> list[str]:
+    return [
+        row.text.split("\n")[0] for row in tab.all(FIXES) if row.find_elements("css selector", ":checked")
+    ]
+
+
+def width(tab: Tab, picture: str) -> float:
+    """Of the bar with this name, in pixels."""
+    script = "return document.querySelector(arguments[0]).getBoundingClientRect().width"
+    return float(tab.script(script, f"figure[aria-label='{picture}'] .stack"))
+
+
+def test_ticks_change_the_time_and_the_picture_and_stay_in_the_address(tab: Tab) -> None:
+    tab.open(run="resnet18")
+    tab.click("nav a", "What if")
+    tab.wait_text("h1", "A step takes 13.4 ms on GPU 0’s clock. Tick what to mend.")
+    assert not tab.all("figure[aria-label='After: the host']")
+    tab.click(f"{FIXES} label", GRAPHS)
+    tab.wait_text("h1", "with 1 fix")
+    one = tab.text("h1")
+    assert re.fullmatch(
+        r"Step 13\.4 ms on GPU 0’s clock → \d\.\d\d ms with 1 fix \(\d\.\d\d–\d\.\d\d ms\)\.", one
+    )
+    assert 'torch.compile(model, mode="reduce-overhead")' in tab.text("[aria-label='Fixes']")
+    assert 0 < width(tab, "After: the host") < width(tab, "Now: the host") / 3
+    assert width(tab, "After: the host") == pytest.approx(width(tab, "After: GPU 0"), abs=1)
+    tab.click(f"{FIXES} label", "eager operators")
+    tab.wait_text("h1", "with 2 fixes")
+    two = tab.text("h1")
+    tab.driver.refresh()
+    tab.enter()
+    tab.settle()
+    tab.wait_text("h1", "with 2 fixes")
+    assert tab.text("h1") == two and len(ticked(tab)) == 2
+    tab.click(f"{FIXES} label", "eager operators")
+    tab.wait_text("h1", "with 1 fix")
+    assert tab.text("h1") == one
+    tab.click("a", "Untick all")
+    tab.wait_text("h1", "Tick what to mend.")
+
+
+def test_a_finding_opens_it_with_its_fix_ticked(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="findings")
+    first = "[aria-label='Findings'] li:first-child"
+    tab.wait_text(first, GRAPHS)
+    assert re.search(r"^Step 13\.4 ms → \d\.\d\d ms \(\d\.\d\d–\d\.\d\d ms\)$", tab.text(first), re.MULTILINE)
+    tab.click(f"{first} a", "What if")
+    tab.wait_text("h1", "with 1 fix")
+    assert [row.startswith(GRAPHS) for row in ticked(tab)] == [True]
+
+
+def test_a_fix_of_another_recording_is_told_and_the_next_tick_drops_it(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="what_if", fixes="no such fix")
+    tab.wait_text("[role=note]", "1 fix of the address is not known here: no such fix.")
+    tab.click(f"{FIXES} label", GRAPHS)
+    tab.wait_text("h1", "with 1 fix")
+    tab.wait(lambda: not tab.all("main [role=note]"), "the note to go")
+
+
+def test_an_eager_run_has_its_what_ifs(tab: Tab) -> None:
+    tab.open(run="resnet18_eager", panel="what_if")
+    tab.wait_text("h1", "A step takes 13.6 ms on the host’s clock.")
+
+
+@pytest.mark.parametrize("theme", ["", "?darkMode=true"])
+def test_in_a_narrow_window_nothing_scrolls_sideways(tab: Tab, theme: str) -> None:
+    tab.driver.set_window_size(500, 900)
+    try:
+        tab.open(theme, run="resnet18", panel="what_if", fixes="cuda_graphs")
+        tab.wait_text("h1", "with 1 fix")
+        assert tab.script("return document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        tab.driver.set_window_size(1400, 1000)
