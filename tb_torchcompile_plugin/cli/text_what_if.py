@@ -12,6 +12,14 @@ from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, StepLengt
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.cli.text_table import Plain, table
+from tb_torchcompile_plugin.profile.model.loop import StepSource
+
+_STEPS_FROM: dict[StepSource, str] = {
+    "profiler": "",
+    "optimizer": "No steps were marked: one lasts from the end of an optimizer's step to the next.",
+    "compiled_region": "No steps were marked: one lasts from a call of the outermost compiled region to the next.",
+    "span": "",
+}
 
 
 def print_scenario(where: str, found: Scenario) -> None:
@@ -42,7 +50,8 @@ def _step(step: StepLength) -> str:
     told = f"{what} on {clock}"
     if step.unrecorded_us is not None and step.recorded_us > step.unrecorded_us:
         told += f"; recording slowed it from {duration(step.unrecorded_us)} to {duration(step.recorded_us)}"
-    return f"{told} (replayed with an error of {step.replay_error_percent:.2f} %)."
+    told += f" (replayed with an error of {step.replay_error_percent:.2f} %). {_STEPS_FROM[step.steps_from]}"
+    return told.rstrip()
 
 
 def change(found: Predicted) -> str:

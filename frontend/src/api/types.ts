@@ -1475,6 +1475,7 @@ export interface StepLength {
   recorded_us: number;
   unrecorded_us: number | null;
   steps: number;
+  steps_from: StepSource;
   replay_error_percent: number;
 }
 
@@ -1490,6 +1491,8 @@ export interface StepReport {
   slow: SlowStep[];
   window: StepBreakdown | null;
 }
+
+export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'span';
 
 export interface StepSpan {
   name: string;

@@ -8,13 +8,13 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.what_if.together import Changed, Floats
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
 from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows, step_count
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, culprits
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.model import Model
 from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.calls import call_kind
@@ -96,9 +96,9 @@ class LaneTimes(NamedTuple):
     waiting: Int64s
 
 
-def picture(profile: Profile, changed: Changed, like: Sequence[HostPart] = ()) -> Picture:
+def picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> Picture:
     """Of a changed model, walked. like: the parts before the change, whose names and order are kept."""
-    lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), replay(changed.model)
+    lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), replay(changed)
     step, steps = clock(lane, queue, times).step, step_count(lane)
     spent = _spent(profile, changed, _lane_times(profile, changed, times))
     named = {_key(part) for part in like if part.name} if like else _largest(spent)
@@ -119,7 +119,7 @@ def _key(part: HostPart) -> Key:
     return part.cause, part.name, part.file, part.line
 
 
-def _lane_times(profile: Profile, changed: Changed, times: Replayed) -> LaneTimes:
+def _lane_times(profile: Profile, changed: Model, times: Replayed) -> LaneTimes:
     lane = profile.of(host_lane)
     first, last = int(lane.marks[0]), int(lane.marks[-1])
     inside = slice(first, last + 1)
@@ -127,14 +127,14 @@ def _lane_times(profile: Profile, changed: Changed, times: Replayed) -> LaneTime
     end = np.minimum(times.end[inside], begin[-1])
     reach = np.concatenate((begin[:1], np.maximum.accumulate(end)[:-1]))
     call = np.maximum(end - np.maximum(begin, reach), 0)
-    beyond = np.maximum((times.end - times.begin - changed.model.own)[inside], 0)
+    beyond = np.maximum((times.end - times.begin - changed.own)[inside], 0)
     columns = np.maximum(begin - reach, 0), call, np.minimum(call, beyond)
     whole = np.zeros((3, len(lane)), np.int64)
     whole[:, inside] = columns
     return LaneTimes(*whole)
 
 
-def _spent(profile: Profile, changed: Changed, times: LaneTimes) -> dict[Key, float]:
+def _spent(profile: Profile, changed: Model, times: LaneTimes) -> dict[Key, float]:
     """Host time (ns) by culprit; that on the way to a point in the shares that are left of its pieces."""
     pieces, told, lane, trace = (
         profile.of(host_pieces),
@@ -142,10 +142,9 @@ def _spent(profile: Profile, changed: Changed, times: LaneTimes) -> dict[Key, fl
         profile.of(host_lane),
         profile.trace,
     )
-    left: Floats = np.maximum(changed.left, 0)
-    whole = np.bincount(pieces.point, left, len(lane))
+    whole = np.bincount(pieces.point, changed.host, len(lane))
     share = np.divide(times.before, whole, out=np.zeros(len(lane)), where=whole > 0)
-    by_culprit = np.bincount(told.code, left * share[pieces.point], len(told.culprits))
+    by_culprit = np.bincount(told.code, changed.host * share[pieces.point], len(told.culprits))
     spent = {_NOTHING: float(times.before[whole <= 0].sum()), _WAITING: float(times.waiting.sum())}
     for culprit, ns in zip(told.culprits, by_culprit.tolist()):
         key = _key_of(culprit)

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import Fix
 from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
 from tb_torchcompile_plugin.analysis.what_if.picture import Picture, picture
 from tb_torchcompile_plugin.analysis.what_if.reasons import replay_error_percent, why_nothing
-from tb_torchcompile_plugin.analysis.what_if.together import Changed, together
+from tb_torchcompile_plugin.analysis.what_if.together import together
 from tb_torchcompile_plugin.analysis.what_if.what_if import (
     Predicted,
     WhatIf,
@@ -22,11 +22,12 @@ from tb_torchcompile_plugin.analysis.what_if.words import WORDS, SeenIn, next_st
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.loop import StepSource, loop_steps
+from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.model.unrecorded import changed_without_recording
+from tb_torchcompile_plugin.profile.model.unrecorded import without_recording
 from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_slices
 
 Which = Literal["change", "surely", "perhaps"]  # which change of a fix
 UNSURE: tuple[Which, ...] = ("surely", "perhaps")
@@ -38,7 +39,8 @@ class StepLength(msgspec.Struct, frozen=True):
 
     step_us: as everything is predicted for, unrecorded where that is known. clock: what sets its pace; device: the GPU
     if one does. recorded_us: as it was recorded. unrecorded_us: while nobody recorded, as the handler noted it.
-    steps: how many the model holds; 0 where the span has none. replay_error_percent: replayed against recorded.
+    steps: how many the model holds, 0 where the span has none; steps_from: what tells them.
+    replay_error_percent: replayed against recorded.
     """
 
     step_us: float
@@ -49,6 +51,7 @@ class StepLength(msgspec.Struct, frozen=True):
     recorded_us: float
     unrecorded_us: float | None
     steps: int
+    steps_from: StepSource
     replay_error_percent: float
 
 
@@ -118,7 +121,7 @@ def priced(profile: Profile) -> list[WhatIf]:
 def step_length(profile: Profile) -> StepLength:
     """As it is. Raises IndexError where nothing was launched."""
     unrecorded, recorded = profile.of(_unrecorded_ns), profile.of(recorded_clock)
-    now = profile.of(_walked)
+    now, told = profile.of(_walked), profile.of(loop_steps)
     on_gpu = now.step > now.host
     return StepLength(
         step_us=now.step / 1000,
@@ -128,14 +131,15 @@ def step_length(profile: Profile) -> StepLength:
         gpu_us=None if now.gpu is None else now.gpu / 1000,
         recorded_us=recorded.step / 1000,
         unrecorded_us=None if unrecorded is None else unrecorded / 1000,
-        steps=len(profile.of(host_lane).marks) - 1 if len(profile.of(step_slices)) else 0,
+        steps=0 if told.source == "span" else len(profile.of(host_lane).marks) - 1,
+        steps_from=told.source,
         replay_error_percent=profile.of(replay_error_percent),
     )
 
 
 def picture_now(profile: Profile) -> Picture:
     """Before anything is mended."""
-    return picture(profile, _changed(profile, []))
+    return picture(profile, _changed(profile))
 
 
 def _unrecorded_ns(profile: Profile) -> int | None:
@@ -146,14 +150,14 @@ def _slice_ns(profile: Profile) -> int:
     return profile.of(step_cost, profile.of(_unrecorded_ns)).slice_ns
 
 
-def _changed(profile: Profile, found: Sequence[Fix], bound: Which = "change") -> Changed:
+def _changed(profile: Profile, found: Sequence[Fix] = (), which: Which = "change") -> Model:
     """With these fixes, without what writing the slices cost."""
-    made = together(profile, [(fix, getattr(fix, bound) or fix.change) for fix in found])
-    return made._replace(model=changed_without_recording(profile, made.model, profile.of(_slice_ns)))
+    made = together(profile.of(model), [getattr(fix, which) or fix.change for fix in found])
+    return without_recording(profile, made, profile.of(_slice_ns))
 
 
-def _walked(profile: Profile, found: Sequence[Fix] = (), bound: Which = "change") -> Clock:
-    times = replay(_changed(profile, found, bound).model)
+def _walked(profile: Profile, found: Sequence[Fix] = (), which: Which = "change") -> Clock:
+    times = replay(_changed(profile, found, which))
     return clock(profile.of(host_lane), profile.of(gpu_queue), times)
 
 
@@ -174,7 +178,7 @@ def _made(profile: Profile, picked: tuple[str, ...]) -> _Picked:
 
 
 def _combined(profile: Profile, found: _Picked, step_us: float) -> Predicted:
-    bounds = found.ns, *(_walked(profile, found.kept, bound).step for bound in UNSURE)
+    bounds = found.ns, *(_walked(profile, found.kept, which).step for which in UNSURE)
     return Predicted(step_us, found.ns / 1000, min(bounds) / 1000, max(bounds) / 1000)
 
 

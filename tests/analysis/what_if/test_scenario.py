@@ -138,6 +138,7 @@ def test_the_step_is_told_with_its_clock_and_what_it_consists_of(tmp_path: Path)
         None,
         0,
     )
+    assert found.step.steps_from == "profiler"
     assert part(found.now, "garbage") == 60
     assert found.now.gpus[0].busy_us == 20
     assert found.after is None and found.combined is None
@@ -228,7 +229,7 @@ def test_a_span_without_steps_is_one(tmp_path: Path) -> None:
         *launch("k", 100, 105, 20),
     ]
     found = scenario(profile_with(tmp_path, events))
-    assert found.step and found.step.steps == 0
+    assert found.step and (found.step.steps, found.step.steps_from) == (0, "span")
     sums_up(found.now)
 
 

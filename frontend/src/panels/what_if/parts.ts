@@ -1,5 +1,5 @@
 /** A step in pictures and words: now, and after what was picked. */
-import type { GpuPart, HostPart, Predicted, Scenario, StepLength } from '../../api/types';
+import type { GpuPart, HostPart, Predicted, Scenario, StepLength, StepSource } from '../../api/types';
 import { HOST_CAUSES } from '../../names/host_causes';
 import { graphName } from '../../names/kernel_names';
 import { duration, location, plural, predictedRange, shortPath } from '../../widgets/format';
@@ -46,6 +46,15 @@ export function slowed({ recorded_us, unrecorded_us }: StepLength): string {
   if (unrecorded_us === null || recorded_us <= unrecorded_us) return '';
   return `Recording slowed it from ${duration(unrecorded_us)} to ${duration(recorded_us)}; predictions are for the step unrecorded.`;
 }
+
+/** Where nobody marked steps, what stands for them; "" where that need not be said. */
+export const STEPS_FROM: Record<StepSource, string> = {
+  profiler: '',
+  optimizer: 'No steps were marked: one lasts from the end of an optimizer’s step to the next.',
+  compiled_region:
+    'No steps were marked: one lasts from a call of the outermost compiled region to the next.',
+  span: 'No steps were marked: the whole span is one.',
+};
 
 /** "2.80 ms with 2 fixes (2.75–3.04)" */
 export function combinedWords({ combined, picked }: Scenario): [after: string, rest: string] {
