@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.what_if.change import (
     Bools,
@@ -111,8 +112,13 @@ def time_inside(profile: Profile, times: Times) -> Int64s:
 def calls_of(profile: Profile, kind: FixKind) -> Bools:
     """The points that are calls of this kind: those that take long are points of their own."""
     trace, lane = profile.trace, profile.of(host_lane)
-    kinds = np.array([call_kind(name) == kind for name in trace.names] or [False], bool)
-    return np.asarray((lane.row >= 0) & ~lane.launches & ~lane.synchronises & kinds[trace.name[lane.row]])
+    of_kind = profile.of(_call_kinds)[trace.name[lane.row]] == kind
+    return np.asarray((lane.row >= 0) & ~lane.launches & ~lane.synchronises & of_kind)
+
+
+def _call_kinds(profile: Profile) -> npt.NDArray[np.str_]:
+    """What a call of each name of the trace would be for."""
+    return np.array([call_kind(name) for name in profile.trace.names], np.str_)
 
 
 def longest_call(profile: Profile, points: Bools) -> str:
