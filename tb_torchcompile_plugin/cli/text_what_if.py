@@ -22,24 +22,26 @@ _STEPS_FROM: dict[StepSource, str] = {
 }
 
 
-def print_scenario(where: str, found: Scenario) -> None:
+def print_scenario(where: str, scenario: Scenario) -> None:
     """Print the step, its fixes, and what the picked ones bring together."""
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 200)
     console.print(Plain(where), soft_wrap=True)
-    if found.step is None:
-        console.print(Plain(f"Nothing is predicted. {found.why_nothing}"), soft_wrap=True)
+    if scenario.step is None:
+        console.print(Plain(f"Nothing is predicted. {scenario.why_nothing}"), soft_wrap=True)
         return
-    console.print(Plain(_step(found.step)), soft_wrap=True)
-    if found.combined:
-        told = f"With {plural(len(found.picked), 'fix', 'fixes')} it takes {change(found.combined)}."
-        console.print(Plain(told, style="bold"), soft_wrap=True)
-    if found.needless:
+    console.print(Plain(_step(scenario.step)), soft_wrap=True)
+    if scenario.combined:
+        sentence = (
+            f"With {plural(len(scenario.picked), 'fix', 'fixes')} it takes {change(scenario.combined)}."
+        )
+        console.print(Plain(sentence, style="bold"), soft_wrap=True)
+    if scenario.needless:
         console.print(
-            Plain(f"Beside the others these bring nothing: {', '.join(found.needless)}"), soft_wrap=True
+            Plain(f"Beside the others these bring nothing: {', '.join(scenario.needless)}"), soft_wrap=True
         )
     console.print()
-    _print_fixes(console, found)
-    _print_pictures(console, [one for one in (found.now, found.after) if one])
+    _print_fixes(console, scenario)
+    _print_pictures(console, [one for one in (scenario.now, scenario.after) if one])
 
 
 def _step(step: StepLength) -> str:
@@ -47,33 +49,38 @@ def _step(step: StepLength) -> str:
         f"A step takes {duration(step.step_us)}" if step.steps else f"The span takes {duration(step.step_us)}"
     )
     clock = "the host's clock" if step.device is None else f"the clock of GPU {step.device}"
-    told = f"{what} on {clock}"
+    sentence = f"{what} on {clock}"
     if step.unrecorded_us is not None and step.recorded_us > step.unrecorded_us:
-        told += f"; recording slowed it from {duration(step.unrecorded_us)} to {duration(step.recorded_us)}"
-    told += f" (replayed with an error of {step.replay_error_percent:.2f} %). {_STEPS_FROM[step.steps_from]}"
-    return told.rstrip()
+        sentence += (
+            f"; recording slowed it from {duration(step.unrecorded_us)} to {duration(step.recorded_us)}"
+        )
+    sentence += (
+        f" (replayed with an error of {step.replay_error_percent:.2f} %). {_STEPS_FROM[step.steps_from]}"
+    )
+    return sentence.rstrip()
 
 
-def change(found: Predicted) -> str:
+def change(predicted: Predicted) -> str:
     """The step after, its bounds, the step now, and the gain in percent."""
-    after, now = duration(found.after_us), duration(found.step_us)
-    return f"{after} ({duration(found.low_us)} – {duration(found.high_us)}) instead of {now}: −{percent(_gain(found))}"
+    after, now = duration(predicted.after_us), duration(predicted.step_us)
+    bounds = f"{duration(predicted.low_us)} – {duration(predicted.high_us)}"
+    return f"{after} ({bounds}) instead of {now}: −{percent(_gain(predicted))}"
 
 
-def _gain(found: Predicted) -> float:
-    return 100 * (1 - found.after_us / found.step_us)
+def _gain(predicted: Predicted) -> float:
+    return 100 * (1 - predicted.after_us / predicted.step_us)
 
 
-def _print_fixes(console: Console, found: Scenario) -> None:
-    more = f", {found.left_out} that bring less are left out" if found.left_out else ""
-    if not found.fixes:
+def _print_fixes(console: Console, scenario: Scenario) -> None:
+    more = f", {scenario.left_out} that bring less are left out" if scenario.left_out else ""
+    if not scenario.fixes:
         console.print(Plain("Nothing was found whose mending would make it faster."))
     table(
         console,
         f"fixes{more}",
-        found.fixes,
+        scenario.fixes,
         "picked what after low high gain_percent id",
-        picked=lambda row: "x" if row.id in found.picked else "",
+        picked=lambda row: "x" if row.id in scenario.picked else "",
         what=lambda row: row.sentence,
         after=lambda row: duration(row.predicted.after_us),
         low=lambda row: duration(row.predicted.low_us),
@@ -81,8 +88,8 @@ def _print_fixes(console: Console, found: Scenario) -> None:
         gain_percent=lambda row: _gain(row.predicted),
         id=lambda row: row.id,
     )
-    for row in found.fixes:
-        if row.id in found.picked:
+    for row in scenario.fixes:
+        if row.id in scenario.picked:
             console.print(Plain(f"{row.sentence}:\n  {row.next_step}"), soft_wrap=True)
 
 
@@ -100,11 +107,11 @@ def _print_pictures(console: Console, pictures: Sequence[Picture]) -> None:
     )
 
 
-def _times(found: Picture) -> dict[str, float]:
+def _times(picture: Picture) -> dict[str, float]:
     times: dict[str, float] = {}
-    for part in found.host:
+    for part in picture.host:
         name = f"host: {part.cause.replace('_', ' ')}{f' {part.name}' if part.name else ''}"
         times[name] = times.get(name, 0.0) + part.time_us
-    for gpu in found.gpus:
+    for gpu in picture.gpus:
         times |= {f"GPU {gpu.device}: busy": gpu.busy_us, f"GPU {gpu.device}: idle": gpu.idle_us}
     return times

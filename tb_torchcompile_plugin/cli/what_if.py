@@ -29,13 +29,13 @@ def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool)
         )
     profile = session.profile(run, worker, span)
     known = [row.id for row in profile.of(priced)]
-    found = scenario(profile, [_whole(one, known) for one in picked])
-    if found.unknown:
-        raise _no_such_fix(found, known)
+    answer = scenario(profile, [_whole(one, known) for one in picked])
+    if answer.unknown:
+        raise _no_such_fix(answer, known)
     if as_json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     else:
-        print_scenario(f"run {run}  worker {worker}  span {span}", found)
+        print_scenario(f"run {run}  worker {worker}  span {span}", answer)
 
 
 def _only(runs: Runs, chosen: Ids) -> Runs:
@@ -62,13 +62,13 @@ def _only(runs: Runs, chosen: Ids) -> Runs:
     return msgspec.structs.replace(runs, runs=kept)
 
 
-def _whole(told: str, known: list[str]) -> str:
+def _whole(begin: str, known: list[str]) -> str:
     """The id that begins so, where only one does: tables cut long ones."""
-    found = [one for one in known if one.startswith(told.rstrip("…"))]
-    return found[0] if len(found) == 1 and told not in known else told
+    matches = [one for one in known if one.startswith(begin.rstrip("…"))]
+    return matches[0] if len(matches) == 1 and begin not in known else begin
 
 
-def _no_such_fix(found: Scenario, known: list[str]) -> NoSuchFix:
-    wrong = ", ".join(map(repr, found.unknown))
-    ids = ", ".join(map(repr, known)) if known else found.why_nothing or "none: nothing would make it faster"
+def _no_such_fix(answer: Scenario, known: list[str]) -> NoSuchFix:
+    wrong = ", ".join(map(repr, answer.unknown))
+    ids = ", ".join(map(repr, known)) if known else answer.why_nothing or "none: nothing would make it faster"
     return NoSuchFix(f"there is no fix {wrong} in this span", next_step=f"There are {ids}")

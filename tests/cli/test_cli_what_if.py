@@ -54,11 +54,11 @@ def test_fixes_that_are_picked_are_predicted_together(run: Run, recording: Calla
 
 def test_json_is_the_answer_of_the_route(run: Run, recording: Callable[[str], Path]) -> None:
     status, out, _ = run(recording("resnet18"), "--fix", "cuda_graphs", "--json")
-    told = json.loads(out)
-    assert status == 0 and told["picked"] == ["cuda_graphs"]
-    assert told["combined"] == next(
-        row["predicted"] for row in told["fixes"] if row["id"] == "cuda_graphs"
-    ) | {"after_us": pytest.approx(told["combined"]["after_us"])}
+    answer = json.loads(out)
+    assert status == 0 and answer["picked"] == ["cuda_graphs"]
+    assert answer["combined"] == next(
+        row["predicted"] for row in answer["fixes"] if row["id"] == "cuda_graphs"
+    ) | {"after_us": pytest.approx(answer["combined"]["after_us"])}
 
 
 def test_an_id_of_no_fix_is_a_wrong_argument(run: Run, recording: Callable[[str], Path]) -> None:

@@ -66,9 +66,9 @@ export function predictedRange({ low_us, high_us }: Foretold): string {
 }
 
 /** "13.4 ms → 2.80 ms (2.72–3.04 ms)" */
-export function predicted(told: Foretold): string {
-  const range = predictedRange(told);
-  return `${duration(told.step_us)} → ${duration(told.after_us)}${range && ` (${range})`}`;
+export function predicted(foretold: Foretold): string {
+  const range = predictedRange(foretold);
+  return `${duration(foretold.step_us)} → ${duration(foretold.after_us)}${range && ` (${range})`}`;
 }
 
 export function seconds(s: number | null | undefined): string {

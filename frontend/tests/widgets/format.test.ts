@@ -17,11 +17,11 @@ import {
 const spaced = (text: string) => text.replaceAll('\u202f', ' ');
 
 describe('predictions', () => {
-  const told = { step_us: 13355.4, after_us: 2802.2, low_us: 2722, high_us: 3042.1 };
+  const foretold = { step_us: 13355.4, after_us: 2802.2, low_us: 2722, high_us: 3042.1 };
 
   it('are a time now, one after, and bounds where they differ', () => {
-    expect(spaced(predicted(told))).toBe('13.4 ms → 2.80 ms (2.72–3.04 ms)');
-    expect(spaced(predicted({ ...told, low_us: 2802, high_us: 2803 }))).toBe('13.4 ms → 2.80 ms');
+    expect(spaced(predicted(foretold))).toBe('13.4 ms → 2.80 ms (2.72–3.04 ms)');
+    expect(spaced(predicted({ ...foretold, low_us: 2802, high_us: 2803 }))).toBe('13.4 ms → 2.80 ms');
   });
 
   it('have bounds of one unit', () => {

@@ -24,10 +24,10 @@ def fixes(profile: Profile) -> list[Fix]:
     return told_apart(fix for make in (*HOST_FIXES, *LAUNCH_FIXES, *GPU_FIXES) for fix in make(profile))
 
 
-def told_apart(found: Iterable[Fix]) -> list[Fix]:
+def told_apart(candidates: Iterable[Fix]) -> list[Fix]:
     """With a number behind an id that another one has: two functions may stand in one line. Ids are single lines."""
     seen, named = Counter[str](), []
-    for fix in found:
+    for fix in candidates:
         name = " ".join(fix.id.split())
         seen[name] += 1
         named.append(replace(fix, id=name if seen[name] == 1 else f"{name}#{seen[name]}"))

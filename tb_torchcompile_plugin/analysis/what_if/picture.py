@@ -136,7 +136,7 @@ def _lane_times(profile: Profile, changed: Model, times: Replayed) -> LaneTimes:
 
 def _spent(profile: Profile, changed: Model, times: LaneTimes) -> dict[Key, float]:
     """Host time (ns) by culprit; that on the way to a point in the shares that are left of its pieces."""
-    pieces, told, lane, trace = (
+    pieces, blamed, lane, trace = (
         profile.of(host_pieces),
         profile.of(culprits),
         profile.of(host_lane),
@@ -144,9 +144,9 @@ def _spent(profile: Profile, changed: Model, times: LaneTimes) -> dict[Key, floa
     )
     whole = np.bincount(pieces.point, changed.host, len(lane))
     share = np.divide(times.before, whole, out=np.zeros(len(lane)), where=whole > 0)
-    by_culprit = np.bincount(told.code, changed.host * share[pieces.point], len(told.culprits))
+    by_culprit = np.bincount(blamed.code, changed.host * share[pieces.point], len(blamed.culprits))
     spent = {_NOTHING: float(times.before[whole <= 0].sum()), _WAITING: float(times.waiting.sum())}
-    for culprit, ns in zip(told.culprits, by_culprit.tolist()):
+    for culprit, ns in zip(blamed.culprits, by_culprit.tolist()):
         key = _key_of(culprit)
         spent[key] = spent.get(key, 0.0) + ns
     own = np.bincount(trace.name[lane.row[lane.row >= 0]], (times.call - times.waiting)[lane.row >= 0])
@@ -182,11 +182,11 @@ def _whole(parts: dict[Key, float]) -> dict[Key, float]:
 
 
 def _gpus(profile: Profile, times: Replayed, step_ns: float) -> list[GpuPart]:
-    queue, found = profile.of(gpu_queue), []
+    queue, parts = profile.of(gpu_queue), []
     for device, window in gpu_windows(profile.of(host_lane), queue, times).items():
         here = queue.device == device
         work = union(times.work_begin[here], times.work_end[here])
         covered = int(covered_ns(work, *np.array([[window.begin], [window.end]]))[0])
         busy = covered / window.steps
-        found.append(GpuPart(device, busy / 1000, max(step_ns - busy, 0.0) / 1000))
-    return found
+        parts.append(GpuPart(device, busy / 1000, max(step_ns - busy, 0.0) / 1000))
+    return parts

@@ -95,20 +95,20 @@ def scenario(profile: Profile, picked: Sequence[str] = ()) -> Scenario:
     rows = profile.of(priced)
     known = {row.id for row in rows}
     wanted = [one for one in dict.fromkeys(picked) if one in known]
-    told = [row for place, row in enumerate(rows) if place < _MOST or row.id in wanted]
+    shown = [row for place, row in enumerate(rows) if place < _MOST or row.id in wanted]
     why = profile.of(why_nothing)
     now = None if why else profile.of(picture_now)
-    found = profile.of(_made, tuple(sorted(wanted))) if wanted and now else None
+    chosen = profile.of(_made, tuple(sorted(wanted))) if wanted and now else None
     return Scenario(
         why_nothing=why,
         step=None if why else profile.of(step_length),
         now=now,
-        after=picture(profile, _changed(profile, found.kept), now.host) if found and now else None,
-        combined=_combined(profile, found, now.step_us) if found and now else None,
-        fixes=[_row(row) for row in told],
-        left_out=len(rows) - len(told),
+        after=picture(profile, _changed(profile, chosen.kept), now.host) if chosen and now else None,
+        combined=_combined(profile, chosen, now.step_us) if chosen and now else None,
+        fixes=[_row(row) for row in shown],
+        left_out=len(rows) - len(shown),
         picked=wanted,
-        needless=found.needless if found else [],
+        needless=chosen.needless if chosen else [],
         unknown=[one for one in dict.fromkeys(picked) if one not in known],
     )
 
@@ -121,7 +121,7 @@ def priced(profile: Profile) -> list[WhatIf]:
 def step_length(profile: Profile) -> StepLength:
     """As it is. Raises IndexError where nothing was launched."""
     unrecorded, recorded = profile.of(_unrecorded_ns), profile.of(recorded_clock)
-    now, told = profile.of(_walked), profile.of(loop_steps)
+    now, loop = profile.of(_walked), profile.of(loop_steps)
     on_gpu = now.step > now.host
     return StepLength(
         step_us=now.step / 1000,
@@ -131,8 +131,8 @@ def step_length(profile: Profile) -> StepLength:
         gpu_us=None if now.gpu is None else now.gpu / 1000,
         recorded_us=recorded.step / 1000,
         unrecorded_us=None if unrecorded is None else unrecorded / 1000,
-        steps=0 if told.source == "span" else len(profile.of(host_lane).marks) - 1,
-        steps_from=told.source,
+        steps=0 if loop.source == "span" else len(profile.of(host_lane).marks) - 1,
+        steps_from=loop.source,
         replay_error_percent=profile.of(replay_error_percent),
     )
 
@@ -150,14 +150,14 @@ def _slice_ns(profile: Profile) -> int:
     return profile.of(step_cost, profile.of(_unrecorded_ns)).slice_ns
 
 
-def _changed(profile: Profile, found: Sequence[Fix] = (), which: Which = "change") -> Model:
+def _changed(profile: Profile, chosen: Sequence[Fix] = (), which: Which = "change") -> Model:
     """With these fixes, without what writing the slices cost."""
-    made = together(profile.of(model), [getattr(fix, which) or fix.change for fix in found])
+    made = together(profile.of(model), [getattr(fix, which) or fix.change for fix in chosen])
     return without_recording(profile, made, profile.of(_slice_ns))
 
 
-def _walked(profile: Profile, found: Sequence[Fix] = (), which: Which = "change") -> Clock:
-    times = replay(_changed(profile, found, which))
+def _walked(profile: Profile, chosen: Sequence[Fix] = (), which: Which = "change") -> Clock:
+    times = replay(_changed(profile, chosen, which))
     return clock(profile.of(host_lane), profile.of(gpu_queue), times)
 
 
@@ -177,9 +177,9 @@ def _made(profile: Profile, picked: tuple[str, ...]) -> _Picked:
     return _Picked(kept, needless, ns)
 
 
-def _combined(profile: Profile, found: _Picked, step_us: float) -> Predicted:
-    bounds = found.ns, *(_walked(profile, found.kept, which).step for which in UNSURE)
-    return Predicted(step_us, found.ns / 1000, min(bounds) / 1000, max(bounds) / 1000)
+def _combined(profile: Profile, chosen: _Picked, step_us: float) -> Predicted:
+    bounds = chosen.ns, *(_walked(profile, chosen.kept, which).step for which in UNSURE)
+    return Predicted(step_us, chosen.ns / 1000, min(bounds) / 1000, max(bounds) / 1000)
 
 
 def _row(row: WhatIf) -> FixRow:

@@ -65,12 +65,12 @@ def step_count(lane: HostLane) -> int:
 def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindow]:
     """By device, of those that have work of the steps."""
     step = np.searchsorted(lane.marks, queue.point, side="right") - 1
-    found = {
+    windows = {
         int(device): _window(step[here], times.work_begin[here], times.work_end[here], step_count(lane))
         for device in np.unique(queue.device)
         if (here := np.flatnonzero(queue.device == device)).size
     }
-    return {device: window for device, window in found.items() if window is not None}
+    return {device: window for device, window in windows.items() if window is not None}
 
 
 def _window(step: Int64s, begin: Int64s, end: Int64s, steps: int) -> GpuWindow | None:

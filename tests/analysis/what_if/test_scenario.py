@@ -27,12 +27,12 @@ from traces import Event, kernel, launch, slice_
 RECORDINGS = ("breaks", "resnet18", "resnet18_eager", "handler_breaks", "kernels", "ddp", "recompiles")
 
 
-def sums_up(found: Picture | None) -> None:
-    assert found
-    assert sum(part.time_us for part in found.host) == pytest.approx(found.step_us, rel=1e-9)
-    assert min(part.time_us for part in found.host) > 0
-    for gpu in found.gpus:
-        assert gpu.busy_us + gpu.idle_us == pytest.approx(found.step_us, rel=1e-9)
+def sums_up(answer: Picture | None) -> None:
+    assert answer
+    assert sum(part.time_us for part in answer.host) == pytest.approx(answer.step_us, rel=1e-9)
+    assert min(part.time_us for part in answer.host) > 0
+    for gpu in answer.gpus:
+        assert gpu.busy_us + gpu.idle_us == pytest.approx(answer.step_us, rel=1e-9)
 
 
 def looped(folder: Path, *, unrecorded_us: float | None = None) -> Profile:
@@ -52,20 +52,20 @@ def looped(folder: Path, *, unrecorded_us: float | None = None) -> Profile:
     return profile_with(folder, events, data_of(summary))
 
 
-def part(found: Picture | None, cause: HostCause) -> float:
-    assert found
-    return sum(one.time_us for one in found.host if one.cause == cause)
+def part(answer: Picture | None, cause: HostCause) -> float:
+    assert answer
+    return sum(one.time_us for one in answer.host if one.cause == cause)
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_parts_of_every_picture_sum_to_the_step(recording: Callable[[str], Path], name: str) -> None:
     for path in sorted(recording(name).rglob("*.trace.json")):
         profile = profile_of(path)
-        found = profile.of(scenario)
-        if found.step is None:
-            assert found.why_nothing and not found.fixes and found.now is None
+        answer = profile.of(scenario)
+        if answer.step is None:
+            assert answer.why_nothing and not answer.fixes and answer.now is None
             continue
-        sums_up(found.now)
+        sums_up(answer.now)
         every = [row.id for row in profile.of(priced)]
         assert len(set(every)) == len(every)
         if not every:
@@ -119,37 +119,37 @@ def test_several_fixes_bring_no_less_than_the_best_and_never_count_twice(
     if not rows:
         return
     picked = data.draw(st.lists(st.sampled_from([row.id for row in rows]), min_size=1))
-    found = scenario(profile, picked)
-    assert found.combined and found.picked == list(dict.fromkeys(picked)) and not found.unknown
+    answer = scenario(profile, picked)
+    assert answer.combined and answer.picked == list(dict.fromkeys(picked)) and not answer.unknown
     best = min(row.predicted.after_us for row in rows if row.id in picked)
-    assert 0 <= found.combined.low_us <= found.combined.after_us <= found.combined.high_us
-    assert found.combined.after_us <= best + 0.001
-    assert scenario(profile, picked[::-1] * 2).combined == found.combined
-    sums_up(found.now)
-    sums_up(found.after)
+    assert 0 <= answer.combined.low_us <= answer.combined.after_us <= answer.combined.high_us
+    assert answer.combined.after_us <= best + 0.001
+    assert scenario(profile, picked[::-1] * 2).combined == answer.combined
+    sums_up(answer.now)
+    sums_up(answer.after)
 
 
 def test_the_step_is_told_with_its_clock_and_what_it_consists_of(tmp_path: Path) -> None:
-    found = scenario(looped(tmp_path))
-    assert found.step and found.now
-    assert (found.step.step_us, found.step.clock, found.step.steps) == (200, "host", 3)
-    assert (found.step.recorded_us, found.step.unrecorded_us, found.step.replay_error_percent) == (
+    answer = scenario(looped(tmp_path))
+    assert answer.step and answer.now
+    assert (answer.step.step_us, answer.step.clock, answer.step.steps) == (200, "host", 3)
+    assert (answer.step.recorded_us, answer.step.unrecorded_us, answer.step.replay_error_percent) == (
         200,
         None,
         0,
     )
-    assert found.step.steps_from == "profiler"
-    assert part(found.now, "garbage") == 60
-    assert found.now.gpus[0].busy_us == 20
-    assert found.after is None and found.combined is None
+    assert answer.step.steps_from == "profiler"
+    assert part(answer.now, "garbage") == 60
+    assert answer.now.gpus[0].busy_us == 20
+    assert answer.after is None and answer.combined is None
 
 
 def test_what_a_fix_takes_out_is_gone_from_the_picture_and_nothing_else_is(tmp_path: Path) -> None:
-    found = scenario(looped(tmp_path), ["garbage"])
-    assert found.combined and found.combined.after_us == 140
-    assert part(found.after, "garbage") == 0
+    answer = scenario(looped(tmp_path), ["garbage"])
+    assert answer.combined and answer.combined.after_us == 140
+    assert part(answer.after, "garbage") == 0
     for cause in ("python", "launch", "nothing"):
-        assert part(found.after, cause) == part(found.now, cause)  # type: ignore[arg-type]
+        assert part(answer.after, cause) == part(answer.now, cause)  # type: ignore[arg-type]
 
 
 def test_a_fix_inside_of_another_one_brings_nothing_more(tmp_path: Path) -> None:
@@ -157,23 +157,23 @@ def test_a_fix_inside_of_another_one_brings_nothing_more(tmp_path: Path) -> None
     both = fixes(profile)
     garbage = next(fix for fix in both if fix.id == "garbage")
     answers_of(profile).get(key_of(fixes), lambda: [garbage, replace(garbage, id="again")])
-    found = scenario(profile, ["garbage", "again"])
-    assert found.combined and found.combined.after_us == 140
-    assert found.needless == ["again"]
+    answer = scenario(profile, ["garbage", "again"])
+    assert answer.combined and answer.combined.after_us == 140
+    assert answer.needless == ["again"]
 
 
 def test_a_step_is_predicted_as_it_is_unrecorded_where_that_is_known(tmp_path: Path) -> None:
-    found = scenario(looped(tmp_path, unrecorded_us=196), ["garbage"])
-    assert found.step and found.now
-    assert (found.step.recorded_us, found.step.unrecorded_us) == (200, 196)
-    assert found.step.step_us == pytest.approx(196, rel=0.01)
-    sums_up(found.now)
-    sums_up(found.after)
+    answer = scenario(looped(tmp_path, unrecorded_us=196), ["garbage"])
+    assert answer.step and answer.now
+    assert (answer.step.recorded_us, answer.step.unrecorded_us) == (200, 196)
+    assert answer.step.step_us == pytest.approx(196, rel=0.01)
+    sums_up(answer.now)
+    sums_up(answer.after)
 
 
 def test_ids_that_are_none_are_told(tmp_path: Path) -> None:
-    found = scenario(looped(tmp_path), ["garbage", "no such fix"])
-    assert (found.picked, found.unknown) == (["garbage"], ["no such fix"])
+    answer = scenario(looped(tmp_path), ["garbage", "no such fix"])
+    assert (answer.picked, answer.unknown) == (["garbage"], ["no such fix"])
 
 
 def test_fixes_of_one_id_are_told_apart(tmp_path: Path) -> None:
@@ -194,14 +194,20 @@ def test_findings_and_what_if_price_the_fixes_once(tmp_path: Path) -> None:
     assert asked in answers_of(profile)._answers
     rows = profile.of(priced)
     assert rows is profile.of(what_if, 196_000)
-    told = {row.fix for row in span_findings(profile)} - {None}
-    assert told and told <= {row.id for row in rows}
+    ids = {row.fix for row in span_findings(profile)} - {None}
+    assert ids and ids <= {row.id for row in rows}
 
 
-def nothing(found: Scenario) -> str:
-    assert (found.step, found.now, found.after, found.combined, found.fixes) == (None, None, None, None, [])
-    assert found.why_nothing and found.why_nothing.endswith(".")
-    return found.why_nothing
+def nothing(answer: Scenario) -> str:
+    assert (answer.step, answer.now, answer.after, answer.combined, answer.fixes) == (
+        None,
+        None,
+        None,
+        None,
+        [],
+    )
+    assert answer.why_nothing and answer.why_nothing.endswith(".")
+    return answer.why_nothing
 
 
 def test_without_work_of_a_gpu_nothing_is_predicted(tmp_path: Path) -> None:
@@ -228,9 +234,9 @@ def test_a_span_without_steps_is_one(tmp_path: Path) -> None:
         slice_("gc.collect", 10, 60, "python_function"),
         *launch("k", 100, 105, 20),
     ]
-    found = scenario(profile_with(tmp_path, events))
-    assert found.step and (found.step.steps, found.step.steps_from) == (0, "span")
-    sums_up(found.now)
+    answer = scenario(profile_with(tmp_path, events))
+    assert answer.step and (answer.step.steps, answer.step.steps_from) == (0, "span")
+    sums_up(answer.now)
 
 
 def test_every_kind_of_fix_that_has_a_rule_has_its_words() -> None:
@@ -238,6 +244,6 @@ def test_every_kind_of_fix_that_has_a_rule_has_its_words() -> None:
 
 
 def test_parts_are_named_where_one_culprit_is_much_of_the_step(tmp_path: Path) -> None:
-    found = scenario(looped(tmp_path)).now
-    assert found
-    assert HostPart("python", "train.py(3): log", "train.py", 3, 90) in found.host
+    answer = scenario(looped(tmp_path)).now
+    assert answer
+    assert HostPart("python", "train.py(3): log", "train.py", 3, 90) in answer.host

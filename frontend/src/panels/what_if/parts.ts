@@ -23,8 +23,8 @@ export function hostParts(parts: HostPart[]) {
 
 /** Kernels have names of hundreds of letters. */
 function short(name: string): string {
-  const told = graphName(name);
-  return told.length > 40 ? `${told.slice(0, 39)}…` : told;
+  const text = graphName(name);
+  return text.length > 40 ? `${text.slice(0, 39)}…` : text;
 }
 
 export function gpuParts({ busy_us, idle_us }: GpuPart) {
