@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+from selenium.webdriver import Chrome
 
+from browser.processes import Servers
 from browser.tab import Tab
+from traces import slice_, write_trace
 
 pytestmark = pytest.mark.browser
 
@@ -87,3 +91,12 @@ def test_in_a_narrow_window_nothing_scrolls_sideways(tab: Tab, theme: str) -> No
         assert tab.script("return document.documentElement.scrollWidth <= innerWidth")
     finally:
         tab.driver.set_window_size(1400, 1000)
+
+
+def test_where_nothing_can_be_predicted_it_says_why(driver: Chrome, servers: Servers, tmp_path: Path) -> None:
+    write_trace(tmp_path, [slice_("aten::mm", 0, 5)])
+    tab = Tab(driver, servers.start(tmp_path))
+    tab.open(panel="what_if")
+    tab.wait_text("h1", "Nothing is predicted.")
+    assert "No work of a GPU was recorded" in tab.text("main")
+    assert "ProfilerActivity.CUDA" in tab.text("main")
