@@ -23,7 +23,7 @@ _LONGEST = 60
 
 class Words(NamedTuple):
     """what: the sentence before the numbers; {name} is the operator, call or function, {place} the user's line, {times}
-    how often a step. panel: where it is seen. next_step: what to write instead."""
+    how often a step, {often} the same in words, {s} an s where it is not once. panel: where it is seen. next_step: what to write instead."""
 
     what: str
     panel: SeenIn
@@ -63,13 +63,13 @@ WORDS: dict[FixKind, Words] = {
         "Record with with_stack=True to see the line: it is Python outside of torch, or waiting for something else",
     ),
     "guards": Words(
-        "Guards are checked {times} times{place}",
+        "Guards are checked {often}{place}",
         "compiled_regions",
         "Compile one larger function instead of many small ones, or drop guards that you know to hold: "
         "torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})",
     ),
     "allocation": Words(
-        "{name} asks the driver for memory {times} times{place}",
+        "{name} asks the driver for memory {often}{place}",
         "memory",
         "Keep torch's cache of memory: no torch.cuda.empty_cache() in the loop; pin buffers once and use them again",
     ),
@@ -79,12 +79,12 @@ WORDS: dict[FixKind, Words] = {
         "It happens once for each kernel: warm up with every shape before the profiled steps",
     ),
     "graph_capture": Words(
-        "CUDA graphs are recorded {times} times a step instead of being replayed{place}",
+        "CUDA graphs are recorded {often} a step instead of being replayed{place}",
         "gpu_utilization",
         "Give the graph the same shapes and the same input buffers in each step: pad, or copy into static inputs",
     ),
     "synchronise": Words(
-        "The host waits for the GPU {times} times in {name}{place}",
+        "The host waits for the GPU {often} in {name}{place}",
         "step_breakdown",
         "Do without the value, or ask for it once in a while: keep it on the GPU, log every 100 steps, or copy it with "
         "non_blocking=True",
@@ -95,12 +95,12 @@ WORDS: dict[FixKind, Words] = {
         "DataLoader(..., pin_memory=True) and tensor.to(device, non_blocking=True)",
     ),
     "cuda_graphs": Words(
-        "Launching the {times} compiled graphs of a step kernel by kernel is slower than the GPU",
+        "Launching the {times} compiled graph{s} of a step kernel by kernel is slower than the GPU",
         "gpu_utilization",
         'Launch each as one: torch.compile(model, mode="reduce-overhead")',
     ),
     "eager": Words(
-        "{times} eager operators a step ({name}) are launched one by one{place}",
+        "{times} eager operator{s} a step ({name}), launched one by one{place}",
         "compiled_regions",
         "Compile the function that calls them, or use torch._foreach_* and one operator for many tensors",
     ),
@@ -115,17 +115,17 @@ WORDS: dict[FixKind, Words] = {
         "Make the tensors float32: NumPy's are float64 unless told otherwise",
     ),
     "layout": Words(
-        "Tensors are copied into another layout {times} times a step ({name}){place}",
+        "Tensors are copied into another layout {often} a step ({name}){place}",
         "kernels",
         "Keep one layout: model and images .to(memory_format=torch.channels_last), and no .contiguous() of a view",
     ),
     "casts": Words(
-        "Tensors change their type {times} times a step ({name}){place}",
+        "Tensors change their type {often} a step ({name}){place}",
         "kernels",
         "Keep one type along the way: cast once, or let autocast do it inside of compiled code",
     ),
     "fused_optimizer": Words(
-        "The optimizer launches {times} kernels a step",
+        "The optimizer launches {times} kernel{s} a step",
         "operators",
         "Let it launch a few: torch.optim.AdamW(..., fused=True), or torch.compile(optimizer.step)",
     ),
@@ -135,7 +135,7 @@ WORDS: dict[FixKind, Words] = {
         "Keep what guards ask about the same, or mark it dynamic: Recompiles names the guard that failed",
     ),
     "graph_breaks": Words(
-        "Frames are broken {times} times a step",
+        "Frames are broken {often} a step",
         "graph_breaks",
         "Take out of the compiled function what breaks it: Graph breaks names the line and the reason",
     ),
@@ -144,9 +144,13 @@ WORDS: dict[FixKind, Words] = {
 
 def sentence(row: WhatIf) -> str:
     """What is to be mended, without numbers of time: "Garbage is collected at train.py:12"."""
-    where = place(row)
+    where, times = place(row), _times(row.times)
     return WORDS[row.kind].what.format(
-        name=_short(row.name), place=f" at {where}" if where else "", times=_times(row.times)
+        name=_short(row.name),
+        place=f" at {where}" if where else "",
+        times=times,
+        often="once" if times == "1" else f"{times} times",
+        s="" if times == "1" else "s",
     )
 
 

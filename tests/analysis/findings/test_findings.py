@@ -87,7 +87,7 @@ def test_a_launch_bound_run_is_told_what_graphs_bring(tmp_path: Path) -> None:
         "the replay, a µs for each kernel and one between them, and what is behind"
     )
     assert row.predicted.low_us < row.predicted.after_us < row.predicted.high_us
-    assert row.title.startswith("Launching the 1 compiled graphs of a step kernel by kernel")
+    assert row.title.startswith("Launching the 1 compiled graph of a step kernel by kernel")
     assert (row.severity, row.panel) == ("critical", "gpu_utilization")
     assert 'mode="reduce-overhead"' in row.next_step
 
@@ -196,7 +196,7 @@ def eager(us: float) -> list[Event]:
 def test_what_still_runs_eager(tmp_path: Path) -> None:
     row = by_rule(tmp_path, eager(80))["eager_remainder"]
     assert row.predicted is not None and row.predicted.after_us < 60 < row.predicted.step_us
-    assert row.title.startswith("20 eager operators a step (aten::mul) are launched one by one")
+    assert row.title.startswith("20 eager operators a step (aten::mul), launched one by one")
 
 
 def test_that_nothing_is_compiled_is_told_in_place_of_what_runs_eager(tmp_path: Path) -> None:
