@@ -23,7 +23,8 @@ _LONGEST = 60
 
 class Words(NamedTuple):
     """what: the sentence before the numbers; {name} is the operator, call or function, {place} the user's line, {times}
-    how often a step, {often} the same in words, {s} an s where it is not once. panel: where it is seen. next_step: what to write instead."""
+    how often a step, {often} that in words, {s} the s where it is not once. panel: where it is seen. next_step: what to
+    write instead."""
 
     what: str
     panel: SeenIn
