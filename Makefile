@@ -6,6 +6,8 @@ VENV ?= .venv
 # The index that torch is installed from, where the usual one would bring a CUDA build that you do not want.
 TORCH_INDEX ?=
 CHECK ?=
+# The torch that `make test-torch` runs the handler on.
+TORCH ?= 2.14.1
 
 BIN := $(VENV)/bin
 # What tests do is checked as strictly as the rest, but they need not annotate their signatures.
@@ -13,14 +15,15 @@ BIN := $(VENV)/bin
 MYPY_FOR_TESTS := --cache-dir .mypy_cache/tests --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-warn-unused-ignores
 ENVIRONMENT := $(VENV)/.installed
 # torch goes first: pip keeps what is there.
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL_TORCH = $(PIP_INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==$(1)
 PYTEST := $(BIN)/python -m pytest --numprocesses auto
 # What runs side by side prints when it ends, where make can do that.
 ONE_AFTER_THE_OTHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test thorough lint types frontend frontend-check proto benchmark browser prerequisites clean
+.PHONY: help demo test test-torch thorough lint types frontend frontend-check proto benchmark browser prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +39,9 @@ test: prerequisites $(ENVIRONMENT) browser ## set everything up and run all chec
 
 thorough: $(ENVIRONMENT) ## run the property tests on many new examples
 	@$(PYTEST) -m hypothesis --hypothesis-profile thorough
+
+test-torch: .venv-torch-$(TORCH)/.installed ## run the tests that compile on another torch, in an environment of its own: TORCH=2.14.1
+	@.venv-torch-$(TORCH)/bin/python -m pytest --numprocesses auto -m torch
 
 lint: $(ENVIRONMENT) ## ruff and mypy
 	@echo "==> ruff and mypy"
@@ -66,7 +72,7 @@ benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs
 	@$(BIN)/python -m benchmarks.table_browser
 
 clean: ## remove everything that the other targets have made
-	rm -rf $(VENV) frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-torch-* frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 prerequisites:
 	@scripts/prerequisites.sh $(PYTHON)
@@ -77,8 +83,15 @@ browser:
 $(ENVIRONMENT): pyproject.toml setup.py constraints.txt | prerequisites
 	@echo "==> Installing the package and its tools into $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP_INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==2.13.0
+	@$(call INSTALL_TORCH,2.13.0)
 	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+.venv-torch-%/.installed: pyproject.toml setup.py constraints.txt | prerequisites
+	@echo "==> Installing the package with torch $* into $(@D)"
+	@$(PYTHON) -m venv $(@D)
+	@$(call INSTALL_TORCH,$*)
+	@$(PIP_INSTALL) -e '.[test]'
 	@touch $@
 
 $(NODE_MODULES): frontend/package-lock.json

@@ -31,7 +31,7 @@ def make_client(plugin: TorchCompilePlugin, prefix: str = "") -> Client:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

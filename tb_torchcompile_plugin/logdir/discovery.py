@@ -32,11 +32,6 @@ _SNIFF_BYTES = 64 * 1024
 _REMEMBERED = 4096  # files whose first bytes were looked at
 
 
-def trace_name(worker: str, time_ns: int, gzipped: bool = False) -> str:
-    """`{worker}.{time_ns}.pt.trace.json[.gz]`, as torch's own handler names its files."""
-    return f"{worker}.{time_ns}.pt.trace.json" + (".gz" if gzipped else "")
-
-
 def summary_name(worker: str, time_ns: int) -> str:
     """`{worker}.{time_ns}.pt.compile.pb`; sorts beside the trace of the same cycle."""
     return f"{worker}.{time_ns}.pt.compile.pb"

@@ -2,51 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
 import pytest
 from selenium.webdriver.common.keys import Keys
 
 from browser.tab import Tab
+from tb_torchcompile_plugin.api.report import RunFinding, read_report
 
 pytestmark = pytest.mark.browser
 
-GRAPH_BREAKS = "4 graph breaks cost 555 µs a step, 9.22 % of it"
 COUNT = "nav li:nth-child(2) .muted"
+FindingsOf = Callable[[str], list[RunFinding]]
 
 
-def test_findings_are_counted_and_lead_to_what_they_are_about(tab: Tab) -> None:
+@pytest.fixture(scope="session")
+def findings_of(recording: Callable[[str], Path]) -> FindingsOf:
+    """What there is to show of a run, in its order."""
+    return cache(lambda run: read_report(str(recording(run))).findings)
+
+
+def test_findings_are_counted_and_lead_to_what_they_are_about(tab: Tab, findings_of: FindingsOf) -> None:
+    rows = findings_of("breaks")
+    breaks = next(row for row in rows if row.rule == "graph_breaks")
     tab.open(run="breaks")
-    tab.wait_text(COUNT, "3")
+    tab.wait_text(COUNT, str(len(rows)))
     tab.wait_text("h1", "GPU busy 2.61 % → launch bound.")
-    tab.click("section li a", GRAPH_BREAKS)
-    tab.wait_text("h1", "3 findings, most time to save first.")
-    assert [e.text.split()[0] for e in tab.all("[aria-label='Findings'] h2")] == [
-        "critical",
-        "warning",
-        "info",
+    tab.click("section li a", breaks.title)
+    tab.wait_text("h1", f"{len(rows)} findings, most time to save first.")
+    assert [e.text for e in tab.all("[aria-label='Findings'] h2")] == [
+        f"{row.severity} {row.title}." for row in rows
     ]
     tab.click("[aria-label='Findings'] a", "Show in Graph breaks")
     tab.wait_text("aside", "capture.py")
     assert "Data-dependent branching" in tab.text("aside h2")
 
 
-def test_a_finding_that_is_switched_off_stays_off_with_its_reason(tab: Tab) -> None:
+def test_a_finding_that_is_switched_off_stays_off_with_its_reason(tab: Tab, findings_of: FindingsOf) -> None:
+    rows, of_another_run = findings_of("breaks"), findings_of("resnet18")
+    shared = {row.rule for row in of_another_run}
+    place, rule = next((n, row.rule) for n, row in enumerate(rows, 1) if row.rule in shared)
+    kept = [row for row in rows if row.rule != rule]
     tab.open(run="breaks", panel="findings")
-    tab.wait_text(COUNT, "3")
-    tab.click("[aria-label='Findings'] .warning button", "Switch off")
+    tab.wait_text(COUNT, str(len(rows)))
+    tab.click(f"[aria-label='Findings'] li:nth-child({place}) button", "Switch off")
     tab.one("input[aria-label='Why it is switched off']").send_keys("kept on purpose", Keys.ENTER)
-    tab.wait_text(COUNT, "2")
+    tab.wait_text(COUNT, str(len(kept)))
     tab.open(run="breaks", panel="findings")
-    tab.wait_text(COUNT, "2")
-    tab.click("main summary", "1 finding switched off")
+    tab.wait_text(COUNT, str(len(kept)))
+    tab.click("main summary", "switched off")
     tab.wait_text(
         "[aria-label='Findings that are switched off']", "Switched off for this run: kept on purpose."
     )
     tab.open(run="resnet18", panel="findings")
-    tab.wait_text(COUNT, "1")  # another run has its own
+    tab.wait_text(COUNT, str(len(of_another_run)))
     tab.open(run="breaks", panel="findings")
     tab.click("main summary")
     tab.click("button", "Switch on")
-    tab.wait_text(COUNT, "3")
+    tab.wait_text(COUNT, str(len(rows)))
 
 
 def test_gpu_utilization_says_why_the_gpu_waits(tab: Tab) -> None:

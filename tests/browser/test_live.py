@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from selenium.webdriver import Chrome
 
 from browser.processes import Servers
 from browser.tab import Tab
+from traces import kernel, write_trace
 
 pytestmark = pytest.mark.browser
 
@@ -88,17 +88,7 @@ def test_an_address_of_what_is_gone_says_so(tab: Tab) -> None:
 def test_text_from_a_trace_stays_text(tab: Tab, logdir: Path) -> None:
     run = logdir / "evil"
     run.mkdir()
-    kernel = {
-        "ph": "X",
-        "cat": "kernel",
-        "name": EVIL,
-        "pid": 0,
-        "tid": 7,
-        "ts": 10,
-        "dur": 5,
-        "args": {"device": 0},
-    }
-    (run / "vm_8.1795230300000000000.pt.trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    write_trace(run, [kernel(EVIL, 10, 5)], "vm_8.1795230300000000000.pt.trace.json")
     try:
         tab.open(run="evil", panel="kernels")
         tab.wait(lambda: any("<img src=x" in row[0] for row in tab.rows("Kernels")), "the name as text")
@@ -113,17 +103,7 @@ def test_text_from_a_trace_stays_text(tab: Tab, logdir: Path) -> None:
 def test_without_a_schedule_the_span_is_one_window(tab: Tab, logdir: Path) -> None:
     run = logdir / "one_window"
     run.mkdir()
-    kernel = {
-        "ph": "X",
-        "cat": "kernel",
-        "name": "k",
-        "pid": 0,
-        "tid": 7,
-        "ts": 10,
-        "dur": 5,
-        "args": {"device": 0},
-    }
-    (run / "vm_9.1795230300000000000.pt.trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    write_trace(run, [kernel("k", 10, 5)], "vm_9.1795230300000000000.pt.trace.json")
     try:
         tab.open(run="one_window")
         tab.wait_text("main", "there are no steps: the whole span")

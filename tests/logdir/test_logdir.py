@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tb_torchcompile_plugin.logdir.discovery import discover, read_head, summary_name, trace_name
+from tb_torchcompile_plugin.logdir.discovery import discover, read_head, summary_name
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": []}'
 
@@ -25,8 +25,8 @@ def shape(path, prefix=""):
 
 
 def test_names_round_trip(tmp_path):
-    write(tmp_path / trace_name("host_1", 123))
-    write(tmp_path / trace_name("host_1", 124, gzipped=True))
+    write(tmp_path / "host_1.123.pt.trace.json")
+    write(tmp_path / "host_1.124.pt.trace.json.gz")
     write(tmp_path / summary_name("host_1", 123))
     (run,), _ = discover(str(tmp_path))
     assert [span.span for span in run.workers["host_1"].spans] == ["123", "124"]

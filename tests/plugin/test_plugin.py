@@ -290,14 +290,13 @@ class TestActivity:
 
         def look() -> bool:
             walks.append(1)
-            return go_on.wait(5)
+            return go_on.wait(60)
 
-        activity, started = BackgroundFlag(look), time.monotonic()
+        activity = BackgroundFlag(look)
         for _ in range(50):
             activity.look_again()
             assert activity.active is False
-            assert time.monotonic() - started < 4
-        assert len(walks) <= 1
+            assert len(walks) <= 1
         go_on.set()
         wait_for(lambda: activity.active)
 

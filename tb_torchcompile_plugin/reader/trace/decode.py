@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.reader.trace.events import (
     EXACT_FROM,
-    CommonEvent,
     Event,
     ExactEvent,
     decode_common_events,
@@ -210,7 +209,7 @@ class Decoder:
             self._exact = True
         self._feed(*_with_exact_stamps(decode_exact_events(text)))
 
-    def _decode(self, text: bytes) -> Sequence[Event | CommonEvent]:
+    def _decode(self, text: bytes) -> Sequence[Event]:
         if self._common:
             try:
                 return decode_common_events(text)
@@ -224,7 +223,7 @@ class Decoder:
         """Add events whose time stamps are text."""
         self._feed(*_with_exact_stamps(events))
 
-    def _feed(self, events: Sequence[Event | CommonEvent | ExactEvent], stamps: tuple[Array, Array]) -> None:
+    def _feed(self, events: Sequence[Event], stamps: tuple[Array, Array]) -> None:
         count = len(events)
         codes = np.fromiter(map(self.combos.__getitem__, map(_KEY, events)), np.int32, count)
         kinds = self.combos.kinds[codes]

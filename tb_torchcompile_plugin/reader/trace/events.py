@@ -97,33 +97,18 @@ class Event(msgspec.Struct, gc=False):
     id: Any = None
 
 
-class CommonEvent(msgspec.Struct, gc=False):
+class CommonEvent(Event, gc=False):
     """The same for the phases and categories that nearly all files have: msgspec reuses their strings, already
     hashed, and does not make them anew. Others fail to decode."""
 
     ph: _Phase | Literal[""] = ""
     cat: Cat | None = None
-    name: Any = None
-    pid: Any = None
-    tid: Any = None
-    ts: float | None = math.nan
-    dur: float | None = math.nan
-    args: Args = NO_ARGS
-    id: Any = None
 
 
-class ExactEvent(msgspec.Struct, gc=False):
+class ExactEvent(Event, gc=False):
     """The same with `ts` as text, for files whose time stamps a float cannot hold to the ns (epoch µs)."""
 
-    ph: str = ""
-    cat: str | None = None
-    name: Any = None
-    pid: Any = None
-    tid: Any = None
-    ts: Raw = _NO_TEXT
-    dur: float | None = math.nan
-    args: Args = NO_ARGS
-    id: Any = None
+    ts: Raw = _NO_TEXT  # type: ignore[assignment]
 
 
 EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a nanosecond

@@ -6,6 +6,7 @@ Each repair is tried on top of the ones before, in this order, until the text de
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -77,10 +78,16 @@ REPAIRS: tuple[tuple[str, Repair], ...] = (
 )
 
 
-def load_object(text: bytes, number: Callable[[str], Any] = Decimal) -> dict[str, Any] | None:
+def exact(text: str) -> Decimal | float:
+    """A fraction with all its digits; infinite past any float: as an integer it would fill the memory."""
+    number = float(text)
+    return Decimal(text) if math.isfinite(number) else number
+
+
+def load_object(text: bytes, number: Callable[[str], Any] = exact) -> dict[str, Any] | None:
     """The object that `text` is, leniently: control characters, invalid UTF-8, NaN and lone surrogates pass.
 
-    number: what fractions become; Decimal keeps their digits.
+    number: what fractions become.
     """
     try:
         value = json.loads(text.decode("utf-8", "replace"), strict=False, parse_float=number)
@@ -99,7 +106,7 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-def mend(text: bytes, number: Callable[[str], Any] = Decimal) -> tuple[dict[str, Any], str] | None:
+def mend(text: bytes, number: Callable[[str], Any] = exact) -> tuple[dict[str, Any], str] | None:
     """The object in broken text, and what was mended last; None where no repair helps."""
     for what, repair in REPAIRS:
         mended = repair(text)

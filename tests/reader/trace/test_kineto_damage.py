@@ -157,6 +157,14 @@ def test_ids_as_text(read: Read) -> None:
     assert trace.texts["grid"] == ["[2, 6, 1]"]
 
 
+@pytest.mark.parametrize("size", ["2e308", "-1e999999999999999999999"])
+def test_numbers_past_any_float_are_no_ids(read: Read, size: str) -> None:
+    """One with that many digits takes minutes to write out, or cannot be."""
+    trace = read(document(event("c", args=f'"External id": {size}, "stream": 7.0, "x": {size}')))
+    row = int(trace.select(name="c")[0])
+    assert [trace.columns[name][row] for name in ("external_id", "stream")] == [-1, 7]
+
+
 def test_epoch_time_stamps_keep_their_nanoseconds(read: Read) -> None:
     trace = read(document(event("c", "1790857026123456.789")))
     assert trace.ts[trace.select(name="c")[0]] == 1790857026123456789

@@ -65,11 +65,10 @@ def test_progress(large: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_cancelled(large: Path, workers: int) -> None:
     before = children()
-    started = time.monotonic()
     asked = itertools.count()
     with pytest.raises(Cancelled, match="cancelled"):
         read_trace(str(large), workers=workers, chunk_bytes=4096, cancelled=lambda: next(asked) > 2)
-    assert time.monotonic() - started < 5
+    assert next(asked) < 10
     assert children() == before
 
 
@@ -114,7 +113,7 @@ def test_workers_end_when_their_parent_is_killed(large: Path, tmp_path: Path) ->
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while workers and time.monotonic() < end:
         workers = [pid for pid in workers if _runs(pid)]
         time.sleep(0.02)
