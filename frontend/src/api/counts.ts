@@ -6,11 +6,6 @@ export function countCompilations(compile: Compile): number {
   return new Set(compile.compilations.map((c) => `${c.epoch} ${c.compile_id}`)).size;
 }
 
-/** Different kernels: a name has one row for each compilation that launches it. */
-export function countKernels(span: Span): number {
-  return new Set(span.kernels.map((k) => `${k.device} ${k.name}`)).size;
-}
-
 /** How many places broke a graph; null where neither a log nor stacks in the trace can tell. */
 export function countSites(compile: Compile | null, span: Span | null): number | null {
   if (!compile && !span?.graph_break_costs) return null;

@@ -818,6 +818,7 @@ export interface IdleGap {
 }
 
 export interface Kernel {
+  key: string;
   device: number | 'cpu';
   name: string;
   category: Category;
@@ -826,8 +827,25 @@ export interface Kernel {
   mean_us: number;
   min_us: number;
   max_us: number;
+  share_percent: number;
   compile_id: string | null;
   graph_key: string | null;
+  direction: Direction | null;
+  aten_ops: string[];
+  source_lines: string[];
+  lines: Frame[];
+  lines_from: LinesFrom | null;
+  output_code_file: string | null;
+  artifact: number | null;
+  code_line: number | null;
+  modules: string[];
+  config: LaunchConfig | null;
+  configs: number;
+  bandwidth_gb_s: number | null;
+  bandwidth_percent: number | null;
+  achieved: Achieved;
+  alone_us: number | null;
+  twice_as_fast_percent: number | null;
 }
 
 export interface KernelCategory {
@@ -875,37 +893,10 @@ export interface KernelLaunches {
   shown_every: number;
 }
 
-export interface KernelRow {
-  device: number | 'cpu';
-  name: string;
-  category: Category;
-  launches: number;
-  time_us: number;
-  mean_us: number;
-  min_us: number;
-  max_us: number;
-  compile_id: string | null;
-  graph_key: string | null;
-  direction: Direction | null;
-  aten_ops: string[];
-  source_lines: string[];
-  lines: Frame[];
-  lines_from: LinesFrom | null;
-  output_code_file: string | null;
-  artifact: number | null;
-  code_line: number | null;
-  modules: string[];
-  config: LaunchConfig | null;
-  configs: number;
-  bandwidth_gb_s: number | null;
-  bandwidth_percent: number | null;
-  achieved: Achieved;
-  alone_us: number | null;
-  twice_as_fast_percent: number | null;
-}
-
 export interface Kernels {
-  rows: KernelRow[];
+  headline: string;
+  rows: Kernel[];
+  best: number | null;
   step_categories: StepCategory[];
   peaks: DevicePeak[];
   unnamed_us: number;
@@ -1394,7 +1385,7 @@ export interface Span {
   gpu: Gpu[];
   steps: Step[];
   kernel_categories: KernelCategory[];
-  kernels: Kernel[];
+  distinct_kernels: number;
   compiled_regions: CompiledRegion[];
   graph_break_costs: GraphBreakCost[] | null;
   graph_break_sites: GraphBreakSite[];

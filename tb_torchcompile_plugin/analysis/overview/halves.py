@@ -5,7 +5,7 @@ Rows come from the other rooms; here they are only put together. Unknown is null
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 import msgspec
@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.graph_breaks.chain import BreakChain, break
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.graph_breaks.sites import GraphBreakSite, graph_break_sites
-from tb_torchcompile_plugin.analysis.kernels.rows import Kernel, KernelCategory, kernel_categories, kernels
+from tb_torchcompile_plugin.analysis.kernels.rows import KernelCategory, distinct_kernels, kernel_categories
 from tb_torchcompile_plugin.analysis.recompiles.moments import (
     GuardScan,
     RecompileMoment,
@@ -117,7 +117,7 @@ class Span(msgspec.Struct, frozen=True):
     gpu: list[Gpu]
     steps: list[Step]
     kernel_categories: list[KernelCategory]
-    kernels: Sequence[Kernel]
+    distinct_kernels: int
     compiled_regions: list[CompiledRegion]
     graph_break_costs: list[GraphBreakCost] | None
     graph_break_sites: list[GraphBreakSite]
@@ -147,7 +147,7 @@ def span_report(profile: Profile) -> Span:
         gpu=profile.of(gpus),
         steps=profile.of(profiled_steps),
         kernel_categories=profile.of(kernel_categories),
-        kernels=profile.of(kernels),
+        distinct_kernels=profile.of(distinct_kernels),
         compiled_regions=regions,
         graph_break_costs=profile.of(graph_break_costs),
         graph_break_sites=profile.of(graph_break_sites),
