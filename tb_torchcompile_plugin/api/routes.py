@@ -27,6 +27,7 @@ from tb_torchcompile_plugin.analysis.modules.modules import modules
 from tb_torchcompile_plugin.analysis.operators.hot_spots import hot_spots
 from tb_torchcompile_plugin.analysis.operators.operators import operators
 from tb_torchcompile_plugin.analysis.overview.halves import compile_report, span_report
+from tb_torchcompile_plugin.analysis.overview.overview import overview
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
@@ -127,6 +128,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
     Route("span", SPAN, span_report),
+    Route("overview", SPAN, overview),
     Route("timeline", TIMELINE, Timeline.describe),
     Route("timeline_window", TIMELINE, timeline_window, (window(), number("width"), numbers("lanes"))),
     Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),

@@ -126,7 +126,6 @@ export interface CallOverhead {
   guard_percent: number | null;
   overhead_percent: number | null;
   beside_percent: number | null;
-  regions: RegionOverhead[];
 }
 
 export type Category =
@@ -208,12 +207,16 @@ export interface Comparison {
 }
 
 export interface Compilation {
+  key: string;
   compile_id: string;
   epoch: number;
   direction: Direction;
+  part: number;
+  parts: number;
   function: string;
   file: string;
   line: number | null;
+  status: Status;
   attempts: number | null;
   start_s: number | null;
   duration_s: number | null;
@@ -223,6 +226,8 @@ export interface Compilation {
   graph_inputs: number | null;
   guards: number | null;
   cache: CacheResult[];
+  breaks: number;
+  recompile_reasons: string[];
   failure: Failure | null;
   restart_reasons: string[];
   stack: Frame[];
@@ -259,31 +264,10 @@ export interface CompilationDifference {
   duration_s: Pair;
 }
 
-export interface CompilationRow {
-  compile_id: string;
-  epoch: number;
-  direction: Direction;
-  function: string;
-  file: string;
-  line: number | null;
-  status: Status;
-  attempts: number | null;
-  start_s: number | null;
-  duration_s: number | null;
-  graph_ops: number | null;
-  graph_nodes: number | null;
-  graph_inputs: number | null;
-  guards: number | null;
-  cache: CacheResult[];
-  breaks: number;
-  recompile_reasons: string[];
-  failure: Failure | null;
-  recovered: boolean;
-}
-
 export interface Compilations {
   trie: TrieNode[];
-  flat: CompilationRow[];
+  frames: number;
+  statuses: Partial<Record<Status, number>>;
   problems: Problem[];
   others: OtherArtifacts[];
 }
@@ -292,11 +276,16 @@ export interface Compile {
   source: 'summary' | 'torch_trace';
   file: string;
   total_s: number | null;
+  phases_s: Partial<Record<Phase, number>>;
   unreadable_records: number;
   environment: Environment;
   compilations: Compilation[];
+  distinct_compilations: number;
+  cache_lookups: number;
+  cache_hits: number;
   problems: Problem[];
   graph_breaks: GraphBreak[];
+  reported_sites: GraphBreakSite[];
   recompiles: Recompile[];
   recompiled_frames: RecompiledFrame[];
   generated_kernels: GeneratedKernels[];
@@ -305,6 +294,7 @@ export interface Compile {
   compile_times_complete: boolean;
   counters: Record<string, Record<string, number>>;
   records: Records;
+  headlines: Partial<Record<Panel, string>>;
   warnings: Notice[];
 }
 
@@ -315,6 +305,7 @@ export interface CompileOverlap {
 }
 
 export interface CompileTime {
+  headline: string;
   total_s: number | null;
   recorded_s: number | null;
   share_percent: number | null;
@@ -349,11 +340,20 @@ export interface CompiledLines {
 
 export interface CompiledRegion {
   compile_id: string;
+  epoch: number;
+  compilation: string | null;
+  function: string | null;
+  guards: number | null;
   calls: number;
   cpu_us: number;
   guard_us: number;
   overhead_us: number | null;
   graph_us: number | null;
+  guard_us_per_call: number;
+  overhead_us_per_call: number | null;
+  graph_us_per_call: number | null;
+  guard_us_per_step: number | null;
+  beside_percent: number | null;
   backward_calls: number;
   backward_cpu_us: number;
   gpu_us: number | null;
@@ -686,10 +686,12 @@ export interface GraphBreakCost {
 }
 
 export interface GraphBreakSite {
+  key: string;
   file: string;
   line: number | null;
   reason: string;
   kind: BreakKind | null;
+  source: string | null;
   compile_ids: string[];
   calls: number | null;
   calls_per_step: number | null;
@@ -702,6 +704,7 @@ export interface GraphBreakSite {
   gpu_idle_us: number | null;
   first_us: number | null;
   last_us: number | null;
+  breaks: GraphBreak[];
 }
 
 export interface GraphPiece {
@@ -1111,6 +1114,10 @@ export interface OtherArtifacts {
   artifacts: Artifact[];
 }
 
+export interface Overview {
+  headline: string;
+}
+
 export interface Pair {
   a: number | null;
   b: number | null;
@@ -1242,9 +1249,20 @@ export interface Recompile {
 export interface RecompileMoment {
   compile_id: string;
   epoch: number;
-  start_us: number;
-  where: 'after' | 'before' | 'inside';
+  reasons: string[];
+  guards: FailedGuard[];
+  dynamic: DynamicChange[];
+  function: string;
+  file: string;
+  line: number | null;
+  start_s: number | null;
+  duration_s: number | null;
+  recovered: boolean;
+  start_us: number | null;
+  where: 'after' | 'before' | 'inside' | null;
   step: string | null;
+  when: string | null;
+  calls: number;
 }
 
 export interface RecompiledFrame {
@@ -1270,14 +1288,6 @@ export interface Records {
   by_kind: Record<string, number>;
   unknown: Record<string, number>;
   unreadable: Record<string, number>;
-}
-
-export interface RegionOverhead {
-  compile_id: string;
-  calls: number;
-  guard_us: number;
-  overhead_us: number | null;
-  graph_us: number | null;
 }
 
 export interface RunRef {
@@ -1395,6 +1405,8 @@ export interface Span {
   recompile_moments: RecompileMoment[] | null;
   guard_scans: GuardScan[] | null;
   compile_overlap: CompileOverlap | null;
+  frame_versions: RecompiledFrame[];
+  headlines: Partial<Record<Panel, string>>;
   hints: Hints;
 }
 
@@ -1601,19 +1613,11 @@ export interface TimelineSlice {
   user_line: SourceLine | null;
 }
 
-export interface TrieCompilation {
-  compile_id: string;
-  epoch: number;
-  function: string;
-  status: Status;
-  duration_s: number | null;
-}
-
 export interface TrieNode {
   frame: Frame;
   users: boolean;
   children: TrieNode[];
-  compilations: TrieCompilation[];
+  compilations: Compilation[];
 }
 
 export interface Verdict {
@@ -1632,6 +1636,7 @@ export interface Verdict {
 export interface Version {
   compile_id: string;
   duration_s: number | null;
+  calls: number | null;
 }
 
 export interface WindowColumn {
@@ -1679,6 +1684,7 @@ export interface AboutRun {
 
 export interface AboutSpan {
   span: Span;
+  overview: Overview;
   timeline: TimelineLanes;
   timeline_window: ArrayBuffer;
   timeline_slice: TimelineSlice;

@@ -1,5 +1,5 @@
 import type { Component } from 'svelte';
-import { countCompilations, countSites } from '../api/counts';
+import { countSites } from '../api/counts';
 import { findingsOn } from '../api/findings.svelte';
 import type { Compile, Panel, Span } from '../api/types';
 
@@ -27,7 +27,7 @@ export const PANELS: Record<Panel, Place> = {
   compile_time: { needs: 'compile', load: () => import('../panels/compile_time/CompileTime.svelte') },
   compilations: {
     needs: 'compile',
-    count: (compile) => compile && countCompilations(compile),
+    count: (compile) => compile && compile.distinct_compilations,
     load: () => import('../panels/compilations/Compilations.svelte'),
   },
   code: { needs: 'compile', load: () => import('../panels/code/CodePanel.svelte') },
