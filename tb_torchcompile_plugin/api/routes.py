@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.analysis.compilations.details import compilation, co
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
 from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
+from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.modules.modules import modules
@@ -147,6 +148,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("modules", SPAN, modules),
     Route("kernels", SPAN, kernel_table),
     Route("kernel", SPAN, kernel_details, _KERNEL),
+    Route("code_kernels", SPAN_OR_WORKER, code_kernels, (number("id"),)),
     Route("gpu_utilization", SPAN, gpu_utilization),
     Route("collectives", SPAN, collectives),
     Route("step_breakdown", SPAN, step_breakdown),

@@ -167,6 +167,21 @@ export type Cause =
 
 export type Change = 'appeared' | 'changed' | 'same' | 'vanished';
 
+export interface CodeKernel {
+  name: string;
+  line: number;
+  calls: number[];
+  source_nodes: string[];
+  lines: Frame[];
+  lines_from: LinesFrom | null;
+  launches: number | null;
+  time_us: number | null;
+}
+
+export interface CodeKernels {
+  rows: CodeKernel[];
+}
+
 export interface Collective {
   device: number;
   name: string;
@@ -1701,6 +1716,7 @@ export interface AboutSpan {
   modules: Modules;
   kernels: Kernels;
   kernel: KernelDetails;
+  code_kernels: CodeKernels;
   gpu_utilization: GpuUtilization;
   collectives: Collectives;
   step_breakdown: StepReport;
