@@ -65,12 +65,12 @@ def kernel_definitions(code: str) -> Iterator[KernelDefinition]:
     at = code.find(_COMPILED)
     while at >= 0:
         start = code.rfind("\n", 0, at) + 1
-        if found := _DEFINITION.match(code, start):
-            called = found["name"] or found["name2"]
-            own = called and found["language"] == TRITON and not is_anonymous(called)
-            name = called if own else found["variable"]
+        if match := _DEFINITION.match(code, start):
+            called = match["name"] or match["name2"]
+            own = called and match["language"] == TRITON and not is_anonymous(called)
+            name = called if own else match["variable"]
             yield KernelDefinition(
-                name, found["variable"], found["language"], start, code.index("(", start) + 1
+                name, match["variable"], match["language"], start, code.index("(", start) + 1
             )
         at = code.find(_COMPILED, at + 1)
 

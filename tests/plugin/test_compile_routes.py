@@ -51,8 +51,8 @@ def test_compile_time(client: Client) -> None:
 
 
 def test_compilations_and_one_of_them(client: Client) -> None:
-    found = ask(client, "compilations")
-    assert len(found["trie"]) == 1
+    overview = ask(client, "compilations")
+    assert len(overview["trie"]) == 1
     assert {row["compile_id"] for row in ask(client, "compile")["compilations"]} == {
         "0/0",
         "1/0",
@@ -60,7 +60,7 @@ def test_compilations_and_one_of_them(client: Client) -> None:
         "3/0",
         "4/0",
     }
-    assert (found["frames"], found["statuses"]) == (5, {"break": 4, "ok": 1})
+    assert (overview["frames"], overview["statuses"]) == (5, {"break": 4, "ok": 1})
     details = ask(client, "compilation", epoch=0, compile_id="3/0")
     assert [row["direction"] for row in details["rows"]] == ["forward", "backward"]
     assert "guards" not in details

@@ -316,8 +316,8 @@ def _broke(texts: list[Artifact]) -> bool:
     return any(text.name == GRAPH_BREAK for text in texts)
 
 
-def _counts(row: Compilation | None, told: list[Metric], guard_checks: int | None) -> Counts:
-    parameters = _values(told, "param_count")
+def _counts(row: Compilation | None, recorded: list[Metric], guard_checks: int | None) -> Counts:
+    parameters = _values(recorded, "param_count")
     return Counts(
         ops=row.graph_ops if row else None,
         nodes=row.graph_nodes if row else None,

@@ -90,9 +90,11 @@ def compilations(data: CompileData) -> list[Compilation]:
 
 def phases_s(data: CompileData) -> dict[Phase, float]:
     """Exclusive times over all compilations, in the order of the pipeline."""
-    told = [row.phases_s or {} for row in data.of(compilations)]
+    phases = [row.phases_s or {} for row in data.of(compilations)]
     return {
-        phase: sum(row.get(phase, 0) for row in told) for phase in PHASES if any(phase in row for row in told)
+        phase: sum(row.get(phase, 0) for row in phases)
+        for phase in PHASES
+        if any(phase in row for row in phases)
     }
 
 

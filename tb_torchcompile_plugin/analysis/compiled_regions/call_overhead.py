@@ -52,10 +52,13 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
     steps = profile.of(StepWindows)
     first, last = trace.window()
     window = steps.total_ns if len(steps) else last - first
-    found = calls_inside(steps, sorted(every(calls), key=lambda call: call.start))
-    marked = marks_graphs(trace) or all(call.graphs for call in found)
-    guards, overhead = sum(call.guard_ns for call in found), sum(call.overhead_ns for call in found)
-    graphs, backward = sum(call.graph_ns for call in found), _backward_ns(trace, steps, profile.of(Ownership))
+    in_steps = calls_inside(steps, sorted(every(calls), key=lambda call: call.start))
+    marked = marks_graphs(trace) or all(call.graphs for call in in_steps)
+    guards, overhead = sum(call.guard_ns for call in in_steps), sum(call.overhead_ns for call in in_steps)
+    graphs, backward = (
+        sum(call.graph_ns for call in in_steps),
+        _backward_ns(trace, steps, profile.of(Ownership)),
+    )
     return CallOverhead(
         window="steps" if len(steps) else "span",
         steps=len(steps),
@@ -77,26 +80,26 @@ def _backward_ns(trace: Trace, steps: StepWindows, ownership: Ownership) -> int:
     return int(trace.dur[rows[inside]].sum())
 
 
-def headline(found: CallOverhead) -> str:
+def headline(cost: CallOverhead) -> str:
     """ "Guards and wrappers take 275 µs a step, 4.56 % of it: …" """
-    each = found.steps or 1
-    beside = found.guard_us + (found.overhead_us or 0)
+    each = cost.steps or 1
+    beside = cost.guard_us + (cost.overhead_us or 0)
     what, parts = "Guards", ""
-    if found.overhead_us is not None:
+    if cost.overhead_us is not None:
         what = "Guards and wrappers"
-        parts = f": guards {duration(found.guard_us / each)}, wrappers {duration(found.overhead_us / each)}"
-    calls = found.calls / each
+        parts = f": guards {duration(cost.guard_us / each)}, wrappers {duration(cost.overhead_us / each)}"
+    calls = cost.calls / each
     often = plural(int(calls), "call") if calls.is_integer() else f"{significant(calls)} calls"
     return (
-        f"{what} take {duration(beside / each)} {'a step' if found.steps else 'in this span'}, "
-        f"{percent(100 * beside / found.window_us)} of it{parts}, for {often}. {_useful(found, each)}"
+        f"{what} take {duration(beside / each)} {'a step' if cost.steps else 'in this span'}, "
+        f"{percent(100 * beside / cost.window_us)} of it{parts}, for {often}. {_useful(cost, each)}"
     )
 
 
-def _useful(found: CallOverhead, each: int) -> str:
-    if found.graph_us is None or found.beside_percent is None:
+def _useful(cost: CallOverhead, each: int) -> str:
+    if cost.graph_us is None or cost.beside_percent is None:
         return "The trace does not mark all of their graphs."
-    backward = f" and backward for {duration(found.backward_us / each)}" if found.backward_us else ""
-    share = percent(found.beside_percent)
-    graphs = duration(found.graph_us / each)
+    backward = f" and backward for {duration(cost.backward_us / each)}" if cost.backward_us else ""
+    share = percent(cost.beside_percent)
+    graphs = duration(cost.graph_us / each)
     return f"Their graphs run for {graphs}{backward}; {share} of all this is overhead of the calls."

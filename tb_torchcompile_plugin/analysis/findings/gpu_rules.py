@@ -111,7 +111,7 @@ class DominantKernel(Rule):
             {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
             saves_us=None,
             severity="warning",
-            row=row_key(row),
+            row=f"kernels:{row.key}",
             where=[row.name],
         )
 

@@ -261,7 +261,7 @@ def _headlines(profile: Profile) -> dict[Panel, str]:
     }
 
 
-def _sorted(told: Mapping[str, _Key]) -> dict[str, _Key]:
+def _sorted(values: Mapping[str, _Key]) -> dict[str, _Key]:
     """A protobuf map has no order of its own: two processes would tell it in two."""
     return dict(sorted(values.items()))
 

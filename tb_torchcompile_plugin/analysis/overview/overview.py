@@ -22,8 +22,8 @@ class Overview(msgspec.Struct, frozen=True):
 
 def overview(profile: Profile) -> Overview:
     """ "Step 22.4 ms (median of 3) · GPU busy 12.9 % → launch bound. Compile 8.1 s (2 compilations)." """
-    found = profile.of(utilization)
-    bound = f" → {found.verdict.bound} bound" if found else ""
+    use = profile.of(utilization)
+    bound = f" → {use.verdict.bound} bound" if use else ""
     compiled = _compiled(profile.data, _inside(profile))
     return Overview(f"{_time(profile)} · {_gpu(profile)}{bound}. {compiled}")
 

@@ -109,9 +109,9 @@ def headline(profile: Profile) -> str:
 
 
 def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, calls: int) -> RecompileMoment:
-    told = msgspec.structs.asdict(row)
+    known = msgspec.structs.asdict(row)
     if compilation is None:
-        return RecompileMoment(**told, start_us=None, where=None, step=None, when=None, calls=calls)
+        return RecompileMoment(**known, start_us=None, where=None, step=None, when=None, calls=calls)
     trace, steps = profile.trace, profile.of(StepWindows)
     (first, last), start = trace.window(), _start(trace, profile.of(Ownership), compilation)
     at = int(steps.of(np.array([start], np.int64))[0])
@@ -122,7 +122,7 @@ def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, c
         "before" if start < first else "inside" if start < last else "after"
     )
     when = f"in {step}" if step else words.get(where, "after the span")
-    return RecompileMoment(**told, start_us=after, where=where, step=step, when=when, calls=calls)
+    return RecompileMoment(**known, start_us=after, where=where, step=step, when=when, calls=calls)
 
 
 def _start(trace: Trace, ownership: Ownership, row: Compilation) -> int:

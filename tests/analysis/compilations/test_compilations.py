@@ -166,9 +166,9 @@ def test_text_from_programs_stays_what_it_is() -> None:
         stack=[Frame(file=HOSTILE, function=HOSTILE, source=HOSTILE)],
     )
     data = data_of(CompileSummary(compilations=[row]))
-    found = compilations_overview(data)
-    assert compilations(data)[0].function == found.problems[0].reason == HOSTILE
-    assert found.trie[0].frame.source == HOSTILE
+    overview = compilations_overview(data)
+    assert compilations(data)[0].function == overview.problems[0].reason == HOSTILE
+    assert overview.trie[0].frame.source == HOSTILE
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def test_four_kinds_of_break_are_four_frames_and_the_one_after(torch: Any, tmp_p
             y = y - 1
         return y.tan()
 
-    found = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
-    flat = found.rows
+    run = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
+    flat = run.rows
     assert [row.status for row in flat] == ["break"] * 4 + ["ok"]
     assert [row.breaks for row in flat] == [1, 1, 1, 1, 0]
     assert not run.compilations.problems
@@ -186,7 +186,7 @@ def test_dynamic_shapes(torch: Any, tmp_path: Path) -> None:
     checks = guard_checks(run.session.compile_data(*run.ids), 0, "0/1").guards
     assert len(checks) == dynamic.counts.guard_checks
     assert any(guard.source and "L['x']" in guard.source for guard in checks)
-    assert any("size mismatch at index 0" in reason for reason in found.rows[1].recompile_reasons)
+    assert any("size mismatch at index 0" in reason for reason in run.rows[1].recompile_reasons)
 
 
 def test_compiled_autograd_shows_its_own_graph(tmp_path: Path) -> None:
@@ -199,8 +199,8 @@ def test_compiled_autograd_shows_its_own_graph(tmp_path: Path) -> None:
             torch.compile(lambda x: linear(x).sum().backward(), backend="eager")(torch.ones(2, 4))
     """
     run(program, tmp_path)
-    found = answers(tmp_path / "out")
-    (inside,) = [row.compile_id for row in found.rows if row.compile_id.startswith("!")]
+    compiled = answers(tmp_path / "out")
+    (inside,) = [row.compile_id for row in compiled.rows if row.compile_id.startswith("!")]
     assert re.fullmatch(r"!0/\d/0", inside)
     assert "class CompiledAutograd0" in compiled.text(inside, "compiled_autograd_graph")
     assert not compiled.compilations.others

@@ -47,20 +47,20 @@ def profile(
     )
 
 
-def told(sites: list[GraphBreakSite]) -> list[tuple[int | None, list[str], float | None, int]]:
+def prices(sites: list[GraphBreakSite]) -> list[tuple[int | None, list[str], float | None, int]]:
     return [(site.line, site.compile_ids, site.host_us, len(site.breaks)) for site in sites]
 
 
 def test_a_site_holds_every_compilation_that_broke_there(tmp_path: Path) -> None:
     data = log(reported("0/0", 7), reported("0/1", 7), reported("", 9))
     sites = graph_break_sites(profile(tmp_path, [cost("0/0", 7, 40, 20)], data))
-    assert told(sites) == [(7, ["0/0", "0/1"], 60, 2), (9, [], None, 1)]
+    assert prices(sites) == [(7, ["0/0", "0/1"], 60, 2), (9, [], None, 1)]
     assert sites[0].source == "if x.max() > 1:" and sites[0].key == "/u/train.py:7:why"
 
 
 def test_without_a_trace_none_has_a_price(tmp_path: Path) -> None:
     data = log(reported("0/0", 7), reported("0/1", 7), reported("1/0", 9))
-    assert told(reported_sites(data)) == [(7, ["0/0", "0/1"], None, 2), (9, ["1/0"], None, 1)]
+    assert prices(reported_sites(data)) == [(7, ["0/0", "0/1"], None, 2), (9, ["1/0"], None, 1)]
     assert reported_headline(data) == "2 graph break sites. Without a trace there is no price."
     assert reported_headline(log()) == "No graph breaks."
 

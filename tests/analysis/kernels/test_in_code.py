@@ -33,9 +33,9 @@ def profile_of(folder: Path) -> Profile:
 
 
 def test_calls_are_found_by_what_the_code_calls_a_kernel() -> None:
-    found, places, lines = definitions(CODE), call_places(CODE), CODE.split("\n")
-    assert [one.variable for one in found.values()] == ["triton_poi_fused_0", "mine_1", "cpp_fused_1"]
-    called = [lines[number - 1].strip() for one in found.values() for number in places[one.variable]]
+    kernels, places, lines = definitions(CODE), call_places(CODE), CODE.split("\n")
+    assert [one.variable for one in kernels.values()] == ["triton_poi_fused_0", "mine_1", "cpp_fused_1"]
+    called = [lines[number - 1].strip() for one in kernels.values() for number in places[one.variable]]
     assert called == ["triton_poi_fused_0.run(buf0, stream=stream0)", "mine_1.run(buf2)", "cpp_fused_1(buf1)"]
 
 

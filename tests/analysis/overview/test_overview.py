@@ -112,8 +112,8 @@ def test_what_is_counted_over_all_compilations() -> None:
 
 def test_several_backwards_of_one_frame_are_told_apart() -> None:
     rows = [compiled("4/0", start_ns=1), *(compiled("4/0", direction=BACKWARD, start_ns=n) for n in (2, 3))]
-    told = compile_report(log(*rows)).compilations
-    assert [(row.key, row.part, row.parts) for row in told] == [
+    answer = compile_report(log(*rows)).compilations
+    assert [(row.key, row.part, row.parts) for row in answer] == [
         ("4/0,0,forward", 0, 1),
         ("4/0,0,backward", 0, 2),
         ("4/0,0,backward~2", 1, 2),
