@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from inspect import get_annotations
 
 import msgspec
@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
 from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, ranked, span_findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
-from tb_torchcompile_plugin.analysis.kernels.kernels import KernelRow
+from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
 from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective
@@ -37,7 +37,7 @@ class SpanReport(Span, frozen=True):
 
     eager: EagerTime
     operators: list[Operator]
-    kernels: Sequence[KernelRow]
+    kernels: list[Kernel]
     gpu_utilization: GpuUtilization
     step_breakdown: StepReport
     collectives: list[Collective]

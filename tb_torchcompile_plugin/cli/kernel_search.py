@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from tb_torchcompile_plugin.analysis.kernels.kernels import (
     KernelDetails,
-    KernelRow,
     kernel_details,
     kernel_table,
 )
 from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig
 from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
+from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.generated_code.benchmark import benchmark
@@ -23,9 +23,9 @@ from tb_torchcompile_plugin.profile.profile import Profile
 
 __all__ = [
     "Achieved",
+    "Kernel",
     "KernelDetails",
     "KernelMatch",
-    "KernelRow",
     "LaunchConfig",
     "benchmark_of",
     "find_kernels",
@@ -39,7 +39,7 @@ class KernelMatch:
     where: str
     name: str
     profile: Profile | None
-    row: KernelRow | None
+    row: Kernel | None
     generated: Generated | None
 
     @property

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from tb_torchcompile_plugin.cli.kernel_search import (
     Achieved,
+    Kernel,
     KernelDetails,
     KernelMatch,
-    KernelRow,
     LaunchConfig,
 )
 from tb_torchcompile_plugin.cli.text_table import visible
@@ -36,7 +36,7 @@ def print_kernel(match: KernelMatch) -> None:
     sys.stdout.write(visible("\n".join(lines)) + "\n\n")
 
 
-def _times(row: KernelRow, details: KernelDetails) -> Iterator[str]:
+def _times(row: Kernel, details: KernelDetails) -> Iterator[str]:
     median = statistics.median(details.launches.duration_us) if details.launches.shown_every == 1 else None
     middle = "" if median is None else f", median {median:.3f}"
     device = "CPU" if row.device == "cpu" else f"GPU {row.device}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 from rich.console import Console
 
+from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import DeviceIdle, GpuUtilization
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepBreakdown, StepReport
 from tb_torchcompile_plugin.api.report import SpanReport, UnreadSpan
@@ -178,6 +179,8 @@ def _print_parts(console: Console, report: StepReport) -> None:
 
 def _print_regions(console: Console, span: SpanReport) -> None:
     """Breaks with their price, the calls of regions with theirs, and operators outside of them."""
+    if span.graph_break_sites:
+        _say(console, span, "graph_breaks")
     table(
         console,
         "graph breaks by cost",
@@ -185,11 +188,13 @@ def _print_regions(console: Console, span: SpanReport) -> None:
         "where kind reason compile_ids calls calls_per_step host_us step_mean_us step_median_us step_p95_us "
         "share_percent gpu_idle_us",
     )
+    if span.compiled_regions:
+        _say(console, span, "compiled_regions")
     table(
         console,
-        f"compiled regions{_beside_work(span)}",
+        "compiled regions",
         span.compiled_regions,
-        "compile_id calls guard_us overhead_us graph_us gpu_us backward_calls backward_cpu_us backward_gpu_us",
+        "compile_id function calls guard_us overhead_us graph_us gpu_us backward_calls backward_cpu_us backward_gpu_us",
     )
     table(
         console,
@@ -201,8 +206,7 @@ def _print_regions(console: Console, span: SpanReport) -> None:
         console,
         "recompiles, from the start of the span",
         span.recompile_moments or (),
-        "compile_id start_us where step",
-        where=lambda row: row.where,
+        "compile_id start_us when calls duration_s",
     )
     eager = span.eager
     share = "" if eager.share_percent is None else f", {eager.share_percent:.2f} % of the {eager.window}"
@@ -216,15 +220,9 @@ def _print_regions(console: Console, span: SpanReport) -> None:
     )
 
 
-def _beside_work(span: SpanReport) -> str:
-    """What guards and wrappers take of the steps, or of the span; "" where that is not known."""
-    beside = span.call_overhead
-    if beside is None or beside.guard_percent is None:
-        return ""
-    guards = f": guards {beside.guard_us:.3f} µs, {beside.guard_percent:.2f} % of the {beside.window}"
-    if beside.overhead_us is None or beside.overhead_percent is None:
-        return guards
-    return f"{guards}; wrappers {beside.overhead_us:.3f} µs, {beside.overhead_percent:.2f} %"
+def _say(console: Console, span: SpanReport, panel: Panel) -> None:
+    """The sentence that the tab's panel opens with."""
+    console.print(Plain(f"  {span.headlines[panel]}"), soft_wrap=True)
 
 
 def _print_work(console: Console, span: SpanReport) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from tb_torchcompile_plugin.torch_names.output_code import (
     BUFFER,
     CALL,
     CALL_NODES,
+    CALLED,
     FLOP,
     FUSED,
     FUSED_NODE,
@@ -33,10 +35,10 @@ from tb_torchcompile_plugin.torch_names.output_code import (
 class Definition:
     """One kernel of an output code.
 
-    name: what the GPU calls it, or would with unique names. language: inductor's word for what compiles it ("triton",
-    "cpp_pybinding", …). line: of the definition, from 1. aten_ops: "aten.relu". source_nodes: of the user's graph;
-    nodes: of the graph after post-grad passes. path: file and line of a kernel that the user wrote. num_gb, flop: what
-    inductor computed for one launch; None where it was not asked to.
+    name: what the GPU calls it, or would with unique names; variable: what the code calls it. language: inductor's word
+    for what compiles it ("triton", "cpp_pybinding", …). line: of the definition, from 1. aten_ops: "aten.relu".
+    source_nodes: of the user's graph; nodes: of the graph after post-grad passes. path: file and line of a kernel that
+    the user wrote. num_gb, flop: what inductor computed for one launch; None where it was not asked to.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Definition:
     path: tuple[str, int] | None = None
     num_gb: float | None = None
     flop: float | None = None
+    variable: str = ""
 
     @property
     def has_benchmark(self) -> bool:
@@ -62,6 +65,15 @@ def definitions(code: str) -> dict[str, Definition]:
     for kernel in kernel_definitions(code):
         by_name.setdefault(kernel.name, _definition(code, kernel))
     return by_name
+
+
+def call_places(code: str) -> dict[str, list[int]]:
+    """Variable → the lines on which it is called, from 1."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for number, line in enumerate(code.split("\n"), 1):
+        if called := CALLED.match(line):
+            places[called[1]].append(number)
+    return places
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,7 @@ def _definition(code: str, kernel: KernelDefinition) -> Definition:
         path=(path[1], int(path[2])) if (path := WRITTEN_AT.search(comment)) else None,
         num_gb=_number(NUM_GB, source),
         flop=_number(FLOP, source),
+        variable=kernel.variable,
     )
 
 

@@ -30,6 +30,7 @@ CALL = re.compile(
     r"^\s+(?:(?P<result>\w+) = )?(?:extern_kernels\.(?P<extern>\w+)|torch\.ops\.(?P<space>\w+)\.(?P<op>\w+)\.\w+"
     r"|(?P<kernel>\w+)\.run)\((?P<arguments>.*)$"
 )
+CALLED = re.compile(r"^\s+(\w+)(?:\.run)?\(")
 BUFFER = re.compile(r"\bbuf\d+\b")
 CALL_NODES = re.compile(r"^\s+# .*?Source Nodes: \[(.*?)\]")
 # In a printed graph: a node, and above it the user's line.
@@ -46,9 +47,10 @@ TRITON, CPP = "triton", "cpp"
 
 
 class KernelDefinition(NamedTuple):
-    """`name = async_compile.triton('name', …` or a sister. language: inductor's word. opened: behind the bracket."""
+    """`variable = async_compile.triton('name', …` or a sister. language: inductor's. opened: behind the bracket."""
 
     name: str
+    variable: str
     language: str
     start: int
     opened: int
@@ -67,7 +69,9 @@ def kernel_definitions(code: str) -> Iterator[KernelDefinition]:
             called = match["name"] or match["name2"]
             own = called and match["language"] == TRITON and not is_anonymous(called)
             name = called if own else match["variable"]
-            yield KernelDefinition(name, match["language"], start, code.index("(", start) + 1)
+            yield KernelDefinition(
+                name, match["variable"], match["language"], start, code.index("(", start) + 1
+            )
         at = code.find(_COMPILED, at + 1)
 
 

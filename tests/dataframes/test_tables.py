@@ -62,7 +62,7 @@ def test_every_list_of_the_report_is_a_table(runs: Path, capsys: pytest.CaptureF
         "workers",
         "compile",
     }
-    assert len(expected) >= 20
+    assert len(expected) >= 19
     for name, rows in expected.items():
         table = tables[name].astype(object).where(tables[name].notna(), None)
         assert list(table.columns) == list(rows[0]), name

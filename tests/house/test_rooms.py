@@ -20,9 +20,7 @@ PANELS_ALONE = {
 ROOMS_ALONE = {
     "ranks": "several processes: shown among compilations and under GPU utilization",
 }
-TESTED_ELSEWHERE = {
-    "overview": "with the report that it is most of: tests/api",
-}
+TESTED_ELSEWHERE: dict[str, str] = {}
 WITHOUT_DEFINITIONS = {
     "overview": "numbers of other rooms",
 }

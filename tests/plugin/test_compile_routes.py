@@ -51,10 +51,16 @@ def test_compile_time(client: Client) -> None:
 
 
 def test_compilations_and_one_of_them(client: Client) -> None:
-    answer = ask(client, "compilations")
-    assert len(answer["trie"]) == 1
-    ids = {row["compile_id"] for row in answer["flat"]}
-    assert ids == {"0/0", "1/0", "2/0", "3/0", "4/0"}
+    overview = ask(client, "compilations")
+    assert len(overview["trie"]) == 1
+    assert {row["compile_id"] for row in ask(client, "compile")["compilations"]} == {
+        "0/0",
+        "1/0",
+        "2/0",
+        "3/0",
+        "4/0",
+    }
+    assert (overview["frames"], overview["statuses"]) == (5, {"break": 4, "ok": 1})
     details = ask(client, "compilation", epoch=0, compile_id="3/0")
     assert [row["direction"] for row in details["rows"]] == ["forward", "backward"]
     assert "guards" not in details
@@ -124,7 +130,7 @@ def test_hostile_text_is_carried_and_never_interpreted(tmp_path: Path) -> None:
     log = "dedicated_log_torch_trace_x.log"
     (tmp_path / log).write_bytes(b"".join(map(line, records)))
     client, ids = make_client(make_plugin(tmp_path)), {"run": ".", "worker": "pid_77"}
-    (row,) = ask(client, "compilations", **ids)["flat"]
+    (row,) = ask(client, "compile", **ids)["compilations"]
     assert row["function"] == HOSTILE
     (text,) = ask(client, "compilation", **ids, epoch=0, compile_id="0/0")["artifacts"]
     assert (text["name"], text["title"], text["language"]) == (HOSTILE, HOSTILE, "text")

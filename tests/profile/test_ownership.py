@@ -2,7 +2,7 @@
 
 from profiles import graphs, profile_with
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import compiled_regions
-from tb_torchcompile_plugin.analysis.kernels.rows import kernels
+from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from traces import AUTOGRAD, MAIN, PID, launch, slice_
 
 POINTWISE = "triton_poi_fused_add_0"
@@ -22,7 +22,7 @@ def sequenced(number, event):
 
 def analysed(folder, events, key_to_id=None):
     profile = profile_with(folder, events, graphs(key_to_id or {}))
-    return kernels(profile), compiled_regions(profile)
+    return kernel_table(profile).rows, compiled_regions(profile)
 
 
 def owners(folder, events, key_to_id=None):

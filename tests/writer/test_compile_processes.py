@@ -11,6 +11,7 @@ from live import needs_torch, run, run_all, run_alone, summaries
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compilation
+from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.analysis.compile_time.phase_spans import phase_spans
 from tb_torchcompile_plugin.analysis.overview.halves import compile_report
 from tb_torchcompile_plugin.api.report import SpanReport, read_report, whole_report
@@ -98,7 +99,7 @@ def test_two_ranks_are_two_workers_with_their_own_recompiles(tmp_path: Path) -> 
 def _check_buckets(session: Session, run_name: str, workers: list[str]) -> None:
     """Two buckets of gradients: two graphs of one compile id, each with its own lazily compiled backward."""
     for worker in workers:
-        flat = session.compile_data(run_name, worker).of(compilations_overview).flat
+        flat = session.compile_data(run_name, worker).of(compilations)
         (split,) = {
             row.compile_id for row in flat if row.function == "forward" and row.compile_id.endswith("/0")
         }

@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compilation
+from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
 
@@ -93,7 +93,7 @@ def test_why_cuda_graphs_were_skipped_stands_at_the_compilation(recording):
         row.function: compilation(
             session.compile_data(run, worker), row.epoch, row.compile_id
         ).cudagraph_skip_reasons
-        for row in session.compile_data(run, worker).of(compilations_overview).flat
+        for row in session.compile_data(run, worker).of(compilations)
     }
     assert set(reasons_of) == {"mutates", "on_cpu", "fine"} and reasons_of["fine"] == []
     assert [

@@ -33,6 +33,19 @@ export function askAboutSpan<Q extends keyof AboutSpan>(
   return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
 
+/** The same about the selected span, or about its worker where there is none. */
+export function askAboutEither<Q extends 'code_kernels' | 'findings'>(
+  question: Q,
+  more: () => Ids | null,
+): Resource<Q> {
+  const ids = () => {
+    const { run, worker, span } = data.selection;
+    const rest = more();
+    return run && worker && rest && { run: run.run, worker: worker.worker, span: span?.span ?? '', ...rest };
+  };
+  return asked(question, ids, () => data.span.value ?? data.compile.value);
+}
+
 /** The same about two that are compared; null asks for nothing. */
 export function askAboutSides<Q extends keyof AboutSides>(question: Q, ids: () => Ids | null): Resource<Q> {
   return asked(question, ids, () => data.span.value ?? data.compile.value);

@@ -126,7 +126,6 @@ export interface CallOverhead {
   guard_percent: number | null;
   overhead_percent: number | null;
   beside_percent: number | null;
-  regions: RegionOverhead[];
 }
 
 export type Category =
@@ -168,6 +167,21 @@ export type Cause =
 
 export type Change = 'appeared' | 'changed' | 'same' | 'vanished';
 
+export interface CodeKernel {
+  name: string;
+  line: number;
+  calls: number[];
+  source_nodes: string[];
+  lines: Frame[];
+  lines_from: LinesFrom | null;
+  launches: number | null;
+  time_us: number | null;
+}
+
+export interface CodeKernels {
+  rows: CodeKernel[];
+}
+
 export interface Collective {
   device: number;
   name: string;
@@ -208,12 +222,16 @@ export interface Comparison {
 }
 
 export interface Compilation {
+  key: string;
   compile_id: string;
   epoch: number;
   direction: Direction;
+  part: number;
+  parts: number;
   function: string;
   file: string;
   line: number | null;
+  status: Status;
   attempts: number | null;
   start_s: number | null;
   duration_s: number | null;
@@ -223,6 +241,8 @@ export interface Compilation {
   graph_inputs: number | null;
   guards: number | null;
   cache: CacheResult[];
+  breaks: number;
+  recompile_reasons: string[];
   failure: Failure | null;
   restart_reasons: string[];
   stack: Frame[];
@@ -259,31 +279,10 @@ export interface CompilationDifference {
   duration_s: Pair;
 }
 
-export interface CompilationRow {
-  compile_id: string;
-  epoch: number;
-  direction: Direction;
-  function: string;
-  file: string;
-  line: number | null;
-  status: Status;
-  attempts: number | null;
-  start_s: number | null;
-  duration_s: number | null;
-  graph_ops: number | null;
-  graph_nodes: number | null;
-  graph_inputs: number | null;
-  guards: number | null;
-  cache: CacheResult[];
-  breaks: number;
-  recompile_reasons: string[];
-  failure: Failure | null;
-  recovered: boolean;
-}
-
 export interface Compilations {
   trie: TrieNode[];
-  flat: CompilationRow[];
+  frames: number;
+  statuses: Partial<Record<Status, number>>;
   problems: Problem[];
   others: OtherArtifacts[];
 }
@@ -292,11 +291,16 @@ export interface Compile {
   source: 'summary' | 'torch_trace';
   file: string;
   total_s: number | null;
+  phases_s: Partial<Record<Phase, number>>;
   unreadable_records: number;
   environment: Environment;
   compilations: Compilation[];
+  distinct_compilations: number;
+  cache_lookups: number;
+  cache_hits: number;
   problems: Problem[];
   graph_breaks: GraphBreak[];
+  reported_sites: GraphBreakSite[];
   recompiles: Recompile[];
   recompiled_frames: RecompiledFrame[];
   generated_kernels: GeneratedKernels[];
@@ -305,6 +309,7 @@ export interface Compile {
   compile_times_complete: boolean;
   counters: Record<string, Record<string, number>>;
   records: Records;
+  headlines: Partial<Record<Panel, string>>;
   warnings: Notice[];
 }
 
@@ -315,6 +320,7 @@ export interface CompileOverlap {
 }
 
 export interface CompileTime {
+  headline: string;
   total_s: number | null;
   recorded_s: number | null;
   share_percent: number | null;
@@ -349,11 +355,20 @@ export interface CompiledLines {
 
 export interface CompiledRegion {
   compile_id: string;
+  epoch: number;
+  compilation: string | null;
+  function: string | null;
+  guards: number | null;
   calls: number;
   cpu_us: number;
   guard_us: number;
   overhead_us: number | null;
   graph_us: number | null;
+  guard_us_per_call: number;
+  overhead_us_per_call: number | null;
+  graph_us_per_call: number | null;
+  guard_us_per_step: number | null;
+  beside_percent: number | null;
   backward_calls: number;
   backward_cpu_us: number;
   gpu_us: number | null;
@@ -686,10 +701,12 @@ export interface GraphBreakCost {
 }
 
 export interface GraphBreakSite {
+  key: string;
   file: string;
   line: number | null;
   reason: string;
   kind: BreakKind | null;
+  source: string | null;
   compile_ids: string[];
   calls: number | null;
   calls_per_step: number | null;
@@ -702,6 +719,7 @@ export interface GraphBreakSite {
   gpu_idle_us: number | null;
   first_us: number | null;
   last_us: number | null;
+  breaks: GraphBreak[];
 }
 
 export interface GraphPiece {
@@ -818,6 +836,7 @@ export interface IdleGap {
 }
 
 export interface Kernel {
+  key: string;
   device: number | 'cpu';
   name: string;
   category: Category;
@@ -826,8 +845,25 @@ export interface Kernel {
   mean_us: number;
   min_us: number;
   max_us: number;
+  share_percent: number;
   compile_id: string | null;
   graph_key: string | null;
+  direction: Direction | null;
+  aten_ops: string[];
+  source_lines: string[];
+  lines: Frame[];
+  lines_from: LinesFrom | null;
+  output_code_file: string | null;
+  artifact: number | null;
+  code_line: number | null;
+  modules: string[];
+  config: LaunchConfig | null;
+  configs: number;
+  bandwidth_gb_s: number | null;
+  bandwidth_percent: number | null;
+  achieved: Achieved;
+  alone_us: number | null;
+  twice_as_fast_percent: number | null;
 }
 
 export interface KernelCategory {
@@ -875,37 +911,10 @@ export interface KernelLaunches {
   shown_every: number;
 }
 
-export interface KernelRow {
-  device: number | 'cpu';
-  name: string;
-  category: Category;
-  launches: number;
-  time_us: number;
-  mean_us: number;
-  min_us: number;
-  max_us: number;
-  compile_id: string | null;
-  graph_key: string | null;
-  direction: Direction | null;
-  aten_ops: string[];
-  source_lines: string[];
-  lines: Frame[];
-  lines_from: LinesFrom | null;
-  output_code_file: string | null;
-  artifact: number | null;
-  code_line: number | null;
-  modules: string[];
-  config: LaunchConfig | null;
-  configs: number;
-  bandwidth_gb_s: number | null;
-  bandwidth_percent: number | null;
-  achieved: Achieved;
-  alone_us: number | null;
-  twice_as_fast_percent: number | null;
-}
-
 export interface Kernels {
-  rows: KernelRow[];
+  headline: string;
+  rows: Kernel[];
+  best: number | null;
   step_categories: StepCategory[];
   peaks: DevicePeak[];
   unnamed_us: number;
@@ -1120,6 +1129,10 @@ export interface OtherArtifacts {
   artifacts: Artifact[];
 }
 
+export interface Overview {
+  headline: string;
+}
+
 export interface Pair {
   a: number | null;
   b: number | null;
@@ -1251,9 +1264,20 @@ export interface Recompile {
 export interface RecompileMoment {
   compile_id: string;
   epoch: number;
-  start_us: number;
-  where: 'after' | 'before' | 'inside';
+  reasons: string[];
+  guards: FailedGuard[];
+  dynamic: DynamicChange[];
+  function: string;
+  file: string;
+  line: number | null;
+  start_s: number | null;
+  duration_s: number | null;
+  recovered: boolean;
+  start_us: number | null;
+  where: 'after' | 'before' | 'inside' | null;
   step: string | null;
+  when: string | null;
+  calls: number;
 }
 
 export interface RecompiledFrame {
@@ -1279,14 +1303,6 @@ export interface Records {
   by_kind: Record<string, number>;
   unknown: Record<string, number>;
   unreadable: Record<string, number>;
-}
-
-export interface RegionOverhead {
-  compile_id: string;
-  calls: number;
-  guard_us: number;
-  overhead_us: number | null;
-  graph_us: number | null;
 }
 
 export interface RunRef {
@@ -1394,7 +1410,7 @@ export interface Span {
   gpu: Gpu[];
   steps: Step[];
   kernel_categories: KernelCategory[];
-  kernels: Kernel[];
+  distinct_kernels: number;
   compiled_regions: CompiledRegion[];
   graph_break_costs: GraphBreakCost[] | null;
   graph_break_sites: GraphBreakSite[];
@@ -1404,6 +1420,8 @@ export interface Span {
   recompile_moments: RecompileMoment[] | null;
   guard_scans: GuardScan[] | null;
   compile_overlap: CompileOverlap | null;
+  frame_versions: RecompiledFrame[];
+  headlines: Partial<Record<Panel, string>>;
   hints: Hints;
 }
 
@@ -1610,19 +1628,11 @@ export interface TimelineSlice {
   user_line: SourceLine | null;
 }
 
-export interface TrieCompilation {
-  compile_id: string;
-  epoch: number;
-  function: string;
-  status: Status;
-  duration_s: number | null;
-}
-
 export interface TrieNode {
   frame: Frame;
   users: boolean;
   children: TrieNode[];
-  compilations: TrieCompilation[];
+  compilations: Compilation[];
 }
 
 export interface Verdict {
@@ -1641,6 +1651,7 @@ export interface Verdict {
 export interface Version {
   compile_id: string;
   duration_s: number | null;
+  calls: number | null;
 }
 
 export interface WindowColumn {
@@ -1688,6 +1699,7 @@ export interface AboutRun {
 
 export interface AboutSpan {
   span: Span;
+  overview: Overview;
   timeline: TimelineLanes;
   timeline_window: ArrayBuffer;
   timeline_slice: TimelineSlice;
@@ -1704,6 +1716,7 @@ export interface AboutSpan {
   modules: Modules;
   kernels: Kernels;
   kernel: KernelDetails;
+  code_kernels: CodeKernels;
   gpu_utilization: GpuUtilization;
   collectives: Collectives;
   step_breakdown: StepReport;

@@ -1,4 +1,4 @@
-import type { Panel } from '../api/types';
+import type { Compilation, Panel } from '../api/types';
 import type { Change } from '../host/nav.svelte';
 import { codeKey, compilationKey, type CompileKey } from '../names/compile_ids';
 
@@ -12,15 +12,15 @@ export function toWhatIf(fixes: string[]): Change {
 }
 
 /** Everything that is known about one compilation. */
-export function toCompilation(key: CompileKey, direction = 'forward', part = 0): Change {
-  return { panel: 'compilations', row: `${COMPILATION_TABLE}:${compilationKey(key, direction, part)}` };
+export function toCompilation(row: CompileKey | Compilation): Change {
+  return { panel: 'compilations', row: `${COMPILATION_TABLE}:${compilationKey(row)}` };
 }
 
 export const COMPILATION_TABLE = 'compilation';
 
 /** The row of the compile time table. */
-export function toCompileTime(key: CompileKey, direction = 'forward', part = 0): Change {
-  return { panel: 'compile_time', row: `compilations:${compilationKey(key, direction, part)}` };
+export function toCompileTime(row: CompileKey | Compilation): Change {
+  return { panel: 'compile_time', row: `compilations:${compilationKey(row)}` };
 }
 
 /** What of an artifact is shown: a line, places of a word, or the difference to another one. */

@@ -1,4 +1,5 @@
 /** How compilations are named: for people, in rows of tables and in the address. */
+import type { Compilation } from '../api/types';
 
 /** Compile ids restart after torch._dynamo.reset(): the epoch tells them apart, and is silent where it is 0. */
 export interface CompileKey {
@@ -10,9 +11,9 @@ export function idLabel({ compile_id, epoch = 0 }: CompileKey): string {
   return epoch ? `${compile_id} (after reset ${epoch})` : compile_id;
 }
 
-/** `part`: which of several rows with this direction, from 0. */
-export function compilationKey(key: CompileKey, direction = 'forward', part = 0): string {
-  return [key.compile_id, key.epoch ?? 0, direction].join(',') + (part > 0 ? `~${part + 1}` : '');
+/** The row of a compilation in tables: its own key, and of what only knows its compile id the forward's. */
+export function compilationKey(row: CompileKey | Compilation): string {
+  return 'parts' in row ? row.key : `${row.compile_id},${row.epoch ?? 0},forward`;
 }
 
 /** "0/0", or "0/0,1" after one reset. */

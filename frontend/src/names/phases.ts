@@ -1,5 +1,5 @@
 /** Phases of a compilation, in the order of the pipeline. */
-import type { Compile, Phase } from '../api/types';
+import type { Phase } from '../api/types';
 import { percent, seconds } from '../widgets/format';
 
 const PHASES: Record<Phase, [label: string, help: string]> = {
@@ -29,14 +29,10 @@ export function cacheLabel(cache: string): string {
   return CACHES[cache] ?? cache;
 }
 
-/** Time by phase over all compilations, largest first, "other" last. */
-export function phaseTotals(compile: Compile): PhaseTimes {
-  const totals = new Map<Phase, number>();
-  for (const { phases_s } of compile.compilations) {
-    for (const [phase, s] of phaseTimes(phases_s)) totals.set(phase, (totals.get(phase) ?? 0) + s);
-  }
-  const rank = ([phase, s]: [Phase, number]) => (phase === 'other' ? -1 : s);
-  return [...totals].sort((a, b) => rank(b) - rank(a));
+/** What is in no phase stands last. */
+export function largestFirst(phases: PhaseTimes): PhaseTimes {
+  const rank = ([phase, s]: PhaseTimes[number]) => (phase === 'other' ? -1 : s);
+  return phases.toSorted((a, b) => rank(b) - rank(a));
 }
 
 /** Exclusive times by phase as bars; they sum to the whole. */

@@ -1,5 +1,5 @@
 /** What came of a compilation, in words; the colour only repeats them. */
-import type { CompilationRow, Status } from '../api/types';
+import type { Status } from '../api/types';
 
 export type Tone = 'good' | 'warn' | 'bad' | 'muted';
 
@@ -39,10 +39,7 @@ export const statusTone = (status: Status): Tone => STATUS[status][1];
 export const statusHelp = (status: Status): string => STATUS[status][2];
 
 /** How many of each, the worst first: "1 failed, 4 with a graph break, 9 compiled". */
-export function countStatuses(rows: CompilationRow[]): [status: Status, n: number][] {
+export function statusesInOrder(counts: Partial<Record<Status, number>>): [status: Status, n: number][] {
   const order: Status[] = ['failed', 'limit', 'unfinished', 'break', 'ok', 'empty', 'recovered'];
-  const forwards = rows.filter((row) => row.direction === 'forward');
-  return order
-    .map((status): [Status, number] => [status, forwards.filter((row) => row.status === status).length])
-    .filter(([, n]) => n > 0);
+  return order.flatMap((status) => (counts[status] ? [[status, counts[status]]] : []));
 }

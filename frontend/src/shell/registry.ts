@@ -1,5 +1,5 @@
 import type { Component } from 'svelte';
-import { countCompilations, countKernels, countSites } from '../api/counts';
+import { countSites } from '../api/counts';
 import { findingsOn } from '../api/findings.svelte';
 import type { Compile, Panel, Span } from '../api/types';
 
@@ -27,7 +27,7 @@ export const PANELS: Record<Panel, Place> = {
   compile_time: { needs: 'compile', load: () => import('../panels/compile_time/CompileTime.svelte') },
   compilations: {
     needs: 'compile',
-    count: (compile) => compile && countCompilations(compile),
+    count: (compile) => compile && compile.distinct_compilations,
     load: () => import('../panels/compilations/Compilations.svelte'),
   },
   code: { needs: 'compile', load: () => import('../panels/code/CodePanel.svelte') },
@@ -49,7 +49,7 @@ export const PANELS: Record<Panel, Place> = {
   kernels: {
     needs: 'all',
     // An incomplete trace without kernels may have lost them.
-    count: (_compile, span) => span && (countKernels(span) || (span.warnings.length > 0 ? null : 0)),
+    count: (_compile, span) => span && (span.distinct_kernels || (span.warnings.length > 0 ? null : 0)),
     load: () => import('../panels/kernels/Kernels.svelte'),
   },
   gpu_utilization: { needs: 'all', load: () => import('../panels/gpu_utilization/GpuUtilization.svelte') },

@@ -1,5 +1,5 @@
 /** Columns of every table whose rows are compilations, or belong to one. */
-import type { CacheResult } from '../api/types';
+import type { CacheResult, Compilation } from '../api/types';
 import { idLabel, type CompileKey } from '../names/compile_ids';
 import { location, shortPath } from '../widgets/format';
 import type { Column } from './table';
@@ -76,34 +76,16 @@ export const CACHE: Column<{ cache: CacheResult[] }> = {
   hidden: true,
 };
 
-type OfADirection = CompileKey & { direction: string };
+type OfADirection = Pick<Compilation, 'direction' | 'part' | 'parts'>;
 
-/**
- * "backward", or "backward 2 of 2": under DDP one frame is several graphs, and each has a backward that is compiled on
- * its own. In the order of time, as the rows are.
- */
-export function directionLabels<Row extends OfADirection>(rows: Row[]): Map<Row, string> {
-  const kin = new Map<string, Row[]>();
-  for (const row of rows) {
-    const key = [row.compile_id, row.epoch, row.direction].join(',');
-    kin.set(key, [...(kin.get(key) ?? []), row]);
-  }
-  return new Map(
-    [...kin.values()].flatMap((own) =>
-      own.map((row, i) => [
-        row,
-        own.length > 1 ? `${row.direction} ${i + 1} of ${own.length}` : row.direction,
-      ]),
-    ),
-  );
+/** "backward", or "backward 2 of 2". */
+export function directionLabel({ direction, part, parts }: OfADirection): string {
+  return parts > 1 ? `${direction} ${part + 1} of ${parts}` : direction;
 }
 
-export function directionColumn<Row extends OfADirection>(rows: Row[]): Column<Row> {
-  const labels = directionLabels(rows);
-  return {
-    key: 'direction',
-    label: 'Direction',
-    help: 'A backward that is compiled when it first runs has a row of its own; under DDP there are several',
-    value: (r) => labels.get(r) ?? r.direction,
-  };
-}
+export const DIRECTION: Column<OfADirection> = {
+  key: 'direction',
+  label: 'Direction',
+  help: 'A backward that is compiled when it first runs has a row of its own; under DDP there are several',
+  value: directionLabel,
+};

@@ -106,6 +106,14 @@ export function shortPath(path: string, parts = 2): string {
   return pieces.length <= parts ? path : '…/' + pieces.slice(-parts).join('/');
 }
 
+const NUMBER =
+  /(?<![\w#/.:])((?:< )?\d[\d,.]*(?:–\d[\d,.]*)?(?: (?:%|[nµm]?s|min|h|[kMGT]?B)(?!\w))?(?![\w/:#])|(?<=→ )\w+ bound)/;
+
+/** A sentence in pieces: every second one is a number with its unit, or what bounds a step. */
+export function pieces(text: string): string[] {
+  return text.split(NUMBER).map((piece, i) => (i % 2 ? piece.replace(/(?<=[\d<]) /g, THIN) : piece));
+}
+
 /** What a log line says, as a sentence. */
 export function sentence(text: string): string {
   const trimmed = text.trim();

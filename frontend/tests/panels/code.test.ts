@@ -2,7 +2,6 @@ import { describe, expect, it } from 'vitest';
 import type { Artifact } from '../../src/api/types';
 import { artifactGroups, previousPass } from '../../src/names/artifacts';
 import { counterpart, fileName, mainArtifact, readable } from '../../src/panels/code/artifacts';
-import { codeKernels, kernelOrigins, kernelTimes, nodeLines } from '../../src/panels/code/origins';
 
 const artifact = (id: number, name: string, over: Partial<Artifact> = {}): Artifact => ({
   id,
@@ -75,72 +74,5 @@ describe('artifacts', () => {
     expect(readable('{"a":1}', 'json')).toBe('{\n  "a": 1\n}');
     expect(readable('{"a":', 'json')).toBe('{"a":');
     expect(readable('{"a":1}', 'text')).toBe('{"a":1}');
-  });
-});
-
-const CODE = `
-# kernel path: /tmp/ind/r7/x.py
-# Topologically Sorted Source Nodes: [input_1, input_2], Original ATen: [aten.addmm, aten.relu]
-# Graph fragment:
-#   %mm : Tensor "f32[128]cuda:0" = PlaceHolder[target=mm]
-#   %add : Tensor "f32[128]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%mm,))
-#   %relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](args = (%add,), kwargs = {})
-#   return %relu
-triton_poi_fused_0 = async_compile.triton('triton_poi_fused_0', '''
-def triton_poi_fused_0(x): pass
-''')
-cpp_fused_1 = async_compile.cpp_pybinding(['float*'], r''' ''')
-def call(args):
-        triton_poi_fused_0.run(buf0, stream=stream0)
-        cpp_fused_1(buf1)
-`.split('\n');
-const GRAPH = `class GraphModule(torch.nn.Module):
-    def forward(self, primals_1: "f32[2]"):
-        # File: /home/user/train.py:68 in <lambda>, code: x = f(x) # <b>
-        add: "f32[2]" = torch.ops.aten.add.Tensor(primals_1, 1)
-        relu: "f32[2]" = torch.ops.aten.relu.default(add);  add = None
-        # No stacktrace found for following nodes
-        mul: "f32[2]" = torch.ops.aten.mul.Tensor(relu, 2)
-`;
-
-describe('kernels of an output code', () => {
-  const kernels = codeKernels(CODE);
-  it('are found with their definition, calls and nodes', () => {
-    expect(kernels.map((k) => k.name)).toEqual(['triton_poi_fused_0', 'cpp_fused_1']);
-    expect(CODE[kernels[0]!.line]).toContain('triton_poi_fused_0 = ');
-    expect(kernels.map((k) => k.calls.map((line) => CODE[line]!.trim()))).toEqual([
-      ['triton_poi_fused_0.run(buf0, stream=stream0)'],
-      ['cpp_fused_1(buf1)'],
-    ]);
-    expect(kernels[0]).toMatchObject({ nodes: ['add', 'relu'], sources: 'input_1, input_2' });
-  });
-
-  it('lead to the user’s lines by the comments of the graph', () => {
-    expect([...nodeLines(GRAPH).keys()]).toEqual(['add', 'relu']);
-    const origins = kernelOrigins(kernels, GRAPH, null);
-    expect(origins.get('triton_poi_fused_0')).toEqual({
-      by: 'comments',
-      lines: [{ file: '/home/user/train.py', line: 68, function: '<lambda>', source: 'x = f(x) # <b>' }],
-    });
-    expect(origins.has('cpp_fused_1')).toBe(false);
-  });
-
-  it('prefer torch’s provenance', () => {
-    const stack =
-      'File "/a.py", line 1, in <module>\n    main()\nFile "/a.py", line 7, in main\n    y = relu(x)';
-    const origins = kernelOrigins(kernels, GRAPH, JSON.stringify({ 'triton_poi_fused_0:3': [stack] }));
-    expect(origins.get('triton_poi_fused_0')).toEqual({
-      by: 'provenance',
-      lines: [{ file: '/a.py', line: 7, function: 'main', source: 'y = relu(x)' }],
-    });
-    expect(kernelOrigins(kernels, GRAPH, 'not JSON').get('triton_poi_fused_0')?.by).toBe('comments');
-    expect(kernelOrigins(kernels, null, 'null').size).toBe(0);
-  });
-
-  it('carry their run time', () => {
-    const run = (name: string, compile_id: string) =>
-      ({ name, compile_id, time_us: 5, launches: 2 }) as never;
-    const times = kernelTimes([run('a', '0/0'), run('graph_3_a', '0/0'), run('a', '1/0')], '0/0');
-    expect([...times]).toEqual([['a', { time_us: 10, launches: 4 }]]);
   });
 });

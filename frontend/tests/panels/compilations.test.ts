@@ -1,13 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type {
-  Artifact,
-  Compilation,
-  CompilationDetails,
-  CompilationRow,
-  Frame,
-  Metric,
-  TrieNode,
-} from '../../src/api/types';
+import type { Artifact, Compilation, CompilationDetails, Frame, Metric, TrieNode } from '../../src/api/types';
 import { metricGroups, metricText } from '../../src/panels/compilations/metrics';
 import { ownOf } from '../../src/panels/compilations/own';
 import { toggled, trieRows } from '../../src/panels/compilations/trie';
@@ -22,13 +14,7 @@ const node = (line: number, children: TrieNode[], ids: string[] = []): TrieNode 
   frame: frame(line),
   users: true,
   children,
-  compilations: ids.map((compile_id) => ({
-    compile_id,
-    epoch: 0,
-    function: 'f',
-    status: 'ok',
-    duration_s: 1,
-  })),
+  compilations: ids.map((compile_id) => ({ compile_id, key: compile_id }) as Compilation),
 });
 const none = new Set<string>();
 
@@ -97,7 +83,7 @@ describe('metrics', () => {
 });
 
 describe('what belongs to a row', () => {
-  const timed = (direction: string, start_s: number) => ({ direction, start_s }) as Compilation;
+  const timed = (direction: string, part = 0, parts = 1) => ({ direction, part, parts }) as Compilation;
   const text = (id: number, direction: string, graph: number | null) =>
     ({ id, direction, graph }) as Artifact;
   const details = (rows: Compilation[]) =>
@@ -117,19 +103,22 @@ describe('what belongs to a row', () => {
       ],
     }) as unknown as CompilationDetails;
   const own = (rows: Compilation[], row: Compilation) => {
-    const { part, artifacts, metrics } = ownOf(details(rows), row as unknown as CompilationRow);
-    return [part, artifacts.map(({ id }) => id), metrics.map(({ name }) => name)];
+    const { artifacts, metrics } = ownOf(details(rows), row);
+    return [artifacts.map(({ id }) => id), metrics.map(({ name }) => name)];
   };
 
   it('is of its direction, and of its bucket where there are several', () => {
-    const rows = [timed('forward', 1), timed('backward', 2), timed('backward', 3)];
-    expect(own(rows, rows[0]!)).toEqual([0, [1, 2], ['a']]);
-    expect(own(rows, rows[1]!)).toEqual([0, [3, 4], ['b']]);
-    expect(own(rows, rows[2]!)).toEqual([1, [3, 5], ['c']]);
+    const rows = [timed('forward'), timed('backward', 0, 2), timed('backward', 1, 2)];
+    expect(own(rows, rows[0]!)).toEqual([[1, 2], ['a']]);
+    expect(own(rows, rows[1]!)).toEqual([[3, 4], ['b']]);
+    expect(own(rows, rows[2]!)).toEqual([[3, 5], ['c']]);
   });
 
   it('is also the backward that was compiled together with the forward', () => {
-    const rows = [timed('forward', 1)];
-    expect(own(rows, rows[0]!)).toEqual([0, [1, 2, 3, 4, 5], ['a', 'b', 'c']]);
+    const rows = [timed('forward')];
+    expect(own(rows, rows[0]!)).toEqual([
+      [1, 2, 3, 4, 5],
+      ['a', 'b', 'c'],
+    ]);
   });
 });

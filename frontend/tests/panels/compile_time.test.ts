@@ -1,12 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import type { Compilation, Compile } from '../../src/api/types';
-import {
-  compilationRowKey,
-  compilationRows,
-  phaseColumns,
-  rowAt,
-} from '../../src/panels/compile_time/compile_rows';
-import { directionLabels } from '../../src/table/compilation_columns';
+import type { Compilation } from '../../src/api/types';
+import { phaseColumns, rowAt } from '../../src/panels/compile_time/compile_rows';
+import { directionLabel } from '../../src/table/compilation_columns';
 import { toCompilation } from '../../src/links/places';
 
 describe('compile time', () => {
@@ -20,14 +15,11 @@ describe('compile time', () => {
       phases_s: phases,
       cache: [],
     }) as unknown as Compilation;
-  const compile = {
-    compilations: [
-      row('0/0', 'forward', 10, { inductor: 1, other: 0.5, dynamo: 0.5 }),
-      row('0/0', 'backward', 20, { triton: 2 }),
-      row('1/0', 'forward', null),
-    ],
-  } as Compile;
-  const rows = compilationRows(compile, null);
+  const rows = [
+    row('0/0', 'forward', 10, { inductor: 1, other: 0.5, dynamo: 0.5 }),
+    row('0/0', 'backward', 20, { triton: 2 }),
+    row('1/0', 'forward', null),
+  ];
 
   it('has a column for each phase, in the order of the pipeline, the rest last', () => {
     const columns = phaseColumns(rows);
@@ -37,13 +29,12 @@ describe('compile time', () => {
   });
 
   it('tells several backwards of one frame apart, and links to each', () => {
-    const ddp = compilationRows(
-      { compilations: ['forward', 'backward', 'backward'].map((d, i) => row('4/0', d, i)) } as Compile,
-      null,
+    const ddp = [0, 1].map(
+      (part) =>
+        ({ key: '4/0,0,backward~2', direction: 'backward', part, parts: 2 }) as unknown as Compilation,
     );
-    expect(ddp.map(compilationRowKey)).toEqual(['4/0,0,forward', '4/0,0,backward', '4/0,0,backward~2']);
-    expect([...directionLabels(ddp).values()]).toEqual(['forward', 'backward 1 of 2', 'backward 2 of 2']);
-    expect(toCompilation(ddp[2]!, 'backward', 1).row).toBe('compilation:4/0,0,backward~2');
+    expect(ddp.map(directionLabel)).toEqual(['backward 1 of 2', 'backward 2 of 2']);
+    expect(toCompilation(ddp[1]!).row).toBe('compilation:4/0,0,backward~2');
   });
 
   it('leads from a span to the row that was being compiled then', () => {

@@ -6,11 +6,13 @@ import {
   duration,
   location,
   percent,
+  pieces,
   plural,
   predicted,
   seconds,
   sentence,
   shortPath,
+  THIN,
   significant,
 } from '../../src/widgets/format';
 
@@ -96,4 +98,21 @@ describe('places', () => {
 
   it('writes dates so that they sort', () =>
     expect(dateTime(1795230236)).toMatch(/^2026-11-\d\d \d\d:\d\d:\d\d$/));
+});
+
+describe('pieces', () => {
+  const bold = (text: string) => pieces(text).filter((_, i) => i % 2);
+
+  it('finds numbers with their units, and what bounds a step', () => {
+    expect(bold('Step 22.4 ms (median of 3) · GPU busy 1.2–12.9 % → launch bound.')).toEqual([
+      `22.4${THIN}ms`,
+      '3',
+      `1.2–12.9${THIN}%`,
+      'launch bound',
+    ]);
+  });
+
+  it('leaves names alone', () => {
+    expect(bold('none inside ProfilerStep#3, 0/0 at train.py:27 of conv2d')).toEqual([]);
+  });
 });

@@ -12,7 +12,7 @@ from collections import Counter
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair, pair
-from tb_torchcompile_plugin.analysis.compile_time.compile_time import Compilation, compilations
+from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
 from tb_torchcompile_plugin.compile_log.directions import Direction
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 

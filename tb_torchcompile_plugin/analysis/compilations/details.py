@@ -6,19 +6,15 @@ Rows come from the analyses; here they are only put together. Unknown is null, n
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compilations.compilations import (
-    Compilations,
-    compilations_overview,
-    ran_eager,
-)
+from tb_torchcompile_plugin.analysis.compilations.compilations import ran_eager
 from tb_torchcompile_plugin.analysis.compilations.guards import Guard, guards
 from tb_torchcompile_plugin.analysis.compilations.metrics import Metric, metrics
+from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations, phases_s
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, time_saved_s
@@ -32,7 +28,10 @@ from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import (
     SymbolicShape,
     symbolic_shapes,
 )
-from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
+from tb_torchcompile_plugin.analysis.words import percent, plural
+from tb_torchcompile_plugin.analysis.words import seconds as spent
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.generated_code.frame import Frame
@@ -42,16 +41,14 @@ from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_BREAK, GUARDS
 from tb_torchcompile_plugin.torch_names.failures import ERROR
 from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON, SUPPRESS_ERRORS
-from tb_torchcompile_plugin.torch_names.phases import PHASES, Phase
+from tb_torchcompile_plugin.torch_names.phases import Phase
 from tb_torchcompile_plugin.torch_names.tracebacks import places
 
 __all__ = [
     "CompilationDetails",
-    "Compilations",
     "CompileTime",
     "GuardChecks",
     "compilation",
-    "compilations",
     "compile_time",
     "guard_checks",
 ]
@@ -85,6 +82,7 @@ class CompileTime(msgspec.Struct, frozen=True):
     time_saved_s: by cache hits; a hit of AOTAutograd's cache includes those of the FX graphs in it.
     """
 
+    headline: str
     total_s: float | None
     recorded_s: float | None
     share_percent: float | None
@@ -128,7 +126,7 @@ class CompilationDetails(msgspec.Struct, frozen=True):
 
     compile_id: str
     epoch: int
-    rows: list[ct.Compilation]
+    rows: list[Compilation]
     stack: list[Frame]
     restart_reasons: list[str]
     failure: DetailedFailure | None
@@ -157,14 +155,15 @@ def compile_time(data: CompileData) -> CompileTime:
     summary = data.summary
     total, recorded = data.of(ct.total_s), _recorded_s(summary)
     spans = data.of(phase_spans)
-    rows = data.of(ct.compilations)
+    rows = data.of(compilations)
+    known = not (total is None or not recorded or _is_log(summary) or _some_outside(summary))
+    share = 100 * total / recorded if known and total is not None and recorded else None
     return CompileTime(
+        headline=_headline(rows, total, recorded, share),
         total_s=total,
         recorded_s=recorded,
-        share_percent=None
-        if total is None or not recorded or _is_log(summary) or _some_outside(summary)
-        else 100 * total / recorded,
-        phases_s=_phases_s(rows),
+        share_percent=share,
+        phases_s=data.of(phases_s),
         top=_top(data),
         compile_times_complete=summary.compile_times_complete,
         cache=data.of(cache_lookups),
@@ -179,14 +178,22 @@ def compile_time(data: CompileData) -> CompileTime:
     )
 
 
-def compilations(data: CompileData) -> Compilations:
-    return data.of(compilations_overview)
+def _headline(
+    rows: list[Compilation], total: float | None, recorded: float | None, share: float | None
+) -> str:
+    backward = sum(row.direction == "backward" for row in rows)
+    number = len({(row.epoch, row.compile_id) for row in rows})
+    part = f", {percent(share)} of the {spent(recorded)} that were recorded" if share is not None else ""
+    late = (
+        f"; {plural(backward, 'backward graph')} {'was' if backward == 1 else 'were'} compiled on first use"
+    )
+    return f"{plural(number, 'compilation')} took {spent(total)}{part}{late if backward else ''}."
 
 
 def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDetails:
     """Raises NotFound if nothing is known of this compile id."""
     summary = data.summary
-    rows = _of(data.of(ct.compilations), epoch, compile_id)
+    rows = _of(data.of(compilations), epoch, compile_id)
     texts = data.of(artifacts, epoch, compile_id)
     if not rows and not texts:
         raise _not_found(epoch, compile_id)
@@ -218,7 +225,7 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
 def guard_checks(data: CompileData, epoch: int, compile_id: str) -> GuardChecks:
     """Raises NotFound if nothing is known of this compile id."""
     texts = data.of(artifacts, epoch, compile_id)
-    if not texts and not _of(data.of(ct.compilations), epoch, compile_id):
+    if not texts and not _of(data.of(compilations), epoch, compile_id):
         raise _not_found(epoch, compile_id)
     warnings: list[Notice] = []
     return GuardChecks(_guards(data, texts, warnings), warnings)
@@ -253,14 +260,6 @@ def _some_outside(summary: CompileSummary) -> bool:
     )
 
 
-def _phases_s(rows: list[ct.Compilation]) -> dict[Phase, float]:
-    sums: dict[Phase, float] = defaultdict(float)
-    for row in rows:
-        for phase, time in (row.phases_s or {}).items():
-            sums[phase] += time
-    return {phase: sums[phase] for phase in PHASES if phase in sums}
-
-
 def _top(data: CompileData) -> list[FunctionTime]:
     """Longest first."""
     rows = [
@@ -293,7 +292,7 @@ def _guards(data: CompileData, texts: list[Artifact], warnings: list[Notice]) ->
 
 def _failure(
     data: CompileData,
-    rows: list[ct.Compilation],
+    rows: list[Compilation],
     texts: list[Artifact],
     recorded: list[Metric],
     warnings: list[Notice],
@@ -317,7 +316,7 @@ def _broke(texts: list[Artifact]) -> bool:
     return any(text.name == GRAPH_BREAK for text in texts)
 
 
-def _counts(row: ct.Compilation | None, recorded: list[Metric], guard_checks: int | None) -> Counts:
+def _counts(row: Compilation | None, recorded: list[Metric], guard_checks: int | None) -> Counts:
     parameters = _values(recorded, "param_count")
     return Counts(
         ops=row.graph_ops if row else None,
@@ -333,7 +332,7 @@ def _skip_reasons(recorded: list[Metric], late: list[str]) -> list[str]:
     return list(dict.fromkeys([*(str(value) for value in _values(recorded, CUDAGRAPH_SKIP_REASON)), *late]))
 
 
-def _late_skips(summary: CompileSummary, row: ct.Compilation | None) -> list[str]:
+def _late_skips(summary: CompileSummary, row: Compilation | None) -> list[str]:
     """Reasons that torch found when the code first ran, where it names no compile id: those that quote this function,
     if it was compiled once."""
     if (
@@ -347,7 +346,7 @@ def _late_skips(summary: CompileSummary, row: ct.Compilation | None) -> list[str
     return [text for text in map(str, reasons) if any((at.file, at.function) == mine for at in places(text))]
 
 
-def _forwards(summary: CompileSummary) -> Iterable[Compilation]:
+def _forwards(summary: CompileSummary) -> Iterable[CompilationMessage]:
     return (row for row in summary.compilations if row.direction == FORWARD)
 
 

@@ -12,49 +12,15 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compile_time.caches import CacheResult, cache_results
-from tb_torchcompile_plugin.compile_log.directions import Direction, direction_of
+from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
-from tb_torchcompile_plugin.generated_code.frame import Frame, frames
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_slices
 from tb_torchcompile_plugin.profile.units import seconds, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.phases import Phase
 
 EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970
-
-
-class Failure(msgspec.Struct, frozen=True):
-    type: str
-    reason: str
-    file: str
-    line: int | None
-
-
-class Compilation(msgspec.Struct, frozen=True):
-    """One frame, or its lazily compiled backward. `start_s` is Unix time; the phases sum to `duration_s`."""
-
-    compile_id: str
-    epoch: int
-    direction: Direction
-    function: str
-    file: str
-    line: int | None
-    attempts: int | None
-    start_s: float | None
-    duration_s: float | None
-    phases_s: dict[Phase, float] | None
-    graph_ops: int | None
-    graph_nodes: int | None
-    graph_inputs: int | None
-    guards: int | None
-    cache: list[CacheResult]
-    failure: Failure | None
-    restart_reasons: list[str]
-    stack: list[Frame]
-    recovered: bool
 
 
 class CompileOverlap(msgspec.Struct, frozen=True):
@@ -63,12 +29,6 @@ class CompileOverlap(msgspec.Struct, frozen=True):
     in_span_us: float
     in_steps_us: float | None
     steps: list[str]
-
-
-def compilations(data: CompileData) -> list[Compilation]:
-    """One row a compilation, in order of time."""
-    rows = sorted(data.summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
-    return [_compilation(row) for row in rows]
 
 
 def count_compilations(rows: Iterable[CompilationMessage]) -> int:
@@ -111,6 +71,23 @@ def compile_overlap(profile: Profile) -> CompileOverlap | None:
     )
 
 
+def overlap_headline(profile: Profile) -> str:
+    """How much of the compile time fell into what was profiled; "" where nobody knows."""
+    overlap, (first, last) = profile.of(compile_overlap), profile.trace.window()
+    if overlap is None:
+        return ""
+    if overlap.steps and overlap.in_steps_us is not None:
+        names, more = ", ".join(overlap.steps[:3]), len(overlap.steps) - 3
+        steps = f"{'step' if len(overlap.steps) == 1 else 'steps'} {names}{f' and {more} more' if more > 0 else ''}"
+        return f"{duration(overlap.in_steps_us)} of it fell into the profiled {steps}."
+    if overlap.in_steps_us == 0:
+        return "None of it fell into the profiled steps."
+    if not overlap.in_span_us:
+        return ""
+    wall = us(last - first)
+    return f"{percent(100 * overlap.in_span_us / wall)} of this span’s {duration(wall)} went into compiling."
+
+
 def _by_thread(rows: list[CompilationMessage]) -> list[Intervals]:
     threads: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
@@ -128,40 +105,3 @@ def _covered(threads: list[Intervals], starts: Int64s, ends: Int64s) -> Int64s:
     for spans in threads:
         total += covered_ns(spans, starts, ends)
     return total
-
-
-def _compilation(row: CompilationMessage) -> Compilation:
-    def known(field: str) -> int | None:
-        return getattr(row, field) if row.HasField(field) else None
-
-    start, duration = known("start_ns"), known("duration_ns")
-    return Compilation(
-        compile_id=row.key.compile_id,
-        epoch=row.key.epoch,
-        direction=direction_of(row.direction),
-        function=row.function,
-        file=row.file,
-        line=known("line"),
-        attempts=known("attempts"),
-        start_s=None if start is None else seconds(start),
-        duration_s=None if duration is None else seconds(duration),
-        phases_s={phase.name: seconds(phase.exclusive_ns) for phase in row.phases} or None,
-        graph_ops=known("graph_ops"),
-        graph_nodes=known("graph_nodes"),
-        graph_inputs=known("graph_inputs"),
-        guards=known("guards"),
-        cache=cache_results(row),
-        failure=_failure(row),
-        restart_reasons=list(row.restart_reasons),
-        stack=frames(row.stack),
-        recovered=row.recovered,
-    )
-
-
-def _failure(row: CompilationMessage) -> Failure | None:
-    if not row.HasField("failure"):
-        return None
-    failure = row.failure
-    return Failure(
-        failure.type, failure.reason, failure.file, failure.line if failure.HasField("line") else None
-    )

@@ -5,16 +5,15 @@ Of the calls that begin in the profiled steps; where there are none, of all call
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import graph_us
+from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import calls_inside
+from tb_torchcompile_plugin.analysis.words import duration, percent, plural, significant
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import (
-    RegionCall,
     every,
     marks_graphs,
     marks_overhead,
@@ -22,18 +21,9 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
 )
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import percent as share
+from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-
-
-class RegionOverhead(msgspec.Struct, frozen=True):
-    """The calls of one compile id inside the window. The times are sums over them, None where the trace lacks marks."""
-
-    compile_id: str
-    calls: int
-    guard_us: float
-    overhead_us: float | None
-    graph_us: float | None
 
 
 class CallOverhead(msgspec.Struct, frozen=True):
@@ -52,18 +42,17 @@ class CallOverhead(msgspec.Struct, frozen=True):
     guard_percent: float | None
     overhead_percent: float | None
     beside_percent: float | None
-    regions: list[RegionOverhead]
 
 
 def call_overhead(profile: Profile) -> CallOverhead | None:
-    """None where no compiled region ran. Rows in order of first call."""
+    """None where no compiled region ran."""
     trace, calls = profile.trace, profile.of(region_calls)
     if not calls:
         return None
     steps = profile.of(StepWindows)
     first, last = trace.window()
     window = steps.total_ns if len(steps) else last - first
-    in_steps = _inside(steps, sorted(every(calls), key=lambda call: call.start))
+    in_steps = calls_inside(steps, sorted(every(calls), key=lambda call: call.start))
     marked = marks_graphs(trace) or all(call.graphs for call in in_steps)
     guards, overhead = sum(call.guard_ns for call in in_steps), sum(call.overhead_ns for call in in_steps)
     graphs, backward = (
@@ -79,18 +68,10 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
         overhead_us=us(overhead) if marks_overhead(trace) else None,
         graph_us=us(graphs) if marked else None,
         backward_us=us(backward),
-        guard_percent=percent(guards, window),
-        overhead_percent=percent(overhead, window) if marks_overhead(trace) else None,
-        beside_percent=percent(guards + overhead, guards + overhead + graphs + backward) if marked else None,
-        regions=_by_region(trace, in_steps),
+        guard_percent=share(guards, window),
+        overhead_percent=share(overhead, window) if marks_overhead(trace) else None,
+        beside_percent=share(guards + overhead, guards + overhead + graphs + backward) if marked else None,
     )
-
-
-def _inside(steps: StepWindows, calls: list[RegionCall]) -> list[RegionCall]:
-    if not len(steps):
-        return calls
-    of = steps.of(np.array([call.begin for call in calls], np.int64))
-    return [call for call, step in zip(calls, of) if step >= 0]
 
 
 def _backward_ns(trace: Trace, steps: StepWindows, ownership: Ownership) -> int:
@@ -99,17 +80,26 @@ def _backward_ns(trace: Trace, steps: StepWindows, ownership: Ownership) -> int:
     return int(trace.dur[rows[inside]].sum())
 
 
-def _by_region(trace: Trace, calls: list[RegionCall]) -> list[RegionOverhead]:
-    by_id: dict[str, list[RegionCall]] = defaultdict(list)
-    for call in calls:
-        by_id[call.compile_id].append(call)
-    return [
-        RegionOverhead(
-            compile_id=compile_id,
-            calls=len(of_region),
-            guard_us=us(sum(call.guard_ns for call in of_region)),
-            overhead_us=us(sum(call.overhead_ns for call in of_region)) if marks_overhead(trace) else None,
-            graph_us=graph_us(trace, of_region),
-        )
-        for compile_id, of_region in by_id.items()
-    ]
+def headline(cost: CallOverhead) -> str:
+    """ "Guards and wrappers take 275 µs a step, 4.56 % of it: …" """
+    each = cost.steps or 1
+    beside = cost.guard_us + (cost.overhead_us or 0)
+    what, parts = "Guards", ""
+    if cost.overhead_us is not None:
+        what = "Guards and wrappers"
+        parts = f": guards {duration(cost.guard_us / each)}, wrappers {duration(cost.overhead_us / each)}"
+    calls = cost.calls / each
+    often = plural(int(calls), "call") if calls.is_integer() else f"{significant(calls)} calls"
+    return (
+        f"{what} take {duration(beside / each)} {'a step' if cost.steps else 'in this span'}, "
+        f"{percent(100 * beside / cost.window_us)} of it{parts}, for {often}. {_useful(cost, each)}"
+    )
+
+
+def _useful(cost: CallOverhead, each: int) -> str:
+    if cost.graph_us is None or cost.beside_percent is None:
+        return "The trace does not mark all of their graphs."
+    backward = f" and backward for {duration(cost.backward_us / each)}" if cost.backward_us else ""
+    share = percent(cost.beside_percent)
+    graphs = duration(cost.graph_us / each)
+    return f"Their graphs run for {graphs}{backward}; {share} of all this is overhead of the calls."

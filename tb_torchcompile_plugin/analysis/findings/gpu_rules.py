@@ -11,7 +11,6 @@ from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.kernels.rows import row_key
 from tb_torchcompile_plugin.analysis.words import percent
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
@@ -73,7 +72,7 @@ class SlowKernel(Rule):
                 f"tb-torchcompile kernel LOGDIR {row.name} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
-                row=row_key(row),
+                row=f"kernels:{row.key}",
             )
 
 
@@ -112,7 +111,7 @@ class DominantKernel(Rule):
             {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
             saves_us=None,
             severity="warning",
-            row=row_key(row),
+            row=f"kernels:{row.key}",
             where=[row.name],
         )
 

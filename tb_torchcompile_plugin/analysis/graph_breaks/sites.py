@@ -7,16 +7,18 @@ place are one site. A site that the log knows and the trace did not execute has 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, GraphBreak
+from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
+from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, profiled_steps
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind
+from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind
 
 _Site = tuple[str, int | None, str]
 
@@ -25,12 +27,14 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     """`kind` is None where only the trace knows of it. What is named after a step and `share_percent` are over all
     profiled steps, null without any; the share is of the steps' wall time. The other sums are of the whole span. Prices
     are null where the site was not executed inside the span. `first_us` … `last_us`: one execution, from the span's
-    first event."""
+    first event. `breaks`: every compilation that broke there; `source`: the text of the line."""
 
+    key: str
     file: str
     line: int | None
     reason: str
     kind: BreakKind | None
+    source: str | None
     compile_ids: list[str]
     calls: int | None
     calls_per_step: float | None
@@ -43,54 +47,81 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     gpu_idle_us: float | None
     first_us: float | None
     last_us: float | None
+    breaks: list[GraphBreak]
 
 
 def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
     """Most expensive first; sites without a price last, in the order in which torch reported them."""
-    costs, steps = profile.of(graph_break_costs) or [], profile.of(profiled_steps)
-    summary = profile.summary
-    reasons = _reasons(summary)
-    costs_of: dict[_Site, list[GraphBreakCost]] = {site: [] for site in reasons.values()}
-    for cost in costs:
-        site = reasons.get(cost.compile_id, (cost.file, cost.line, ""))
-        costs_of.setdefault(site, []).append(cost)
-    ids: dict[_Site, set[str]] = defaultdict(set)
-    for compile_id, site in reasons.items():
-        ids[site].add(compile_id)
-    kinds = _kinds(summary)
-    rows = [_row(site, kinds.get(site), paid, steps, ids[site]) for site, paid in costs_of.items()]
-    return sorted(rows, key=lambda row: -(row.host_us or 0))
+    reported = profile.data.of(graph_breaks) if profile.data else []
+    ended = {
+        row.compile_id: _site(row) for row in reported if row.compile_id
+    }  # the last break ends its graph
+    paid: dict[_Site, list[GraphBreakCost]] = defaultdict(list)
+    for cost in profile.of(graph_break_costs) or []:
+        paid[ended.get(cost.compile_id, (cost.file, cost.line, ""))].append(cost)
+    return sorted(_rows(reported, paid, profile.of(profiled_steps)), key=lambda row: -(row.host_us or 0))
+
+
+def reported_sites(data: CompileData) -> list[GraphBreakSite]:
+    """What torch reported, in its order; none with a price."""
+    return _rows(data.of(graph_breaks), {}, [])
+
+
+def headline(profile: Profile) -> str:
+    """ "4 graph break sites cost 555 µs a step, 9.22 % of it (mean of 3)." """
+    sites, costs, steps = (
+        profile.of(graph_break_sites),
+        profile.of(graph_break_costs),
+        profile.of(profiled_steps),
+    )
+    what = plural(len(sites), "graph break site")
+    priced = [site for site in sites if site.host_us is not None]
+    if not sites:
+        return "Graph breaks are not known." if profile.data is None and costs is None else "No graph breaks."
+    if costs is None:
+        return f"{what}. Their price is not known: see below."
+    if not priced:
+        return f"{what}, none executed inside this span."
+    if not steps:
+        host = duration(sum(site.host_us or 0 for site in priced))
+        return f"{what} cost {host} of host time in this span (no steps were marked)."
+    host = duration(sum(site.step_mean_us or 0 for site in priced))
+    share = percent(sum(site.share_percent or 0 for site in priced))
+    return f"{what} cost {host} a step, {share} of it (mean of {len(steps)})."
+
+
+def reported_headline(data: CompileData) -> str:
+    """The same without a trace."""
+    what = plural(len(data.of(reported_sites)), "graph break site")
+    return f"{what}. Without a trace there is no price." if data.of(reported_sites) else "No graph breaks."
 
 
 def count_sites(data: CompileData) -> int:
     """Lines of the user's code that broke a graph, for one reason each."""
-    return len({_site(row) for row in data.summary.graph_breaks})
-
-
-def _reasons(summary: CompileSummary | None) -> dict[str, _Site]:
-    """compile id → the site that ended its graph: the last break that torch reported for it."""
-    return {
-        row.key.compile_id: _site(row)
-        for row in (summary.graph_breaks if summary else ())
-        if row.key.compile_id
-    }
-
-
-def _kinds(summary: CompileSummary | None) -> dict[_Site, BreakKind]:
-    return {
-        _site(row): break_kind(row.reason, row.explanation)
-        for row in (summary.graph_breaks if summary else ())
-    }
+    return len(data.of(reported_sites))
 
 
 def _site(row: GraphBreak) -> _Site:
-    return row.file, row.line if row.HasField("line") else None, row.reason
+    return row.file, row.line, row.reason
+
+
+def _rows(
+    reported: list[GraphBreak], paid: Mapping[_Site, list[GraphBreakCost]], steps: list[Step]
+) -> list[GraphBreakSite]:
+    breaks: dict[_Site, list[GraphBreak]] = defaultdict(list)
+    for row in reported:
+        breaks[_site(row)].append(row)
+    return [
+        _row(site, breaks.get(site, []), paid.get(site, []), steps)
+        for site in dict.fromkeys((*breaks, *paid))
+    ]
 
 
 def _row(
-    site: _Site, kind: BreakKind | None, paid: list[GraphBreakCost], steps: list[Step], ids: set[str]
+    site: _Site, breaks: list[GraphBreak], paid: list[GraphBreakCost], steps: list[Step]
 ) -> GraphBreakSite:
     file, line, reason = site
+    ids = {row.compile_id for row in breaks} | {cost.compile_id for cost in paid}
     in_steps = _in_steps(paid, len(steps))
     idle_in_steps = [step.gpu_idle_us for cost in paid for step in cost.steps if step.gpu_idle_us is not None]
     wall = sum(step.wall_us for step in steps)
@@ -98,11 +129,13 @@ def _row(
     idle = [cost.gpu_idle_us for cost in paid if cost.gpu_idle_us is not None]
     dearest = max(paid, key=lambda cost: cost.host_us, default=None)
     return GraphBreakSite(
+        key=f"{file}:{'' if line is None else line}:{reason}",
         file=file,
         line=line,
         reason=reason,
-        kind=kind,
-        compile_ids=sorted(ids | {cost.compile_id for cost in paid}),
+        kind=breaks[0].kind if breaks else None,
+        source=next((row.source for row in breaks if row.source), None),
+        compile_ids=sorted(ids - {""}),
         calls=calls if paid else None,
         calls_per_step=sum(step.calls for cost in paid for step in cost.steps) / len(steps)
         if paid and steps
@@ -116,6 +149,7 @@ def _row(
         gpu_idle_us=round(sum(idle), 3) if idle else None,
         first_us=dearest.first_us if dearest else None,
         last_us=dearest.last_us if dearest else None,
+        breaks=breaks,
     )
 
 

@@ -11,13 +11,14 @@ from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
 from tb_torchcompile_plugin.analysis.kernels.extern_lines import ExternLines
 from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig, LaunchConfigs
 from tb_torchcompile_plugin.analysis.kernels.modules import module_names
-from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved, DevicePeak, achieved, device_peaks
-from tb_torchcompile_plugin.analysis.kernels.rows import Kernel, kernel_row, row_order
+from tb_torchcompile_plugin.analysis.kernels.roofline import DevicePeak, achieved, device_peaks
+from tb_torchcompile_plugin.analysis.kernels.rows import Kernel, KernelName, distinct_kernels, kernel_name
 from tb_torchcompile_plugin.analysis.kernels.steps import StepCategory, alone_ns, launched_in, step_categories
+from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.compile_log.directions import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.generated_code.frame import Frame
-from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphPiece, LinesFrom
+from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphPiece
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
@@ -27,48 +28,22 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_slices
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.memo import once
-from tb_torchcompile_plugin.torch_names.kernels import is_anonymous
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_anonymous
 
 _POINTS = 2000  # launches that a sparkline can show
-
-
-class KernelRow(Kernel, frozen=True):
-    """A `Kernel` with what else is known of it.
-
-    lines: the user's lines that it computes, `source_lines` the same as "file:line"; lines_from: None where there are
-    none. aten_ops: fused operators. output_code_file, artifact, code_line: where inductor defined it.
-    config: the launch configuration that took most time, of `configs`. achieved: see `roofline.Achieved`.
-    alone_us: time of its launches in the steps in which nothing else ran on the device. `twice_as_fast_percent`: half
-    of that, of the wall time of the steps, or of what they launched if that takes longer: what a step gains at most
-    from a kernel that takes half its time.
-    """
-
-    direction: Direction | None
-    aten_ops: list[str]
-    source_lines: list[str]
-    lines: list[Frame]
-    lines_from: LinesFrom | None
-    output_code_file: str | None
-    artifact: int | None
-    code_line: int | None
-    modules: list[str]
-    config: LaunchConfig | None
-    configs: int
-    bandwidth_gb_s: float | None
-    bandwidth_percent: float | None
-    achieved: Achieved
-    alone_us: float | None
-    twice_as_fast_percent: float | None
 
 
 class Kernels(msgspec.Struct, frozen=True):
     """All kernels of a span, most time first, and what each category takes of each step.
 
+    best: the place of the row from which a step gains most if it takes half its time; None where none is known to.
     unnamed_us: time of Triton kernels that torch was told not to name. `named_us` of it belongs to kernels whose launch
     tells the name.
     """
 
-    rows: list[KernelRow]
+    headline: str
+    rows: list[Kernel]
+    best: int | None
     step_categories: list[StepCategory]
     peaks: list[DevicePeak]
     unnamed_us: float
@@ -119,16 +94,14 @@ class KernelTables:
         self._wall_ns = int(trace.dur[steps].sum()) if len(steps) else last - first
 
     @once
-    def rows(self) -> list[tuple[KernelRow, Launches, Int64s]]:
+    def rows(self) -> list[tuple[Kernel, Launches, Int64s]]:
         """Each kernel's row with the places of its launches, most time first."""
-        made_rows = [
-            made for launched in self._profile.of(kernel_launches) for made in self._device(launched)
-        ]
-        return sorted(made_rows, key=lambda made: row_order(made[0]))
+        answer = [made for launched in self._profile.of(kernel_launches) for made in self._device(launched)]
+        return sorted(answer, key=lambda made: _order(made[0]))
 
-    def _device(self, rows: Launches) -> Iterator[tuple[KernelRow, Launches, Int64s]]:
+    def _device(self, rows: Launches) -> Iterator[tuple[Kernel, Launches, Int64s]]:
         profile, trace = self._profile, self._profile.trace
-        grouped = groups(rows)
+        grouped, whole = groups(rows), int(rows.dur.sum())
         counted = launched_in(profile, rows)
         alone = alone_ns(trace, rows, grouped, counted)
         # Where the host is ahead, steps launch more work than they last.
@@ -139,7 +112,7 @@ class KernelTables:
         externs = ExternLines(trace, rows, profile.of(Ownership), profile.of(generated_code))
         peak = self._peak.get(rows.device) if rows.device != "cpu" else None
         for number, places in enumerate(grouped):
-            kernel = kernel_row(profile, rows, places)
+            kernel, dur = kernel_name(profile, rows, places), rows.dur[places]
             direction = _direction(profile, kernel, rows, places)
             code = profile.of(generated_code).find(
                 kernel.name, kernel.compile_id, kernel.graph_key, direction
@@ -149,8 +122,16 @@ class KernelTables:
             reached = achieved(trace, rows, work, places, peak, code.definition if code else None)
             own = int(alone[number]) if rows.device != "cpu" else None
             yield (
-                KernelRow(
-                    **msgspec.structs.asdict(kernel),
+                Kernel(
+                    **kernel._asdict(),
+                    key=kernel.key,
+                    category=CATEGORIES[rows.category[places[0]]],
+                    launches=len(places),
+                    time_us=us(dur.sum()),
+                    mean_us=int(dur.sum()) / (1000 * len(places)),
+                    min_us=us(dur.min()),
+                    max_us=us(dur.max()),
+                    share_percent=percent(int(dur.sum()), whole) or 0.0,
                     direction=direction,
                     aten_ops=code.definition.aten_ops if code else [],
                     source_lines=[f"{frame.file}:{frame.line}" for frame in lines],
@@ -176,9 +157,12 @@ class KernelTables:
 def kernel_table(profile: Profile) -> Kernels:
     """All kernels of a span."""
     tables = KernelTables(profile)
+    rows = [row for row, _, _ in tables.rows]
     unnamed, named = _unnamed(profile)
     return Kernels(
-        rows=[row for row, _, _ in tables.rows],
+        headline=_headline(rows, profile.of(distinct_kernels)),
+        rows=rows,
+        best=_best(rows),
         step_categories=profile.of(step_categories),
         peaks=tables.peaks,
         unnamed_us=us(unnamed),
@@ -187,20 +171,36 @@ def kernel_table(profile: Profile) -> Kernels:
     )
 
 
+def _order(row: Kernel) -> tuple[float, str, str, str]:
+    """Most time first."""
+    return -row.time_us, row.name, row.compile_id or "", row.graph_key or ""
+
+
+def _headline(rows: list[Kernel], distinct: int) -> str:
+    if not rows:
+        return "No kernels in this span."
+    launches = plural(sum(row.launches for row in rows), "launch", "launches")
+    return f"{launches} of {plural(distinct, 'kernel')} took {duration(sum(row.time_us for row in rows))}."
+
+
+def _best(rows: list[Kernel]) -> int | None:
+    gains = [row.twice_as_fast_percent or 0.0 for row in rows]
+    return gains.index(max(gains)) if any(gains) else None
+
+
 def kernel_details(
     profile: Profile, device: str, name: str, compile_id: str, graph_key: str
 ) -> KernelDetails:
     """The kernel of one row; "" stands for an id or key that the row does not have. Raises NotFound."""
-    wanted = device, name, compile_id, graph_key
     for rows in profile.of(kernel_launches):
         for places in groups(rows):
-            kernel = kernel_row(profile, rows, places)
-            if (str(kernel.device), kernel.name, kernel.compile_id or "", kernel.graph_key or "") == wanted:
+            kernel = kernel_name(profile, rows, places)
+            if kernel.key == f"{device},{name},{compile_id},{graph_key}":
                 return _details(profile, kernel, rows, places)
     raise NotFound(f"there is no kernel {name!r} in this span", next_step="Reload: the file may have changed")
 
 
-def _details(profile: Profile, kernel: Kernel, rows: Launches, places: Int64s) -> KernelDetails:
+def _details(profile: Profile, kernel: KernelName, rows: Launches, places: Int64s) -> KernelDetails:
     direction = _direction(profile, kernel, rows, places)
     code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, direction)
     context, graph = _origin(profile, code, rows, places)
@@ -230,7 +230,7 @@ def _origin(
     return graph.context(externs.of(places)), graph.piece(call for _, call in calls)
 
 
-def _direction(profile: Profile, kernel: Kernel, rows: Launches, places: Int64s) -> Direction | None:
+def _direction(profile: Profile, kernel: KernelName, rows: Launches, places: Int64s) -> Direction | None:
     """Its graph's; without one that of the launch. Outside compiled code only a backward is known to be one."""
     graph = profile.of(generated_code).graph(kernel.compile_id, kernel.graph_key)
     if graph is not None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig
+from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
+from tb_torchcompile_plugin.compile_log.directions import Direction
+from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.generated_code import LinesFrom
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, groups, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import percent, us
@@ -28,8 +34,17 @@ class KernelCategory(msgspec.Struct, frozen=True):
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """One row per (device, name, compile id, graph key)."""
+    """One row per (device, name, compile id, graph key), with all that is known of it. `key` tells it from the others.
 
+    share_percent: of the device's summed time. lines: the user's lines that it computes, `source_lines` the same as
+    "file:line"; lines_from: None where there are none. aten_ops: fused operators. output_code_file, artifact,
+    code_line: where inductor defined it. config: the launch configuration that took most time, of `configs`. achieved:
+    see `roofline.Achieved`. alone_us: time of its launches in the steps in which nothing else ran on the device.
+    `twice_as_fast_percent`: half of that, of the wall time of the steps, or of what they launched if that takes longer:
+    what a step gains at most from a kernel that takes half its time.
+    """
+
+    key: str
     device: Device
     name: str
     category: Category
@@ -38,8 +53,38 @@ class Kernel(msgspec.Struct, frozen=True):
     mean_us: float
     min_us: float
     max_us: float
+    share_percent: float
     compile_id: str | None
     graph_key: str | None
+    direction: Direction | None
+    aten_ops: list[str]
+    source_lines: list[str]
+    lines: list[Frame]
+    lines_from: LinesFrom | None
+    output_code_file: str | None
+    artifact: int | None
+    code_line: int | None
+    modules: list[str]
+    config: LaunchConfig | None
+    configs: int
+    bandwidth_gb_s: float | None
+    bandwidth_percent: float | None
+    achieved: Achieved
+    alone_us: float | None
+    twice_as_fast_percent: float | None
+
+
+class KernelName(NamedTuple):
+    """What tells a row of kernels from the others."""
+
+    device: Device
+    name: str
+    compile_id: str | None
+    graph_key: str | None
+
+    @property
+    def key(self) -> str:
+        return ",".join("" if part is None else str(part) for part in self)
 
 
 def kernel_categories(profile: Profile) -> list[KernelCategory]:
@@ -49,42 +94,19 @@ def kernel_categories(profile: Profile) -> list[KernelCategory]:
     return sorted(answer, key=lambda row: (str(row.device), -row.time_us))
 
 
-def kernels(profile: Profile) -> list[Kernel]:
-    """One row per device, name, compile id and graph key, most time first."""
-    answer = [
-        kernel_row(profile, launched, places)
-        for launched in profile.of(kernel_launches)
-        for places in groups(launched)
-    ]
-    return sorted(answer, key=row_order)
+def distinct_kernels(profile: Profile) -> int:
+    """How many there are by device and name: a name has one row for each graph that launches it."""
+    return sum(len(np.unique(launched.name)) for launched in profile.of(kernel_launches))
 
 
-def row_order(row: Kernel) -> tuple[float, str, str, str]:
-    """Sorts rows of kernels: most time first."""
-    return -row.time_us, row.name, row.compile_id or "", row.graph_key or ""
-
-
-def row_key(row: Kernel) -> str:
-    """What the tab's table of kernels knows a row by."""
-    return f"kernels:{row.device},{row.name},{row.compile_id or ''},{row.graph_key or ''}"
-
-
-def kernel_row(profile: Profile, rows: Launches, places: Int64s) -> Kernel:
-    """The row of one of `groups`."""
-    trace, ownership = profile.trace, profile.of(Ownership)
-    dur, one = rows.dur[places], places[0]
-    total = int(dur.sum())
-    return Kernel(
-        device=rows.device,
-        name=trace.names[rows.name[one]],
-        category=CATEGORIES[rows.category[one]],
-        launches=len(places),
-        time_us=us(total),
-        mean_us=total / (1000 * len(places)),
-        min_us=us(dur.min()),
-        max_us=us(dur.max()),
-        compile_id=ownership.name(int(rows.compile_id[one])),
-        graph_key=ownership.name(int(rows.graph_key[one])),
+def kernel_name(profile: Profile, rows: Launches, places: Int64s) -> KernelName:
+    """Of one of `groups`."""
+    ownership, one = profile.of(Ownership), places[0]
+    return KernelName(
+        rows.device,
+        profile.trace.names[rows.name[one]],
+        ownership.name(int(rows.compile_id[one])),
+        ownership.name(int(rows.graph_key[one])),
     )
 
 

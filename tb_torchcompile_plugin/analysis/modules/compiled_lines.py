@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.kernels.kernels import KernelRow, kernel_table
+from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -35,7 +36,7 @@ def compiled_lines(profile: Profile, module_of: Mapping[str, int]) -> list[Compi
     if not module_of or profile.data is None:
         return []
     gpu = len(profile.of(gpu_work).index) > 0
-    groups: dict[tuple[int, str, tuple[tuple[str, int], ...]], list[KernelRow]] = defaultdict(list)
+    groups: dict[tuple[int, str, tuple[tuple[str, int], ...]], list[Kernel]] = defaultdict(list)
     for row in profile.of(kernel_table).rows:
         compile_id = row.compile_id or ""
         if compile_id in module_of and (row.device == "cpu") != gpu:

@@ -5,34 +5,47 @@ Rows come from the other rooms; here they are only put together. Unknown is null
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
+from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations, phases_s
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune
 from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import CallOverhead, call_overhead
+from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import headline as region_headline
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import CompiledRegion, compiled_regions
 from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import FrameTime, frame_times
+from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import Gpu, gpus
 from tb_torchcompile_plugin.analysis.graph_breaks.chain import BreakChain, break_chain
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
-from tb_torchcompile_plugin.analysis.graph_breaks.sites import GraphBreakSite, graph_break_sites
-from tb_torchcompile_plugin.analysis.kernels.rows import Kernel, KernelCategory, kernel_categories, kernels
+from tb_torchcompile_plugin.analysis.graph_breaks.sites import (
+    GraphBreakSite,
+    graph_break_sites,
+    reported_headline,
+    reported_sites,
+)
+from tb_torchcompile_plugin.analysis.graph_breaks.sites import headline as sites_headline
+from tb_torchcompile_plugin.analysis.kernels.rows import KernelCategory, distinct_kernels, kernel_categories
+from tb_torchcompile_plugin.analysis.overview.overview import compile_headline
 from tb_torchcompile_plugin.analysis.recompiles.moments import (
     GuardScan,
     RecompileMoment,
+    frame_versions,
     guard_scans,
     recompile_moments,
 )
+from tb_torchcompile_plugin.analysis.recompiles.moments import headline as recompile_headline
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
     Recompile,
     RecompiledFrame,
     recompiled_frames,
     recompiles,
+    recompiles_headline,
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
@@ -43,6 +56,7 @@ from tb_torchcompile_plugin.profile.steps import Step, profiled_steps, step_slic
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.phases import Phase
 from tb_torchcompile_plugin.torch_names.slices import TORCH_CATS
 
 _Key = TypeVar("_Key", int, str)
@@ -76,16 +90,21 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class Compile(msgspec.Struct, frozen=True):
-    """The compile side of one worker."""
+    """The compile side of one worker. `distinct_compilations`: backwards belong to the compilation of their forward."""
 
     source: Literal["summary", "torch_trace"]
     file: str
     total_s: float | None
+    phases_s: dict[Phase, float]
     unreadable_records: int
     environment: Environment
-    compilations: list[ct.Compilation]
+    compilations: list[Compilation]
+    distinct_compilations: int
+    cache_lookups: int
+    cache_hits: int
     problems: list[Problem]
     graph_breaks: list[GraphBreak]
+    reported_sites: list[GraphBreakSite]
     recompiles: list[Recompile]
     recompiled_frames: list[RecompiledFrame]
     generated_kernels: list[GeneratedKernels]
@@ -94,6 +113,7 @@ class Compile(msgspec.Struct, frozen=True):
     compile_times_complete: bool
     counters: dict[str, dict[str, int]]
     records: Records
+    headlines: dict[Panel, str]
     warnings: list[Notice]
 
 
@@ -105,7 +125,8 @@ class Hints(msgspec.Struct, frozen=True):
 
 class Span(msgspec.Struct, frozen=True):
     """The run side of one span. `graph_break_costs` and `frame_times` are null where neither a compile log nor Python
-    stacks tell which regions are resume functions; `recompile_moments` and `guard_scans` without a compile log."""
+    stacks tell which regions are resume functions; `recompile_moments` and `guard_scans` without a compile log.
+    `headlines`: the sentence that a panel opens with."""
 
     span: str
     trace_file: str
@@ -117,7 +138,7 @@ class Span(msgspec.Struct, frozen=True):
     gpu: list[Gpu]
     steps: list[Step]
     kernel_categories: list[KernelCategory]
-    kernels: Sequence[Kernel]
+    distinct_kernels: int
     compiled_regions: list[CompiledRegion]
     graph_break_costs: list[GraphBreakCost] | None
     graph_break_sites: list[GraphBreakSite]
@@ -127,6 +148,8 @@ class Span(msgspec.Struct, frozen=True):
     recompile_moments: list[RecompileMoment] | None
     guard_scans: list[GuardScan] | None
     compile_overlap: ct.CompileOverlap | None
+    frame_versions: list[RecompiledFrame]
+    headlines: dict[Panel, str]
     hints: Hints
 
 
@@ -147,7 +170,7 @@ def span_report(profile: Profile) -> Span:
         gpu=profile.of(gpus),
         steps=profile.of(profiled_steps),
         kernel_categories=profile.of(kernel_categories),
-        kernels=profile.of(kernels),
+        distinct_kernels=profile.of(distinct_kernels),
         compiled_regions=regions,
         graph_break_costs=profile.of(graph_break_costs),
         graph_break_sites=profile.of(graph_break_sites),
@@ -157,6 +180,8 @@ def span_report(profile: Profile) -> Span:
         recompile_moments=profile.of(recompile_moments),
         guard_scans=profile.of(guard_scans),
         compile_overlap=profile.of(ct.compile_overlap),
+        frame_versions=profile.of(frame_versions),
+        headlines=_headlines(profile),
         hints=Hints(
             cpu_kernels_hidden=bool(regions)
             and not profile.of(kernel_launches)
@@ -187,15 +212,22 @@ def _may_have_a_gpu(trace: Trace) -> bool:
 def compile_report(data: CompileData) -> Compile:
     """All analyses of the compile data of one worker."""
     summary = data.summary
+    rows = data.of(compilations)
+    results = [cache.result for row in rows for cache in row.cache]
     return Compile(
         source=data.source,
         file=data.file,
         total_s=data.of(ct.total_s),
+        phases_s=data.of(phases_s),
         unreadable_records=sum(summary.records.unreadable.values()),
         environment=_environment(summary),
-        compilations=data.of(ct.compilations),
+        compilations=rows,
+        distinct_compilations=ct.count_compilations(summary.compilations),
+        cache_lookups=len(results),
+        cache_hits=results.count("hit"),
         problems=data.of(problems),
         graph_breaks=data.of(graph_breaks),
+        reported_sites=data.of(reported_sites),
         recompiles=data.of(recompiles),
         recompiled_frames=data.of(recompiled_frames),
         generated_kernels=data.of(generated_kernels),
@@ -208,8 +240,25 @@ def compile_report(data: CompileData) -> Compile:
             _sorted(summary.records.unknown),
             _sorted(summary.records.unreadable),
         ),
+        headlines={
+            "graph_breaks": data.of(reported_headline),
+            "overview": data.of(compile_headline),
+            "recompiles": data.of(recompiles_headline),
+        },
         warnings=[*data.notices, *(Notice(data.file, text) for text in summary.warnings)],
     )
+
+
+def _headlines(profile: Profile) -> dict[Panel, str]:
+    overhead = profile.of(call_overhead)
+    return {
+        "compile_time": profile.of(ct.overlap_headline),
+        "compiled_regions": region_headline(overhead)
+        if overhead
+        else "No compiled region ran inside this span.",
+        "graph_breaks": profile.of(sites_headline),
+        "recompiles": profile.of(recompile_headline),
+    }
 
 
 def _sorted(values: Mapping[str, _Key]) -> dict[str, _Key]:

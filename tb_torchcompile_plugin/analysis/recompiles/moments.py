@@ -6,13 +6,22 @@ set holds; so a lookup may cost the more the more entries there are.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.recompiles.recompiles import frame_of
+from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
+    Recompile,
+    RecompiledFrame,
+    Version,
+    frame_of,
+    recompiled_frames,
+    recompiles,
+    recompiles_headline,
+)
+from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
@@ -24,15 +33,16 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 _SAME_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most
 
 
-class RecompileMoment(msgspec.Struct, frozen=True):
-    """When one recompile began: `start_us` counts from the span's first event and is negative before it. `step`: the
-    profiled step around it, null outside of all."""
+class RecompileMoment(Recompile, frozen=True):
+    """A recompile as the span saw it. `start_us` counts from the span's first event and is negative before it; `step`:
+    the profiled step around it, null outside of all. `when` says it in words: null where torch did not tell.
+    `calls`: how often the span ran this version."""
 
-    compile_id: str
-    epoch: int
-    start_us: float
-    where: Literal["before", "inside", "after"]
+    start_us: float | None
+    where: Literal["before", "inside", "after"] | None
     step: str | None
+    when: str | None
+    calls: int
 
 
 class GuardScan(msgspec.Struct, frozen=True):
@@ -46,31 +56,73 @@ class GuardScan(msgspec.Struct, frozen=True):
 
 
 def recompile_moments(profile: Profile) -> list[RecompileMoment] | None:
-    """In the order in which torch reported them, without those whose time is not known; None without compile data."""
-    trace, summary = profile.trace, profile.summary
-    if summary is None:
+    """In the order in which torch reported them; None without compile data."""
+    if profile.data is None:
         return None
-    recompiled = {(row.key.epoch, row.key.compile_id) for row in summary.recompiles}
-    steps, (first, last) = profile.of(StepWindows), trace.window()
-    rows = []
-    for row in summary.compilations:
-        if (
-            (row.key.epoch, row.key.compile_id) in recompiled
-            and row.direction == FORWARD
-            and row.HasField("start_ns")
-        ):
-            start = _start(trace, profile.of(Ownership), row)
-            step = int(steps.of(np.array([start], np.int64))[0])
-            rows.append(
-                RecompileMoment(
-                    compile_id=row.key.compile_id,
-                    epoch=row.key.epoch,
-                    start_us=us(start - first),
-                    where="before" if start < first else "inside" if start < last else "after",
-                    step=steps.names[step] if step >= 0 else None,
-                )
+    calls = profile.of(calls_by_id)
+    forwards = {
+        (row.key.epoch, row.key.compile_id): row
+        for row in profile.data.summary.compilations
+        if row.direction == FORWARD and row.HasField("start_ns")
+    }
+    return [
+        _moment(profile, row, forwards.get((row.epoch, row.compile_id)), calls[row.compile_id])
+        for row in profile.data.of(recompiles)
+    ]
+
+
+def calls_by_id(profile: Profile) -> Counter[str]:
+    """compile id → how often the span ran it."""
+    return Counter(call.compile_id for call in every(profile.of(region_calls)))
+
+
+def frame_versions(profile: Profile) -> list[RecompiledFrame]:
+    """`recompiled_frames` with the calls of their versions; without compile data those that the trace tells: what ran
+    in several versions, or in another than the first."""
+    calls = profile.of(calls_by_id)
+    if profile.data is not None:
+        return [
+            msgspec.structs.replace(
+                row,
+                versions=[msgspec.structs.replace(one, calls=calls[one.compile_id]) for one in row.versions],
             )
-    return rows
+            for row in profile.data.of(recompiled_frames)
+        ]
+    frames: dict[str, list[Version]] = defaultdict(list)
+    for compile_id, count in calls.items():
+        frames[frame_of(compile_id)].append(Version(compile_id, None, count))
+    return [
+        RecompiledFrame(frame, 0, "", "", None, versions, None, None)
+        for frame, versions in frames.items()
+        if len(versions) > 1 or not versions[0].compile_id.endswith("/0")
+    ]
+
+
+def headline(profile: Profile) -> str:
+    """What recompiles cost; without compile data, that there were some."""
+    if profile.data is not None:
+        return profile.data.of(recompiles_headline)
+    frames = profile.of(frame_versions)
+    if not frames:
+        return "Recompiles are not known."
+    return f"{plural(len(frames), 'frame')} ran in more than one version: it was recompiled."
+
+
+def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, calls: int) -> RecompileMoment:
+    known = msgspec.structs.asdict(row)
+    if compilation is None:
+        return RecompileMoment(**known, start_us=None, where=None, step=None, when=None, calls=calls)
+    trace, steps = profile.trace, profile.of(StepWindows)
+    (first, last), start = trace.window(), _start(trace, profile.of(Ownership), compilation)
+    at = int(steps.of(np.array([start], np.int64))[0])
+    step = steps.names[at] if at >= 0 else None
+    after = us(start - first)
+    words = {"before": f"{duration(-after)} before the span", "inside": f"{duration(after)} into the span"}
+    where: Literal["before", "inside", "after"] = (
+        "before" if start < first else "inside" if start < last else "after"
+    )
+    when = f"in {step}" if step else words.get(where, "after the span")
+    return RecompileMoment(**known, start_us=after, where=where, step=step, when=when, calls=calls)
 
 
 def _start(trace: Trace, ownership: Ownership, row: Compilation) -> int:

@@ -9,6 +9,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard, failed_guard
 from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import DynamicChange, symbolic_shapes
+from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileKey
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Recompile as RecompileMessage
 from tb_torchcompile_plugin.profile.units import seconds
@@ -35,8 +36,11 @@ class Recompile(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
+    """`calls`: how often the span ran it; None without a trace."""
+
     compile_id: str
     duration_s: float | None
+    calls: int | None
 
 
 class RecompiledFrame(msgspec.Struct, frozen=True):
@@ -58,6 +62,13 @@ def recompiles(data: CompileData) -> list[Recompile]:
     """In the order in which torch reported them."""
     compiled = {_key(row.key): row for row in data.summary.compilations if row.direction == FORWARD}
     return [_recompile(data, row, compiled.get(_key(row.key))) for row in data.summary.recompiles]
+
+
+def recompiles_headline(data: CompileData) -> str:
+    """ "3 recompiles cost 2.10 s of compile time." """
+    rows = data.of(recompiles)
+    spent = duration(1e6 * sum(row.duration_s or 0 for row in rows))
+    return f"{plural(len(rows), 'recompile')} cost {spent} of compile time." if rows else "No recompiles."
 
 
 def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
@@ -87,7 +98,9 @@ def _frame(frame: str, epoch: int, rows: list[Compilation]) -> RecompiledFrame:
         file=first.file,
         line=first.line if first.HasField("line") else None,
         versions=[
-            Version(row.key.compile_id, seconds(row.duration_ns) if row.HasField("duration_ns") else None)
+            Version(
+                row.key.compile_id, seconds(row.duration_ns) if row.HasField("duration_ns") else None, None
+            )
             for row in rows
             if not row.HasField("failure")
         ],

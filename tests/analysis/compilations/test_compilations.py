@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compilations.compilations import Status, TrieNode, compilations_overview
+from tb_torchcompile_plugin.analysis.compilations.compilations import TrieNode, compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compile_time
+from tb_torchcompile_plugin.analysis.compilations.rows import Status, compilations
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     BACKWARD,
     Artifact,
@@ -48,11 +49,9 @@ def compilation(**fields: object) -> Compilation:
 )
 def test_the_status_of_a_compilation(fields: dict[str, object], broken: bool, status: Status) -> None:
     breaks = [GraphBreak(key=KEY)] if broken else []
-    overview = compilations_overview(
-        data_of(CompileSummary(compilations=[compilation(**fields)], graph_breaks=breaks))
-    )
-    assert overview.flat[0].status == status
-    assert overview.trie[0].compilations[0].status == status
+    data = data_of(CompileSummary(compilations=[compilation(**fields)], graph_breaks=breaks))
+    assert compilations(data)[0].status == status
+    assert compilations_overview(data).trie[0].compilations[0].status == status
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_breaks_and_reasons_belong_to_the_frame_and_not_to_its_backward() -> Non
         graph_breaks=[GraphBreak(key=KEY), GraphBreak(key=KEY)],
         recompiles=[Recompile(key=KEY, reasons=["0/0: x"])],
     )
-    forward, backward = compilations_overview(data_of(summary)).flat
+    forward, backward = compilations(data_of(summary))
     assert (forward.breaks, forward.recompile_reasons, forward.status) == (2, ["0/0: x"], "break")
     assert (backward.breaks, backward.recompile_reasons, backward.status) == (0, [], "ok")
 
@@ -137,7 +136,7 @@ def test_epochs_are_apart() -> None:
         compilations=[compilation(start_ns=1), compilation(key=later, start_ns=2)],
         graph_breaks=[GraphBreak(key=later)],
     )
-    assert [(row.epoch, row.breaks) for row in compilations_overview(data_of(summary)).flat] == [
+    assert [(row.epoch, row.breaks) for row in compilations(data_of(summary))] == [
         (0, 0),
         (1, 1),
     ]
@@ -166,8 +165,9 @@ def test_text_from_programs_stays_what_it_is() -> None:
         failure=Failure(type=HOSTILE, reason=HOSTILE),
         stack=[Frame(file=HOSTILE, function=HOSTILE, source=HOSTILE)],
     )
-    overview = compilations_overview(data_of(CompileSummary(compilations=[row])))
-    assert overview.flat[0].function == overview.problems[0].reason == HOSTILE
+    data = data_of(CompileSummary(compilations=[row]))
+    overview = compilations_overview(data)
+    assert compilations(data)[0].function == overview.problems[0].reason == HOSTILE
     assert overview.trie[0].frame.source == HOSTILE
 
 

@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.analysis.compilations.details import (
     compile_time,
     guard_checks,
 )
+from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.reader.payloads import read_payload
@@ -36,6 +37,10 @@ class Answers(NamedTuple):
         return self.session.compile_data(*self.ids).of(compilations_overview)
 
     @property
+    def rows(self) -> list[Compilation]:
+        return self.session.compile_data(*self.ids).of(compilations)
+
+    @property
     def compile_time(self) -> CompileTime:
         return self.session.compile_data(*self.ids).of(compile_time)
 
@@ -47,7 +52,7 @@ class Answers(NamedTuple):
         return read_payload(self.session.compile_data(*self.ids), artifact.id)
 
     def statuses(self) -> dict[str, str]:
-        return {row.compile_id: row.status for row in self.compilations.flat if row.direction == "forward"}
+        return {row.compile_id: row.status for row in self.rows if row.direction == "forward"}
 
 
 def answers(folder: Path) -> Answers:
@@ -77,7 +82,7 @@ def test_four_kinds_of_break_are_four_frames_and_the_one_after(torch: Any, tmp_p
         return y.tan()
 
     run = recorded(lambda: torch.compile(model, backend="eager")(torch.ones(3)), tmp_path)
-    flat = run.compilations.flat
+    flat = run.rows
     assert [row.status for row in flat] == ["break"] * 4 + ["ok"]
     assert [row.breaks for row in flat] == [1, 1, 1, 1, 0]
     assert not run.compilations.problems
@@ -181,7 +186,7 @@ def test_dynamic_shapes(torch: Any, tmp_path: Path) -> None:
     checks = guard_checks(run.session.compile_data(*run.ids), 0, "0/1").guards
     assert len(checks) == dynamic.counts.guard_checks
     assert any(guard.source and "L['x']" in guard.source for guard in checks)
-    assert any("size mismatch at index 0" in reason for reason in run.compilations.flat[1].recompile_reasons)
+    assert any("size mismatch at index 0" in reason for reason in run.rows[1].recompile_reasons)
 
 
 def test_compiled_autograd_shows_its_own_graph(tmp_path: Path) -> None:
@@ -195,7 +200,7 @@ def test_compiled_autograd_shows_its_own_graph(tmp_path: Path) -> None:
     """
     run(program, tmp_path)
     compiled = answers(tmp_path / "out")
-    (inside,) = [row.compile_id for row in compiled.compilations.flat if row.compile_id.startswith("!")]
+    (inside,) = [row.compile_id for row in compiled.rows if row.compile_id.startswith("!")]
     assert re.fullmatch(r"!0/\d/0", inside)
     assert "class CompiledAutograd0" in compiled.text(inside, "compiled_autograd_graph")
     assert not compiled.compilations.others

@@ -3,7 +3,7 @@
 import pytest
 
 from profiles import answered, graphs, profile_of, profile_with
-from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import call_overhead
+from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import call_overhead, headline
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import compiled_regions
 from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import frame_times
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -33,14 +33,19 @@ def overhead(made):
 
 def test_only_calls_in_steps_count(tmp_path):
     step = slice_("ProfilerStep#1", 90, 200, "user_annotation")
-    answer = overhead(
-        profile_with(tmp_path, [*call(0), step, *call(100), backward(200, 100), backward(300, 0)])
+    made = profile_with(tmp_path, [*call(0), step, *call(100), backward(200, 100), backward(300, 0)])
+    cost = overhead(made)
+    assert (cost.window, cost.steps, cost.window_us, cost.calls) == ("steps", 1, 200, 1)
+    assert (cost.guard_us, cost.overhead_us, cost.graph_us, cost.backward_us) == (5, 3, 22, 40)
+    assert (cost.guard_percent, cost.overhead_percent) == (2.5, 1.5)
+    assert cost.beside_percent == pytest.approx(100 * 8 / 70)
+    (row,) = compiled_regions(made)
+    assert (row.calls, row.guard_us_per_call, row.guard_us_per_step, row.graph_us_per_call) == (2, 5, 5, 22)
+    assert row.beside_percent == pytest.approx(100 * 8 / 30)
+    assert headline(cost) == (
+        "Guards and wrappers take 8.00 µs a step, 4.00 % of it: guards 5.00 µs, wrappers 3.00 µs, for 1 call. "
+        "Their graphs run for 22.0 µs and backward for 40.0 µs; 11.4 % of all this is overhead of the calls."
     )
-    assert (answer.window, answer.steps, answer.window_us, answer.calls) == ("steps", 1, 200, 1)
-    assert (answer.guard_us, answer.overhead_us, answer.graph_us, answer.backward_us) == (5, 3, 22, 40)
-    assert (answer.guard_percent, answer.overhead_percent) == (2.5, 1.5)
-    assert answer.beside_percent == pytest.approx(100 * 8 / 70)
-    assert [(row.compile_id, row.calls, row.guard_us) for row in answer.regions] == [("0/0", 1, 5)]
 
 
 def test_without_steps_the_span_is_the_window(tmp_path):
@@ -89,9 +94,13 @@ def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
     made = answered(profile_with(tmp_path, events), resumes, Resumes(frozenset(), {}, {}))
     (row,) = compiled_regions(made)
     assert (row.guard_us, row.overhead_us, row.graph_us, row.gpu_us) == (5, None, None, None)
-    answer = overhead(made)
-    assert (answer.guard_us, answer.overhead_us, answer.overhead_percent) == (5, None, None)
-    assert (answer.graph_us, answer.beside_percent, answer.regions[0].graph_us) == (None, None, None)
+    cost = overhead(made)
+    assert (cost.guard_us, cost.overhead_us, cost.overhead_percent) == (5, None, None)
+    assert (cost.graph_us, cost.beside_percent) == (None, None)
+    assert (row.overhead_us_per_call, row.graph_us_per_call, row.beside_percent) == (None, None, None)
+    assert headline(cost) == (
+        "Guards take 5.00 µs in this span, 8.93 % of it, for 1 call. The trace does not mark all of their graphs."
+    )
     (frame,) = frame_times(made) or []
     assert (frame.overhead_us, frame.other_us) == (None, 50 + 1)
 

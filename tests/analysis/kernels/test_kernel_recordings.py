@@ -14,8 +14,8 @@ from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.gpu_utilization.idle import idle_causes
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
-from tb_torchcompile_plugin.analysis.kernels.kernels import KernelRow, kernel_details, kernel_table
-from tb_torchcompile_plugin.analysis.kernels.rows import row_key
+from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
+from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.gpu.idle import causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
@@ -52,7 +52,7 @@ def opened(recording: Callable[[str], Path]) -> Open:
     return of
 
 
-def rows_of(opened: Profile) -> list[KernelRow]:
+def rows_of(opened: Profile) -> list[Kernel]:
     return opened.of(kernel_table).rows
 
 
@@ -147,7 +147,7 @@ def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
     }
     answer = opened("low_bandwidth").of(findings)
     (kernel,) = rows_of(opened("low_bandwidth"))
-    assert answer.findings[0].row == row_key(kernel)
+    assert answer.findings[0].row == f"kernels:{kernel.key}"
     assert answer.findings[0].saves_us == pytest.approx(3 * 956 * (1 - 0.117), rel=0.01), "three steps of it"
     assert kernel.twice_as_fast_percent == pytest.approx(50), "of what the steps launched"
     used = opened("low_bandwidth").of(gpu_utilization)

@@ -3,7 +3,12 @@
 import pytest
 
 from profiles import data_of, profile_with
-from tb_torchcompile_plugin.analysis.recompiles.moments import guard_scans, recompile_moments
+from tb_torchcompile_plugin.analysis.recompiles.moments import (
+    frame_versions,
+    guard_scans,
+    headline,
+    recompile_moments,
+)
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import frame_of, recompiled_frames, recompiles
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     Compilation,
@@ -74,12 +79,38 @@ def test_a_recompile_is_in_the_step_in_which_it_began(tmp_path):
     )
     steps = [slice_(f"ProfilerStep#{n}", ts, 50, "user_annotation") for n, ts in ((1, 0), (2, 50))]
     moments, _ = joined(tmp_path, [*steps, slice_("aten::add", 200, 10)], summary)
-    assert [(row.compile_id, row.start_us, row.where, row.step) for row in moments] == [
-        ("0/1", -5, "before", None),
-        ("0/2", 30, "inside", "ProfilerStep#1"),
-        ("0/3", 120, "inside", None),
-        ("0/4", 999, "after", None),
+    assert [(row.compile_id, row.start_us, row.where, row.step, row.when) for row in moments] == [
+        ("0/1", -5, "before", None, "5.00 µs before the span"),
+        ("0/2", 30, "inside", "ProfilerStep#1", "in ProfilerStep#1"),
+        ("0/3", 120, "inside", None, "120 µs into the span"),
+        ("0/4", 999, "after", None, "after the span"),
     ]
+
+
+def test_calls_of_versions_with_and_without_a_log(tmp_path):
+    events = [*call("0/0", 0, 5), *call("0/1", 50, 5), *call("0/1", 100, 5), *call("1/0", 150, 5)]
+    rows = [compiled("0/0", -50, -10), compiled("0/1", -9, -8)]
+    summary = CompileSummary(compilations=rows, recompiles=[Recompile(key=rows[1].key)])
+    logged = profile_with(tmp_path, events, data_of(summary))
+    assert [row.calls for row in recompile_moments(logged) or []] == [2]
+    assert headline(logged) == "1 recompile cost 1.00 µs of compile time."
+    for profile in (logged, profile_with(tmp_path, events)):
+        (frame,) = frame_versions(profile)
+        assert [(row.compile_id, row.calls) for row in frame.versions] == [("0/0", 1), ("0/1", 2)]
+    assert headline(profile) == "1 frame ran in more than one version: it was recompiled."
+    assert headline(profile_with(tmp_path, call("0/0", 0, 5))) == "Recompiles are not known."
+
+
+def test_a_recompile_whose_time_is_not_known_is_kept(tmp_path):
+    summary = CompileSummary(recompiles=[Recompile(key=CompileKey(compile_id="0/1"))])
+    ((moment,), _) = joined(tmp_path, call("0/1", 0, 5), summary)
+    assert (moment.start_us, moment.where, moment.step, moment.when, moment.calls) == (
+        None,
+        None,
+        None,
+        None,
+        1,
+    )
 
 
 def test_the_traces_own_slice_tells_when_better_than_the_logs_clock(tmp_path):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from compile_records import a_compilation, artifact, envelope, line
-from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compilation
+from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.analysis.overview.halves import compile_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.log import Record
@@ -128,7 +128,7 @@ def test_the_source_of_each_break_is_available(recording: Callable[[str], Path])
 def test_a_break_is_one_row_however_often_it_was_met(recording: Callable[[str], Path]) -> None:
     """tlparse counts it again for each attempt, caller and recompile."""
     session, (ids,) = session_of(recording("breaks"))
-    rows = session.compile_data(*ids).of(compilations_overview).flat
+    rows = session.compile_data(*ids).of(compilations)
     assert [row.breaks for row in rows if row.direction == "forward"] == [1, 1, 1, 1, 0]
     assert [row.attempts for row in rows if row.direction == "forward"] == [2, 2, 1, 2, 1]
 
@@ -138,7 +138,7 @@ def test_recompiles_are_shown_with_their_reasons(recording: Callable[[str], Path
     session, (ids,) = session_of(recording("recompiles"))
     rows = {
         row.compile_id: row.recompile_reasons
-        for row in session.compile_data(*ids).of(compilations_overview).flat
+        for row in session.compile_data(*ids).of(compilations)
         if row.recompile_reasons
     }
     assert list(rows) == ["0/1", "0/2", "0/3"]
@@ -155,7 +155,7 @@ def test_logs_of_several_ranks_are_read_whole(recording: Callable[[str], Path]) 
         answer = session.compile_data(*ids).of(compile_report)
         assert answer.unreadable_records == 0
         assert not answer.records.unknown
-        assert session.compile_data(*ids).of(compilations_overview).flat
+        assert session.compile_data(*ids).of(compilations)
 
 
 def test_one_bad_byte_costs_one_record(recording: Callable[[str], Path], tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-import type { CompilationRow } from '../../api/types';
+import type { Compilation } from '../../api/types';
 import type { Column } from '../../table/table';
 import {
   ATTEMPTS,
   CACHE,
-  directionColumn,
+  DIRECTION,
   DURATION,
   FUNCTION,
   GRAPH_OPS,
@@ -11,25 +11,16 @@ import {
   ID,
   LINE,
 } from '../../table/compilation_columns';
-import { compilationKey } from '../../names/compile_ids';
 import { statusHelp, statusWord } from '../../names/statuses';
 
-export function compilationRowKey(row: CompilationRow): string {
-  return compilationKey(row, row.direction);
-}
-
-const STATUS: Column<CompilationRow> = {
+const STATUS: Column<Compilation> = {
   key: 'status',
   label: 'Status',
   value: (r) => statusWord(r.status),
   title: (r) => statusHelp(r.status),
 };
 
-export function listColumns(rows: CompilationRow[]): Column<CompilationRow>[] {
-  return [ID, STATUS, directionColumn(rows), DURATION, FUNCTION, LINE, ATTEMPTS, GRAPH_OPS, ...REST];
-}
-
-const REST: Column<CompilationRow>[] = [
+const REST: Column<Compilation>[] = [
   { key: 'graph_nodes', label: 'Nodes', kind: 'count', value: (r) => r.graph_nodes, hidden: true },
   { key: 'graph_inputs', label: 'Inputs', kind: 'count', value: (r) => r.graph_inputs },
   GUARDS,
@@ -49,4 +40,16 @@ const REST: Column<CompilationRow>[] = [
     unknown: 'None',
     hidden: true,
   },
+];
+
+export const LIST_COLUMNS: Column<Compilation>[] = [
+  ID,
+  STATUS,
+  DIRECTION,
+  DURATION,
+  FUNCTION,
+  LINE,
+  ATTEMPTS,
+  GRAPH_OPS,
+  ...REST,
 ];

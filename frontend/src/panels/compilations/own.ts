@@ -1,31 +1,19 @@
 /** What of a compile id belongs to one of its rows: the frame, or one of the backwards that were compiled later. */
-import type { Artifact, Compilation, CompilationDetails, CompilationRow, Metric } from '../../api/types';
+import type { Artifact, Compilation, CompilationDetails, Metric } from '../../api/types';
 
 export interface Own {
-  /** Which of several rows of its direction it is, from 0: under DDP each bucket has a backward of its own. */
-  part: number;
-  row: Compilation | undefined;
   artifacts: Artifact[];
   metrics: Metric[];
 }
 
-export function ownOf(details: CompilationDetails, row: CompilationRow): Own {
-  const rows = details.rows.filter(({ direction }) => direction === row.direction);
-  const part = Math.max(
-    0,
-    rows.findIndex(({ start_s }) => start_s === row.start_s),
-  );
-  const elsewhere = new Set(
-    details.rows.map(({ direction }) => direction).filter((d) => d !== row.direction),
-  );
+export function ownOf(details: CompilationDetails, { direction, part, parts }: Compilation): Own {
+  const elsewhere = new Set(details.rows.map((row) => row.direction).filter((d) => d !== direction));
   // A backward that was compiled together with its forward has no row of its own.
-  const ofRow = <T extends { direction: string }>(items: T[]) =>
-    items.filter(({ direction }) => !elsewhere.has(direction as Artifact['direction']));
+  const ofRow = <T extends Artifact | Metric>(items: T[]) =>
+    items.filter((item) => !elsewhere.has(item.direction));
   return {
-    part,
-    row: rows[part],
-    artifacts: ofPart(ofRow(details.artifacts), row.direction, part, rows.length),
-    metrics: ofRow(details.metrics).filter((m) => rows.length < 2 || m.runtime || m.record === part),
+    artifacts: ofPart(ofRow(details.artifacts), direction, part, parts),
+    metrics: ofRow(details.metrics).filter((m) => parts < 2 || m.runtime || m.record === part),
   };
 }
 

@@ -1,11 +1,11 @@
 /** The stack trie as rows: frames by depth, what was compiled below the frame that was compiled. */
-import type { Frame, TrieCompilation, TrieNode } from '../../api/types';
+import type { Compilation, Frame, TrieNode } from '../../api/types';
 
 export type TrieRow = { key: string; level: number } & (
   | { kind: 'frame'; frame: Frame; users: boolean; open: boolean; inside: number }
   /** Frames in the middle of a chain of calls in which nothing branches. */
   | { kind: 'skipped'; frames: number }
-  | { kind: 'compilation'; compilation: TrieCompilation }
+  | { kind: 'compilation'; compilation: Compilation }
 );
 
 /** A chain shorter than this is shown whole. */
@@ -45,8 +45,7 @@ function addNode(
     return;
   }
   for (const compilation of node.compilations) {
-    const id = `${compilation.compile_id},${compilation.epoch}`;
-    rows.push({ key: `${key} ${id}`, level: level + 1, kind: 'compilation', compilation });
+    rows.push({ key: `${key} ${compilation.key}`, level: level + 1, kind: 'compilation', compilation });
   }
   node.children.forEach((child, i) => addNode(child, `${key}.${i}`, level + 1, rows, closed, shown));
 }

@@ -1,10 +1,10 @@
 /** The table of compilations and their phases. */
-import type { Compilation, Compile, CompiledRegion, Span } from '../../api/types';
+import type { Compilation } from '../../api/types';
 import type { Column } from '../../table/table';
 import {
   ATTEMPTS,
   CACHE,
-  directionColumn,
+  DIRECTION,
   DURATION,
   FUNCTION,
   GRAPH_OPS,
@@ -12,40 +12,11 @@ import {
   ID,
   LINE,
 } from '../../table/compilation_columns';
-import { codeKey, compilationKey } from '../../names/compile_ids';
+import { codeKey } from '../../names/compile_ids';
 import { byPipeline, phaseHelp, phaseLabel, phaseTimes } from '../../names/phases';
 
-export interface TimedCompilation extends Compilation {
-  /** What the profiled span says about this compilation's region; null without a trace. */
-  region: CompiledRegion | null;
-  traced: boolean;
-  /** Which of several rows of its compile id and direction, from 0. */
-  part: number;
-}
-
-export function compilationRows(compile: Compile, span: Span | null): TimedCompilation[] {
-  const regions = new Map(span?.compiled_regions.map((region) => [region.compile_id, region]));
-  const seen = new Map<string, number>();
-  const next = (key: string) => {
-    const part = seen.get(key) ?? 0;
-    seen.set(key, part + 1);
-    return part;
-  };
-  return compile.compilations.map((c) => ({
-    ...c,
-    part: next(compilationKey(c, c.direction)),
-    traced: span !== null,
-    // Regions are known by compile id only; the backward of a frame is no region of its own.
-    region: c.direction === 'forward' && c.epoch === 0 ? (regions.get(c.compile_id) ?? null) : null,
-  }));
-}
-
-export function compilationRowKey(row: TimedCompilation): string {
-  return compilationKey(row, row.direction, row.part);
-}
-
 /** The row that was being compiled at a time (Unix seconds); the first one of the compile id where none says so. */
-export function rowAt(rows: TimedCompilation[], key: string, at: number): TimedCompilation | null {
+export function rowAt(rows: Compilation[], key: string, at: number): Compilation | null {
   const own = rows.filter((row) => codeKey(row) === key);
   const during = own.findLast(
     ({ start_s, duration_s }) =>
@@ -55,7 +26,7 @@ export function rowAt(rows: TimedCompilation[], key: string, at: number): TimedC
 }
 
 /** One column for each phase that took any time; together they are the compile time. */
-export function phaseColumns(rows: TimedCompilation[]): Column<TimedCompilation>[] {
+export function phaseColumns(rows: Compilation[]): Column<Compilation>[] {
   const phases = new Set(rows.flatMap((row) => phaseTimes(row.phases_s).map(([phase]) => phase)));
   return [...phases].sort(byPipeline).map((phase) => ({
     key: `${phase}_s`,
@@ -71,42 +42,15 @@ export function phaseColumns(rows: TimedCompilation[]): Column<TimedCompilation>
 }
 
 /** The time stands in front, so that it is in view beside an open drawer too. */
-export function compilationColumns(rows: TimedCompilation[]): Column<TimedCompilation>[] {
-  return [ID, directionColumn(rows), DURATION, FUNCTION, ...phaseColumns(rows), ...HIDDEN];
+export function compilationColumns(rows: Compilation[]): Column<Compilation>[] {
+  return [ID, DIRECTION, DURATION, FUNCTION, ...phaseColumns(rows), ...HIDDEN];
 }
 
-const NO_REGION = 'Not seen as a region of the profiled span';
-
-const HIDDEN: Column<TimedCompilation>[] = [
+const HIDDEN: Column<Compilation>[] = [
   ...[LINE, ATTEMPTS, GRAPH_OPS, GUARDS].map(
-    (column) => ({ ...column, hidden: true }) as Column<TimedCompilation>,
+    (column) => ({ ...column, hidden: true }) as Column<Compilation>,
   ),
   CACHE,
-  {
-    key: 'calls',
-    label: 'Calls in span',
-    kind: 'count',
-    help: 'How often the profiled span ran this compiled region',
-    value: (r) => r.region?.calls ?? null,
-    unknown: NO_REGION,
-    hidden: true,
-  },
-  {
-    key: 'region_cpu_us',
-    label: 'Host time in span',
-    kind: 'us',
-    value: (r) => r.region?.cpu_us ?? null,
-    unknown: NO_REGION,
-    hidden: true,
-  },
-  {
-    key: 'region_gpu_us',
-    label: 'GPU time in span',
-    kind: 'us',
-    value: (r) => r.region?.gpu_us ?? null,
-    unknown: NO_REGION,
-    hidden: true,
-  },
   {
     key: 'failure',
     label: 'Failure',

@@ -1,52 +1,6 @@
 /** Compiled regions: what a call costs beside its graph. */
-import type { CallOverhead, Compile, CompiledRegion, FrameTime, Span } from '../../api/types';
-import { duration, percent, plural, significant } from '../../widgets/format';
+import type { CompiledRegion, FrameTime } from '../../api/types';
 import type { Column } from '../../table/table';
-
-export interface RegionRow extends CompiledRegion {
-  epoch: number;
-  function: string | null;
-  guards: number | null;
-}
-
-/** The regions of the trace with what the log knows of them: the latest of each compile id. */
-export function regionRows(compile: Compile | null, span: Span): RegionRow[] {
-  const known = new Map(
-    compile?.compilations.filter((c) => c.direction === 'forward').map((c) => [c.compile_id, c]),
-  );
-  return span.compiled_regions.map((region) => ({
-    ...region,
-    epoch: known.get(region.compile_id)?.epoch ?? 0,
-    function: known.get(region.compile_id)?.function ?? null,
-    guards: known.get(region.compile_id)?.guards ?? null,
-  }));
-}
-
-const calls = (n: number) => (Number.isInteger(n) ? plural(n, 'call') : `${significant(n)} calls`);
-
-/** "Guards and wrappers take 275 µs a step, 4.56 % of it; …" */
-export function verdict(overhead: CallOverhead | null): { strong: string; rest: string } {
-  if (!overhead) return { strong: '', rest: '' };
-  const { steps, guard_us, overhead_us, graph_us, backward_us } = overhead;
-  const each = steps || 1;
-  const per = (us: number) => duration(us / each);
-  const where = steps > 0 ? ' a step' : ' in this span';
-  const beside = guard_us + (overhead_us ?? 0);
-  const share = percent((100 * beside) / overhead.window_us);
-  const [what, parts] =
-    overhead_us === null
-      ? ['Guards take', '']
-      : ['Guards and wrappers take', `: guards ${per(guard_us)}, wrappers ${per(overhead_us)}`];
-  const backward = backward_us > 0 ? ` and backward for ${per(backward_us)}` : '';
-  const useful =
-    graph_us === null
-      ? 'The trace does not mark all of their graphs.'
-      : `Their graphs run for ${per(graph_us)}${backward}; ${percent(overhead.beside_percent)} of all this is overhead of the calls.`;
-  return {
-    strong: `${what} ${per(beside)}${where}`,
-    rest: `, ${share} of it${parts}, for ${calls(overhead.calls / each)}. ${useful}`,
-  };
-}
 
 /** The parts of a frame's time, which sum to it. */
 export function frameParts(frame: FrameTime): { label: string; value: number | null; help: string }[] {
@@ -65,25 +19,8 @@ const UNMARKED =
   'The trace does not mark when its graph ran: torch before 2.11, or another back end than inductor';
 const NO_WRAPPER = 'torch before 2.8 does not mark it';
 const NO_LOG = 'There is no compile log';
-const perCall = (us: number, r: RegionRow) => us / r.calls;
 
-export function regionColumns(span: Span): Column<RegionRow>[] {
-  const steps = span.steps.length;
-  const inSteps = new Map(span.call_overhead?.regions.map((region) => [region.compile_id, region]));
-  const guards = (r: RegionRow) => (steps > 0 ? (inSteps.get(r.compile_id)?.guard_us ?? 0) / steps : null);
-  const at = COLUMNS.findIndex(({ key }) => key === 'guard_us_per_call') + 1;
-  return COLUMNS.toSpliced(at, 0, {
-    key: 'guard_us_per_step',
-    label: 'Guards a step',
-    kind: 'us',
-    value: guards,
-    total: 'sum',
-    unknown: 'No steps were marked',
-    scaleWith: 'guard_us_per_call',
-  });
-}
-
-const COLUMNS: Column<RegionRow>[] = [
+export const REGION_COLUMNS: Column<CompiledRegion>[] = [
   { key: 'compile_id', label: 'Compile id', value: (r) => r.compile_id },
   {
     key: 'function',
@@ -100,15 +37,24 @@ const COLUMNS: Column<RegionRow>[] = [
     label: 'Guards a call',
     kind: 'us',
     help: 'Evaluating the guards of the cached versions until one holds',
-    value: (r) => perCall(r.guard_us, r),
+    value: (r) => r.guard_us_per_call,
     bar: true,
+  },
+  {
+    key: 'guard_us_per_step',
+    label: 'Guards a step',
+    kind: 'us',
+    value: (r) => r.guard_us_per_step,
+    total: 'sum',
+    unknown: 'No steps were marked',
+    scaleWith: 'guard_us_per_call',
   },
   {
     key: 'overhead_us_per_call',
     label: 'Wrapper a call',
     kind: 'us',
     help: 'Pregraph bytecode and AOTDispatcher runtime wrapper prologue',
-    value: (r) => r.overhead_us && perCall(r.overhead_us, r),
+    value: (r) => r.overhead_us_per_call,
     unknown: NO_WRAPPER,
     scaleWith: 'guard_us_per_call',
   },
@@ -117,7 +63,7 @@ const COLUMNS: Column<RegionRow>[] = [
     label: 'Graph a call',
     kind: 'us',
     help: 'Host time of graph execution, forward',
-    value: (r) => r.graph_us && perCall(r.graph_us, r),
+    value: (r) => r.graph_us_per_call,
     unknown: UNMARKED,
   },
   {
@@ -125,10 +71,7 @@ const COLUMNS: Column<RegionRow>[] = [
     label: '% beside it',
     kind: 'percent',
     help: 'Guards and wrapper, as a share of guards, wrapper and graph',
-    value: (r) => {
-      const beside = r.guard_us + (r.overhead_us ?? 0);
-      return r.graph_us === null || beside === 0 ? null : (100 * beside) / (beside + r.graph_us);
-    },
+    value: (r) => r.beside_percent,
     unknown: UNMARKED,
   },
   {

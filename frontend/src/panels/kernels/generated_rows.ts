@@ -2,18 +2,9 @@
 import type { GeneratedKernels } from '../../api/types';
 import { categoryHelp, categoryLabel } from '../../names/categories';
 import type { Column } from '../../table/table';
-import { count } from '../../widgets/format';
+import { plural } from '../../widgets/format';
 
-export interface GeneratedRow extends GeneratedKernels {
-  key: string;
-  names: string[];
-}
-
-export function generatedRows(generated: GeneratedKernels[]): GeneratedRow[] {
-  return generated.map((row, i) => ({ ...row, key: String(i), names: row.kernels }));
-}
-
-export const GENERATED_COLUMNS: Column<GeneratedRow>[] = [
+export const GENERATED_COLUMNS: Column<GeneratedKernels>[] = [
   { key: 'compile_id', label: 'Compile id', value: (r) => r.compile_id },
   { key: 'direction', label: 'Direction', value: (r) => r.direction },
   {
@@ -24,13 +15,20 @@ export const GENERATED_COLUMNS: Column<GeneratedRow>[] = [
     title: (r) => categoryHelp(r.category),
     inset: 16,
   },
-  { key: 'kernels', label: 'Kernels', kind: 'count', value: (r) => r.names.length, bar: true, total: 'sum' },
+  {
+    key: 'kernels',
+    label: 'Kernels',
+    kind: 'count',
+    value: (r) => r.kernels.length,
+    bar: true,
+    total: 'sum',
+  },
   {
     key: 'names',
     label: 'Names',
-    value: (r) => r.names.join(' '),
+    value: (r) => r.kernels.join(' '),
     grow: 2,
-    title: (r) => `${count(r.names.length)} kernels`,
+    title: (r) => plural(r.kernels.length, 'kernel'),
   },
   {
     key: 'graph_key',

@@ -1,9 +1,8 @@
 /** Kernels put together, and their categories step by step. */
-import type { Category, StepCategory } from '../../api/types';
+import type { Category, Kernel, StepCategory } from '../../api/types';
 import { categoryHelp, categoryLabel, deviceLabel } from '../../names/categories';
 import type { Column } from '../../table/table';
 import { location, shortPath } from '../../widgets/format';
-import type { Row } from './kernel_rows';
 
 export const GROUPINGS = {
   '': 'kernel',
@@ -15,7 +14,7 @@ export const GROUPINGS = {
 
 export interface Group {
   key: string;
-  rows: Row[];
+  rows: Kernel[];
   share: number;
   time_us: number;
   launches: number;
@@ -26,7 +25,7 @@ export interface Group {
 }
 
 /** Kernels put together; one that computes several lines is in a group of these lines. */
-export function groupRows(rows: Row[], by: string, wall_us: number): Group[] {
+export function groupRows(rows: Kernel[], by: string, wall_us: number): Group[] {
   const groups = new Map<string, Group>();
   for (const row of rows) {
     const key = groupKey(row, by) || '(not known)';
@@ -34,7 +33,7 @@ export function groupRows(rows: Row[], by: string, wall_us: number): Group[] {
     const group = groups.get(key) ?? { key, rows: [], ...none };
     groups.set(key, group);
     group.rows.push(row);
-    group.share += row.share;
+    group.share += row.share_percent;
     group.time_us += row.time_us;
     group.launches += row.launches;
     group.min_us = Math.min(group.min_us, row.min_us);
@@ -44,14 +43,14 @@ export function groupRows(rows: Row[], by: string, wall_us: number): Group[] {
   return [...groups.values()];
 }
 
-function groupKey(row: Row, by: string): string {
+function groupKey(row: Kernel, by: string): string {
   if (by === 'category') return categoryLabel(row.category);
   if (by === 'line') {
-    const lines = row.full?.lines.toSorted((a, b) => a.file.localeCompare(b.file) || a.line - b.line) ?? [];
+    const lines = row.lines.toSorted((a, b) => a.file.localeCompare(b.file) || a.line - b.line);
     return lines.map((line) => location(shortPath(line.file, 1), line.line)).join(', ');
   }
-  if (by === 'module') return row.full?.modules.join(', ') ?? '';
-  return row.compile_id ? `${row.compile_id} ${row.full?.direction ?? ''} ${row.graph_key ?? ''}`.trim() : '';
+  if (by === 'module') return row.modules.join(', ');
+  return row.compile_id ? `${row.compile_id} ${row.direction ?? ''} ${row.graph_key ?? ''}`.trim() : '';
 }
 
 export const GROUP_COLUMNS: Column<Group>[] = [

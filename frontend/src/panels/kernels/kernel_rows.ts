@@ -1,32 +1,8 @@
 /** Tables of the kernels panel. */
-import type { Kernel, KernelRow } from '../../api/types';
+import type { Kernel } from '../../api/types';
 import { location, shortPath, significant } from '../../widgets/format';
 import type { Column } from '../../table/table';
 import { categoryHelp, categoryLabel, deviceLabel } from '../../names/categories';
-
-/** A row of the table: what the span's answer holds, and all the rest once it is there. */
-export interface Row extends Kernel {
-  share: number;
-  full: KernelRow | null;
-}
-
-/** Share of the device's summed kernel time, so that the rows of a device sum to 100 %. */
-export function kernelRows(kernels: Kernel[], full: KernelRow[] | null, category: string): Row[] {
-  const totals = new Map<number | string, number>();
-  for (const k of kernels) totals.set(k.device, (totals.get(k.device) ?? 0) + k.time_us);
-  const more = new Map(full?.map((row) => [kernelRowKey(row), row]));
-  return kernels
-    .filter((k) => !category || k.category === category)
-    .map((k) => ({
-      ...k,
-      share: totals.get(k.device) ? (100 * k.time_us) / totals.get(k.device)! : 0,
-      full: more.get(kernelRowKey(k)) ?? null,
-    }));
-}
-
-export function kernelRowKey(row: Kernel): string {
-  return [row.device, row.name, row.compile_id ?? '', row.graph_key ?? ''].join(',');
-}
 
 /** Whether inductor wrote it, so that its source stands in an output code. */
 export function isGenerated({ category }: Kernel): boolean {
@@ -39,14 +15,13 @@ export function codeName({ name }: Kernel): string {
 }
 
 /** "train.py:27 +2": the first line, and how many more. */
-export function linesText(row: Row): string | null {
-  const [first, ...more] = row.full?.lines ?? [];
+export function linesText(row: Kernel): string | null {
+  const [first, ...more] = row.lines;
   if (!first) return null;
   return location(shortPath(first.file, 1), first.line) + (more.length > 0 ? ` +${more.length}` : '');
 }
 
 const NO_WORK = 'Neither inductor nor recorded shapes tell what it moves';
-const achieved = (r: Row) => r.full?.achieved;
 
 /** "≈ 909": what shapes tell is an estimate. A search asks about rows without a number too. */
 function amount(value: number | null | undefined, from: string | null | undefined): string {
@@ -58,7 +33,7 @@ function ofPeak(percent: number): string {
 }
 
 /** The first columns are those that a narrow window shows. */
-export const KERNEL_COLUMNS: Column<Row>[] = [
+export const KERNEL_COLUMNS: Column<Kernel>[] = [
   {
     key: 'name',
     label: 'Kernel',
@@ -72,7 +47,7 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     label: '% of time',
     kind: 'percent',
     help: 'Share of the summed time of all kernels and copies of the device',
-    value: (r) => r.share,
+    value: (r) => r.share_percent,
     bar: true,
     total: 'sum',
   },
@@ -85,8 +60,8 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     label: 'GB/s',
     kind: 'count',
     help: 'Bytes over time; “≈” is an estimate from recorded shapes',
-    value: (r) => achieved(r)?.bandwidth_gb_s ?? null,
-    show: (r) => amount(achieved(r)?.bandwidth_gb_s, achieved(r)?.bandwidth_from),
+    value: (r) => r.achieved.bandwidth_gb_s,
+    show: (r) => amount(r.achieved.bandwidth_gb_s, r.achieved.bandwidth_from),
     unknown: NO_WORK,
   },
   {
@@ -94,10 +69,9 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     label: '% of peak',
     kind: 'percent',
     help: 'Of the device’s memory bandwidth; ▴ above 100 %: the data came out of a cache',
-    value: (r) => achieved(r)?.bandwidth_percent ?? null,
-    show: (r) => ofPeak(achieved(r)?.bandwidth_percent ?? 0),
-    title: (r) =>
-      (achieved(r)?.bandwidth_percent ?? 0) > 100 ? 'More than its memory can: out of a cache' : '',
+    value: (r) => r.bandwidth_percent,
+    show: (r) => ofPeak(r.bandwidth_percent ?? 0),
+    title: (r) => ((r.bandwidth_percent ?? 0) > 100 ? 'More than its memory can: out of a cache' : ''),
     bar: true,
     unknown: 'Its bandwidth or the device’s peak is not known',
   },
@@ -105,7 +79,7 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     key: 'line',
     label: 'Your line',
     value: linesText,
-    title: (r) => r.full?.lines.map((l) => `${l.file}:${l.line}  ${l.source ?? ''}`).join('\n') ?? '',
+    title: (r) => r.lines.map((l) => `${l.file}:${l.line}  ${l.source ?? ''}`).join('\n'),
     unknown: 'Nothing tells which line of yours it computes',
   },
   {
@@ -126,8 +100,8 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     key: 'tflop_s',
     label: 'TFLOP/s',
     kind: 'count',
-    value: (r) => achieved(r)?.tflop_s ?? null,
-    show: (r) => amount(achieved(r)?.tflop_s, achieved(r)?.tflop_from),
+    value: (r) => r.achieved.tflop_s,
+    show: (r) => amount(r.achieved.tflop_s, r.achieved.tflop_from),
     unknown: 'Neither inductor nor recorded shapes tell what it computes',
     hidden: true,
   },
@@ -136,33 +110,33 @@ export const KERNEL_COLUMNS: Column<Row>[] = [
     label: 'Gain if 2× faster',
     kind: 'percent',
     help: 'What a step gains at most if this kernel takes half its time',
-    value: (r) => r.full?.twice_as_fast_percent ?? null,
+    value: (r) => r.twice_as_fast_percent,
     hidden: true,
   },
   {
     key: 'direction',
     label: 'Direction',
-    value: (r) => r.full?.direction ?? null,
+    value: (r) => r.direction,
     hidden: true,
   },
   {
     key: 'aten_ops',
     label: 'Fused operators',
-    value: (r) => r.full?.aten_ops.join(' ') || null,
+    value: (r) => r.aten_ops.join(' ') || null,
     hidden: true,
   },
   {
     key: 'occupancy_percent',
     label: 'Occupancy %',
     kind: 'percent',
-    value: (r) => r.full?.config?.occupancy_percent ?? null,
+    value: (r) => r.config?.occupancy_percent ?? null,
     hidden: true,
   },
   {
     key: 'registers',
     label: 'Registers',
     kind: 'count',
-    value: (r) => r.full?.config?.registers ?? null,
+    value: (r) => r.config?.registers ?? null,
     hidden: true,
   },
   {

@@ -1,5 +1,5 @@
 /** Where kernels and roofs stand in the roofline chart: both axes are logarithmic. */
-import type { DevicePeak, KernelRow } from '../../api/types';
+import type { DevicePeak, Kernel } from '../../api/types';
 
 export const WIDTH = 640;
 export const HEIGHT = 260;
@@ -10,7 +10,7 @@ const TOP = 14;
 export const STRIP = 0.1;
 
 export interface Dot {
-  row: KernelRow;
+  row: Kernel;
   x: number;
   y: number;
   r: number;
@@ -35,7 +35,7 @@ export interface Chart {
 
 const NAMES = { fp32: 'FP32', tf32: 'TF32', bf16: 'BF16' } as const;
 
-export function roofline(rows: KernelRow[], peak: DevicePeak | null): Chart {
+export function roofline(rows: Kernel[], peak: DevicePeak | null): Chart {
   const points = rows.flatMap((row) => {
     const { flop_per_byte: ratio, tflop_s, bandwidth_gb_s: gb_s, bandwidth_from } = row.achieved;
     if (ratio !== null && ratio > 0 && tflop_s) return [{ row, ratio, height: tflop_s, counted: true }];

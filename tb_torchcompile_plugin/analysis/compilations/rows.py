@@ -1,0 +1,173 @@
+"""What was compiled, and what came of it? One row for each frame, and for each backward that was compiled later."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Literal
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.compile_time.caches import CacheResult, cache_results
+from tb_torchcompile_plugin.compile_log.directions import Direction, direction_of
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
+from tb_torchcompile_plugin.generated_code.frame import Frame, frames
+from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.failures import UNSUPPORTED, is_limit
+from tb_torchcompile_plugin.torch_names.phases import PHASES, Phase
+
+Status = Literal["ok", "failed", "limit", "empty", "break", "recovered", "unfinished"]
+Key = tuple[int, str]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    type: str
+    reason: str
+    file: str
+    line: int | None
+
+
+class Compilation(msgspec.Struct, frozen=True):
+    """One frame, or its lazily compiled backward. `start_s` is Unix time; the phases sum to `duration_s`.
+
+    key: what tells the row from the others. part: which of `parts` rows of its compile id and direction, from 0: under
+    DDP one frame is several graphs, and each has a backward that is compiled on its own. breaks: distinct graph breaks;
+    these and `recompile_reasons` are the forward's.
+    """
+
+    key: str
+    compile_id: str
+    epoch: int
+    direction: Direction
+    part: int
+    parts: int
+    function: str
+    file: str
+    line: int | None
+    status: Status
+    attempts: int | None
+    start_s: float | None
+    duration_s: float | None
+    phases_s: dict[Phase, float] | None
+    graph_ops: int | None
+    graph_nodes: int | None
+    graph_inputs: int | None
+    guards: int | None
+    cache: list[CacheResult]
+    breaks: int
+    recompile_reasons: list[str]
+    failure: Failure | None
+    restart_reasons: list[str]
+    stack: list[Frame]
+    recovered: bool
+
+
+def compilations(data: CompileData) -> list[Compilation]:
+    """One row a compilation, in order of time."""
+    summary = data.summary
+    breaks = Counter(key_of(row.key) for row in summary.graph_breaks)
+    reasons: dict[Key, list[str]] = defaultdict(list)
+    for recompile in summary.recompiles:
+        reasons[key_of(recompile.key)] += recompile.reasons
+    parts = Counter((key_of(row.key), row.direction) for row in summary.compilations)
+    before: Counter[tuple[Key, int]] = Counter()
+    answer = []
+    for row in in_order(summary):
+        key, kin = key_of(row.key), (key_of(row.key), row.direction)
+        forward = direction_of(row.direction) == "forward"
+        answer.append(
+            _compilation(
+                row,
+                (before[kin], parts[kin]),
+                breaks[key] if forward else 0,
+                reasons[key] if forward else [],
+            )
+        )
+        before[kin] += 1
+    return answer
+
+
+def phases_s(data: CompileData) -> dict[Phase, float]:
+    """Exclusive times over all compilations, in the order of the pipeline."""
+    phases = [row.phases_s or {} for row in data.of(compilations)]
+    return {
+        phase: sum(row.get(phase, 0) for row in phases)
+        for phase in PHASES
+        if any(phase in row for row in phases)
+    }
+
+
+def in_order(summary: CompileSummary) -> list[CompilationMessage]:
+    """The messages of `compilations`."""
+    return sorted(summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
+
+
+def key_of(key: CompileKey) -> Key:
+    """Compile ids start anew when dynamo is reset."""
+    return key.epoch, key.compile_id
+
+
+def _compilation(
+    row: CompilationMessage, place: tuple[int, int], breaks: int, reasons: list[str]
+) -> Compilation:
+    def known(field: str) -> int | None:
+        return getattr(row, field) if row.HasField(field) else None
+
+    start, duration = known("start_ns"), known("duration_ns")
+    direction, failure, (part, parts) = direction_of(row.direction), _failure(row), place
+    key = f"{row.key.compile_id},{row.key.epoch},{direction}"
+    return Compilation(
+        key=key + (f"~{part + 1}" if part else ""),
+        compile_id=row.key.compile_id,
+        epoch=row.key.epoch,
+        direction=direction,
+        part=part,
+        parts=parts,
+        function=row.function,
+        file=row.file,
+        line=known("line"),
+        status=_status(row, failure, breaks),
+        attempts=known("attempts"),
+        start_s=None if start is None else seconds(start),
+        duration_s=None if duration is None else seconds(duration),
+        phases_s={phase.name: seconds(phase.exclusive_ns) for phase in row.phases} or None,
+        graph_ops=known("graph_ops"),
+        graph_nodes=known("graph_nodes"),
+        graph_inputs=known("graph_inputs"),
+        guards=known("guards"),
+        cache=cache_results(row),
+        breaks=breaks,
+        recompile_reasons=reasons,
+        failure=failure,
+        restart_reasons=list(row.restart_reasons),
+        stack=frames(row.stack),
+        recovered=row.recovered,
+    )
+
+
+def _status(row: CompilationMessage, failure: Failure | None, breaks: int) -> Status:
+    """The first that holds of: limit, failed, recovered (no more is known), break, unfinished, empty (no graph), ok.
+
+    What dynamo does not support is a failure only where it did not break the graph there: with `fullgraph=True`.
+    """
+    if failure is not None and is_limit(failure.type, failure.reason):
+        return "limit"
+    if failure is not None and not (breaks and failure.type == UNSUPPORTED):
+        return "failed"
+    if row.recovered:
+        return "recovered"
+    if breaks:
+        return "break"
+    if not row.HasField("duration_ns"):
+        return "unfinished"
+    return "empty" if direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
+
+
+def _failure(row: CompilationMessage) -> Failure | None:
+    if not row.HasField("failure"):
+        return None
+    failure = row.failure
+    return Failure(
+        failure.type, failure.reason, failure.file, failure.line if failure.HasField("line") else None
+    )

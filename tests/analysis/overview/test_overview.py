@@ -1,0 +1,120 @@
+"""overview.py: the first sentence of the tab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiles import answered, data_of, profile_with
+from tb_torchcompile_plugin.analysis.compile_time.compile_time import (
+    CompileOverlap,
+    compile_overlap,
+    overlap_headline,
+)
+from tb_torchcompile_plugin.analysis.gpu_utilization.devices import Gpu, gpus
+from tb_torchcompile_plugin.analysis.overview.halves import compile_report
+from tb_torchcompile_plugin.analysis.overview.overview import compile_headline, overview
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    BACKWARD,
+    CacheResult,
+    Compilation,
+    CompileKey,
+    CompileSummary,
+    Phase,
+)
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from traces import slice_
+
+NOTHING = CompileOverlap(in_span_us=5, in_steps_us=0, steps=[])
+
+
+def gpu(device: int, busy: float) -> Gpu:
+    return Gpu(device, "NVIDIA H200", 1, 1, busy, 0, 0, 0, 0)
+
+
+def compiled(compile_id: str, **fields: object) -> Compilation:
+    return Compilation(key=CompileKey(compile_id=compile_id), duration_ns=2_000_000_000, **fields)  # type: ignore[arg-type]
+
+
+def log(*rows: Compilation) -> CompileData:
+    return data_of(CompileSummary(compilations=rows))
+
+
+LOG = (compiled("0/0"), compiled("0/0", direction=BACKWARD), compiled("1/0"))
+
+
+def profile(
+    folder: Path,
+    data: CompileData | None,
+    overlap: CompileOverlap | None = None,
+    devices: tuple[Gpu, ...] = (gpu(0, 2.609),),
+    steps: tuple[int, ...] = (7086, 5597, 5379),
+) -> Profile:
+    events, at = [], 0
+    for number, length in enumerate(steps):
+        events.append(slice_(f"ProfilerStep#{number}", at, length, "user_annotation"))
+        at += length
+    made = profile_with(folder, events or [slice_("aten::add", 0, 21_000)], data)
+    return answered(answered(made, gpus, list(devices)), compile_overlap, overlap)
+
+
+def test_it_says_step_busy_share_and_compile_time(tmp_path: Path) -> None:
+    assert overview(profile(tmp_path, log(*LOG), NOTHING)).headline == (
+        "Step 5.60 ms (median of 3) · GPU busy 2.61 %. "
+        "Compile 6.00 s (2 compilations), none inside the profiled steps."
+    )
+
+
+def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
+    some = CompileOverlap(in_span_us=2e6, in_steps_us=1.2e6, steps=["ProfilerStep#2"])
+    made = profile(tmp_path, log(*LOG), some)
+    assert ", 1.20 s of it inside ProfilerStep#2." in overview(made).headline
+    assert overlap_headline(made) == "1.20 s of it fell into the profiled step ProfilerStep#2."
+
+
+def test_it_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
+    assert overview(profile(tmp_path, log(*LOG))).headline.endswith("(2 compilations).")
+    assert overview(profile(tmp_path, None, devices=())).headline.endswith("no GPU events. No compile data.")
+    assert compile_headline(log()) == "Nothing was compiled."
+
+
+def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
+    some = CompileOverlap(in_span_us=3000, in_steps_us=None, steps=[])
+    made = profile(tmp_path, log(*LOG), some, steps=())
+    assert overview(made).headline == (
+        "Span 21.0 ms · GPU busy 2.61 %. Compile 6.00 s (2 compilations), 3.00 ms of it inside this span."
+    )
+    assert overlap_headline(made) == "14.3 % of this span’s 21.0 ms went into compiling."
+
+
+def test_several_devices_have_a_range(tmp_path: Path) -> None:
+    made = profile(tmp_path, None, devices=(gpu(0, 2.609), gpu(1, 34)))
+    assert "GPU busy 2.61–34.0 % on 2 devices" in overview(made).headline
+
+
+def test_what_is_counted_over_all_compilations() -> None:
+    """Frames, not rows; ids begin anew with each epoch."""
+    anew = Compilation(
+        key=CompileKey(compile_id="0/0", epoch=1), phases=[Phase(name="dynamo", exclusive_ns=10**9)]
+    )
+    hit = compiled(
+        "0/0",
+        cache=[CacheResult(result="hit"), CacheResult(result="miss")],
+        phases=[Phase(name="other", exclusive_ns=9 * 10**9), Phase(name="dynamo", exclusive_ns=2 * 10**9)],
+    )
+    report = compile_report(log(hit, compiled("0/0", direction=BACKWARD), anew))
+    assert (report.distinct_compilations, report.cache_hits, report.cache_lookups) == (2, 1, 2)
+    assert report.phases_s == pytest.approx({"dynamo": 3, "other": 9})
+    assert [row.key for row in report.compilations] == ["0/0,0,forward", "0/0,0,backward", "0/0,1,forward"]
+
+
+def test_several_backwards_of_one_frame_are_told_apart() -> None:
+    rows = [compiled("4/0", start_ns=1), *(compiled("4/0", direction=BACKWARD, start_ns=n) for n in (2, 3))]
+    answer = compile_report(log(*rows)).compilations
+    assert [(row.key, row.part, row.parts) for row in answer] == [
+        ("4/0,0,forward", 0, 1),
+        ("4/0,0,backward", 0, 2),
+        ("4/0,0,backward~2", 1, 2),
+    ]
