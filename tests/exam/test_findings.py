@@ -99,14 +99,14 @@ def answers(exam: Path) -> list[Answer]:
 
 
 def answer(folder: Path, row: dict[str, Any]) -> Answer:
-    told = list(told_of(folder, None if row["recorded"]["stock"] else row["planted_us"]))
+    rows = list(findings_of(folder, None if row["recorded"]["stock"] else row["planted_us"]))
     rules = rules_of(row["cause"])
-    predicted = next((one.predicted for one in told if one.rule in rules and one.predicted), None)
+    predicted = next((share(one.predicted) for one in rows if one.rule in rules and one.predicted), None)
     measured = row.get("mended_us") and 100 * row["mended_us"] / row["planted_us"]
-    return Answer(row["name"], row["cause"], row["healthy"], told, measured, predicted and share(predicted))
+    return Answer(row["name"], row["cause"], row["healthy"], rows, measured, predicted)
 
 
-def told_of(folder: Path, unrecorded_us: float | None = None) -> Iterator[Finding]:
+def findings_of(folder: Path, unrecorded_us: float | None = None) -> Iterator[Finding]:
     session = Session([("", str(folder))])
     try:
         (run,) = session.runs().runs
@@ -158,7 +158,7 @@ def test_predictions_hold(answers: list[Answer]) -> None:
 
 @pytest.mark.parametrize("name", REAL)
 def test_programs_that_others_wrote(exam: Path, name: str) -> None:
-    assert next(told_of(exam / name)).rule == REAL[name]
+    assert next(findings_of(exam / name)).rule == REAL[name]
 
 
 def table(answers: list[Answer]) -> str:
