@@ -124,8 +124,9 @@ def withhold_break_reason(parsed: BreakText) -> str:
 def generated_kernels(code: str) -> list[GeneratedKernel]:
     """The kernels that inductor's output code defines, in order; calls into libraries are not among them."""
     kernels: dict[str, GeneratedKernel] = {}
-    for name, language, *_ in kernel_definitions(code):
-        kernels.setdefault(name, GeneratedKernel(name=name, category=_category(name, language)))
+    for kernel in kernel_definitions(code):
+        category = _category(kernel.name, kernel.language)
+        kernels.setdefault(kernel.name, GeneratedKernel(name=kernel.name, category=category))
     return list(kernels.values())
 
 
