@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.api.report import SpanReport, UnreadSpan
 from tb_torchcompile_plugin.cli.text_table import Plain, place, plural, table
 
 _GAPS_SHOWN = 5
+_HELD_UP_SHOWN = 10
 _STEPS_SHOWN = 6
 _EAGER_SHOWN = 15
 _KERNELS_SHOWN = 20
@@ -67,6 +68,14 @@ def _print_gpu_utilization(console: Console, used: GpuUtilization) -> None:
         bound=lambda row: row[0].verdict.bound,
         launches=lambda row: row[0].launches,
         launch_call_us=lambda row: row[0].launch_call_us,
+    )
+    table(
+        console,
+        "what held the GPUs up: idle time of a step by what the host did meanwhile",
+        used.held_up,
+        "device cause name idle_us share_percent calls pattern place longest_us",
+        _HELD_UP_SHOWN,
+        place=lambda row: place(row.file, row.line) if row.file else None,
     )
     for idle in used.idle:
         table(

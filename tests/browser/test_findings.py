@@ -71,7 +71,7 @@ def test_gpu_utilization_says_why_the_gpu_waits(tab: Tab) -> None:
     )
     assert "With CUDA graphs this step could drop from 6.02 ms to at least 152 µs." in tab.text("h1")
     causes = tab.text("figure[aria-label='Idle time of GPU 0 by cause']").replace("\n", " ")
-    assert "launch call 8.43 ms" in causes and "= 17.0 ms idle in 188 gaps" in causes
+    assert "launching 8.43 ms" in causes and "= 17.0 ms idle in 188 gaps" in causes
     assert [row[0] for row in tab.rows("Steps and devices")] == [f"ProfilerStep#{step}" for step in (2, 3, 4)]
     assert "CUDA graphs\nnot used" in tab.text("main")
     longest = tab.rows("Longest gaps")[0]

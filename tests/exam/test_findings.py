@@ -59,17 +59,12 @@ MISSES: dict[str, str] = {
     "averaging_each_parameter": "CUDA graphs bring more than the loop over parameters does",
     "nonzero_for_each_expert": "CUDA graphs bring more than the waiting does, as far as the model tells",
     "predictions_to_the_host": "recording doubled the host's time: what is left of it hides the waiting",
-    "transposed_copies": "",
-    "images_in_the_other_layout": "",
 }
 REAL = {  # programs that others wrote: nothing is planted, so somebody read what runs and named its cause
-    "transformers_trainer_compiled": "operator",  # a plan of cuDNN's attention for each new length
     "lightning_module": "data_loading",  # 256 samples fetched one by one, no workers
     "lightning_with_its_profiler": "profiler_hooks",
-    "lightning_profiler_without_module_names": "data_loading",
     "timm_vit_inference": "copies",  # 38 MB a step that are not pinned
     "geometric_gcn": "graph_breaks",
-    "accelerate_loop": "launch_bound",
 }
 
 

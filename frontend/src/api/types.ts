@@ -661,6 +661,7 @@ export interface GpuPart {
 
 export interface GpuUtilization {
   verdict: Verdict | null;
+  held_up: HeldUp[];
   idle: DeviceIdle[];
   streams: Stream[];
   steps: StepUtilization[];
@@ -757,6 +758,20 @@ export interface GuardScan {
   calls: number;
   median_us: number;
   max_us: number;
+}
+
+export interface HeldUp {
+  device: number;
+  cause: HostCause;
+  name: string;
+  file: string;
+  line: number;
+  idle_us: number;
+  share_percent: number;
+  calls: number | null;
+  pattern: string;
+  longest_start_us: number | null;
+  longest_us: number | null;
 }
 
 export interface Hints {

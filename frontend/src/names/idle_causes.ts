@@ -22,7 +22,7 @@ export const CAUSES: Record<Cause, [label: string, color: string, help: string]>
     'Between the graphs of a broken frame, or in an operator that no graph holds',
   ],
   launch_call: [
-    'launch call',
+    'launching',
     'var(--phase-autotune)',
     'Launching: calls into the runtime or driver, and the launchers around them in compiled graphs',
   ],

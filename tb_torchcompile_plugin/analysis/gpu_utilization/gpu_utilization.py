@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import Stream, streams
+from tb_torchcompile_plugin.analysis.gpu_utilization.held_up import HeldUp, held_up
 from tb_torchcompile_plugin.analysis.gpu_utilization.idle import (
     GapBin,
     IdleCauses,
@@ -38,6 +39,7 @@ class GpuUtilization(msgspec.Struct, frozen=True):
     `launch_stats` are None and the lists empty. `longest_gaps`: some of each device, longest first."""
 
     verdict: Verdict | None
+    held_up: list[HeldUp]
     idle: list[DeviceIdle]
     streams: list[Stream]
     steps: list[StepUtilization]
@@ -56,6 +58,7 @@ def gpu_utilization(profile: Profile) -> GpuUtilization:
     steps = used.steps if used else []
     return GpuUtilization(
         verdict=used.verdict if used else None,
+        held_up=profile.of(held_up),
         idle=[_idle(profile, device, gaps) for device, gaps in inside.items()],
         streams=profile.of(streams),
         steps=steps,

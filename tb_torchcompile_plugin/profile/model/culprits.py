@@ -94,24 +94,29 @@ class Culprit(NamedTuple):
 
 
 class Culprits(NamedTuple):
-    """`code`: for each host piece the place of its culprit in `culprits`."""
+    """`code`: for each slice the place of its culprit in `culprits`. `call`: the culprit's own slice, -1 for none."""
 
     code: Int64s
+    call: Int64s
     culprits: list[Culprit]
 
 
 def culprits(profile: Profile) -> Culprits:
     """The culprit of each piece of `host_pieces`."""
-    pieces = profile.of(host_pieces)
-    rows, piece = np.unique(pieces.row, return_inverse=True)
-    climbed_to = climbed(profile, rows)
-    keys, place = distinct(*climbed_to)
+    return culprits_of(profile, profile.of(host_pieces).row)
+
+
+def culprits_of(profile: Profile, slices: Int64s) -> Culprits:
+    """The culprit of each of these slices; row -1 is nothing recorded."""
+    rows, place = np.unique(slices, return_inverse=True)
+    *what, call = climbed(profile, rows)
+    keys, code = distinct(*what)
     names = profile.trace.names
     blamed = [
         Culprit(CAUSES[cause], names[name] if name >= 0 else "", *_place(names[user] if user >= 0 else ""))
         for cause, name, user in keys.T.tolist()
     ]
-    return Culprits(place[piece], blamed)
+    return Culprits(code[place], call[place], blamed)
 
 
 def _step_ns(profile: Profile) -> int:
@@ -121,11 +126,13 @@ def _step_ns(profile: Profile) -> int:
 
 
 class Climbed(NamedTuple):
-    """By slice: place of the cause in CAUSES, code of the name, and of the user's function, -1 for none."""
+    """By slice: place of the cause in CAUSES, code of the name, of the user's function, and the slice that the cause is
+    read off; -1 for none."""
 
     cause: Int64s
     name: Int64s
     user: Int64s
+    call: Int64s
 
 
 def climbed(profile: Profile, rows: Int64s) -> Climbed:
@@ -135,16 +142,18 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
     """
     trace, longest = profile.trace, profile.of(_step_ns)
     causes, frameworks = _causes(trace), np.array([is_frameworks(name) for name in trace.names] or [False])
-    cause, name, user, entry, framework = np.zeros(len(rows), np.int64), *np.full((4, len(rows)), -1)
+    cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
     waiting, at = np.arange(len(rows)), rows.astype(np.int64)
     while len(waiting := waiting[at >= 0]):
         at = at[at >= 0]
         here, called, loops = causes(at), trace.name[at], trace.dur[at] > longest
         undecided = cause[waiting] == _NOTHING
         library = undecided & (here == _LIBRARY) & ~loops
-        entry[waiting[library]] = called[library]
+        entry[waiting[library]], call[waiting[library]] = called[library], at[library]
         decides = (undecided & ~np.isin(here, (_NOTHING, _LIBRARY))) | np.isin(here, _OUTER)
         cause[waiting[decides]], name[waiting[decides]] = here[decides], called[decides]
+        its = decides & ((here != _PYTHON) | (call[waiting] < 0))
+        call[waiting[its]] = at[its]
         nearest = frameworks[called] & ~loops & (framework[waiting] < 0)
         framework[waiting[nearest]] = called[nearest]
         mine = (here == _PYTHON) & (user[waiting] < 0) & ~(loops & (framework[waiting] >= 0))
@@ -152,7 +161,7 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
         at = trace.parent[at].astype(np.int64)
     through = np.isin(cause, (_NOTHING, _PYTHON)) & (entry >= 0)
     place = np.where(user >= 0, user, framework)
-    return Climbed(np.where(through, _LIBRARY, cause), np.where(through, entry, name), place)
+    return Climbed(np.where(through, _LIBRARY, cause), np.where(through, entry, name), place, call)
 
 
 def _place(frame: str) -> tuple[str, int]:

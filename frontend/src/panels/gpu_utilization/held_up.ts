@@ -1,0 +1,48 @@
+/** What held a GPU up, as a table. */
+import type { HeldUp } from '../../api/types';
+import { HOST_CAUSES } from '../../names/host_causes';
+import { graphName } from '../../names/kernel_names';
+import type { Column } from '../../table/table';
+import { location, shortPath } from '../../widgets/format';
+
+export const heldUpKey = (r: HeldUp) => [r.device, r.cause, r.name, r.file, r.line].join(',');
+
+export const HELD_UP_COLUMNS: Column<HeldUp>[] = [
+  {
+    key: 'name',
+    label: 'Culprit',
+    value: (r) => r.name || HOST_CAUSES[r.cause][0],
+    show: (r) => (r.name ? graphName(r.name) : HOST_CAUSES[r.cause][0]),
+    title: (r) => `${HOST_CAUSES[r.cause][0]}: ${HOST_CAUSES[r.cause][2]}`,
+    grow: 2,
+  },
+  { key: 'device', label: 'Device', kind: 'count', value: (r) => r.device, hidden: true },
+  { key: 'idle_us', label: 'Idle', kind: 'us', value: (r) => r.idle_us, total: 'sum' },
+  {
+    key: 'share_percent',
+    label: '% of idle',
+    kind: 'percent',
+    help: 'Of the device’s idle time in the steps',
+    value: (r) => r.share_percent,
+    bar: true,
+    total: 'sum',
+  },
+  { key: 'cause', label: 'What', value: (r) => r.cause, show: (r) => HOST_CAUSES[r.cause][0] },
+  {
+    key: 'line',
+    label: 'Your line',
+    value: (r) => (r.file ? location(shortPath(r.file, 1), r.line) : null),
+    title: (r) => (r.file ? location(r.file, r.line) : ''),
+    unknown: 'No Python stack tells it: record with with_stack=True',
+  },
+  { key: 'calls', label: 'Calls', kind: 'count', value: (r) => r.calls, unknown: 'Nothing was recorded' },
+  { key: 'pattern', label: 'When', value: (r) => r.pattern || null, unknown: 'There is one step' },
+  {
+    key: 'longest_us',
+    label: 'Longest',
+    kind: 'us',
+    value: (r) => r.longest_us,
+    unknown: 'Nothing was recorded',
+    scaleWith: 'idle_us',
+  },
+];

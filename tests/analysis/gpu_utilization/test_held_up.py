@@ -1,0 +1,69 @@
+"""What held each GPU up: idle time in the steps by culprit, to the nanosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from profiles import profile_in, profile_with
+from tb_torchcompile_plugin.analysis.gpu_utilization.held_up import HeldUp, held_up
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.intervals import Intervals, subtract
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from traces import Event, launch, slice_
+
+
+def steps(*, shapes: bool = False) -> list[Event]:
+    """Three steps of 100 µs: Python for 30, then an operator for 20 that launches 10 µs of work, then nothing."""
+    events: list[Event] = []
+    for step in range(3):
+        begin = 100 * step
+        args = {"Input Dims": [[step + 1, 8]]} if shapes else {}
+        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
+        events.append(slice_("train.py(3): log", begin + 1, 30, "python_function"))
+        events.append(slice_("aten::mm", begin + 40, 20, **args))
+        events += launch("k", begin + 50, begin + 55, 10)
+    return events
+
+
+def by_culprit(rows: list[HeldUp]) -> dict[tuple[str, str], HeldUp]:
+    return {(row.cause, row.name): row for row in rows}
+
+
+def test_idle_time_is_what_the_host_did_meanwhile(tmp_path: Path) -> None:
+    rows = by_culprit(held_up(profile_with(tmp_path, steps())))
+    python = rows["python", "train.py(3): log"]
+    assert (python.idle_us, python.calls, python.pattern, python.file) == (30, 1, "every step", "train.py")
+    assert (python.longest_start_us, python.longest_us) == (1, 30)
+    assert rows["operator", "aten::mm"].idle_us > 0
+    assert sum(row.idle_us for row in rows.values()) == 90, "10 of 100 µs the GPU works"
+    assert sum(row.share_percent for row in rows.values()) == pytest.approx(100)
+
+
+def test_the_pattern_tells_when_it_comes_and_in_how_many_shapes(tmp_path: Path) -> None:
+    only_first = [*steps(shapes=True), slice_("train.py(9): warm", 70, 25, "python_function")]
+    rows = by_culprit(held_up(profile_with(tmp_path, only_first)))
+    assert rows["operator", "aten::mm"].pattern == "every step, a new shape each time"
+    assert rows["python", "train.py(9): warm"].pattern == "the first step only"
+
+
+def test_without_launches_nothing_is_told(tmp_path: Path) -> None:
+    assert held_up(profile_with(tmp_path, [slice_("aten::mm", 0, 5)])) == []
+
+
+@pytest.mark.parametrize("name", ["breaks", "resnet18", "small_batch"])
+def test_rows_of_a_device_sum_to_its_idle_time(recording: Callable[[str], Path], name: str) -> None:
+    for folder in {path.parent for path in recording(name).rglob("*.trace.json*")}:
+        if len(list(folder.glob("*.pt.trace.json*"))) != 1:
+            continue
+        profile = profile_in(folder)
+        lane, work = profile.of(host_lane), profile.of(gpu_work)
+        window = Intervals(lane.begin[lane.marks[:1]], lane.begin[lane.marks[-1:]])
+        for device in np.unique(work.device).tolist():
+            idle = subtract(window, busy(profile.trace, work.index[work.device == device])).total_ns
+            rows = [row for row in held_up(profile) if row.device == device]
+            total = sum(row.idle_us for row in rows) * (len(lane.marks) - 1) * 1000
+            assert round(total) == idle
