@@ -461,10 +461,14 @@ export interface EagerOp {
   file: string | null;
   line: number | null;
   function: string | null;
+  why: EagerReason | null;
   calls: number;
   host_us: number;
   device_us: number | null;
 }
+
+export type EagerReason =
+  'failed' | 'graph_break' | 'not_compiled' | 'profiler_hook' | 'recompile_limit' | 'skipped';
 
 export interface EagerTime {
   window: 'span' | 'steps';

@@ -4,6 +4,7 @@ import type {
   BreakKind,
   DifferenceKind,
   EagerKind,
+  EagerReason,
   FigureName,
   LinesFrom,
   Panel,
@@ -63,6 +64,16 @@ export const EAGER_KINDS: Record<EagerKind, string> = {
   optimizer: 'optimizer',
   dataloader: 'data loader',
   in_region: 'at a graph break',
+};
+
+/** Why an operator ran eager. */
+export const EAGER_REASONS: Record<EagerReason, string> = {
+  graph_break: 'graph break',
+  recompile_limit: 'recompile limit',
+  skipped: 'frame skipped',
+  failed: 'failed to compile',
+  profiler_hook: 'a profiler’s hook',
+  not_compiled: 'not compiled',
 };
 
 /** In what ranks differ. */

@@ -5,11 +5,14 @@ See `eager_roots` for what counts as eager. Where the trace has no steps, the sp
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compilations.compilations import problems
 from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots, Roots
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -20,10 +23,12 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.autograd import is_backward, node
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_profiler_hook, is_users
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_data_loading, is_optimizer
 
 EagerKind = Literal["op", "backward", "optimizer", "dataloader", "in_region"]
+EagerReason = Literal["graph_break", "recompile_limit", "skipped", "failed", "profiler_hook", "not_compiled"]
+_GIVEN_UP: dict[str, EagerReason] = {"limit": "recompile_limit", "skipped": "skipped", "failed": "failed"}
 
 
 class EagerOp(msgspec.Struct, frozen=True):
@@ -32,13 +37,15 @@ class EagerOp(msgspec.Struct, frozen=True):
 
     kind: "backward" for a node of autograd, "optimizer" and "dataloader" for what ran under their annotations,
     "in_region" for what ran in a compiled region between its graphs. file, line, function: the innermost function of
-    the user's around it, by its first line; null without Python stacks."""
+    the user's around it, by its first line; null without Python stacks. why: "not_compiled" where torch.compile never
+    got that function, null where nothing tells."""
 
     name: str
     kind: EagerKind
     file: str | None
     line: int | None
     function: str | None
+    why: EagerReason | None
     calls: int
     host_us: float
     device_us: float | None
@@ -88,7 +95,7 @@ def eager_time(profile: Profile) -> EagerTime:
         in_region_us=us(inside.host_ns.sum()),
         stacks=len(trace.select(cat=PYTHON_FUNCTION)) > 0,
         steps=_by_step(steps, outside, running, gpu),
-        ops=[*_ops(trace, outside, gpu), *_ops(trace, inside, gpu, "in_region")],
+        ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "in_region")],
     )
 
 
@@ -117,8 +124,9 @@ def _by_step(steps: StepWindows, roots: Roots, running: Int64s, gpu: bool) -> li
     ]
 
 
-def _ops(trace: Trace, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> list[EagerOp]:
+def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> list[EagerOp]:
     """One row for each operator, kind and calling function."""
+    trace, why = profile.trace, profile.of(_reasons)
     keys, row = distinct(trace.name[roots.row], _kinds(trace, roots.row), _callers(trace, roots.row))
     host, device = np.zeros((2, keys.shape[1]), np.int64)
     np.add.at(host, row, roots.host_ns)
@@ -128,7 +136,8 @@ def _ops(trace: Trace, roots: Roots, gpu: bool, kind: EagerKind | None = None) -
         EagerOp(
             node(trace.names[name]),
             kind or _KINDS[code],
-            *_place(trace.names[caller] if caller >= 0 else ""),
+            *(place := _place(trace.names[caller] if caller >= 0 else "")),
+            why="graph_break" if kind else _why(why, *place),
             calls=int(calls[at]),
             host_us=us(host[at]),
             device_us=us(device[at]) if gpu else None,
@@ -136,6 +145,29 @@ def _ops(trace: Trace, roots: Roots, gpu: bool, kind: EagerKind | None = None) -
         for at, (name, code, caller) in enumerate(keys.T.tolist())
     ]
     return sorted(rows, key=lambda op: (-op.host_us, op.name))
+
+
+def _reasons(profile: Profile) -> dict[str, list[tuple[str, EagerReason]]]:
+    """By function: the files in which torch gave one of that name up, and why."""
+    reasons: dict[str, list[tuple[str, EagerReason]]] = defaultdict(list)
+    for row in profile.data.of(problems) if profile.data else []:
+        if row.ran_eager:
+            reasons[row.function].append((row.file, _GIVEN_UP[row.kind]))
+    return reasons
+
+
+def _why(
+    reasons: Mapping[str, list[tuple[str, EagerReason]]],
+    file: str | None,
+    _: int | None,
+    function: str | None,
+) -> EagerReason | None:
+    if file is None or function is None:
+        return None
+    if is_profiler_hook(function):
+        return "profiler_hook"
+    given_up = (why for path, why in reasons.get(function, ()) if path.endswith(file))
+    return next(given_up, "not_compiled")
 
 
 _KINDS: tuple[EagerKind, ...] = ("op", "backward", "optimizer", "dataloader")
