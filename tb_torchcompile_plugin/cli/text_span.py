@@ -133,7 +133,7 @@ def _causes(idle: DeviceIdle) -> Iterator[tuple[str, float]]:
 def _print_steps(console: Console, span: SpanReport) -> None:
     """How long steps take, how much that varies, where the time goes, and which were slow and why."""
     report, times = span.step_breakdown, span.step_breakdown.times
-    table(console, "steps", span.steps, "name start_us wall_us gpu_busy_us")
+    table(console, "steps", span.steps, "name start_us wall_us gpu_us gpu_busy_us")
     if times:
         spread = "" if times.deviation_us is None else f" ± {times.deviation_us:.3f}"
         console.print(

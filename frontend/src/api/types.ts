@@ -1463,6 +1463,7 @@ export interface Step {
   name: string;
   start_us: number;
   wall_us: number;
+  gpu_us: number | null;
   gpu_busy_us: number | null;
 }
 

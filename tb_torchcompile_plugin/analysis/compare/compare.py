@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compare.compilations import CompilationDifference, compare_compilations
-from tb_torchcompile_plugin.analysis.compare.kernel_matching import launched_at
 from tb_torchcompile_plugin.analysis.compare.notes import notes
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair, pair
 from tb_torchcompile_plugin.analysis.compare.sides import Side, as_a_whole
@@ -143,7 +142,7 @@ def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int
     sums = np.zeros((2, len(CATEGORIES)), np.int64)
     for rows in profile.of(kernel_launches):
         if rows.device != "cpu":
-            counted = whole | (windows.of(launched_at(profile.trace, rows)) >= 0)
+            counted = whole | (windows.launching(profile.trace, rows.launch) >= 0)
             np.add.at(sums[0], rows.category[counted], rows.dur[counted])
             np.add.at(sums[1], rows.category[counted], 1)
     return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
