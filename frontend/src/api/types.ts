@@ -1131,6 +1131,8 @@ export interface OtherArtifacts {
 
 export interface Overview {
   headline: string;
+  step: string;
+  recording: string;
 }
 
 export interface Pair {
