@@ -67,12 +67,14 @@ def _whose(clock: StepClock) -> str:
 def _which(profile: Profile, clock: StepClock) -> str:
     """What the number is of, and what tells steps where the profiler did not mark them."""
     region = profile.of(loop_steps).region
-    told = {
+    by = {
         "optimizer": "told by the optimizer's calls",
         "compiled_region": f"told by calls of compiled region {region}",
-    }.get(clock.source)
-    parts = [f"mean of {clock.steps}"] * (clock.steps > 1) + [told] * (told is not None)
-    return f" ({', '.join(part for part in parts if part)})" if parts else ""
+    }
+    parts = ", ".join(
+        filter(None, (f"mean of {clock.steps}" if clock.steps > 1 else "", by.get(clock.source)))
+    )
+    return f" ({parts})" if parts else ""
 
 
 def _busy(profile: Profile) -> str:
