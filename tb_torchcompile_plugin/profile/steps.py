@@ -118,15 +118,27 @@ def gpu_steps(profile: Profile) -> GpuSteps | None:
     return slowest(profile.of(steps_by_gpu))
 
 
-def step_ns(profile: Profile) -> Int64s:
-    """Length of each profiled step by the clock that sets the pace: the host's, unless a GPU is slower over all of
-    them; then that GPU's, and the host's where it is not known."""
+def pace(profile: Profile) -> GpuSteps | None:
+    """The profiled steps on the slowest GPU where it sets the pace: where they take longer there than on the host."""
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
-    wall = steps.ends - steps.starts
-    if gpu is None or gpu.length.sum() <= AHEAD * wall[gpu.step].sum():
-        return wall
-    wall[gpu.step] = gpu.length
-    return wall
+    if gpu is None or gpu.length.sum() <= AHEAD * (steps.ends - steps.starts)[gpu.step].sum():
+        return None
+    return gpu
+
+
+def paced_windows(profile: Profile) -> Intervals:
+    """Each profiled step by the clock that sets the pace; by the host's where it is not known on the GPU that does."""
+    steps, gpu = profile.of(StepWindows), profile.of(pace)
+    starts, ends = steps.starts.copy(), steps.ends.copy()
+    if gpu is not None:
+        starts[gpu.step], ends[gpu.step] = gpu.begin, gpu.end
+    return Intervals(starts, ends)
+
+
+def step_ns(profile: Profile) -> Int64s:
+    """Length of each profiled step by the clock that sets the pace."""
+    windows = profile.of(paced_windows)
+    return windows.ends - windows.starts
 
 
 def slowest(devices: list[GpuSteps]) -> GpuSteps | None:

@@ -250,7 +250,15 @@ def test_lanes_are_reordered_by_hand_and_by_key_hidden_and_filtered(tab: Tab) ->
         return [e.text.lstrip("▸▾").strip() for e in tab.all("ul[aria-label='Lanes'] button")]
 
     assert lanes()[:7] == [
-        *("Steps", "Compiled regions", "Graph breaks", "Compile phases", "Steps on GPU 0", "GPU busy", "stream 7"),
+        *(
+            "Steps",
+            "Compiled regions",
+            "Graph breaks",
+            "Compile phases",
+            "Steps on GPU 0",
+            "GPU busy",
+            "stream 7",
+        ),
     ]
     tab.tab_to("ul[aria-label='Lanes'] button")
     tab.press(Keys.TAB)
