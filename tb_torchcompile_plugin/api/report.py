@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuU
 from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
 from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
+from tb_torchcompile_plugin.analysis.overview.overview import Overview
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 class SpanReport(Span, frozen=True):
     """A span as the command line reports it: also what only one panel asks for, each under the name of its route."""
 
+    overview: Overview
     eager: EagerTime
     operators: list[Operator]
     kernels: list[Kernel]

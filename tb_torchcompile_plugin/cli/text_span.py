@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import DeviceIdle, GpuUtilization
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepBreakdown, StepReport
 from tb_torchcompile_plugin.api.report import SpanReport, UnreadSpan
-from tb_torchcompile_plugin.cli.text_table import Plain, place, plural, table
+from tb_torchcompile_plugin.cli.text_table import Plain, place, table
 
 _GAPS_SHOWN = 5
 _HELD_UP_SHOWN = 10
@@ -28,6 +28,8 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
         console.print(Plain(f"span {span.span}  {span.trace_file}  could not be read"))
         return
     console.print(Plain(f"span {span.span}  {span.trace_file}  {span.events} events"))
+    for line in filter(None, (span.overview.step, span.overview.recording)):
+        console.print(Plain(f"  {line}"), soft_wrap=True)
     if span.hints.cpu_kernels_hidden:
         hint = "compiled code ran on the CPU, but its kernels are not named: "
         console.print(Plain(f"  {hint}set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling"))
@@ -50,10 +52,9 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
 
 
 def _print_gpu_utilization(console: Console, used: GpuUtilization) -> None:
-    """What bounds the steps, why the GPUs idle, what launching costs. Nothing without GPU events."""
-    for line in (_verdict(used), _launches(used)):
-        if line:
-            console.print(Plain(f"  {line}"), soft_wrap=True)
+    """What launching costs, what bounds the steps, why the GPUs idle. Nothing without GPU events."""
+    if line := _launches(used):
+        console.print(Plain(f"  {line}"), soft_wrap=True)
     windows = [*used.steps, *([used.window] if used.window else [])]
     table(
         console,
@@ -95,27 +96,6 @@ def _print_gpu_utilization(console: Console, used: GpuUtilization) -> None:
     )
 
 
-def _verdict(used: GpuUtilization) -> str | None:
-    verdict, launches = used.verdict, used.launch_stats
-    if not (verdict and launches):
-        return None
-    where = plural(len(used.steps), "step") if used.steps else "the span"
-    said = f"{verdict.bound} bound" + (
-        f": {verdict.share_percent:.1f} % of {where}" if verdict.share_percent else ""
-    )
-    if verdict.bound != "launch":
-        return said
-    replays = launches.cuda_graphs.replays
-    if replays:
-        return f"{said}, though CUDA graphs were replayed ({plural(replays, 'time')})"
-    each = 1000 * max(len(used.steps), 1)
-    what = "a step" if used.steps else "it"
-    return (
-        f"{said}. With CUDA graphs {what} could drop from {verdict.wall_us / each:.3f} ms "
-        f"to at least {verdict.least_us / each:.3f} ms"
-    )
-
-
 def _launches(used: GpuUtilization) -> str | None:
     stats = used.launch_stats
     if stats is None:
@@ -142,7 +122,7 @@ def _causes(idle: DeviceIdle) -> Iterator[tuple[str, float]]:
 def _print_steps(console: Console, span: SpanReport) -> None:
     """How long steps take, how much that varies, where the time goes, and which were slow and why."""
     report, times = span.step_breakdown, span.step_breakdown.times
-    table(console, "steps", span.steps, "name start_us wall_us gpu_busy_us")
+    table(console, "steps", span.steps, "name start_us wall_us gpu_us gpu_busy_us")
     if times:
         spread = "" if times.deviation_us is None else f" ± {times.deviation_us:.3f}"
         console.print(

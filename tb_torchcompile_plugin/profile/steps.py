@@ -1,9 +1,12 @@
 """The profiled steps: host `user_annotation` slices named `ProfilerStep#N`.
 
-Without a schedule torch writes none; then the span is one window and `steps` is empty.
+Without a schedule torch writes none; then the span is one window and `steps` is empty. A step has two lengths: the
+host's, and on each GPU that from the first work that it launched to the first that the next one launched.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,15 +16,22 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_step
+
+AHEAD = 1.05  # a GPU that takes so much longer than the host sets the pace: less is the end of the last step
 
 
 class Step(msgspec.Struct, frozen=True):
-    """`start_us` counts from the span's first event; `gpu_busy_us` is the GPU work that ran inside its window."""
+    """`start_us` counts from the span's first event. `gpu_us`: from the first GPU work that it launched to the first
+    that the next one launched, of the last step to the end of its work; on the GPU on which the steps take longest.
+    None for a step that launched nothing there, and for the last one of a trace that was cut. `gpu_busy_us` is the GPU
+    work that ran inside the host's window."""
 
     name: str
     start_us: float
     wall_us: float
+    gpu_us: float | None
     gpu_busy_us: float | None
 
 
@@ -34,13 +44,19 @@ def step_slices(profile: Profile) -> Int64s:
 
 def profiled_steps(profile: Profile) -> list[Step]:
     """One row a step. GPU busy is the union over the devices of the process, None where there was no GPU work."""
-    trace, work, index = profile.trace, profile.of(gpu_work), profile.of(step_slices)
-    start, wall = trace.ts[index], trace.dur[index]
-    gpu = covered_ns(busy(trace, work.index), start, start + wall)
-    first = trace.window()[0]
+    trace, work, steps = profile.trace, profile.of(gpu_work), profile.of(StepWindows)
+    inside = covered_ns(busy(trace, work.index), steps.starts, steps.ends)
+    on_gpu, first = profile.of(gpu_steps), trace.window()[0]
+    gpu = dict(zip(on_gpu.step.tolist(), on_gpu.length.tolist())) if on_gpu else {}
     return [
-        Step(trace.names[name], us(begin - first), us(length), us(inside) if len(work.index) else None)
-        for name, begin, length, inside in zip(trace.name[index], start, wall, gpu)
+        Step(
+            name=name,
+            start_us=us(begin - first),
+            wall_us=us(end - begin),
+            gpu_us=us(gpu[row]) if row in gpu else None,
+            gpu_busy_us=us(ran) if len(work.index) else None,
+        )
+        for row, (name, begin, end, ran) in enumerate(zip(steps.names, steps.starts, steps.ends, inside))
     ]
 
 
@@ -64,3 +80,92 @@ class StepWindows:
     def of(self, moments: Int64s) -> Int64s:
         """The step around each moment, -1 outside of all."""
         return within(Intervals(self.starts, self.ends), moments)
+
+    def launching(self, trace: Trace, launch: Int64s) -> Int64s:
+        """The step that launched: the one around each launch call, on whatever thread. launch: rows, -1 unknown."""
+        return launching(Intervals(self.starts, self.ends), trace, launch)
+
+
+def launching(steps: Intervals, trace: Trace, launch: Int64s) -> Int64s:
+    """For each launch call (its row, -1 unknown) the number of the step that it begins in, -1 for none.
+
+    GPU work belongs to the step that launched it, whenever it runs.
+    """
+    return np.where(launch >= 0, within(steps, trace.ts[launch]), -1)
+
+
+class GpuSteps(NamedTuple):
+    """The steps that launched work on a device, as columns in order of time (ns)."""
+
+    device: int
+    step: Int64s
+    begin: Int64s
+    end: Int64s
+
+    @property
+    def length(self) -> Int64s:
+        return self.end - self.begin
+
+
+def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
+    """One entry a device on which a profiled step launched work."""
+    steps = profile.of(StepWindows)
+    return gpu_steps_of(profile, Intervals(steps.starts, steps.ends))
+
+
+def gpu_steps(profile: Profile) -> GpuSteps | None:
+    """Of the device on which the profiled steps take longest; None where they launched nothing."""
+    return slowest(profile.of(steps_by_gpu))
+
+
+def pace(profile: Profile) -> GpuSteps | None:
+    """The profiled steps on the slowest GPU where it sets the pace: where they take longer there than on the host."""
+    steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
+    if gpu is None or gpu.length.sum() <= AHEAD * (steps.ends - steps.starts)[gpu.step].sum():
+        return None
+    return gpu
+
+
+def paced_windows(profile: Profile) -> Intervals:
+    """Each profiled step by the clock that sets the pace; by the host's where it is not known on the GPU that does."""
+    steps, gpu = profile.of(StepWindows), profile.of(pace)
+    starts, ends = steps.starts.copy(), steps.ends.copy()
+    if gpu is not None:
+        starts[gpu.step], ends[gpu.step] = gpu.begin, gpu.end
+    return Intervals(starts, ends)
+
+
+def step_ns(profile: Profile) -> Int64s:
+    """Length of each profiled step by the clock that sets the pace."""
+    windows = profile.of(paced_windows)
+    return windows.ends - windows.starts
+
+
+def slowest(devices: list[GpuSteps]) -> GpuSteps | None:
+    """Those that take longest, all together."""
+    return max(devices, key=lambda one: int(one.length.sum()), default=None)
+
+
+def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:
+    """Of any steps. Of a trace that was cut nobody knows when the last one ended: it is left out."""
+    trace, work = profile.trace, profile.of(gpu_work)
+    step = launching(steps, trace, trace.launch_of()[work.index])
+    begin = trace.ts[work.index]
+    whole = slice(None, -1 if trace.notices else None)
+    devices = []
+    for device in np.unique(work.device[step >= 0]).tolist():
+        here = np.flatnonzero((work.device == device) & (step >= 0))
+        columns = lengths(step[here], begin[here], begin[here] + trace.dur[work.index[here]])
+        devices.append(GpuSteps(device, *(column[whole] for column in columns)))
+    return devices
+
+
+def lengths(step: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """The steps that launched any of this work, when the first of each begins, and when that of the next one does; for
+    the last one when its work has ended. None begins before the one before, as work of another stream may."""
+    rows, place = np.unique(step, return_inverse=True)
+    first = np.full(len(rows), np.iinfo(np.int64).max)
+    np.minimum.at(first, place, begin)
+    first = np.maximum.accumulate(first)
+    last = max(int(end[place == len(rows) - 1].max(initial=0)), int(first.max(initial=0)))
+    return rows, first, np.append(first[1:], [last] * min(1, len(rows)))

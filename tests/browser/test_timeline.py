@@ -249,8 +249,16 @@ def test_lanes_are_reordered_by_hand_and_by_key_hidden_and_filtered(tab: Tab) ->
     def lanes() -> list[str]:
         return [e.text.lstrip("▸▾").strip() for e in tab.all("ul[aria-label='Lanes'] button")]
 
-    assert lanes()[:6] == [
-        *("Steps", "Compiled regions", "Graph breaks", "Compile phases", "GPU busy", "stream 7"),
+    assert lanes()[:7] == [
+        *(
+            "Steps",
+            "Compiled regions",
+            "Graph breaks",
+            "Compile phases",
+            "Steps on GPU 0",
+            "GPU busy",
+            "stream 7",
+        ),
     ]
     tab.tab_to("ul[aria-label='Lanes'] button")
     tab.press(Keys.TAB)
@@ -268,7 +276,7 @@ def test_lanes_are_reordered_by_hand_and_by_key_hidden_and_filtered(tab: Tab) ->
     tab.wait(lambda: not any("1027" in lane for lane in lanes()), "the thread to be hidden")
     assert "thread 1027" not in shown(tab)
     tab.click("button", "Reset")
-    tab.wait(lambda: lanes()[0] == "Steps" and len(lanes()) == 10, "the lanes as they came")
+    tab.wait(lambda: lanes()[0] == "Steps" and len(lanes()) == 11, "the lanes as they came")
 
 
 def test_the_search_goes_around(tab: Tab) -> None:

@@ -383,6 +383,13 @@ export interface Counts {
   guard_checks: number | null;
 }
 
+export interface Coverage {
+  gpu_percent: number | null;
+  host_percent: number | null;
+  compilations: number | null;
+  empty_compilations: number | null;
+}
+
 export interface CudaGraphs {
   replays: number;
   gpu_events: number;
@@ -1150,6 +1157,9 @@ export interface OtherArtifacts {
 
 export interface Overview {
   headline: string;
+  step: string;
+  recording: string;
+  coverage: Coverage;
 }
 
 export interface Pair {
@@ -1482,6 +1492,7 @@ export interface Step {
   name: string;
   start_us: number;
   wall_us: number;
+  gpu_us: number | null;
   gpu_busy_us: number | null;
 }
 

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compare.compilations import CompilationDifference, compare_compilations
-from tb_torchcompile_plugin.analysis.compare.kernel_matching import launched_at
 from tb_torchcompile_plugin.analysis.compare.notes import notes
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair, pair
 from tb_torchcompile_plugin.analysis.compare.sides import Side, as_a_whole
@@ -24,14 +23,15 @@ from tb_torchcompile_plugin.analysis.step_breakdown.parts import (
     Part,
     PartKind,
     StepBreakdown,
-    step_breakdowns,
+    paced_breakdowns,
     window_breakdown,
 )
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, noise_us, step_times
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.intervals import covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_steps
+from tb_torchcompile_plugin.profile.steps import StepWindows, paced_windows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
@@ -133,7 +133,7 @@ def compare(a: Side, b: Side) -> Comparison:
 
 def _run(profile: Profile, whole: bool) -> _Run:
     span = profile.of(window_breakdown) if whole else None
-    windows = profile.of(step_breakdowns) if not whole else [span] if span else []
+    windows = profile.of(paced_breakdowns) if not whole else [span] if span else []
     return _Run(profile, windows, _by_category(profile, whole) if len(profile.of(gpu_work).index) else None)
 
 
@@ -143,7 +143,7 @@ def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int
     sums = np.zeros((2, len(CATEGORIES)), np.int64)
     for rows in profile.of(kernel_launches):
         if rows.device != "cpu":
-            counted = whole | (windows.of(launched_at(profile.trace, rows)) >= 0)
+            counted = whole | (windows.launching(profile.trace, rows.launch) >= 0)
             np.add.at(sums[0], rows.category[counted], rows.dur[counted])
             np.add.at(sums[1], rows.category[counted], 1)
     return {name: (ns, count) for name, ns, count in zip(CATEGORIES, *sums.tolist()) if count}
@@ -219,9 +219,9 @@ def _busy_us(profile: Profile, whole: bool) -> float | None:
         return None
     if whole:
         return us(busy(profile.trace, profile.of(gpu_work).index).total_ns)
-    return sum(step.gpu_busy_us or 0.0 for step in profile.of(profiled_steps)) / len(
-        profile.of(profiled_steps)
-    )
+    steps = profile.of(paced_windows)
+    ran = covered_ns(busy(profile.trace, profile.of(gpu_work).index), *steps)
+    return us(ran.sum()) / len(ran)
 
 
 def _compile_figures(data: CompileData | None) -> _Figures:

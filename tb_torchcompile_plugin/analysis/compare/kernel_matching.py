@@ -118,7 +118,7 @@ def step_launches(profile: Profile, *, whole: bool = False) -> list[Step]:
         if rows.device == "cpu":
             continue
         called = launched_at(profile.trace, rows)
-        step = windows.of(called) if windows else np.zeros(len(called), np.int64)
+        step = windows.launching(profile.trace, rows.launch) if windows else np.zeros(len(called), np.int64)
         for number, launch in zip(step.tolist(), _gpu_launches(profile, rows, called)):
             if number >= 0:
                 steps[number].append(launch)

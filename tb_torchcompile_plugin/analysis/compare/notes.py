@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import profiled_steps
+from tb_torchcompile_plugin.profile.steps import pace, profiled_steps
 
 
 def notes(a: Side, b: Side) -> list[str]:
@@ -31,6 +31,11 @@ def _run_notes(profile: Profile | None) -> Iterator[str]:
         )
     elif len(profile.of(profiled_steps)) == 1:
         yield "has one profiled step: nobody knows how much its steps vary."
+    if (gpu := profile.of(pace)) is not None:
+        yield (
+            f"has a host that runs ahead: its steps are those of GPU {gpu.device}, "
+            "each from the first work that it launched to that of the next."
+        )
     if not len(profile.of(gpu_work).index):
         yield "has no GPU events: GPU time and kernels are not compared."
     if profile.trace.notices:

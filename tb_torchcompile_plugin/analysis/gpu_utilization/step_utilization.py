@@ -15,9 +15,9 @@ from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launch_calls import LaunchCalls, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, within
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.steps import launching, step_slices
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
@@ -89,9 +89,8 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> Win
 
 def _launched(trace: Trace, index: Int64s, begins: Int64s, ends: Int64s) -> Int64s:
     """For each window the time in which any of the GPU events ran that were launched in it."""
-    call = trace.launch_of()[index]
-    at = within(Intervals(begins, ends), trace.ts[call])
-    known = np.flatnonzero((call >= 0) & (at >= 0))
+    at = launching(Intervals(begins, ends), trace, trace.launch_of()[index])
+    known = np.flatnonzero(at >= 0)
     total = np.zeros(len(begins), np.int64)
     for same in alike(known, at):
         total[at[same[0]]] = busy(trace, index[same]).total_ns

@@ -28,8 +28,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
     compute: the device computed, copied or filled. communication: only communication ran, or the host waited for it.
     input, compile: the device idled while the host loaded data, or compiled. launch: it idled for any other reason.
-    least_us: how long the busiest device was busy, or where the host is ahead, is with what was launched. With CUDA
-    graphs, which launch a step's kernels at once, the step could not be shorter than that.
+    least_us: how long the busiest device was busy, or where the host is ahead, is with what was launched: with the same
+    work the step could not be shorter.
     """
 
     bound: Bound

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.steps import step_ns
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_anonymous
@@ -90,8 +90,7 @@ class KernelTables:
         self.peaks, self.warnings = device_peaks(trace, [rows.device for rows in profile.of(kernel_launches)])
         self._peak = {peak.device: peak for peak in self.peaks}
         first, last = trace.window()
-        steps = profile.of(step_slices)
-        self._wall_ns = int(trace.dur[steps].sum()) if len(steps) else last - first
+        self._wall_ns = int(profile.of(step_ns).sum()) or last - first
 
     @once
     def rows(self) -> list[tuple[Kernel, Launches, Int64s]]:

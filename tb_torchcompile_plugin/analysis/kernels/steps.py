@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
@@ -20,8 +20,8 @@ Bools = npt.NDArray[np.bool_]
 
 
 class StepCategory(msgspec.Struct, frozen=True):
-    """What of a category's events ran inside the window of a step. `gpu_time_percent`: of the summed time of all GPU
-    events there, None on the CPU; `launches` are the events that began there."""
+    """A category's events that a step launched, whenever they ran. `gpu_time_percent`: of the summed time of all GPU
+    events that it launched, None on the CPU; `wall_time_percent`: of the step, by the clock that sets the pace."""
 
     step: str
     device: Device
@@ -33,45 +33,42 @@ class StepCategory(msgspec.Struct, frozen=True):
 
 
 def step_categories(profile: Profile) -> list[StepCategory]:
-    """One row a step, device and category that occurs in it; steps in order of time, most time first."""
-    trace = profile.trace
-    devices = [(launched, _by_time(trace, launched)) for launched in profile.of(kernel_launches)]
+    """One row a step, device and category that it launched; steps in order of time, most time first."""
+    steps, length = profile.of(StepWindows), profile.of(step_ns)
+    launched = [
+        (rows.device, *_by_step(rows, steps.launching(profile.trace, rows.launch), len(steps)))
+        for rows in profile.of(kernel_launches)
+    ]
     return [
         row
-        for step in profile.of(step_slices).tolist()
-        for launched, by_time in devices
-        for row in sorted(_categories(trace, launched, by_time, step), key=lambda row: -row.time_us)
+        for step, name in enumerate(steps.names)
+        for device, time, count in launched
+        for row in _categories(name, device, time[step], count[step], int(length[step]))
     ]
 
 
-def _by_time(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s, Int64s]:
-    """The places of the launches in order of time, when each begins, and when all up to it have ended."""
-    order = np.argsort(trace.ts[rows.index], kind="stable")
-    begins = trace.ts[rows.index[order]]
-    return order, begins, np.maximum.accumulate(begins + rows.dur[order])
+def _by_step(rows: Launches, step: Int64s, steps: int) -> tuple[Int64s, Int64s]:
+    """Time (ns) and number of the launches of each step (row) and category (column)."""
+    time, count = np.zeros((2, steps, len(CATEGORIES)), np.int64)
+    mine = step >= 0
+    np.add.at(time, (step[mine], rows.category[mine]), rows.dur[mine])
+    np.add.at(count, (step[mine], rows.category[mine]), 1)
+    return time, count
 
 
 def _categories(
-    trace: Trace, rows: Launches, by_time: tuple[Int64s, Int64s, Int64s], step: int
+    name: str, device: Device, time: Int64s, count: Int64s, length: int
 ) -> Iterator[StepCategory]:
-    start = int(trace.ts[step])
-    end = start + int(trace.dur[step])
-    order, begins, reach = by_time
-    near = slice(*np.searchsorted(reach, [start], "right"), *np.searchsorted(begins, [end], "left"))
-    here, begins = order[near], begins[near]
-    inside = np.minimum(begins + rows.dur[here], end) - np.maximum(begins, start)
-    here, begins, inside = here[inside > 0], begins[inside > 0], inside[inside > 0]
-    time = np.bincount(rows.category[here], inside, len(CATEGORIES)).astype(np.int64)
-    count = np.bincount(rows.category[here[begins >= start]], minlength=len(CATEGORIES))
-    for code in np.flatnonzero(time).tolist():
+    """Most time first."""
+    for code in sorted(np.flatnonzero(count).tolist(), key=lambda code: -time[code]):
         yield StepCategory(
-            step=trace.names[trace.name[step]],
-            device=rows.device,
+            step=name,
+            device=device,
             category=CATEGORIES[code],
             launches=int(count[code]),
             time_us=us(time[code]),
-            gpu_time_percent=None if rows.device == "cpu" else percent(time[code], time.sum()),
-            wall_time_percent=percent(time[code], end - start),
+            gpu_time_percent=None if device == "cpu" else percent(time[code], time.sum()),
+            wall_time_percent=percent(time[code], length),
         )
 
 
@@ -102,4 +99,4 @@ def launched_in(profile: Profile, rows: Launches) -> Bools:
     steps = profile.of(StepWindows)
     if not len(steps):
         return np.ones(len(rows.index), bool)
-    return (rows.launch >= 0) & (steps.of(profile.trace.ts[rows.launch]) >= 0)
+    return steps.launching(profile.trace, rows.launch) >= 0

@@ -17,10 +17,10 @@ from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import by_track
-from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows, paced_windows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
@@ -54,11 +54,19 @@ class StepBreakdown(msgspec.Struct, frozen=True):
 
 
 def step_breakdowns(profile: Profile) -> list[StepBreakdown]:
-    """One row a profiled step; [] without a schedule."""
-    trace, rows = profile.trace, profile.of(step_slices)
-    begins = trace.ts[rows]
-    names: list[str | None] = [trace.names[name] for name in trace.name[rows]]
-    return _breakdowns(profile, names, begins, begins + trace.dur[rows], trace.track[rows].astype(np.int64))
+    """One row a profiled step, in its window on the host; [] without a schedule."""
+    steps = profile.of(StepWindows)
+    return _of_steps(profile, steps, Intervals(steps.starts, steps.ends))
+
+
+def paced_breakdowns(profile: Profile) -> list[StepBreakdown]:
+    """The same by the clock that sets the pace: where the host runs ahead, in the steps' windows on the GPU."""
+    return _of_steps(profile, profile.of(StepWindows), profile.of(paced_windows))
+
+
+def _of_steps(profile: Profile, steps: StepWindows, windows: Intervals) -> list[StepBreakdown]:
+    tracks = profile.trace.track[steps.rows].astype(np.int64)
+    return _breakdowns(profile, steps.names, windows.starts, windows.ends, tracks)
 
 
 def window_breakdown(profile: Profile) -> StepBreakdown | None:

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import Break, breaks, every, frames, region_calls
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices, steps_by_gpu
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.phases import phase_of
 
@@ -57,6 +57,25 @@ def _steps(profile: Profile, origin: int) -> list[Item]:
         )
         for row in profile.of(step_slices)
     ]
+
+
+def steps_on_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
+    """By device the profiled steps by its clock: from the first work that each launched there to that of the next."""
+    steps = profile.of(StepWindows)
+    return {
+        gpu.device: [
+            Item(
+                steps.names[step],
+                begin - origin,
+                length,
+                "step",
+                row=int(steps.rows[step]),
+                facts={"host_us": us(steps.ends[step] - steps.starts[step])},
+            )
+            for step, begin, length in zip(gpu.step.tolist(), gpu.begin.tolist(), gpu.length.tolist())
+        ]
+        for gpu in profile.of(steps_by_gpu)
+    }
 
 
 def _regions(profile: Profile, origin: int) -> list[Item]:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.timeline.counters import Counter, counters
-from tb_torchcompile_plugin.analysis.timeline.items import item_lanes
+from tb_torchcompile_plugin.analysis.timeline.items import item_lanes, steps_on_gpus
 from tb_torchcompile_plugin.analysis.timeline.lanes import (
+    Item,
     ItemSlices,
     Lane,
     LaneKind,
@@ -38,12 +39,12 @@ def layout(profile: Profile, rows: TraceRows, palette: Palette) -> Layout:
     slices: dict[int, Slices] = {}
     plots: dict[int, Counter] = {}
     for kind, title, items in item_lanes(profile, rows.origin):
-        drawn = ItemSlices(items)
-        slices[len(lanes)] = drawn
-        group = "" if kind == "steps" else "compile"
-        lanes.append(_lane(len(lanes), kind, group, title, int(drawn.line.max()) + 1, len(items)))
+        _add_items(kind, "" if kind == "steps" else "compile", title, items, lanes, slices)
+    on_gpus = {f"GPU {device}": items for device, items in steps_on_gpus(profile, rows.origin).items()}
     waiting = list(counters(rows.trace, profile.of(gpu_work), rows.origin))
     for kind, group, track in _tracks(rows):
+        if steps := on_gpus.pop(group, None):
+            _add_items("steps", group, f"Steps on {group}", steps, lanes, slices)
         for plot in [plot for plot in waiting if plot.group == group]:
             waiting.remove(plot)
             _add_plot(plot, lanes, plots)
@@ -59,6 +60,14 @@ def user_kernels(profile: Profile) -> frozenset[int]:
     category = CATEGORIES.index("triton_user")
     names = [launched.name[launched.category == category] for launched in profile.of(kernel_launches)]
     return frozenset(np.unique(np.concatenate(names)).tolist()) if names else frozenset()
+
+
+def _add_items(
+    kind: LaneKind, group: str, title: str, items: list[Item], lanes: list[Lane], slices: dict[int, Slices]
+) -> None:
+    drawn = ItemSlices(items)
+    slices[len(lanes)] = drawn
+    lanes.append(_lane(len(lanes), kind, group, title, int(drawn.line.max()) + 1, len(items)))
 
 
 def _add_plot(plot: Counter, lanes: list[Lane], plots: dict[int, Counter]) -> None:

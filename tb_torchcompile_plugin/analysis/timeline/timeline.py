@@ -33,7 +33,7 @@ from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices
 from tb_torchcompile_plugin.reader.memo import Memo, once
 
 MAX_WIDTH = 16384
@@ -196,9 +196,8 @@ class Timeline:
             return 0, self.duration
         trace, work = self.profile.trace, self.profile.of(gpu_work)
         start, end = int(starts[0]), int(ends[0])
-        launch = trace.launch_of()[work.index]
-        at = trace.ts[launch] - self.origin
-        mine = work.index[(launch >= 0) & (at >= start) & (at < end)]
+        step = self.profile.of(StepWindows).launching(trace, trace.launch_of()[work.index])
+        mine = work.index[step == 0]
         finished = trace.ts[mine] + trace.dur[mine] - self.origin
         return start, max(end, int(finished.max(initial=end)))
 

@@ -77,7 +77,7 @@ class EagerRoots:
     def launched_ns(self, steps: StepWindows) -> int:
         """Summed time of all GPU events launched in the steps, or in all of the span where there are none."""
         known = self._launches >= 0
-        inside = known & (steps.of(self._trace.ts[self._launches]) >= 0) if len(steps) else known
+        inside = steps.launching(self._trace, self._launches) >= 0 if len(steps) else known
         return int(self._gpu_ns[inside].sum())
 
     def _roots(self, ops: Int64s, compiled: Cover) -> tuple[Roots, Intervals]:

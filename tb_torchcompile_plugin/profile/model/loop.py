@@ -24,11 +24,13 @@ _FEWEST = 3  # calls: two steps at least, or nothing says that it is a loop
 
 class LoopSteps(NamedTuple):
     """moments: the begins of the steps in order of time and the end of the last one (ns); [] where nothing tells steps:
-    then the span is one. track: of the thread that runs the loop, -1 without steps. source: what tells them."""
+    then the span is one. track: of the thread that runs the loop, -1 without steps. source: what tells them; region:
+    the compile id of the region whose calls do, "" otherwise."""
 
     moments: Int64s
     track: int
     source: StepSource
+    region: str = ""
 
 
 def loop_steps(profile: Profile) -> LoopSteps:
@@ -67,4 +69,4 @@ def _called(profile: Profile) -> LoopSteps | None:
         return None
     mine = [call for call in calls if call.compile_id == most]
     moments = np.array([call.begin for call in mine], np.int64)
-    return LoopSteps(moments, int(profile.trace.track[mine[0].index]), "compiled_region")
+    return LoopSteps(moments, int(profile.trace.track[mine[0].index]), "compiled_region", most or "")

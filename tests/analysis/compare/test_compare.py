@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from profiles import data_of, profile_in
+from profiles import data_of, profile_in, profile_of
 from tb_torchcompile_plugin.analysis.compare.compare import compare
 from tb_torchcompile_plugin.analysis.compare.report import compare_report
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
@@ -150,6 +150,29 @@ def test_more_than_the_noise_in_either_direction(tmp_path, swap, word, change):
     assert (
         report.verdict.startswith(f"B is {word}: the mean step takes") and f"({change} %)" in report.verdict
     )
+
+
+def test_where_the_host_runs_ahead_the_gpu_tells_how_long_a_step_is(tmp_path):
+    """Both hosts take 10 µs a step; the GPU of one needs 40 µs for what each launches, that of the other 80."""
+    sides = []
+    for number, length in enumerate((40, 80)):
+        events = []
+        for at in range(3):
+            events.append(slice_(f"ProfilerStep#{at}", 10 * at, 10, "user_annotation"))
+            events += launch("nvjet_gemm", 10 * at + 1, 2 + (length + 5) * at, length)
+        write_trace(tmp_path, events, f"{number}.1.pt.trace.json")
+        sides.append(side_of(profile_of(tmp_path / f"{number}.1.pt.trace.json")))
+    report = compare_report(Sides(*sides))
+    times, figures = report.comparison.step_time, {row.name: row.value for row in report.comparison.figures}
+    assert times is not None
+    assert (times.a.max_us, times.a.min_us, times.b.max_us, times.b.min_us) == (45, 40, 85, 80)
+    assert (figures["gpu_busy_us"].a, figures["gpu_busy_us"].b) == (40, 80)
+    assert {(row.kind, row.part): row.time_us.delta for row in report.comparison.parts}["gpu", "gemm"] == 40
+    assert sum(row.time_us.delta for row in report.comparison.parts) == pytest.approx(times.delta_us)
+    ahead = [
+        one for one in report.comparison.notes if "host that runs ahead: its steps are those of GPU 0" in one
+    ]
+    assert len(ahead) == 2
 
 
 def test_what_is_unknown_stays_unknown(comparison, tables):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def steps(*, shapes: bool = False) -> list[Event]:
     events: list[Event] = []
     for step in range(3):
         begin = 100 * step
-        args = {"Input Dims": [[step + 1, 8]]} if shapes else {}
+        args: dict[str, Any] = {"Input Dims": [[step + 1, 8]]} if shapes else {}
         events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
         events.append(slice_("train.py(3): log", begin + 1, 30, "python_function"))
         events.append(slice_("aten::mm", begin + 40, 20, **args))

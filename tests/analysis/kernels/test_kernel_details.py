@@ -285,19 +285,34 @@ def test_what_a_convolution_computes_follows_from_its_shapes(opened: Open) -> No
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
-def test_categories_of_steps_are_what_ran_inside_their_windows(opened: Open, name: str) -> None:
+def test_categories_of_steps_are_what_they_launched(opened: Open, name: str) -> None:
     (span,) = opened(name)
     events = raw_events(span)
     steps = [e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep")]
     gpu = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and e["ph"] == "X"]
+    called = {
+        e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver")
+    }
     categories = table(span).step_categories
     for step in steps:
         start, end = step["ts"], step["ts"] + step["dur"]
-        inside = sum(max(0.0, min(e["ts"] + e["dur"], end) - max(e["ts"], start)) for e in gpu)
+        mine = [e for e in gpu if start <= called[e["args"]["correlation"]] < end]
         rows = [row for row in categories if row.step == step["name"]]
-        assert sum(row.time_us for row in rows) == pytest.approx(inside, abs=0.01)
-        assert sum(row.launches for row in rows) == sum(start <= e["ts"] < end for e in gpu)
-        assert sum(row.gpu_time_percent or 0 for row in rows) == pytest.approx(100 if rows else 0)
+        assert sum(row.time_us for row in rows) == pytest.approx(sum(e["dur"] for e in mine), abs=0.01)
+        assert sum(row.launches for row in rows) == len(mine) > 0
+        assert sum(row.gpu_time_percent or 0 for row in rows) == pytest.approx(100)
+
+
+def test_a_queue_moves_no_work_from_step_to_step(tmp_path: Path) -> None:
+    """Each of three steps of 10 µs launches 30 µs of work; what runs inside a window is of another step."""
+    events = [slice_(f"ProfilerStep#{at}", 10 * at, 10, "user_annotation") for at in range(3)]
+    for at in range(3):
+        events += launch("nvjet_gemm", 10 * at + 1, 5 + 30 * at, 30)
+    rows = table(profile_of(write_trace(tmp_path, events))).step_categories
+    assert [(row.step, row.launches, row.time_us) for row in rows] == [
+        (f"ProfilerStep#{at}", 1, 30) for at in range(3)
+    ]
+    assert [row.wall_time_percent for row in rows] == [100, 100, 100], "of the GPU's clock"
 
 
 def test_categories_are_those_that_inductor_prints(opened: Open, recording: Callable[[str], Path]) -> None:

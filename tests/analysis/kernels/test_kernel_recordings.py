@@ -149,7 +149,7 @@ def test_a_gather_runs_at_low_bandwidth(opened: Open) -> None:
     (kernel,) = rows_of(opened("low_bandwidth"))
     assert answer.findings[0].row == f"kernels:{kernel.key}"
     assert answer.findings[0].saves_us == pytest.approx(3 * 956 * (1 - 0.117), rel=0.01), "three steps of it"
-    assert kernel.twice_as_fast_percent == pytest.approx(50), "of what the steps launched"
+    assert kernel.twice_as_fast_percent == pytest.approx(50, abs=0.1), "of the steps on the GPU"
     used = opened("low_bandwidth").of(gpu_utilization)
     assert used.verdict is not None
     assert (used.verdict.bound, used.verdict.share_percent) == ("compute", None)

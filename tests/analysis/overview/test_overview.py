@@ -62,7 +62,7 @@ def profile(
 
 def test_it_says_step_busy_share_and_compile_time(tmp_path: Path) -> None:
     assert overview(profile(tmp_path, log(*LOG), NOTHING)).headline == (
-        "Step 5.60 ms (median of 3) · GPU busy 2.61 %. "
+        "Step 6.02 ms (mean of 3) · GPU busy 2.61 %. "
         "Compile 6.00 s (2 compilations), none inside the profiled steps."
     )
 

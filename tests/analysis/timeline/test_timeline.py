@@ -269,6 +269,28 @@ class TestLanes:
         timeline = timeline_of(write_trace(tmp_path, events))
         assert timeline.describe().home == [10_000, 47_000]
 
+    def test_each_gpu_has_the_steps_by_its_own_clock(self, tmp_path: Path) -> None:
+        """Above its streams: from the first work that a step launched there to that of the next."""
+        events = [slice_(f"ProfilerStep#{at}", 10 * at, 10, cat="user_annotation") for at in (0, 1)]
+        for at in (0, 1):
+            events += launch("k", 10 * at + 1, 5 + 50 * at, 40)
+            events += launch("k", 10 * at + 2, 20 + 30 * at, 30, device=2)
+        timeline = timeline_of(write_trace(tmp_path, events))
+        lanes = [(lane.group, lane.kind, lane.title) for lane in timeline.lanes if lane.kind != "counter"]
+        assert lanes[:5] == [
+            ("", "steps", "Steps"),
+            ("GPU 0", "steps", "Steps on GPU 0"),
+            ("GPU 0", "stream", "thread 7"),
+            ("GPU 2", "steps", "Steps on GPU 2"),
+            ("GPU 2", "stream", "thread 7"),
+        ]
+        for device, times in (("0", [(5, 50), (55, 40)]), ("2", [(20, 30), (50, 30)])):
+            drawn = timeline.slices[lane_of(timeline, "steps", f"on GPU {device}")]
+            assert isinstance(drawn, ItemSlices)
+            assert [(item.start / 1000, item.dur / 1000) for item in drawn.items] == times
+            assert [item.name for item in drawn.items] == ["ProfilerStep#0", "ProfilerStep#1"]
+            assert [item.facts for item in drawn.items] == [{"host_us": 10}] * 2
+
     def test_without_steps_it_opens_on_everything(self, tmp_path: Path) -> None:
         timeline = timeline_of(write_trace(tmp_path, [slice_("a", 3, 5), slice_("b", 10, 5)]))
         assert timeline.describe().home == [0, 12_000]

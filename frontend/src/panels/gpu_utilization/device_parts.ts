@@ -77,16 +77,3 @@ export const busiest = (step: StepUtilization): DeviceInStep =>
 export function bound({ bound, share_percent }: Verdict): string {
   return `${bound[0]!.toUpperCase()}${bound.slice(1)} bound${share_percent === null ? '' : ` for ${percent(share_percent)}`}`;
 }
-
-/** What CUDA graphs could bring, or that they are in use; "" where launching is not what bounds. */
-export function graphsWords({ verdict, launch_stats, steps }: GpuUtilization): string {
-  const each = Math.max(1, steps.length);
-  if (verdict && verdict.share_percent === null && verdict.wall_us > 0) {
-    return `Each launches work for ${duration(verdict.least_us / each)}: the host is ahead of the device.`;
-  }
-  if (verdict?.bound !== 'launch' || !launch_stats) return '';
-  const { replays, gpu_time_percent } = launch_stats.cuda_graphs;
-  if (replays > 0) return `CUDA graphs already run ${percent(gpu_time_percent)} of the GPU time.`;
-  const [from, to] = [verdict.wall_us / each, verdict.least_us / each];
-  return `With CUDA graphs ${steps.length > 0 ? 'this step' : 'this'} could drop from ${duration(from)} to at least ${duration(to)}.`;
-}

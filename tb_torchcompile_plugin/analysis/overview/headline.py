@@ -1,0 +1,101 @@
+"""How long a step is, by which clock, and what to change first: one sentence wherever a run is summed up.
+
+The overview, GPU utilization and the first line of a report say it in the same words, and its verdict is the first
+finding's own.
+"""
+
+from __future__ import annotations
+
+from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
+from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
+from tb_torchcompile_plugin.analysis.words import duration, percent, plural, significant
+from tb_torchcompile_plugin.profile.model.loop import loop_steps
+from tb_torchcompile_plugin.profile.model.step_clock import StepClock, step_clock
+from tb_torchcompile_plugin.profile.noted_steps import recorded_step_ns, unrecorded_step_ns
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
+
+_SLOWED = 1.25  # a recorded step that takes so many times as long says less of the program
+
+
+def headline(profile: Profile) -> str:
+    """ "Step 99.0 ms on the GPU (mean of 3); the host needs 5.71 ms and runs ahead · GPU busy 98.7 % → …" """
+    return f"{_time(profile)} · {_busy(profile)}{_verdict(profile)}."
+
+
+def distortion(profile: Profile) -> str:
+    """By how much recording slowed the host; "" where it did not by much, or nobody noted it.
+
+    The notes of recorded steps and of others end at the same call; without enough of the former the trace tells.
+    """
+    unrecorded = profile.data.of(unrecorded_step_ns) if profile.data else None
+    recorded = (profile.data and profile.data.of(recorded_step_ns)) or _recorded_ns(profile)
+    if not unrecorded or recorded < _SLOWED * unrecorded:
+        return ""
+    advice = "; record without with_stack" if PYTHON_FUNCTION in profile.trace.cats else ""
+    times = f"from {duration(us(unrecorded))} to {duration(us(recorded))}"
+    return f"Recording slowed a step {times}: host times are overstated{advice}."
+
+
+def _recorded_ns(profile: Profile) -> int:
+    clock = profile.of(step_clock)
+    return round(clock.host) if clock else 0
+
+
+def _time(profile: Profile) -> str:
+    clock = profile.of(step_clock)
+    if clock is None:
+        first, last = profile.trace.window()
+        return f"Span {duration(us(last - first))}"
+    step = f"Step {duration(clock.step / 1000)}{_whose(clock)}{_which(profile, clock)}"
+    ahead = f"; the host needs {duration(clock.host / 1000)} and runs ahead"
+    return step + (ahead if clock.host_is_ahead else "")
+
+
+def _whose(clock: StepClock) -> str:
+    if clock.gpu is None:
+        return ""
+    return (
+        f" on {f'GPU {clock.device}' if clock.device else 'the GPU'}"
+        if clock.host_is_ahead
+        else " on the host"
+    )
+
+
+def _which(profile: Profile, clock: StepClock) -> str:
+    """What the number is of, and what tells steps where the profiler did not mark them."""
+    region = profile.of(loop_steps).region
+    by = {
+        "optimizer": "told by the optimizer's calls",
+        "compiled_region": f"told by calls of compiled region {region}",
+    }
+    parts = ", ".join(
+        filter(None, (f"mean of {clock.steps}" if clock.steps > 1 else "", by.get(clock.source)))
+    )
+    return f" ({parts})" if parts else ""
+
+
+def _busy(profile: Profile) -> str:
+    rows = profile.of(gpus)
+    if not rows:  # what a cut-off file does not hold may have happened all the same
+        return "GPU time not known: see the warning" if profile.trace.notices else "no GPU events"
+    busy = [row.busy_percent for row in rows if row.busy_percent is not None]
+    if not busy:
+        return f"{plural(len(rows), 'device')} did nothing that lasted"
+    if len(rows) == 1:
+        return f"GPU busy {percent(busy[0])}"
+    return f"GPU busy {significant(min(busy))}–{significant(max(busy))} % on {len(rows)} devices"
+
+
+def _verdict(profile: Profile) -> str:
+    """What the first finding says; where nothing is to be changed, what bounds the steps. None of a trace that was cut:
+    what is missing may have been there."""
+    if profile.trace.notices:
+        return ""
+    first = next(iter(profile.of(findings).findings), None)
+    if first and (first.predicted or first.severity != "info"):
+        return f" → {first.title}"
+    use = profile.of(utilization)
+    return f" → {use.verdict.bound} bound" if use else ""

@@ -1,0 +1,146 @@
+"""headline.py: how long a step is, by which clock, and what the first finding says."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from profiles import answered, data_of, profile_of, profile_with
+from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.overview.headline import distortion, headline
+from tb_torchcompile_plugin.analysis.overview.overview import overview
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
+from tb_torchcompile_plugin.api.report import read_report
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
+from tb_torchcompile_plugin.profile.profile import Profile
+from traces import Event, launch, slice_, write_trace
+
+EXAM = Path(__file__).parents[2] / "data" / "2.11.0" / "exam" / "exam.tar.xz"
+PREDICTED = Predicted(100, 50, 50, 50)
+
+
+def finding(title: str, severity: str = "warning", predicted: Predicted | None = None) -> Finding:
+    return Finding("rule", severity, title, {}, None, "overview", None, "", predicted)  # type: ignore[arg-type]
+
+
+def with_findings(profile: Profile, *rows: Finding) -> Profile:
+    return answered(profile, findings, Findings(list(rows), 1))
+
+
+def steps(length: float, number: int = 3) -> list[Event]:
+    return [slice_(f"ProfilerStep#{at}", length * at, length, "user_annotation") for at in range(number)]
+
+
+def ahead(device: int = 0) -> list[Event]:
+    """Three steps of 10 µs, each of which launches 100 µs."""
+    events = steps(10)
+    for at in range(3):
+        events += launch("k", 10 * at + 1, 5 + 100 * at, 100, device=device)
+    return events
+
+
+def behind() -> list[Event]:
+    events = steps(100)
+    for at in range(3):
+        events += launch("k", 100 * at + 50, 100 * at + 60, 20)
+    return events
+
+
+def test_a_host_that_runs_ahead_does_not_set_the_pace(tmp_path: Path) -> None:
+    profile = with_findings(profile_with(tmp_path, ahead()))
+    assert headline(profile) == (
+        "Step 100 µs on the GPU (mean of 3); the host needs 10.0 µs and runs ahead · GPU busy 100 % → compute bound."
+    )
+
+
+def test_the_slowest_gpu_is_named(tmp_path: Path) -> None:
+    profile = with_findings(profile_with(tmp_path, ahead(device=3)))
+    assert headline(profile).startswith("Step 100 µs on GPU 3 (mean of 3); the host needs 10.0 µs")
+
+
+def test_a_gpu_that_waits_does_not_either(tmp_path: Path) -> None:
+    profile = with_findings(profile_with(tmp_path, behind()))
+    assert headline(profile) == "Step 100 µs on the host (mean of 3) · GPU busy 27.3 % → launch bound."
+
+
+def test_the_verdict_is_what_the_first_finding_says(tmp_path: Path) -> None:
+    profile = with_findings(
+        profile_with(tmp_path, behind()), finding("Garbage is collected"), finding("Something else")
+    )
+    assert headline(profile).endswith("GPU busy 27.3 % → Garbage is collected.")
+    assert overview(profile).step == headline(profile)
+    assert overview(profile).headline == f"{headline(profile)} No compile data."
+
+
+@pytest.mark.parametrize(
+    ("severity", "predicted", "said"),
+    [("info", None, "launch bound"), ("info", PREDICTED, "Shapes vary"), ("critical", None, "Shapes vary")],
+)
+def test_a_hint_without_a_prediction_is_no_verdict(
+    tmp_path: Path, severity: str, predicted: Predicted | None, said: str
+) -> None:
+    row = finding("Shapes vary", severity, predicted)
+    assert headline(with_findings(profile_with(tmp_path, behind()), row)).endswith(f"→ {said}.")
+
+
+def test_a_cut_trace_gets_no_verdict(tmp_path: Path) -> None:
+    path = write_trace(tmp_path, behind())
+    path.write_text(path.read_text().removesuffix("]}"))
+    assert headline(profile_of(path)) == "Step 100 µs on the host (mean of 2) · GPU busy 27.3 %."
+
+
+def test_a_loop_without_marks_says_what_tells_its_steps(tmp_path: Path) -> None:
+    optimizer = [slice_("Optimizer.step#AdamW.step", 8 + 20 * at, 2, "user_annotation") for at in range(3)]
+    assert headline(with_findings(profile_with(tmp_path, optimizer))) == (
+        "Step 20.0 µs (mean of 2, told by the optimizer's calls) · no GPU events."
+    )
+    regions = [slice_("Torch-Compiled Region: 1/0", 10 * at, 4) for at in range(4)]
+    assert headline(with_findings(profile_with(tmp_path, regions))) == (
+        "Step 10.0 µs (mean of 3, told by calls of compiled region 1/0) · no GPU events."
+    )
+
+
+def test_where_nothing_tells_steps_it_is_about_the_span(tmp_path: Path) -> None:
+    profile = with_findings(profile_with(tmp_path, [slice_("aten::mm", 0, 7)]))
+    assert headline(profile) == "Span 7.00 µs · no GPU events."
+
+
+def noted(folder: Path, unrecorded: int, recorded: int, *events: Event) -> str:
+    times = StepTimes(unrecorded_ns=[unrecorded] * 3, recorded_ns=[recorded] * 3 if recorded else [])
+    return distortion(profile_with(folder, [*behind(), *events], data_of(CompileSummary(steps=times))))
+
+
+def test_how_much_recording_slowed_a_step(tmp_path: Path) -> None:
+    stack = slice_("train.py(3): step", 0, 5, "python_function")
+    said = "Recording slowed a step from 9.80 ms to 42.5 ms: host times are overstated"
+    assert noted(tmp_path, 9_800_000, 42_500_000) == f"{said}."
+    assert noted(tmp_path, 9_800_000, 42_500_000, stack) == f"{said}; record without with_stack."
+    assert noted(tmp_path, 9_800_000, 12_200_000, stack) == "", "by less than a quarter"
+    assert noted(tmp_path, 50_000, 0).startswith("Recording slowed a step from 50.0 µs to 100 µs"), (
+        "by the trace, where no recorded step was noted"
+    )
+    assert distortion(profile_with(tmp_path, behind())) == "", "nobody noted"
+
+
+def test_a_healthy_run_whose_host_runs_ahead(tmp_path: Path) -> None:
+    with tarfile.open(EXAM) as archive:
+        members = [one for one in archive if one.name.split("/")[-2:-1] == ["healthy_host_ahead"]]
+        archive.extractall(tmp_path, members, filter="data")
+    (path,) = tmp_path.rglob("*.trace.json*")
+    profile = profile_of(path)
+    assert headline(profile) == (
+        "Step 2.61 ms on the GPU (mean of 4); the host needs 1.59 ms and runs ahead · GPU busy 97.1 % → compute bound."
+    )
+
+
+def test_a_report_says_it_first(tmp_path: Path) -> None:
+    write_trace(tmp_path, behind())
+    report = read_report(str(tmp_path))
+    ((span,),) = [worker.spans for run in report.runs for worker in run.workers]
+    (first, *_) = report.findings
+    assert span.overview.step == (  # type: ignore[union-attr]
+        f"Step 100 µs on the host (mean of 3) · GPU busy 27.3 % → {first.title}."
+    )
