@@ -106,7 +106,7 @@ def _rows(profile: Profile, idle: _Idle, times: _Times, blamed: Culprits) -> lis
 
 
 def _row(profile: Profile, idle: _Idle, culprit: Culprit, calls: Int64s, ns: int, pattern: str) -> HeldUp:
-    trace, steps = profile.trace, step_count(profile)
+    trace, steps = profile.trace, profile.of(step_count)
     longest = int(calls[np.argmax(trace.dur[calls])]) if len(calls) else None
     return HeldUp(
         device=idle.device,
@@ -125,7 +125,7 @@ def _row(profile: Profile, idle: _Idle, culprit: Culprit, calls: Int64s, ns: int
 
 def _pattern(profile: Profile, begin: Int64s, calls: Int64s) -> str:
     """ "every step", "the first step only", "2 of 4 steps"; and how many shapes came, where they were recorded."""
-    lane, steps = profile.of(host_lane), step_count(profile)
+    lane, steps = profile.of(host_lane), profile.of(step_count)
     if steps < 2:
         return ""
     came = np.unique(np.searchsorted(lane.begin[lane.marks], begin, side="right") - 1).tolist()

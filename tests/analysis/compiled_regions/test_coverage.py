@@ -29,8 +29,8 @@ def test_shares_are_of_what_a_step_launched_and_of_its_time(tmp_path: Path) -> N
     summary = CompileSummary()
     for ops in (0, 3):
         summary.compilations.add(graph_ops=ops).key.compile_id = f"{ops}/0"
-    found = coverage(profile_with(tmp_path, step(), data_of(summary)))
-    assert found == Coverage(gpu_percent=75, host_percent=60, compilations=2, empty_compilations=1)
+    share = coverage(profile_with(tmp_path, step(), data_of(summary)))
+    assert share == Coverage(gpu_percent=75, host_percent=60, compilations=2, empty_compilations=1)
 
 
 def test_unknown_is_none(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_why_an_operator_ran_eager(tmp_path: Path) -> None:
 def test_breaks_leave_a_part_eager(recording: Callable[[str], Path]) -> None:
     (path,) = recording("breaks").rglob("*.pt.trace.json")
     profile = profile_of(path)
-    found = coverage(profile)
-    assert found.gpu_percent is not None and found.host_percent is not None
-    assert 80 < found.gpu_percent < 90 and 70 < found.host_percent < 80
+    share = coverage(profile)
+    assert share.gpu_percent is not None and share.host_percent is not None
+    assert 80 < share.gpu_percent < 90 and 70 < share.host_percent < 80
     assert {row.why for row in eager_time(profile).ops if row.kind == "in_region"} == {"graph_break"}
