@@ -1535,6 +1535,7 @@ export interface StepPart {
 
 export interface StepReport {
   times: StepTimes | null;
+  gpu_us: number | null;
   steps: StepBreakdown[];
   slow: SlowStep[];
   window: StepBreakdown | null;

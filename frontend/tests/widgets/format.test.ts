@@ -110,6 +110,7 @@ describe('pieces', () => {
       `1.2–12.9${THIN}%`,
       'launch bound',
     ]);
+    expect(bold('from 8.32 ms to 14.8 ms: host times')).toEqual([`8.32${THIN}ms`, `14.8${THIN}ms`]);
   });
 
   it('leaves names alone', () => {

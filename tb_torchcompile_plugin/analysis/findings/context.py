@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, unio
 from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
-from tb_torchcompile_plugin.profile.steps import step_slices
+from tb_torchcompile_plugin.profile.steps import step_ns, step_slices
 from tb_torchcompile_plugin.profile.units import percent
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import once
@@ -62,7 +62,9 @@ class RuleContext:
 
     @property
     def wall_us(self) -> float:
-        """How long the profiled time is."""
+        """How long the profiled time is, by the clock that sets the pace of the steps."""
+        if self.profile is not None and self.steps:
+            return float(self.profile.of(step_ns).sum()) / 1000
         return self.windows.total_ns / 1000
 
     @once

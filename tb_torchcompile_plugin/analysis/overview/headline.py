@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural, significant
 from tb_torchcompile_plugin.profile.model.loop import loop_steps
-from tb_torchcompile_plugin.profile.model.step_clock import StepClock, step_clock
+from tb_torchcompile_plugin.profile.model.step_clock import StepPace, step_clock
 from tb_torchcompile_plugin.profile.noted_steps import recorded_step_ns, unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
@@ -54,7 +54,7 @@ def _time(profile: Profile) -> str:
     return step + (ahead if clock.host_is_ahead else "")
 
 
-def _whose(clock: StepClock) -> str:
+def _whose(clock: StepPace) -> str:
     if clock.gpu is None:
         return ""
     return (
@@ -64,7 +64,7 @@ def _whose(clock: StepClock) -> str:
     )
 
 
-def _which(profile: Profile, clock: StepClock) -> str:
+def _which(profile: Profile, clock: StepPace) -> str:
     """What the number is of, and what tells steps where the profiler did not mark them."""
     region = profile.of(loop_steps).region
     by = {

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import AHEAD, GpuSteps, StepWindows, gpu_steps_of, slowest
 
 
-class StepClock(NamedTuple):
+class StepPace(NamedTuple):
     """Mean lengths of `steps` steps (ns). gpu: on the slowest device, None where they launched nothing; device: its
     number, -1 without. source: what tells the steps."""
 
@@ -67,7 +67,7 @@ def _whole(windows: Intervals, launched: Int64s) -> Intervals:
     return Intervals(windows.starts[kept], windows.ends[kept])
 
 
-def step_clock(profile: Profile) -> StepClock | None:
+def step_clock(profile: Profile) -> StepPace | None:
     """None where nothing tells steps."""
     steps = profile.of(paced_steps)
     if steps is None or not len(steps.host.starts):
@@ -75,5 +75,5 @@ def step_clock(profile: Profile) -> StepClock | None:
     number = len(steps.host.starts)
     host = steps.host.total_ns / number
     if steps.gpu is None:
-        return StepClock(host, None, -1, number, steps.source)
-    return StepClock(host, int(steps.gpu.length.sum()) / number, steps.gpu.device, number, steps.source)
+        return StepPace(host, None, -1, number, steps.source)
+    return StepPace(host, int(steps.gpu.length.sum()) / number, steps.gpu.device, number, steps.source)
