@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import floor, log10
 
 # From how many µs on, the size in µs, the name: a compile time of 101 s is not 1.69 min.
@@ -36,6 +36,11 @@ def size(number: float) -> str:
     """Of bytes: 4.2 MB."""
     power = min(len(_BYTES) - 1, floor(log10(number) / 3)) if number >= 1 else 0
     return f"{significant(number / 1000**power) if power else f'{number:,.0f}'} {_BYTES[power]}"
+
+
+def signed(value: float, text: Callable[[float], str]) -> str:
+    """A change: "+4.20 ms"."""
+    return ("−" if value < 0 else "+") + text(abs(value))
 
 
 def plural(number: int, one: str, many: str | None = None) -> str:

@@ -152,6 +152,8 @@ export interface CategoryDifference {
   category: Category;
   time_us: Pair;
   launches: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
 }
 
 export type Cause =
@@ -210,6 +212,7 @@ export interface ComparedTables {
   operators: OperatorDifference[];
   modules: ModuleDifference[];
   memory: MemoryDifference[];
+  layout: TableLayout[];
 }
 
 export interface Comparison {
@@ -276,7 +279,11 @@ export interface CompilationDifference {
   direction: Direction;
   a: Compiled | null;
   b: Compiled | null;
+  compile_ids: string;
   duration_s: Pair;
+  graph_ops: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
 }
 
 export interface Compilations {
@@ -530,6 +537,7 @@ export interface Failure {
 export interface Figure {
   name: FigureName;
   value: Pair;
+  words: InWords;
 }
 
 export type FigureName =
@@ -861,6 +869,13 @@ export interface IdleGap {
   host: HostTime[];
 }
 
+export interface InWords {
+  label: string;
+  a: string;
+  b: string;
+  change: string;
+}
+
 export interface Kernel {
   key: string;
   device: number | 'cpu';
@@ -914,12 +929,17 @@ export interface KernelDetails {
 }
 
 export interface KernelDifference {
+  name: string;
   category: Category;
   change: Change;
   places: number;
   a: SideWork;
   b: SideWork;
   delta_us: number;
+  time_us: Pair;
+  launches: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
 }
 
 export interface KernelInRange {
@@ -1035,6 +1055,7 @@ export interface MemoryDifference {
   device: number | 'cpu';
   peak_bytes: Pair;
   reserved_bytes: Pair;
+  words: InWords[];
 }
 
 export interface MemoryOwner {
@@ -1092,6 +1113,8 @@ export interface ModuleDifference {
   calls: Pair;
   host_us: Pair;
   device_us: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
 }
 
 export interface Modules {
@@ -1139,6 +1162,8 @@ export interface OperatorDifference {
   calls: Pair;
   self_host_us: Pair;
   self_device_us: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
 }
 
 export type OperatorKind = 'label' | 'operator' | 'overhead' | 'runtime';
@@ -1154,6 +1179,8 @@ export interface OtherArtifacts {
   epoch: number;
   artifacts: Artifact[];
 }
+
+export type Outcome = 'appeared' | 'equal' | 'faster' | 'slower' | 'vanished';
 
 export interface Overview {
   headline: string;
@@ -1592,6 +1619,13 @@ export interface SymbolicShape {
   source: string | null;
   backed: boolean;
   stack: Frame[];
+}
+
+export interface TableLayout {
+  rows: 'compilations' | 'kernel_categories' | 'kernels' | 'modules' | 'operators';
+  label: string;
+  texts: Record<string, string>;
+  numbers: Record<string, string>;
 }
 
 export interface ThreadInRange {

@@ -1,4 +1,5 @@
 /** What small sets of the server's words mean to people. */
+<<<<<<< HEAD
 import type {
   Bound,
   BreakKind,
@@ -10,6 +11,9 @@ import type {
   Panel,
   WorkFrom,
 } from '../api/types';
+=======
+import type { Bound, BreakKind, DifferenceKind, EagerKind, LinesFrom, Panel, WorkFrom } from '../api/types';
+>>>>>>> compare
 
 /** In the order of the sidebar. */
 export const PANEL_TITLES: Record<Panel, string> = {
@@ -95,19 +99,4 @@ export const WORK_FROM: Record<WorkFrom, string> = {
 export const LINES_FROM: Record<LinesFrom, string> = {
   provenance: 'torch’s provenance records',
   comments: 'the comments in the code and the graph after post-grad passes',
-};
-
-/** Numbers of two runs that are compared. */
-export const FIGURES: Record<FigureName, string> = {
-  step_us: 'Step time',
-  span_us: 'Whole span',
-  gpu_busy_us: 'GPU busy',
-  gpu_busy_percent: 'GPU busy, of that time',
-  gpu_time_us: 'GPU time of kernels',
-  launches: 'Launches',
-  graph_break_us: 'Cost of graph breaks',
-  graph_breaks: 'Graph breaks',
-  recompiles: 'Recompiles',
-  compilations: 'Compilations',
-  compile_s: 'Compile time',
 };

@@ -1,6 +1,6 @@
 import { describe, expect, it, test } from 'vitest';
-import type { ComparedTables, Comparison, Runs } from '../../src/api/types';
-import { changeOf, columns, figureRows, tables } from '../../src/panels/compare/compared_rows';
+import type { ComparedTables, Runs } from '../../src/api/types';
+import { columns, tables } from '../../src/panels/compare/compared_rows';
 import { choices, resolve, sideKey, usual } from '../../src/panels/compare/sides';
 import { waterfall } from '../../src/panels/compare/waterfall';
 
@@ -78,81 +78,31 @@ const pair = (a: number | null, b: number | null) => ({
   ...{ a, b },
   delta: a === null || b === null ? null : b - a,
 });
-const work = (operators: string[], kernels: string[], time_us: number) => ({
-  ...{ operators, kernels, time_us },
-  launches: 1,
-});
-const times = (mean_us: number, deviation_us: number | null) => ({
-  ...{ steps: 3, mean_us, median_us: mean_us, min_us: mean_us, max_us: mean_us, deviation_us },
-});
-const comparison: Comparison = {
-  step_time: {
-    a: times(2000, 50),
-    b: times(1000, null),
-    delta_us: -1000,
-    noise_us: null,
-    within_noise: null,
-  },
-  figures: [
-    { name: 'step_us', value: pair(2000, 1000) },
-    { name: 'gpu_busy_percent', value: pair(10, 12.5) },
-    { name: 'graph_breaks', value: pair(null, 2) },
-  ],
-  ...{ parts: [], kernel_categories: [], compilations: [], notes: [] },
-};
-const more: ComparedTables = {
-  kernels: [
-    {
-      category: 'gemm',
-      change: 'changed',
-      places: 1,
-      a: work(['mm'], ['k'], 5),
-      b: work(['mm'], ['l'], 4),
-      delta_us: -1,
-    },
-    {
-      category: 'aten',
-      change: 'vanished',
-      places: 1,
-      a: work([], ['copy'], 5),
-      b: work([], [], 0),
-      delta_us: -5,
-    },
-  ],
-  operators: [],
-  modules: [{ path: 'Net_0/Linear_0', calls: pair(1, 1), host_us: pair(3, 9), device_us: pair(null, null) }],
-  memory: [{ device: 0, peak_bytes: pair(1e6, 3e6), reserved_bytes: pair(null, null) }],
-};
-
-test('figures in words', () => {
-  const plain = figureRows(comparison, more.memory).map((row) =>
-    row.map((cell) => cell.replaceAll('\u202f', ' ')),
-  );
-  expect(plain).toEqual([
-    ['Step time', '2.00 ms ± 50.0 µs', '1.00 ms', '−1.00 ms (−50.0 %)'],
-    ['GPU busy, of that time', '10.0 %', '12.5 %', '+2.50 points'],
-    ['Graph breaks', '–', '2', '–'],
-    ['Peak memory, GPU 0', '1.00 MB', '3.00 MB', '+2.00 MB (+200 %)'],
-  ]);
-});
-
-test('one table for all that is compared row by row', () => {
-  const shown = tables(comparison, more);
-  const kernels = shown.find(({ key }) => key === 'kernels')!;
-  expect(kernels.rows.map(({ name, change }) => [name, change])).toEqual([
-    ['mm', 'faster'],
-    ['copy', 'vanished'],
-  ]);
-  const modules = shown.find(({ key }) => key === 'modules')!;
-  const visible = columns(modules).filter((column) => !column.hidden);
+test('tables are laid out as the server says', () => {
+  const words = { host_us: '3.00 µs → 9.00 µs, +6.00 µs (+200 %)' };
+  const more: ComparedTables = {
+    ...{ kernels: [], operators: [], memory: [] },
+    modules: [
+      {
+        ...{ path: 'Net_0/Linear_0', calls: pair(1, 1), host_us: pair(3, 9), device_us: pair(null, null) },
+        ...{ outcome: 'slower', words },
+      },
+    ],
+    layout: [
+      { rows: 'kernels', label: 'Kernels', texts: { name: 'Kernels of' }, numbers: { time_us: 'Time' } },
+      {
+        ...{ rows: 'modules', label: 'Modules', texts: { path: 'Module' } },
+        numbers: { host_us: 'Host', device_us: 'GPU', calls: 'Calls' },
+      },
+    ],
+  };
+  const comparison = { step_time: null, figures: [], parts: [], notes: [] };
+  const [modules, ...others] = tables({ ...comparison, kernel_categories: [], compilations: [] }, more);
+  expect(others).toEqual([]);
+  const visible = columns(modules!).filter((column) => !column.hidden);
   expect(visible.map((column) => column.key)).toEqual(
-    ['name', 'change', 'host_us_a', 'host_us_b', 'host_us_delta', 'calls_a', 'calls_b'], // no GPU
+    ['path', 'outcome', 'host_us_a', 'host_us_b', 'host_us_delta', 'calls_a', 'calls_b'], // no GPU
   );
-  expect(visible[0]!.show!(modules.rows[0]!)).toBe('\u2003Linear_0');
-});
-
-test('a change is told by what is there', () => {
-  expect([pair(0, 3), pair(3, null), pair(3, 3), pair(3, 4), pair(null, null)].map(changeOf)).toEqual([
-    ...['appeared', 'vanished', 'equal', 'slower', 'equal'],
-  ]);
+  expect(visible[0]!.show!(modules!.all[0]!)).toBe('\u2003Linear_0');
+  expect(visible.map(({ value }) => value(modules!.all[0]!)).slice(1, 5)).toEqual(['slower', 3, 9, 6]);
 });

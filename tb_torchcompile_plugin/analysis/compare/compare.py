@@ -6,6 +6,7 @@ Everything is of an average profiled step, a → b; without steps, of the span. 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.compare.compilations import CompilationDifference, compare_compilations
 from tb_torchcompile_plugin.analysis.compare.notes import notes
-from tb_torchcompile_plugin.analysis.compare.pairs import Pair, pair
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair, in_words, numbers, pair
 from tb_torchcompile_plugin.analysis.compare.sides import Side, as_a_whole
 from tb_torchcompile_plugin.analysis.compile_time import compile_time
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import graph_break_costs
@@ -27,6 +28,7 @@ from tb_torchcompile_plugin.analysis.step_breakdown.parts import (
     window_breakdown,
 )
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, noise_us, step_times
+from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import covered_ns
@@ -62,16 +64,30 @@ FigureName = Literal[
     "compile_s",
 ]
 _Figures = dict[FigureName, float | None]
+_LABELS: dict[FigureName, str] = {
+    "step_us": "Step time",
+    "span_us": "Whole span",
+    "gpu_busy_us": "GPU busy",
+    "gpu_busy_percent": "GPU busy, of that time",
+    "gpu_time_us": "GPU time of kernels",
+    "launches": "Launches",
+    "graph_break_us": "Cost of graph breaks",
+    "graph_breaks": "Graph breaks",
+    "recompiles": "Recompiles",
+    "compilations": "Compilations",
+    "compile_s": "Compile time",
+}
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One number of both sides; the name carries the unit."""
+    """One number of both sides; the name carries the unit. `words`: with their standard deviation for step times."""
 
     name: FigureName
     value: Pair
+    words: InWords
 
 
-class CategoryDifference(msgspec.Struct, frozen=True):
+class CategoryDifference(Compared, frozen=True):
     """GPU time and launches of a kernel category in an average step. The rows sum to `gpu_time_us`."""
 
     category: Category
@@ -121,10 +137,11 @@ def compare(a: Side, b: Side) -> Comparison:
     """What differs between two spans, or of what was compiled where one of them has no trace."""
     whole = as_a_whole(a, b)
     ours, theirs = (_run(side.profile, whole) if side.profile else None for side in (a, b))
+    step_time = _step_time(ours, theirs) if ours and theirs and not whole else None
     return Comparison(
-        step_time=_step_time(ours, theirs) if ours and theirs and not whole else None,
+        step_time=step_time,
         parts=_parts(ours.windows, theirs.windows) if ours and theirs else [],
-        figures=_differences(_figures(a, ours, whole), _figures(b, theirs, whole)),
+        figures=list(_differences(_figures(a, ours, whole), _figures(b, theirs, whole), step_time)),
         kernel_categories=_categories(ours, theirs) if ours and theirs else [],
         compilations=compare_compilations(a.data, b.data),
         notes=notes(a, b),
@@ -181,7 +198,8 @@ def _categories(a: _Run, b: _Run) -> list[CategoryDifference]:
     rows = []
     for category in dict.fromkeys((*a.categories, *b.categories)):
         times, launches = zip(a.gpu(category), b.gpu(category))
-        rows.append(CategoryDifference(category, pair(*times), pair(*launches)))
+        known = numbers(time_us=pair(*times), launches=pair(*launches))
+        rows.append(CategoryDifference(category=category, **known))
     return sorted(rows, key=lambda row: -abs(row.time_us.delta or 0.0))
 
 
@@ -235,5 +253,14 @@ def _compile_figures(data: CompileData | None) -> _Figures:
     }
 
 
-def _differences(a: _Figures, b: _Figures) -> list[Figure]:
-    return [Figure(name, pair(a.get(name), b.get(name))) for name in dict.fromkeys((*a, *b))]
+def _differences(a: _Figures, b: _Figures, times: StepTimeDifference | None) -> Iterator[Figure]:
+    for name in dict.fromkeys((*a, *b)):
+        value = pair(a.get(name), b.get(name))
+        a_text, b_text, change = in_words(name, value)
+        if name == "step_us" and times:
+            a_text, b_text = a_text + _deviation(times.a), b_text + _deviation(times.b)
+        yield Figure(name, value, InWords(_LABELS[name], a_text, b_text, change))
+
+
+def _deviation(times: StepTimes) -> str:
+    return "" if times.deviation_us is None else f" ± {duration(times.deviation_us)}"

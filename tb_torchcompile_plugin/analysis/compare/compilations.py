@@ -11,7 +11,7 @@ from collections import Counter
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.pairs import Pair, pair
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, numbers, pair
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
 from tb_torchcompile_plugin.compile_log.directions import Direction
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -25,8 +25,8 @@ class Compiled(msgspec.Struct, frozen=True):
     graph_ops: int | None
 
 
-class CompilationDifference(msgspec.Struct, frozen=True):
-    """The same function's n-th compilation on both sides; None where a side has none."""
+class CompilationDifference(Compared, frozen=True):
+    """The same function's n-th compilation on both sides; None where a side has none. `compile_ids`: "0/0 → 1/0"."""
 
     function: str
     file: str
@@ -34,7 +34,9 @@ class CompilationDifference(msgspec.Struct, frozen=True):
     direction: Direction
     a: Compiled | None
     b: Compiled | None
+    compile_ids: str
     duration_s: Pair
+    graph_ops: Pair
 
 
 _Function = tuple[str, str, Direction]
@@ -73,6 +75,12 @@ def _numbered(data: CompileData, files: set[str]) -> dict[_Key, Compilation]:
 def _difference(a: Compilation | None, b: Compilation | None) -> CompilationDifference:
     either = b or a
     assert either is not None
+    known = numbers(
+        duration_s=pair(a.duration_s if a else None, b.duration_s if b else None),
+        graph_ops=pair(a.graph_ops if a else None, b.graph_ops if b else None),
+    )
+    if not (a and b):
+        known["outcome"] = "vanished" if a else "appeared"
     return CompilationDifference(
         function=either.function,
         file=either.file,
@@ -80,7 +88,8 @@ def _difference(a: Compilation | None, b: Compilation | None) -> CompilationDiff
         direction=either.direction,
         a=_compiled(a),
         b=_compiled(b),
-        duration_s=pair(a.duration_s if a else None, b.duration_s if b else None),
+        compile_ids=" → ".join(row.compile_id if row else "–" for row in (a, b)),
+        **known,
     )
 
 

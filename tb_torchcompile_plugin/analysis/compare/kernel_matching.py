@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, numbers, pair
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
@@ -55,15 +56,19 @@ class SideWork(msgspec.Struct, frozen=True):
     time_us: float
 
 
-class KernelDifference(msgspec.Struct, frozen=True):
-    """One kind of work on both sides. `places`: at how many places of a step it is done. `delta_us`: b less a."""
+class KernelDifference(Compared, frozen=True):
+    """One kind of work on both sides, named by its operators, else by its kernels. `places`: at how many places of a
+    step it is done. `delta_us`: b less a."""
 
+    name: str
     category: Category
     change: Change
     places: int
     a: SideWork
     b: SideWork
     delta_us: float
+    time_us: Pair
+    launches: Pair
 
 
 class Launch(msgspec.Struct, frozen=True, gc=False):
@@ -143,8 +148,8 @@ def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
             for place, launches in _placed(step, _units(step, landmark), common):
                 places[place][side].extend(launches)
     kinds: dict[tuple[frozenset[str], frozenset[str]], list[_Pair]] = defaultdict(list)
-    for place, pair in sorted(places.items()):
-        for part in _parts(pair, is_landmark=place % 2 == 1):
+    for place, both in sorted(places.items()):
+        for part in _parts(both, is_landmark=place % 2 == 1):
             kinds[_kinds(part[0]), _kinds(part[1])].append(part)
     rows = [_difference(pairs, len(a), len(b)) for pairs in kinds.values()]
     assert sum(len(pair[0]) + len(pair[1]) for pairs in kinds.values() for pair in pairs) == sum(
@@ -352,7 +357,20 @@ def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDiffere
     change: Change = (
         "appeared" if not a else "vanished" if not b else "same" if _kinds(a) == _kinds(b) else "changed"
     )
-    return KernelDifference(_category(b or a), change, len(pairs), *work, work[1].time_us - work[0].time_us)
+    names = [name for side in work for name in side.operators] or [
+        name for side in work for name in side.kernels
+    ]
+    time, launches = (pair(*both) for both in zip(*((side.time_us, side.launches) for side in work)))
+    return KernelDifference(
+        name=", ".join(dict.fromkeys(names)),
+        category=_category(b or a),
+        change=change,
+        places=len(pairs),
+        a=work[0],
+        b=work[1],
+        delta_us=work[1].time_us - work[0].time_us,
+        **numbers(time_us=time, launches=launches),
+    )
 
 
 def _side(launches: Step, steps: int) -> SideWork:

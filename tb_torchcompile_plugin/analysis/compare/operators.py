@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.analysis.compare.pairs import Pair, pair
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pair, in_words, numbers, pair
 from tb_torchcompile_plugin.analysis.memory.memory import MemoryUse, memory
 from tb_torchcompile_plugin.analysis.modules.modules import Module, modules
 from tb_torchcompile_plugin.analysis.operators.operators import OperatorKind, operators, step_operators
@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.torch_names.slices import without_key
 _UNKNOWN = Pair(None, None, None)
 
 
-class OperatorDifference(msgspec.Struct, frozen=True):
+class OperatorDifference(Compared, frozen=True):
     """Own time of an operator, label or CUDA call in an average step; 0 calls where it was not called.
 
     Device time is unknown where a side has no GPU events.
@@ -35,7 +35,7 @@ class OperatorDifference(msgspec.Struct, frozen=True):
     self_device_us: Pair
 
 
-class ModuleDifference(msgspec.Struct, frozen=True):
+class ModuleDifference(Compared, frozen=True):
     """A module by the modules around it, outermost first; unknown where a side did not call it. Of the whole span,
     divided by its steps where steps are compared."""
 
@@ -46,11 +46,13 @@ class ModuleDifference(msgspec.Struct, frozen=True):
 
 
 class MemoryDifference(msgspec.Struct, frozen=True):
-    """The peaks of a device in the whole span; unknown where a side did not record or use it."""
+    """The peaks of a device in the whole span; unknown where a side did not record or use it. `words`: those that are
+    known of a side."""
 
     device: Device
     peak_bytes: Pair
     reserved_bytes: Pair
+    words: list[InWords]
 
 
 def compare_operators(a: Profile, b: Profile, *, whole: bool) -> list[OperatorDifference]:
@@ -61,7 +63,8 @@ def compare_operators(a: Profile, b: Profile, *, whole: bool) -> list[OperatorDi
     for kind, name in dict.fromkeys((*ours, *theirs)):
         sides = ours[kind, name] / _steps(a, whole), theirs[kind, name] / _steps(b, whole)
         calls, host, device = (pair(*both) for both in np.transpose(sides).tolist())
-        rows.append(OperatorDifference(name, kind, calls, host, device if gpu else _UNKNOWN))
+        known = numbers(self_host_us=host, self_device_us=device if gpu else _UNKNOWN, calls=calls)
+        rows.append(OperatorDifference(name=name, kind=kind, **known))
     return sorted(rows, key=lambda row: (-abs(row.self_host_us.delta or 0.0), row.name))
 
 
@@ -86,7 +89,8 @@ def compare_modules(a: Profile, b: Profile, *, whole: bool) -> list[ModuleDiffer
     rows = []
     for path in dict.fromkeys((*ours, *theirs)):
         sides = _module(ours.get(path, []), _steps(a, whole)), _module(theirs.get(path, []), _steps(b, whole))
-        rows.append(ModuleDifference(path, *(pair(*both) for both in zip(*sides))))
+        calls, host, device = (pair(*both) for both in zip(*sides))
+        rows.append(ModuleDifference(path=path, **numbers(host_us=host, device_us=device, calls=calls)))
     return rows
 
 
@@ -121,8 +125,15 @@ def compare_memory(a: Profile, b: Profile) -> list[MemoryDifference]:
     ours, theirs = ({row.device: row for row in memory(side).devices} for side in (a, b))
     rows = []
     for device in dict.fromkeys((*ours, *theirs)):
-        peaks, reserved = zip(*(_peaks(side.get(device)) for side in (ours, theirs)))
-        rows.append(MemoryDifference(device, pair(*peaks), pair(*reserved)))
+        peak, reserved = (pair(*both) for both in zip(*(_peaks(side.get(device)) for side in (ours, theirs))))
+        known = [("Peak memory", peak), ("Peak reserved", reserved)]
+        name = "CPU" if device == "cpu" else f"GPU {device}"
+        words = [
+            InWords(f"{what}, {name}", *in_words("peak_bytes", value))
+            for what, value in known
+            if (value.a, value.b) != (None, None)
+        ]
+        rows.append(MemoryDifference(device, peak, reserved, words))
     return rows
 
 

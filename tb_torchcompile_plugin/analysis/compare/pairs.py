@@ -1,8 +1,23 @@
-"""One number on two sides."""
+"""One number on two sides, and what that says of a row."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Literal
+
 import msgspec
+
+from tb_torchcompile_plugin.analysis.words import (
+    duration,
+    percent,
+    seconds,
+    signed,
+    significant,
+    size,
+)
+
+Outcome = Literal["vanished", "appeared", "equal", "faster", "slower"]
+_TEXTS: dict[str, Callable[[float], str]] = {"us": duration, "s": seconds, "percent": percent, "bytes": size}
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -13,5 +28,52 @@ class Pair(msgspec.Struct, frozen=True):
     delta: float | None
 
 
+class InWords(msgspec.Struct, frozen=True):
+    """One number of both sides, and the change from A to B."""
+
+    label: str
+    a: str
+    b: str
+    change: str
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of whatever is compared. `outcome`: by its first number, a time. `words`: each number in words."""
+
+    outcome: Outcome
+    words: dict[str, str]
+
+
 def pair(a: float | None, b: float | None) -> Pair:
     return Pair(a, b, None if a is None or b is None else b - a)
+
+
+def numbers(**fields: Pair) -> dict[str, Any]:
+    """The numbers of a row by their fields, the time that decides its outcome first, with what they say of it."""
+    words = {name: "{} → {}, {}".format(*in_words(name, value)) for name, value in fields.items()}
+    return {"outcome": outcome(next(iter(fields.values()))), "words": words, **fields}
+
+
+def outcome(times: Pair) -> Outcome:
+    """A time that is 0 or unknown is none."""
+    if bool(times.a) != bool(times.b):
+        return "vanished" if times.a else "appeared"
+    return "equal" if not times.delta else "faster" if times.delta < 0 else "slower"
+
+
+def in_words(name: str, value: Pair) -> tuple[str, str, str]:
+    """A, B, and the change; the name's end is the unit: "13.0 ms", "13.6 ms", "+550 µs (+4.21 %)"."""
+    text = _TEXTS.get(name.rsplit("_", 1)[-1], "{:,.0f}".format)
+    a, b = ("–" if side is None else text(side) for side in (value.a, value.b))
+    if not value.delta:
+        return a, b, "–" if value.delta is None else "equal"
+    if text is percent:
+        return a, b, signed(value.delta, lambda size: f"{significant(size)} points")
+    return a, b, signed(value.delta, text) + change_percent(value)
+
+
+def change_percent(value: Pair) -> str:
+    """ " (+4.21 %)"; "" where that says nothing."""
+    if not value.delta or not value.a:
+        return ""
+    return f" ({signed(100 * value.delta / value.a, lambda part: f'{significant(part)} %')})"

@@ -10,10 +10,10 @@ from tb_torchcompile_plugin.analysis.compare.compare import (
     StepTimeDifference,
     compare,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import Pair
+from tb_torchcompile_plugin.analysis.compare.pairs import Pair, change_percent, pair
 from tb_torchcompile_plugin.analysis.compare.sides import Sides, SpanName
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
-from tb_torchcompile_plugin.analysis.words import duration, plural, significant
+from tb_torchcompile_plugin.analysis.words import duration, plural
 
 
 class CompareReport(msgspec.Struct, frozen=True):
@@ -75,13 +75,11 @@ def _of_spans(figures: dict[FigureName, Pair]) -> str:
     compiled = figures["compile_s"]
     if compiled.a is None or compiled.b is None:
         return "Nothing was recorded on both sides that could be compared."
-    return f"Compiling takes {_change(Pair(1e6 * compiled.a, 1e6 * compiled.b, None))}."
+    return f"Compiling takes {_change(pair(1e6 * compiled.a, 1e6 * compiled.b))}."
 
 
 def _change(times: Pair) -> str:
     assert times.a is not None and times.b is not None
     if times.a == times.b:
         return f"{duration(times.b)} on both sides"
-    part = 100 * (times.b - times.a) / times.a if times.a else 0.0
-    percent = f" ({'+' if part > 0 else '−'}{significant(abs(part))} %)" if part else ""
-    return f"{duration(times.b)} instead of {duration(times.a)}{percent}"
+    return f"{duration(times.b)} instead of {duration(times.a)}{change_percent(times)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.kernel_matching import (
@@ -21,19 +23,45 @@ from tb_torchcompile_plugin.analysis.compare.sides import Side, as_a_whole
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 
 
+class TableLayout(msgspec.Struct, frozen=True):
+    """How a table is shown: the field that holds its rows, and the head of each text and each number of a row."""
+
+    rows: Literal["kernels", "kernel_categories", "operators", "modules", "compilations"]
+    label: str
+    texts: dict[str, str]
+    numbers: dict[str, str]
+
+
+_WORK = {"time_us": "Time", "launches": "Launches"}
+_OPERATOR = {"self_host_us": "Self host", "self_device_us": "Self GPU", "calls": "Calls"}
+_MODULE = {"host_us": "Host", "device_us": "GPU", "calls": "Calls"}
+_COMPILATION = {"function": "Function", "direction": "Direction", "compile_ids": "Compile ids"}
+LAYOUT = [
+    TableLayout("kernels", "Kernels", {"name": "Kernels of", "category": "Category"}, _WORK),
+    TableLayout("kernel_categories", "Categories", {"category": "Category"}, _WORK),
+    TableLayout("operators", "Operators", {"name": "Operator", "kind": "Kind"}, _OPERATOR),
+    TableLayout("modules", "Modules", {"path": "Module"}, _MODULE),
+    TableLayout(
+        "compilations", "Compilations", _COMPILATION, {"duration_s": "Time", "graph_ops": "Graph ops"}
+    ),
+]
+
+
 class ComparedTables(msgspec.Struct, frozen=True):
-    """Of an average step, or of the whole spans where a side has no steps. Empty where a side recorded nothing."""
+    """Of an average step, or of the whole spans where a side has no steps. Empty where a side recorded nothing.
+    `layout` is of these tables, and of those in `Comparison`."""
 
     kernels: list[KernelDifference]
     operators: list[OperatorDifference]
     modules: list[ModuleDifference]
     memory: list[MemoryDifference]
+    layout: list[TableLayout]
 
 
 def compare_tables(a: Side, b: Side) -> ComparedTables:
     """All rows that either side has."""
     if a.profile is None or b.profile is None:
-        return ComparedTables([], [], [], [])
+        return ComparedTables([], [], [], [], LAYOUT)
     ran, whole = (a.profile, b.profile), as_a_whole(a, b)
     on_gpu = all(len(side.of(gpu_work).index) for side in ran)
     return ComparedTables(
@@ -41,4 +69,5 @@ def compare_tables(a: Side, b: Side) -> ComparedTables:
         operators=compare_operators(*ran, whole=whole),
         modules=compare_modules(*ran, whole=whole),
         memory=compare_memory(*ran),
+        layout=LAYOUT,
     )

@@ -3,11 +3,13 @@
 import json
 import shutil
 
+import msgspec
 import pytest
 
 from profiles import data_of, profile_in, profile_of
 from tb_torchcompile_plugin.analysis.compare.compare import compare
-from tb_torchcompile_plugin.analysis.compare.report import compare_report
+from tb_torchcompile_plugin.analysis.compare.pairs import InWords
+from tb_torchcompile_plugin.analysis.compare.report import compare_report, full_report
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.step_breakdown.parts import step_breakdowns
@@ -128,6 +130,25 @@ def test_three_noisy_steps_prove_nothing(comparison):
     assert time.noise_us is not None and time.noise_us > 6000
 
 
+def test_figures_are_told_with_the_deviation_of_steps(comparison):
+    words = {figure.name: figure.words for figure in comparison.figures}
+    assert words["step_us"] == InWords(
+        "Step time", "13.6 ms ± 2.58 ms", "13.0 ms ± 522 µs", "−550 µs (−4.04 %)"
+    )
+    assert (words["compile_s"].a, words["compile_s"].change) == ("–", "–")
+
+
+def test_every_table_is_laid_out_by_fields_of_its_rows(recording):
+    """A row tells each number in words, too."""
+    document = full_report(Sides(opened(recording("resnet18")), opened(recording("breaks"))))
+    fields = msgspec.to_builtins(document.comparison) | msgspec.to_builtins(document.tables)
+    seen = [(one, row) for one in document.tables.layout for row in fields[one.rows]]
+    assert {one.rows for one, _ in seen} == {"kernels", "kernel_categories", "operators", "compilations"}
+    for one, row in seen:
+        assert all(isinstance(row[name], str) for name in one.texts)
+        assert {*row["words"]} == {*one.numbers} == {name for name in one.numbers if "delta" in row[name]}
+
+
 def stepping(folder, *lengths):
     """A span of steps, each with one kernel that takes half of it."""
     folder.mkdir()
@@ -223,9 +244,10 @@ def test_one_side_with_steps_is_compared_as_a_whole(recording):
         parts = sum(ns(getattr(part.time_us, side)) for part in comparison.parts)
         assert parts == ns(getattr(figures["span_us"], side)) > 0
     assert any(note.startswith("B has no profiled steps") for note in comparison.notes)
-    assert [(r.a and r.a.compile_id, r.b and r.b.compile_id) for r in comparison.compilations] == [
-        *(("0/0", "1/0"),) * 2,
-        *((None, "0/0"),) * 2,
+    assert [(r.compile_ids, r.outcome) for r in comparison.compilations] == [
+        ("0/0 → 1/0", "faster"),
+        ("0/0 → 1/0", "slower"),
+        *(("– → 0/0", "appeared"),) * 2,
     ]
 
 
@@ -280,6 +302,7 @@ def test_peaks_of_memory(tmp_path):
     (row,) = tables.memory
     assert (row.device, row.peak_bytes.a, row.peak_bytes.b, row.peak_bytes.delta) == (0, 512, 2048, 1536)
     assert row.reserved_bytes.b == 4096
+    assert row.words[0] == InWords("Peak memory, GPU 0", "512 B", "2.05 kB", "+1.54 kB (+300 %)")
 
 
 def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp_path):
