@@ -1,19 +1,14 @@
 /** What small sets of the server's words mean to people. */
-<<<<<<< HEAD
 import type {
   Bound,
   BreakKind,
   DifferenceKind,
   EagerKind,
   EagerReason,
-  FigureName,
   LinesFrom,
   Panel,
   WorkFrom,
 } from '../api/types';
-=======
-import type { Bound, BreakKind, DifferenceKind, EagerKind, LinesFrom, Panel, WorkFrom } from '../api/types';
->>>>>>> compare
 
 /** In the order of the sidebar. */
 export const PANEL_TITLES: Record<Panel, string> = {
