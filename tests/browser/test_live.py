@@ -29,7 +29,7 @@ def test_an_empty_logdir_shows_the_way_then_the_first_trace_then_a_lost_server(
     assert "on_trace_ready=tensorboard_trace_handler(" in tab.text("pre")
     shutil.copytree(recording("resnet18_eager"), tmp_path / "first")
     tab.reload_data()
-    tab.wait_text("h1", "Step 12.8 ms")
+    tab.wait_text("h1", "Step 13.6 ms")
     assert tab.complaints() == []
 
     shutil.copytree(recording("breaks"), tmp_path / "second")
@@ -70,7 +70,7 @@ def test_a_half_written_trace_is_read_once_it_is_whole(tab: Tab, logdir: Path) -
         tab.wait_text("aside", file.name)
         file.write_bytes(whole)
         tab.reload_data()
-        tab.wait_text("h1", "Step 5.60 ms")
+        tab.wait_text("h1", "Step 6.02 ms")
         tab.wait_text("footer", "no warnings")
     finally:
         shutil.rmtree(run)
@@ -80,7 +80,7 @@ def test_an_address_of_what_is_gone_says_so(tab: Tab) -> None:
     tab.open(run="breaks", span="123")
     tab.wait_text("main", "The span “123” is not in this logdir")
     tab.click("button", "Show the newest span")
-    tab.wait_text("h1", "Step 5.60 ms")
+    tab.wait_text("h1", "Step 6.02 ms")
     tab.open(run="breaks", panel="graph_breaks", row="graph_breaks:99")
     tab.wait_text("aside", "which is not in this table")
 

@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 
 from browser.processes import Servers
 from browser.tab import Tab
-from traces import slice_, write_trace
+from traces import launch, slice_, write_trace
 
 pytestmark = pytest.mark.browser
 
@@ -42,12 +42,33 @@ def test_steps_sum_to_their_wall_time_and_lead_to_the_timeline(tab: Tab) -> None
     assert "1 slow step: ProfilerStep#2, no single cause was recorded." in tab.text("h1")
     assert [row[0] for row in tab.rows("Steps")] == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
     drawer = tab.text(DRAWER).replace("\n", " ")
-    assert "idle: launch call 3.22 ms" in drawer and "= 7.09 ms" in drawer
+    assert "idle: launching 3.22 ms" in drawer and "= 7.09 ms" in drawer
     tab.click("aside a", "Show on timeline")
     assert (
         "p.torch_compile.panel=timeline&p.torch_compile.from=317138&p.torch_compile.to=7403798"
         in tab.address()
     )
+
+
+def test_a_host_that_runs_ahead_does_not_tell_how_long_a_step_is(
+    driver: Chrome, servers: Servers, tmp_path: Path
+) -> None:
+    """The same sentence on Overview and GPU utilization; elsewhere a number of the host's says so."""
+    events = [slice_(f"ProfilerStep#{at}", 10 * at, 10, "user_annotation") for at in range(3)]
+    for at in range(3):
+        events += launch("nvjet_gemm", 10 * at + 1, 5 + 100 * at, 100)
+    write_trace(tmp_path, events)
+    tab = Tab(driver, servers.start(tmp_path))
+    for panel in ("overview", "gpu_utilization"):
+        tab.open(panel=panel)
+        tab.wait_text(
+            "h1", "Step 100 µs on the GPU (mean of 3); the host needs 10.0 µs and runs ahead · GPU busy 100 %"
+        )
+    tab.open(panel="step_breakdown")
+    tab.wait_text("h1", "A step takes 10.0 µs on the host")
+    assert "The host runs ahead: on the GPU a step takes 100 µs." in tab.text("h1")
+    tab.open(panel="timeline")
+    tab.wait_text("ul[aria-label='Lanes']", "Steps on GPU 0")
 
 
 def test_steps_of_one_name_are_all_drawn(driver: Chrome, servers: Servers, tmp_path: Path) -> None:
@@ -78,11 +99,11 @@ def test_categories_are_those_of_the_trace(tab: Tab) -> None:
 def test_selectors_move_and_back_returns(tab: Tab) -> None:
     tab.open(run="breaks")
     tab.pick("Run", "resnet18")
-    tab.wait_text(SENTENCE, "Step 12.9 ms")
+    tab.wait_text(SENTENCE, "Step 13.0 ms")
     assert "p.torch_compile.run=resnet18&p.torch_compile.worker=vm_424&p.torch_compile.span=" in tab.address()
     tab.driver.back()
     tab.enter()
-    tab.wait_text(SENTENCE, "Step 5.60 ms")
+    tab.wait_text(SENTENCE, "Step 6.02 ms")
 
 
 def test_counts_open_their_list_and_rows_their_details(tab: Tab) -> None:
