@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import HostLane, host_lane
 from tb_torchcompile_plugin.profile.model.replay import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import AHEAD
 
 
 class Clock(NamedTuple):
@@ -25,8 +26,14 @@ class Clock(NamedTuple):
     device: int
 
     @property
+    def host_is_ahead(self) -> bool:
+        """Whether a GPU sets the pace."""
+        return self.gpu is not None and self.gpu > AHEAD * self.host
+
+    @property
     def step(self) -> float:
-        return max(self.host, self.gpu or 0.0)
+        """By the clock that sets the pace."""
+        return self.gpu if self.gpu is not None and self.host_is_ahead else self.host
 
 
 def recorded_clock(profile: Profile) -> Clock:
