@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.overview.halves import Compile
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, Worker
 from tb_torchcompile_plugin.cli.text_span import print_span
-from tb_torchcompile_plugin.cli.text_table import Plain, epoch_and_id, first_lines, plural, table
+from tb_torchcompile_plugin.cli.text_table import Plain, epoch_and_id, first_lines, table
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead as Reading
 from tb_torchcompile_plugin.torch_names.phases import PHASES
 
 _FUNCTIONS_SHOWN = 15
+_SAID: tuple[Panel, ...] = ("compile_time", "recompiles")
 _SOURCES = {"summary": "compile summary", "torch_trace": "TORCH_TRACE log"}
 
 
@@ -50,7 +52,8 @@ def _print_worker(console: Console, run: Run, worker: Worker) -> None:
     rank = "" if worker.rank is None else f"  rank {worker.rank}"
     console.rule(Plain(f"run {run.run}  worker {worker.worker}{rank}"), align="left")
     if worker.compile:
-        _print_compile(console, worker.compile)
+        # What breaks cost stands with each span.
+        _print_compile(console, worker.compile, _SAID if worker.spans else (*_SAID, "graph_breaks"))
     for span in worker.spans:
         print_span(console, span)
 
@@ -70,34 +73,22 @@ def _print_ranks(console: Console, run: Run) -> None:
     )
 
 
-def _print_compile(console: Console, compiled: Compile) -> None:
+def _print_compile(console: Console, compiled: Compile, panels: tuple[Panel, ...]) -> None:
     versions = f"torch {compiled.environment.torch_version or 'unknown'}"
-    sites = len({(row.file, row.line, row.reason) for row in compiled.graph_breaks})
-    total = "unknown" if compiled.total_s is None else f"{compiled.total_s:.3f} s"
-    console.print(
-        Plain(
-            f"compile time {total}, {_compilations(compiled)}, {plural(sites, 'graph break')}, "
-            f"{plural(len(compiled.recompiles), 'recompile')} ({versions}, from a {_SOURCES[compiled.source]})"
-        )
-    )
+    console.print(Plain(f"from a {_SOURCES[compiled.source]} of {versions}"))
+    for sentence in (compiled.headlines[panel] for panel in panels):
+        console.print(Plain(f"  {sentence}"), soft_wrap=True)
     _print_compilations(console, compiled)
     _print_caches_and_autotuning(console, compiled)
     _print_breaks_and_recompiles(console, compiled)
     table(
         console,
-        "generated kernels",
+        f"generated kernels: {compiled.generated_kernel_count}",
         compiled.generated_kernels,
         "compile_id direction category kernels",
         kernels=lambda row: len(row.kernels),
     )
     _print_compile_times(console, compiled)
-
-
-def _compilations(compiled: Compile) -> str:
-    """A backward that was compiled lazily belongs to its forward: it is a row, not a compilation more."""
-    backwards = sum(row.direction == "backward" for row in compiled.compilations)
-    apart = f" (and {plural(backwards, 'lazy backward')})" if backwards else ""
-    return plural(len(compiled.compilations) - backwards, "compilation") + apart
 
 
 _PROBLEMS = {
@@ -151,10 +142,13 @@ def _print_caches_and_autotuning(console: Console, compiled: Compile) -> None:
         saved_s=lambda row: row[1].time_saved_s,
         why_not=lambda row: row[1].why,
     )
-    for where, title in (("compile", "autotuning while compiling"), ("run", "autotuning at the first run")):
-        rows = [row for row in compiled.autotune if row.where == where]
-        total = sum(row.time_s or 0 for row in rows)
-        table(console, f"{title}, {total:.3f} s", rows, "kernel compile_id direction time_s configs choice")
+    table(
+        console,
+        f"autotuning: {compiled.autotuning}",
+        compiled.autotune,
+        "kernel compile_id direction during time_s configs choice",
+        during=lambda row: row.where,
+    )
 
 
 def _print_breaks_and_recompiles(console: Console, compiled: Compile) -> None:
@@ -183,14 +177,9 @@ def _print_compile_times(console: Console, compiled: Compile) -> None:
     table(
         console,
         f"compile_times{complete}",
-        sorted(compiled.compile_times.items(), key=lambda item: -sum(item[1])),
+        compiled.compile_functions,
         "function runs total_s min_s max_s",
         _FUNCTIONS_SHOWN,
-        function=lambda row: row[0],
-        runs=lambda row: len(row[1]),
-        total_s=lambda row: sum(row[1]),
-        min_s=lambda row: min(row[1], default=None),
-        max_s=lambda row: max(row[1], default=None),
     )
 
 

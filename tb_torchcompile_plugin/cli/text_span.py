@@ -28,7 +28,7 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
         console.print(Plain(f"span {span.span}  {span.trace_file}  could not be read"))
         return
     console.print(Plain(f"span {span.span}  {span.trace_file}  {span.events} events"))
-    for line in filter(None, (span.overview.step, span.overview.recording)):
+    for line in filter(None, (span.overview.headline, span.overview.recording)):
         console.print(Plain(f"  {line}"), soft_wrap=True)
     if span.hints.cpu_kernels_hidden:
         hint = "compiled code ran on the CPU, but its kernels are not named: "
@@ -185,6 +185,8 @@ def _print_regions(console: Console, span: SpanReport) -> None:
         span.compiled_regions,
         "compile_id function calls guard_us overhead_us graph_us gpu_us backward_calls backward_cpu_us backward_gpu_us",
     )
+    if span.recompile_moments is None:
+        _say(console, span, "recompiles")
     table(
         console,
         "guards by version and versions alive",
@@ -197,12 +199,10 @@ def _print_regions(console: Console, span: SpanReport) -> None:
         span.recompile_moments or (),
         "compile_id start_us when calls duration_s",
     )
-    eager = span.eager
-    share = "" if eager.share_percent is None else f", {eager.share_percent:.2f} % of the {eager.window}"
     table(
         console,
-        f"ran eager: {eager.host_us:.3f} µs of host time{share}",
-        eager.ops,
+        f"ran eager: {span.eager.headline or 'at graph breaks only'}",
+        span.eager.ops,
         "name kind called_in calls host_us device_us",
         _EAGER_SHOWN,
         called_in=lambda row: row.file and f"{row.function} {place(row.file, row.line)}",
@@ -215,6 +215,7 @@ def _say(console: Console, span: SpanReport, panel: Panel) -> None:
 
 
 def _print_work(console: Console, span: SpanReport) -> None:
+    _say(console, span, "kernels")
     table(
         console,
         "kernel categories",

@@ -10,8 +10,10 @@ import pytest
 
 import compile_records
 from compile_records import write_log as log
+from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.overview.halves import span_report as span_report_of
 from tb_torchcompile_plugin.api import report as answer
+from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from traces import kernel, slice_, write_trace
@@ -189,6 +191,19 @@ def test_the_text_names_every_break(capsys, recording):
     for line in (26, 27, 28, 29):
         assert f"capture.py:{line}" in out
     assert "triton_pointwise" in out and "ProfilerStep#2" in out
+
+
+def test_the_text_says_what_the_panels_open_with(capsys, recording):
+    logdir = str(recording("breaks"))
+    (worker,) = read_report(logdir).runs[0].workers
+    (span,) = worker.spans
+    assert isinstance(span, SpanReport) and worker.compile
+    panels: list[Panel] = ["graph_breaks", "compiled_regions", "kernels"]
+    sentences = [span.overview.headline, *(span.headlines[panel] for panel in panels)]
+    sentences += [worker.compile.headlines[panel] for panel in ("compile_time", "recompiles")]
+    assert main(["report", logdir]) == 0
+    out = capsys.readouterr().out
+    assert all(sentence and out.count(f"  {sentence}\n") == 1 for sentence in sentences)
 
 
 def test_the_text_tells_ids_apart_that_began_anew(tmp_path, capsys):

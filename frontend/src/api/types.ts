@@ -311,7 +311,10 @@ export interface Compile {
   recompiles: Recompile[];
   recompiled_frames: RecompiledFrame[];
   generated_kernels: GeneratedKernels[];
+  generated_kernel_count: number;
   autotune: Autotune[];
+  autotuning: string;
+  compile_functions: FunctionTime[];
   compile_times: Record<string, number[]>;
   compile_times_complete: boolean;
   counters: Record<string, Record<string, number>>;
@@ -327,16 +330,12 @@ export interface CompileOverlap {
 }
 
 export interface CompileTime {
-  headline: string;
   total_s: number | null;
   recorded_s: number | null;
   share_percent: number | null;
   phases_s: Partial<Record<Phase, number>>;
-  top: FunctionTime[];
-  compile_times_complete: boolean;
   cache: CacheLookup[];
   time_saved_s: number | null;
-  autotune: Autotune[];
   threads: string[];
   names: string[];
   name_phases: (Phase | null)[];
@@ -485,6 +484,7 @@ export type EagerReason =
   'failed' | 'graph_break' | 'not_compiled' | 'profiler_hook' | 'recompile_limit' | 'skipped';
 
 export interface EagerTime {
+  headline: string;
   window: 'span' | 'steps';
   window_us: number;
   calls: number;
@@ -1279,7 +1279,7 @@ export interface PythonFunction {
   name: string;
   file: string | null;
   line: number | null;
-  users: boolean;
+  whose: 'built in' | 'library' | 'yours';
   calls: number;
   self_us: number;
   total_us: number;

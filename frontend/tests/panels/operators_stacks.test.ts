@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest';
+import type { PythonFunction } from '../../src/api/types';
 import { stackLanes } from '../../src/panels/operators/stacks';
 
-const f = (name: string, users: boolean) => ({
+const f = (name: string, whose: PythonFunction['whose']) => ({
   name,
-  users,
+  whose,
   file: null,
   line: null,
   calls: 1,
@@ -14,7 +15,7 @@ const f = (name: string, users: boolean) => ({
 test('callers lie over what they called, the longest first, threads apart', () => {
   const lanes = stackLanes({
     recorded: true,
-    functions: [f('main', true), f('short', false), f('long', false)],
+    functions: [f('main', 'yours'), f('short', 'library'), f('long', 'library')],
     frames: {
       name: [0, 1, 2, 0],
       parent: [-1, 0, 0, -1],

@@ -16,7 +16,6 @@ from tb_torchcompile_plugin.analysis.compilations.guards import Guard, guards
 from tb_torchcompile_plugin.analysis.compilations.metrics import Metric, metrics
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations, phases_s
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
-from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, time_saved_s
 from tb_torchcompile_plugin.analysis.compile_time.phase_spans import PhaseColumns, phase_spans
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
@@ -50,6 +49,7 @@ __all__ = [
     "GuardChecks",
     "compilation",
     "compile_time",
+    "compile_time_headline",
     "guard_checks",
 ]
 
@@ -64,17 +64,6 @@ class _HasCompileId(Protocol):
 Row = TypeVar("Row", bound=_HasCompileId)
 
 
-class FunctionTime(msgspec.Struct, frozen=True):
-    """One timed function of torch over all its runs."""
-
-    function: str
-    runs: int
-    total_s: float
-    min_s: float
-    max_s: float
-    mean_s: float
-
-
 class CompileTime(msgspec.Struct, frozen=True):
     """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that,
     None where something was compiled outside it, and for a log, which covers little but compilations.
@@ -82,16 +71,12 @@ class CompileTime(msgspec.Struct, frozen=True):
     time_saved_s: by cache hits; a hit of AOTAutograd's cache includes those of the FX graphs in it.
     """
 
-    headline: str
     total_s: float | None
     recorded_s: float | None
     share_percent: float | None
     phases_s: dict[Phase, float]
-    top: list[FunctionTime]
-    compile_times_complete: bool
     cache: list[CacheLookup]
     time_saved_s: float | None
-    autotune: list[Autotune]
     threads: list[str]
     names: list[str]
     name_phases: list[Phase | None]
@@ -153,22 +138,14 @@ class GuardChecks(msgspec.Struct, frozen=True):
 def compile_time(data: CompileData) -> CompileTime:
     """The compile time of one process, by phase, function, cache lookup and kernel, with its spans."""
     summary = data.summary
-    total, recorded = data.of(ct.total_s), _recorded_s(summary)
     spans = data.of(phase_spans)
-    rows = data.of(compilations)
-    known = not (total is None or not recorded or _is_log(summary) or _some_outside(summary))
-    share = 100 * total / recorded if known and total is not None and recorded else None
     return CompileTime(
-        headline=_headline(rows, total, recorded, share),
-        total_s=total,
-        recorded_s=recorded,
-        share_percent=share,
+        total_s=data.of(ct.total_s),
+        recorded_s=_recorded_s(summary),
+        share_percent=data.of(_share_percent),
         phases_s=data.of(phases_s),
-        top=_top(data),
-        compile_times_complete=summary.compile_times_complete,
         cache=data.of(cache_lookups),
         time_saved_s=data.of(time_saved_s),
-        autotune=data.of(autotune),
         threads=spans.threads,
         names=spans.names,
         name_phases=spans.name_phases,
@@ -178,16 +155,26 @@ def compile_time(data: CompileData) -> CompileTime:
     )
 
 
-def _headline(
-    rows: list[Compilation], total: float | None, recorded: float | None, share: float | None
-) -> str:
+def compile_time_headline(data: CompileData) -> str:
+    """ "4 compilations took 6.69 s, 55.7 % of the 12.0 s that were recorded." """
+    rows, share = data.of(compilations), data.of(_share_percent)
     backward = sum(row.direction == "backward" for row in rows)
     number = len({(row.epoch, row.compile_id) for row in rows})
-    part = f", {percent(share)} of the {spent(recorded)} that were recorded" if share is not None else ""
+    recorded = spent(_recorded_s(data.summary))
+    part = f", {percent(share)} of the {recorded} that were recorded" if share is not None else ""
     late = (
         f"; {plural(backward, 'backward graph')} {'was' if backward == 1 else 'were'} compiled on first use"
     )
-    return f"{plural(number, 'compilation')} took {spent(total)}{part}{late if backward else ''}."
+    return (
+        f"{plural(number, 'compilation')} took {spent(data.of(ct.total_s))}{part}{late if backward else ''}."
+    )
+
+
+def _share_percent(data: CompileData) -> float | None:
+    summary, total, recorded = data.summary, data.of(ct.total_s), _recorded_s(data.summary)
+    if total is None or not recorded or _is_log(summary) or _some_outside(summary):
+        return None
+    return 100 * total / recorded
 
 
 def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDetails:
@@ -258,16 +245,6 @@ def _some_outside(summary: CompileSummary) -> bool:
         for row in summary.compilations
         if row.HasField("duration_ns")
     )
-
-
-def _top(data: CompileData) -> list[FunctionTime]:
-    """Longest first."""
-    rows = [
-        FunctionTime(name, len(runs), sum(runs), min(runs), max(runs), sum(runs) / len(runs))
-        for name, runs in data.of(ct.compile_times).items()
-        if runs
-    ]
-    return sorted(rows, key=lambda row: -row.total_s)
 
 
 def _of(rows: Iterable[Row], epoch: int, compile_id: str) -> list[Row]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.compile_log.directions import Direction
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     BACKWARD,
@@ -67,6 +68,22 @@ def autotune(data: CompileData) -> list[Autotune]:
         if _has_choice(kernel) and (*_key(graph.key), kernel.name) not in seen
     ]
     return sorted([*timed, *untimed], key=lambda row: -(row.time_s or 0))
+
+
+def autotuning_headline(data: CompileData) -> str:
+    """ "2 choices among 14 configurations: 3.20 s while compiling"; "" where nothing was tuned. Compiling the templates
+    is no choice, and what is tuned at the first run is no part of the compile time."""
+    rows = data.of(autotune)
+    tried = [row.configs for row in rows if row.configs is not None]
+    what = f"{plural(len(tried), 'choice')} among {plural(sum(tried), 'configuration')}"
+    words = {"compile": "while compiling", "run": "when it first ran"}
+    spent = {
+        when: sum(row.time_s or 0 for row in rows if row.where == where) for where, when in words.items()
+    }
+    times = ", and beside the compile time ".join(
+        f"{duration(1e6 * s)} {when}" for when, s in spent.items() if s
+    )
+    return what + (f": {times}" if times else "") if rows else ""
 
 
 def _key(key: CompileKey) -> Key:

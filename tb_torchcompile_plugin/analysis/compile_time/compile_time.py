@@ -31,6 +31,17 @@ class CompileOverlap(msgspec.Struct, frozen=True):
     steps: list[str]
 
 
+class FunctionTime(msgspec.Struct, frozen=True):
+    """One timed function of torch over all its runs."""
+
+    function: str
+    runs: int
+    total_s: float
+    min_s: float
+    max_s: float
+    mean_s: float
+
+
 def count_compilations(rows: Iterable[CompilationMessage]) -> int:
     """A backward that is compiled later is a row of its own, but belongs to the same compilation."""
     return len({(row.key.epoch, row.key.compile_id) for row in rows})
@@ -39,6 +50,16 @@ def count_compilations(rows: Iterable[CompilationMessage]) -> int:
 def compile_times(data: CompileData) -> dict[str, list[float]]:
     """What `torch._dynamo.utils.compile_times()` prints: seconds of every run of every function."""
     return {row.function: list(row.seconds) for row in data.summary.compile_times}
+
+
+def function_times(data: CompileData) -> list[FunctionTime]:
+    """Longest first."""
+    rows = [
+        FunctionTime(name, len(runs), sum(runs), min(runs), max(runs), sum(runs) / len(runs))
+        for name, runs in data.of(compile_times).items()
+        if runs
+    ]
+    return sorted(rows, key=lambda row: -row.total_s)
 
 
 def total_s(data: CompileData) -> float | None:

@@ -13,6 +13,8 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import problems
+from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.analysis.words import percent as in_percent
 from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots, Roots
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -60,8 +62,10 @@ class EagerInStep(msgspec.Struct, frozen=True):
 
 class EagerTime(msgspec.Struct, frozen=True):
     """`window`: the profiled steps, or the whole span without any. `host_us` sums over threads, `share_percent` is that
-    part of the window in which any thread ran eager operators. All without `in_region_us`, which breaks cost."""
+    part of the window in which any thread ran eager operators. All without `in_region_us`, which breaks cost.
+    `headline`: "" where nothing ran eager."""
 
+    headline: str
     window: Literal["steps", "span"]
     window_us: float
     calls: int
@@ -84,19 +88,30 @@ def eager_time(profile: Profile) -> EagerTime:
     window = int((windows[1] - windows[0]).sum())
     device = int(outside.device_ns.sum())
     gpu = len(profile.of(gpu_work).index) > 0
+    host, share = us(outside.host_ns.sum()), percent(running.sum(), window)
+    device_share = percent(device, roots.launched_ns(steps)) if gpu else None
     return EagerTime(
+        headline=_headline(host, share, device_share, len(steps)) if len(outside.row) else "",
         window="steps" if len(steps) else "span",
         window_us=us(window),
         calls=len(outside.row),
-        host_us=us(outside.host_ns.sum()),
-        share_percent=percent(running.sum(), window),
+        host_us=host,
+        share_percent=share,
         device_us=us(device) if gpu else None,
-        device_share_percent=percent(device, roots.launched_ns(steps)) if gpu else None,
+        device_share_percent=device_share,
         in_region_us=us(inside.host_ns.sum()),
         stacks=len(trace.select(cat=PYTHON_FUNCTION)) > 0,
         steps=_by_step(steps, outside, running, gpu),
         ops=[*_ops(profile, outside, gpu), *_ops(profile, inside, gpu, "in_region")],
     )
+
+
+def _headline(host_us: float, share: float | None, device_share: float | None, steps: int) -> str:
+    """ "486 µs a step of host time, 8.08 % of the steps, and 12.7 % of the GPU time" """
+    host = f"{duration(host_us / steps)} a step" if steps else duration(host_us)
+    part = "" if share is None else f", {in_percent(share)} of the {'steps' if steps else 'span'}"
+    gpu = "" if device_share is None else f", and {in_percent(device_share)} of the GPU time"
+    return f"{host} of host time{part}{gpu}"
 
 
 def _whole(trace: Trace) -> tuple[Int64s, Int64s]:

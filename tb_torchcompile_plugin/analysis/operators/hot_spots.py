@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import numpy as np
 
@@ -24,7 +26,7 @@ class PythonFunction(msgspec.Struct, frozen=True):
     name: str
     file: str | None
     line: int | None
-    users: bool  # of the user's program
+    whose: Literal["yours", "library", "built in"]
     calls: int
     self_us: float
     total_us: float
@@ -99,7 +101,7 @@ def _function(name: str, calls: int, self_ns: int, total_ns: int) -> PythonFunct
         name=frame.function if frame else name,
         file=frame.file if frame else None,
         line=frame.line if frame else None,
-        users=is_users(name),
+        whose="yours" if is_users(name) else "library" if frame and frame.file else "built in",
         calls=calls,
         self_us=us(self_ns),
         total_us=us(total_ns),

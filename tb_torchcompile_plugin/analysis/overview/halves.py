@@ -11,9 +11,10 @@ from typing import Literal, TypeVar
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
+from tb_torchcompile_plugin.analysis.compilations.details import compile_time_headline
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations, phases_s
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
-from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune
+from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import CallOverhead, call_overhead
 from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import headline as region_headline
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import CompiledRegion, compiled_regions
@@ -90,7 +91,8 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class Compile(msgspec.Struct, frozen=True):
-    """The compile side of one worker. `distinct_compilations`: backwards belong to the compilation of their forward."""
+    """The compile side of one worker. `distinct_compilations`: backwards belong to the compilation of their forward.
+    `headlines`: the sentence that a panel opens with; `autotuning`: that of its section, "" without any."""
 
     source: Literal["summary", "torch_trace"]
     file: str
@@ -108,7 +110,10 @@ class Compile(msgspec.Struct, frozen=True):
     recompiles: list[Recompile]
     recompiled_frames: list[RecompiledFrame]
     generated_kernels: list[GeneratedKernels]
+    generated_kernel_count: int
     autotune: list[Autotune]
+    autotuning: str
+    compile_functions: list[ct.FunctionTime]
     compile_times: dict[str, list[float]]
     compile_times_complete: bool
     counters: dict[str, dict[str, int]]
@@ -231,7 +236,10 @@ def compile_report(data: CompileData) -> Compile:
         recompiles=data.of(recompiles),
         recompiled_frames=data.of(recompiled_frames),
         generated_kernels=data.of(generated_kernels),
+        generated_kernel_count=sum(len(row.kernels) for row in data.of(generated_kernels)),
         autotune=data.of(autotune),
+        autotuning=data.of(autotuning_headline),
+        compile_functions=data.of(ct.function_times),
         compile_times=data.of(ct.compile_times),
         compile_times_complete=summary.compile_times_complete,
         counters=_counters(summary),
@@ -241,6 +249,7 @@ def compile_report(data: CompileData) -> Compile:
             _sorted(summary.records.unreadable),
         ),
         headlines={
+            "compile_time": data.of(compile_time_headline),
             "graph_breaks": data.of(reported_headline),
             "overview": data.of(compile_headline),
             "recompiles": data.of(recompiles_headline),

@@ -280,6 +280,4 @@ def _check_time(times: CompileTime) -> None:
     assert times.share_percent == pytest.approx(100 * times.total_s / times.recorded_s)
     assert sum(times.phases_s.values()) == pytest.approx(times.total_s, rel=1e-6)
     assert {"dynamo", "aot_autograd", "inductor", "triton"} <= set(times.phases_s)
-    assert [row.total_s for row in times.top] == sorted((row.total_s for row in times.top), reverse=True)
-    assert all(row.min_s <= row.mean_s <= row.max_s for row in times.top)
     assert "entire_frame_compile" in times.names

@@ -9,9 +9,10 @@ from typing import Any
 
 from compile_records import artifact, envelope, mark
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune
+from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
 from tb_torchcompile_plugin.compile_log.summary import load
+from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 CODE = """# AOT ID: ['0_forward']
@@ -25,13 +26,17 @@ STATS = {"num_choices": 19, "num_triton_choices": 18, "best_kernel": "triton_mm_
          "best_kernel_desc": "ACC_TYPE='tl.float32', BLOCK_K=32, BLOCK_M=64"}  # fmt: skip
 
 
-def rows(records: list[Record]) -> list[Autotune]:
+def compile_data(records: list[Record]) -> CompileData:
     log = CompileLog()
     for record in records:
         log.add(record)
     summary = log.summary()
     assert not summary.records.unreadable
-    return autotune(data_of(summary))
+    return data_of(summary)
+
+
+def rows(records: list[Record]) -> list[Autotune]:
+    return compile_data(records).of(autotune)
 
 
 def compiling(*inside: Record) -> list[Record]:
@@ -48,13 +53,15 @@ def code_and(info: dict[str, Any]) -> list[Record]:
 def test_a_kernel_that_was_tuned_when_it_first_ran() -> None:
     info = {"triton_poi_fused_gelu_0": {"autotune_cache_state": "miss", "num_configs": 5}}
     name = "CachingAutotuner.benchmark_all_configs"
-    (row,) = rows(
+    data = compile_data(
         [
             *compiling(*code_and(info)),
             mark("B", name, 5000, kernel_name="triton_poi_fused_gelu_0"),
             mark("E", name, 7500, kernel_name="triton_poi_fused_gelu_0"),
         ]
     )
+    (row,) = data.of(autotune)
+    assert data.of(autotuning_headline) == "1 choice among 5 configurations: 2.50 ms when it first ran"
     assert (row.kernel, row.time_s, row.configs, row.where) == ("triton_poi_fused_gelu_0", 0.0025, 5, "run")
     assert (row.choice, row.cache, row.direction) == (None, "miss", "forward")
 

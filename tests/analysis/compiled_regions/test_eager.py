@@ -40,6 +40,7 @@ def test_the_outermost_operator_counts_with_all_that_it_launched(tmp_path):
     assert rows(eager) == {("aten::linear", "op"): (1, 50, 7)}
     assert (eager.window, eager.window_us, eager.host_us, eager.device_us) == ("span", 107, 50, 7)
     assert eager.share_percent == pytest.approx(100 * 50 / 107) and eager.device_share_percent == 100
+    assert eager.headline == "50.0 µs of host time, 46.7 % of the span, and 100 % of the GPU time"
 
 
 def test_one_after_the_other_are_two(tmp_path):

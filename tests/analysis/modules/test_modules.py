@@ -55,7 +55,7 @@ def test_a_recursive_function_counts_once_in_its_total(tmp_path):
     events += [slice_("aten::mm", 72, 10), python("a.py(1): f", 200, 5)]
     f, g = hot_spots(profile_with(tmp_path, events)).functions
     assert (f.name, f.file, f.line, f.calls, f.self_us, f.total_us) == ("f", "a.py", 1, 3, 85, 105)
-    assert (g.name, g.self_us, g.total_us, g.users) == ("g", 10, 20, True)
+    assert (g.name, g.self_us, g.total_us, g.whose) == ("g", 10, 20, "yours")
 
 
 def test_calls_with_one_stack_are_one_frame(tmp_path):

@@ -19,7 +19,7 @@ export function stackLanes({ frames, functions }: HotSpots): Lane[] {
       end,
       depth,
       group: String(frames.name[i]),
-      color: f.users ? '--phase-triton' : '--phase-other',
+      color: f.whose === 'yours' ? '--phase-triton' : '--phase-other',
     });
     for (const child of ordered(i)) {
       place(child, start, depth + 1);
