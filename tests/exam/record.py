@@ -74,6 +74,8 @@ def prepare(options: argparse.Namespace) -> None:
     if options.cpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        # Virtual machines announce matrix instructions that they do not run.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 
 def chosen(options: argparse.Namespace, names: list[str]) -> list[str]:
