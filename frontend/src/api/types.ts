@@ -575,6 +575,7 @@ export interface Findings {
 export type FixKind =
   | 'allocation'
   | 'casts'
+  | 'communication'
   | 'compile'
   | 'copies'
   | 'cuda_graphs'
@@ -592,6 +593,7 @@ export type FixKind =
   | 'nothing'
   | 'operator'
   | 'python'
+  | 'roofline'
   | 'synchronise'
   | 'tensor_cores';
 

@@ -77,9 +77,9 @@ class RuleContext:
         rows = self.profile.of(what_if, unrecorded) if self.profile else []
         return [row for row in rows if row.kind == kind]
 
-    def predicted(self, kind: FixKind) -> Predicted | None:
-        """Of the largest gain of this kind; None where no model tells."""
-        return next((row.predicted for row in self.fixes(kind)), None)
+    def predicted(self, kind: FixKind, name: str = "") -> Predicted | None:
+        """Of the largest gain of this kind, or of this operator or kernel; None where no model tells."""
+        return next((row.predicted for row in self.fixes(kind) if name in ("", row.name)), None)
 
     @property
     def cuda_graphs_skipped(self) -> bool:

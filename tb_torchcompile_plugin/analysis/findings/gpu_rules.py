@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
+from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.words import percent
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_triton
-
-# Generated code that mostly moves data: templates multiply matrices.
-_MOVERS = [code for code, name in enumerate(CATEGORIES) if is_triton(name) and name != "triton_template"]
 
 # Whoever multiplies matrices, attends or communicates has them, and does not write them.
 _MADE_OF = ("gemm", "convolution", "attention", "communication", "memcpy", "memset", "triton_template")
@@ -43,6 +37,7 @@ class ExposedCommunication(Rule):
             "for waiting for a slower one looks the same",
             {"communication_us_per_step": context.each_us(us), "share_percent": share},
             saves_us=us,
+            predicted=context.predicted("communication"),
         )
 
 
@@ -53,15 +48,11 @@ class SlowKernel(Rule):
     panel = "kernels"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
-        if context.profile is None or not _one_dominates(context):
+        if context.profile is None or not one_dominates(context.profile):
             return
         for row in context.profile.of(kernel_table).rows:
             share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent
-            if (
-                CATEGORIES.index(row.category) not in _MOVERS
-                or share is None
-                or share < thresholds.kernel_percent
-            ):
+            if row.category not in MOVERS or share is None or share < thresholds.kernel_percent:
                 continue
             if bandwidth is None or bandwidth >= thresholds.kernel_bandwidth_percent:
                 continue
@@ -71,20 +62,10 @@ class SlowKernel(Rule):
                 'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
                 f"tb-torchcompile kernel LOGDIR {row.name} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
+                predicted=context.predicted("roofline", row.name),
                 saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
                 row=f"kernels:{row.key}",
             )
-
-
-def _one_dominates(context: RuleContext) -> bool:
-    """Whether it is worth to look at kernels one by one."""
-    assert context.profile
-    for rows in context.profile.of(kernel_launches):
-        mine = np.isin(rows.category, _MOVERS)
-        times = np.bincount(rows.name[mine], rows.dur[mine], 1)
-        if (context.gpu_share(float(times.max()) / 1000) or 0) >= thresholds.kernel_percent:
-            return True
-    return False
 
 
 class DominantKernel(Rule):

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, plac
 from tb_torchcompile_plugin.analysis.words import duration
 
 # These have rules of their own, which know the guard that failed and what broke.
-_TOLD_ELSEWHERE: tuple[FixKind, ...] = ("compile", "graph_breaks")
+_TOLD_ELSEWHERE: tuple[FixKind, ...] = ("compile", "graph_breaks", "roofline", "communication")
 
 
 # Rules that are older than the model keep their ids: people switched them off by these.

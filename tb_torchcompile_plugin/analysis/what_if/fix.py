@@ -48,6 +48,8 @@ FixKind = Literal[
     "double_precision",
     "layout",
     "casts",
+    "roofline",
+    "communication",
 ]
 
 

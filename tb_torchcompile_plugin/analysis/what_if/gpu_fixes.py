@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
+from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.what_if.change import Change, with_durations
 from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind, place_of, step_count
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
@@ -15,6 +17,7 @@ from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.torch_names.collectives import is_communication
 from tb_torchcompile_plugin.torch_names.kernels import is_layout_change
 from tb_torchcompile_plugin.torch_names.operators import CAST, CONTIGUOUS
 from tb_torchcompile_plugin.torch_names.slices import KERNEL
@@ -32,6 +35,7 @@ class Speed(NamedTuple):
 # Matrix products on tensor cores against those without: measured on H100 and H200, 5 times as fast for large ones.
 _TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
 _GONE = Speed(0.0, 0.1, 0.0)
+_OVERLAPPED = Speed(0.0, 0.5, 0.0)  # as if it ran beside everything else
 
 
 def _faster_kernels(profile: Profile) -> Iterator[Fix]:
@@ -41,6 +45,18 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     yield from _kernels(profile, "layout", is_layout_change, _GONE)
     yield from _under(profile, "layout", CONTIGUOUS, _GONE)
     yield from _under(profile, "casts", CAST, _GONE)
+    yield from _kernels(profile, "communication", is_communication, _OVERLAPPED)
+    for name, speed in profile.of(_slow_movers).items():
+        yield from _kernels(profile, "roofline", name.__eq__, speed, name)
+
+
+def _slow_movers(profile: Profile) -> dict[str, Speed]:
+    """Generated kernels that mostly move data: what would be left of them at the device's peak."""
+    if not one_dominates(profile):
+        return {}
+    rows = [row for row in profile.of(kernel_table).rows if row.category in MOVERS and row.bandwidth_percent]
+    reached = {row.name: min(row.bandwidth_percent or 0, 100) / 100 for row in rows}
+    return {name: Speed(share, (1 + share) / 2, share) for name, share in reached.items() if share < 1}
 
 
 def _has_tf32(profile: Profile) -> bool:
@@ -50,11 +66,13 @@ def _has_tf32(profile: Profile) -> bool:
     return any(isinstance(major, int) and major >= 8 for major in majors)
 
 
-def _kernels(profile: Profile, kind: FixKind, chosen: Callable[[str], bool], speed: Speed) -> Iterator[Fix]:
+def _kernels(
+    profile: Profile, kind: FixKind, chosen: Callable[[str], bool], speed: Speed, name: str = ""
+) -> Iterator[Fix]:
     """Kernels by name."""
     names, queue = profile.trace.names, profile.of(gpu_queue)
     wanted = np.array([chosen(name) for name in names] or [False], bool)
-    yield from _fix(profile, kind, np.flatnonzero(wanted[profile.trace.name[queue.row]]), speed)
+    yield from _fix(profile, kind, np.flatnonzero(wanted[profile.trace.name[queue.row]]), speed, name)
 
 
 def _under(profile: Profile, kind: FixKind, operator: str, speed: Speed) -> Iterator[Fix]:

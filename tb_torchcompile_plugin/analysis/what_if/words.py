@@ -130,6 +130,17 @@ WORDS: dict[FixKind, Words] = {
         "operators",
         "Let it launch a few: torch.optim.AdamW(..., fused=True), or torch.compile(optimizer.step)",
     ),
+    "roofline": Words(
+        "{name} moves its data far slower than the GPU could{place}",
+        "kernels",
+        'Tune it: torch.compile(model, mode="max-autotune"), larger tensors, or neighbouring threads that touch '
+        "neighbouring numbers",
+    ),
+    "communication": Words(
+        "Communication is not overlapped ({name})",
+        "gpu_utilization",
+        "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching",
+    ),
     "compile": Words(
         "torch.compile compiles in the step",
         "recompiles",
