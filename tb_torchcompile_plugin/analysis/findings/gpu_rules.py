@@ -48,7 +48,7 @@ class SlowKernel(Rule):
     panel = "kernels"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
-        if context.profile is None or not one_dominates(context.profile):
+        if context.profile is None or not one_dominates(context.profile, thresholds.kernel_percent):
             return
         for row in context.profile.of(kernel_table).rows:
             share, bandwidth = context.gpu_share(row.time_us), row.bandwidth_percent

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tb_torchcompile_plugin.analysis.kernels.dominance import DOMINANT_PERCENT as _dominant
-
 # Shares are percent of the profiled time: the steps, or the whole span where there are none.
 gain_percent = 5.0  # of a step: what a fix would bring
 recompiles_percent = 1.0
@@ -13,7 +11,7 @@ communication_percent = 10.0
 
 # Shares of the summed GPU event time.
 unnamed_percent = 1.0
-kernel_percent = _dominant
+kernel_percent = 25.0
 dominant_percent = 50.0
 gpu_bound_percent = 80.0  # of a step that the GPU is busy: then it sets the pace
 

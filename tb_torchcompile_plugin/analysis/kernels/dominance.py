@@ -12,14 +12,13 @@ from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_triton
 # Generated code that mostly moves data: templates multiply matrices.
 MOVERS = tuple(name for name in CATEGORIES if is_triton(name) and name != "triton_template")
 _CODES = [CATEGORIES.index(name) for name in MOVERS]
-DOMINANT_PERCENT = 25.0  # of the summed GPU event time
 
 
-def one_dominates(profile: Profile) -> bool:
-    """Whether one kernel that mostly moves data takes a large share of the GPU time."""
+def one_dominates(profile: Profile, share_percent: float) -> bool:
+    """Whether one kernel that mostly moves data takes such a share of the summed GPU event time."""
     whole = int(profile.trace.dur[profile.of(gpu_work).index].sum())
     for rows in profile.of(kernel_launches):
         mine = np.isin(rows.category, _CODES)
-        if 100 * np.bincount(rows.name[mine], rows.dur[mine], 1).max() >= DOMINANT_PERCENT * max(whole, 1):
+        if 100 * np.bincount(rows.name[mine], rows.dur[mine], 1).max() >= share_percent * max(whole, 1):
             return True
     return False

@@ -35,6 +35,7 @@ class Speed(NamedTuple):
 # Matrix products on tensor cores against those without: measured on H100 and H200, 5 times as fast for large ones.
 _TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
 _GONE = Speed(0.0, 0.1, 0.0)
+_DOMINANT_PERCENT = 10.0  # of the GPU time: kernels of less are not looked at one by one
 _OVERLAPPED = Speed(0.0, 0.5, 0.0)  # as if it ran beside everything else
 
 
@@ -52,7 +53,7 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
 
 def _slow_movers(profile: Profile) -> dict[str, Speed]:
     """Generated kernels that mostly move data: what would be left of them at the device's peak."""
-    if not one_dominates(profile):
+    if not one_dominates(profile, _DOMINANT_PERCENT):
         return {}
     rows = [row for row in profile.of(kernel_table).rows if row.category in MOVERS and row.bandwidth_percent]
     reached = {row.name: min(row.bandwidth_percent or 0, 100) / 100 for row in rows}
