@@ -17,8 +17,7 @@ from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.torch_names.collectives import is_communication
-from tb_torchcompile_plugin.torch_names.kernels import is_layout_change
+from tb_torchcompile_plugin.torch_names.kernels import category_of, is_layout_change
 from tb_torchcompile_plugin.torch_names.operators import CAST, CONTIGUOUS
 from tb_torchcompile_plugin.torch_names.slices import KERNEL
 from tb_torchcompile_plugin.torch_names.tensor_cores import is_double_product, is_plain_fp32_product
@@ -46,7 +45,7 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     yield from _kernels(profile, "layout", is_layout_change, _GONE)
     yield from _under(profile, "layout", CONTIGUOUS, _GONE)
     yield from _under(profile, "casts", CAST, _GONE)
-    yield from _kernels(profile, "communication", is_communication, _OVERLAPPED)
+    yield from _kernels(profile, "communication", _communicates, _OVERLAPPED)
     for name, speed in profile.of(_slow_movers).items():
         yield from _kernels(profile, "roofline", name.__eq__, speed, name)
 
@@ -58,6 +57,10 @@ def _slow_movers(profile: Profile) -> dict[str, Speed]:
     rows = [row for row in profile.of(kernel_table).rows if row.category in MOVERS and row.bandwidth_percent]
     reached = {row.name: min(row.bandwidth_percent or 0, 100) / 100 for row in rows}
     return {name: Speed(share, (1 + share) / 2, share) for name, share in reached.items() if share < 1}
+
+
+def _communicates(kernel: str) -> bool:
+    return category_of(kernel, KERNEL) == "communication"
 
 
 def _has_tf32(profile: Profile) -> bool:

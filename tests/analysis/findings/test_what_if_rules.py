@@ -1,0 +1,99 @@
+"""Findings that follow from the model of the step: one cause is told once, at its root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from profiles import data_of, profile_with
+from tb_torchcompile_plugin.analysis.findings.findings import span_findings
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from traces import AUTOGRAD, Event, kernel, launch, slice_
+
+STEP_US = 1000
+
+
+def steps(*make: Event, number: int = 3) -> list[Event]:
+    """So many steps of a millisecond, with these events in each of them, their times from its begin on."""
+    events: list[Event] = []
+    for step in range(number):
+        events.append(slice_(f"ProfilerStep#{step}", STEP_US * step, STEP_US, "user_annotation"))
+        for event in make:
+            args = {**event["args"]}
+            if "correlation" in args:
+                args["correlation"] += 10_000 * step
+            events.append(event | {"ts": event["ts"] + STEP_US * step, "args": args})
+    return events
+
+
+def found_in(folder: Path, events: list[Event], summary: CompileSummary | None = None) -> list[Finding]:
+    return span_findings(profile_with(folder, events, data_of(summary) if summary else None))
+
+
+def rule(findings: list[Finding], name: str) -> Finding:
+    (row,) = [row for row in findings if row.rule == name]
+    return row
+
+
+def test_an_operator_and_its_backward_are_one_cause(tmp_path: Path) -> None:
+    forward = [slice_("aten::_cudnn_attention_forward", 0, 300), *launch("k", 290, 300, 10)]
+    backward = [
+        slice_("aten::_cudnn_attention_backward", 400, 400, tid=AUTOGRAD),
+        *launch("k", 790, 800, 10, AUTOGRAD),
+    ]
+    row = rule(found_in(tmp_path, steps(*forward, *backward)), "operator")
+    assert row.title.startswith("aten::_cudnn_attention_forward and _backward keeps the host busy")
+    assert row.predicted is not None and row.predicted.after_us < 450, "both are gone"
+
+
+def test_an_optimizer_is_not_its_closure(tmp_path: Path) -> None:
+    """Lightning runs forward and backward inside of `optimizer.step`."""
+    closure = [
+        slice_("Torch-Compiled Region: 0/0", 20, 500),
+        slice_("## Call CompiledFxGraph key ##", 30, 480),
+        *[event for place in range(20) for event in launch("k", 40 + 20 * place, 45 + 20 * place, 2)],
+    ]
+    own = [event for place in range(30) for event in launch("k", 600 + 10 * place, 604 + 10 * place, 2)]
+    label = slice_("Optimizer.step#AdamW.step", 10, 900, "user_annotation")
+    row = rule(found_in(tmp_path, steps(label, *closure, *own)), "fused_optimizer")
+    assert row.title.startswith("The optimizer launches 30 kernels a step")
+    assert row.predicted is not None and row.predicted.after_us > 600, "the closure stays"
+
+
+def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) -> None:
+    graph = [
+        slice_("Torch-Compiled Region: 0/0", 20, 900),
+        slice_("cudagraphify.get_container", 25, 10),
+        slice_("## Call CompiledFxGraph key ##", 40, 870),
+        *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
+    ]
+    findings = found_in(tmp_path, steps(*graph))
+    assert "launch_bound" not in {row.rule for row in findings}
+    row = rule(findings, "graph_capture")
+    assert row.title.startswith("CUDA graphs are recorded once a step instead of being replayed")
+
+
+def test_a_kernel_of_ones_own_that_sets_the_pace_is_told(tmp_path: Path) -> None:
+    own = found_in(tmp_path, steps(*launch("scale_rows", 5, 10, 950)))
+    assert rule(own, "dominant_kernel").where == ["scale_rows"]
+    library = found_in(tmp_path, steps(*launch("nvjet_tst_128x64", 5, 10, 950)))
+    assert "dominant_kernel" not in {row.rule for row in library}
+
+
+def test_a_profilers_hooks_come_first(tmp_path: Path) -> None:
+    summary = CompileSummary()
+    for place, function in enumerate(("_start_recording_forward", "forward")):
+        summary.compilations.add(function=function).key.compile_id = f"{place}/0"
+    waits = slice_("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 10, 800, "user_annotation")
+    region = slice_("Torch-Compiled Region: 1/0", 820, 100)
+    first, *others = found_in(tmp_path, steps(waits, region, *launch("k", 850, 860, 5)), summary)
+    assert first.rule == "profiler_hooks" and "data_loading" in {row.rule for row in others}
+    assert "without that profiler the program is another one" in first.title
+
+
+def test_communication_is_predicted_as_if_it_were_overlapped(tmp_path: Path) -> None:
+    alone = kernel("ncclDevKernel_AllReduce_Sum", 300, 600, correlation=3)
+    call = slice_("cudaLaunchKernel", 20, 5, "cuda_runtime", correlation=3)
+    wait = slice_("cudaDeviceSynchronize", 40, 870, "cuda_runtime")
+    row = rule(found_in(tmp_path, steps(*launch("k", 5, 10, 200), call, alone, wait)), "communication")
+    assert row.predicted is not None and row.predicted.after_us < row.predicted.step_us - 400
