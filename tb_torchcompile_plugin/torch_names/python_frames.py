@@ -123,4 +123,6 @@ def is_profiler_hook(function: str) -> bool:
 
 def is_torchs(name: str) -> bool:
     """Whether a slice of a stack is a function of torch's, or a module that torch calls."""
-    return name.startswith(("torch/", "torch\\", _MODULE)) or " torch" in name
+    return name.startswith(("torch/", "torch\\", _MODULE)) or (
+        name.startswith("<built-in") and " torch" in name
+    )

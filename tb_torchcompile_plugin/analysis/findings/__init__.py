@@ -1,1 +1,1 @@
-"""What to change, most time to save first: one rule a class."""
+"""What to change, largest gain first: one rule a class."""

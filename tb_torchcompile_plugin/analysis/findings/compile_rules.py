@@ -72,7 +72,7 @@ class CudaGraphsSkipped(Rule):
         if context.data is None:
             return
         reasons = _skips(context.data.summary)
-        for reason, ids in reasons.items():
+        for place, (reason, ids) in enumerate(reasons.items()):
             word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
             yield self.finding(
                 context,
@@ -81,7 +81,7 @@ class CudaGraphsSkipped(Rule):
                 {"compilations": len(ids)} if ids else {},
                 severity="warning",
                 row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
-                predicted=context.predicted("cuda_graphs"),
+                by=context.best("cuda_graphs") if place == 0 else None,
             )
         untold = context.data.of(cudagraph_skips) or 0
         if untold and not reasons:
@@ -91,7 +91,7 @@ class CudaGraphsSkipped(Rule):
                 "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
                 {"skips": untold},
                 severity="warning",
-                predicted=context.predicted("cuda_graphs"),
+                by=context.best("cuda_graphs"),
             )
 
 

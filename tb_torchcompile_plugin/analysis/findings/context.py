@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import (
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.launch_fixes import eager_points
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf, what_if
+from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf, what_if
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
@@ -77,9 +77,9 @@ class RuleContext:
         rows = self.profile.of(what_if, unrecorded) if self.profile else []
         return [row for row in rows if row.kind == kind]
 
-    def predicted(self, kind: FixKind, name: str = "") -> Predicted | None:
-        """Of the largest gain of this kind, or of this operator or kernel; None where no model tells."""
-        return next((row.predicted for row in self.fixes(kind) if name in ("", row.name)), None)
+    def best(self, kind: FixKind, name: str = "") -> WhatIf | None:
+        """The largest gain of this kind, or of this operator or kernel; None where no model tells."""
+        return next((row for row in self.fixes(kind) if name in ("", row.name)), None)
 
     @property
     def cuda_graphs_skipped(self) -> bool:
@@ -99,6 +99,11 @@ class RuleContext:
             return False
         calls = every(self.profile.of(region_calls))
         return not any(self.inside_us(Intervals(*np.array([[call.start], [call.end]]))) for call in calls)
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is a trace of which nothing is missing: of another one nobody knows what it does not hold."""
+        return self.profile is not None and not self.profile.trace.notices
 
     @property
     def eager_percent(self) -> float | None:

@@ -19,7 +19,7 @@ class ProfilerHooks(Rule):
     panel = "compilations"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
-        compiled = context.data.of(compilations) if context.data and context.profile else []
+        compiled = context.data.of(compilations) if context.data and context.whole else []
         hooks = [row for row in compiled if is_profiler_hook(row.function)]
         if not hooks:
             return
@@ -37,7 +37,7 @@ class ProfilerHooks(Rule):
             "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
             {"compilations": len(hooks), "of_compilations": len(compiled)},
             severity="critical",
-            predicted=context.predicted("eager"),
+            by=context.best("eager"),
             where=names,
         )
 
@@ -47,7 +47,7 @@ class NothingCompiled(Rule):
     panel = "compiled_regions"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
-        if context.profile is None or not context.nothing_compiled or context.given_up:
+        if not context.whole or not context.nothing_compiled or context.given_up:
             return
         rows = context.data.of(compilations) if context.data else []
         if any(is_profiler_hook(row.function) for row in rows):
@@ -64,7 +64,7 @@ class NothingCompiled(Rule):
             "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer",
             {"compilations": compiled},
             severity="critical",
-            predicted=context.predicted("eager"),
+            by=context.best("eager"),
         )
 
 
@@ -76,12 +76,7 @@ class GivenUp(Rule):
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
         share = context.eager_percent
-        if (
-            context.profile is None
-            or not context.given_up
-            or share is None
-            or share < thresholds.gain_percent
-        ):
+        if not context.whole or not context.given_up or share is None or share < thresholds.gain_percent:
             return
         row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
         if row is None:
@@ -97,7 +92,7 @@ class GivenUp(Rule):
             {"frames": len(context.given_up), "eager_percent": share},
             severity="critical",
             row=f"compilation:{row.compile_id},{row.epoch},forward",
-            predicted=context.predicted("eager"),
+            by=context.best("eager"),
             where=[place] if place else [],
         )
 

@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.eager_rules import EAGER_RULES
 from tb_torchcompile_plugin.analysis.findings.gpu_rules import GPU_RULES
 from tb_torchcompile_plugin.analysis.findings.host_rules import HOST_RULES
-from tb_torchcompile_plugin.analysis.findings.rule import SEVERITIES, Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.rule import SEVERITIES, Finding, Rule, gain_percent
 from tb_torchcompile_plugin.analysis.findings.scale_rules import SCALE_RULES
 from tb_torchcompile_plugin.analysis.findings.setup_rules import SETUP_RULES
 from tb_torchcompile_plugin.analysis.findings.what_if_rules import WHAT_IF_RULES
@@ -33,7 +33,9 @@ SPAN_RULES: tuple[Rule, ...] = (
 _MOOT = "profiler_hooks"  # everything else is about another program
 # Would make most programs faster, whatever is wrong with them; and what nobody can act on yet.
 _GENERIC = ("launch_bound", "nothing")
-_SPECIFIC = 0.15  # share of a step from which on what a program does beside its model comes first
+_BLOCKS = ("nothing_compiled", "frame_given_up")  # advice that would not help before, where nothing prices it
+_TOLD_BY = {"frame_given_up": "recompile_limit"}  # of the same frame, with its price
+_SPECIFIC_PERCENT = 15.0  # share of a step from which on what a program does beside its model comes first
 RULES: tuple[Rule, ...] = (
     *SPAN_RULES,
     *(rule for rule in COMPILE_RULES if not isinstance(rule, CudaGraphsSkipped)),
@@ -67,9 +69,9 @@ def findings(about: Profile | CompileData) -> Findings:
         return Findings(compiled, len(COMPILE_RULES))
     of_span = about.of(span_findings)
     known = {(row.rule, row.row) for row in of_span}
-    return Findings(
-        ranked([*of_span, *(row for row in compiled if (row.rule, row.row) not in known)]), len(RULES)
-    )
+    hidden = {_TOLD_BY.get(row.rule) for row in of_span}
+    more = (row for row in compiled if (row.rule, row.row) not in known and row.rule not in hidden)
+    return Findings(ranked([*of_span, *more]), len(RULES))
 
 
 def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
@@ -78,6 +80,7 @@ def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
 
 
 def _rank(row: Finding) -> tuple[bool, bool, float, float, int]:
-    gain = 1 - row.predicted.after_us / row.predicted.step_us if row.predicted else 0.0
-    first = False if row.rule in _GENERIC else gain >= _SPECIFIC
+    gain = gain_percent(row.predicted) if row.predicted else 0.0
+    first = row.rule not in _GENERIC and gain >= _SPECIFIC_PERCENT
+    first |= row.rule in _BLOCKS and row.predicted is None
     return row.rule != _MOOT, not first, -gain, -(row.saves_us or 0), SEVERITIES.index(row.severity)

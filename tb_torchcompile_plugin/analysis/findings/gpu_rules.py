@@ -37,7 +37,7 @@ class ExposedCommunication(Rule):
             "for waiting for a slower one looks the same",
             {"communication_us_per_step": context.each_us(us), "share_percent": share},
             saves_us=us,
-            predicted=context.predicted("communication"),
+            by=context.best("communication"),
         )
 
 
@@ -62,7 +62,7 @@ class SlowKernel(Rule):
                 'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
                 f"tb-torchcompile kernel LOGDIR {row.name} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
-                predicted=context.predicted("roofline", row.name),
+                by=context.best("roofline", row.name),
                 saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
                 row=f"kernels:{row.key}",
             )

@@ -43,7 +43,7 @@ class GraphBreaks(Rule):
             },
             saves_us=sum(host),
             row=_row(graph_break) if graph_break else None,
-            predicted=context.predicted("graph_breaks"),
+            by=context.best("graph_breaks"),
             where=[place],
         )
 
@@ -82,7 +82,7 @@ class Recompiles(Rule):
             else "See which guard failed, and keep what it checks the same",
             {"recompiles": len(inside), "compile_us": us, "share_percent": share},
             saves_us=us,
-            predicted=context.predicted("compile"),
+            by=context.best("compile"),
             row=f"recompiles:{longest.compile_id},{longest.epoch}",
         )
 
@@ -119,7 +119,7 @@ class CompileInSteps(Rule):
             "Run the model a few times before the profiled steps: schedule(wait=1, warmup=3, active=3)",
             {"compile_us": us, "share_percent": share},
             saves_us=us,
-            predicted=context.predicted("compile"),
+            by=None if _recompilations(context) else context.best("compile"),
         )
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
 
 Severity = Literal["info", "warning", "critical"]
 Panel = Literal[
@@ -78,14 +78,16 @@ class Rule(ABC):
         saves_us: float | None = None,
         severity: Severity | None = None,
         row: str | None = None,
-        predicted: Predicted | None = None,
+        by: WhatIf | None = None,
         where: list[str] | None = None,
-        fix: str | None = None,
     ) -> Finding:
-        """A finding of this rule. Without a severity the share of the profiled time tells it."""
+        """A finding of this rule; `by`: what mends it. Without a severity the predicted gain tells it, as a share of a
+        step; without a prediction the share of the profiled time that it would save."""
+        predicted = by.predicted if by else None
+        share = gain_percent(predicted) if predicted else context.share(saves_us)
         return Finding(
             rule=self.id,
-            severity=severity or _severity(context.share(saves_us)),
+            severity=severity or _severity(share),
             title=title,
             evidence=evidence,
             saves_us=saves_us,
@@ -94,8 +96,13 @@ class Rule(ABC):
             next_step=next_step,
             predicted=predicted,
             where=where or [],
-            fix=fix,
+            fix=by.id if by else None,
         )
+
+
+def gain_percent(predicted: Predicted) -> float:
+    """How much of a step mending would save."""
+    return 100 * (1 - predicted.after_us / predicted.step_us)
 
 
 def _severity(share: float | None) -> Severity:

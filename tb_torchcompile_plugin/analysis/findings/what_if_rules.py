@@ -53,9 +53,8 @@ class WhatIfRule(Rule):
             next_step(row),
             {"gain_us_per_step": gain, "share_percent": 100 * gain / now, "times_per_step": row.times},
             saves_us=gain * max(context.steps, 1),
-            predicted=row.predicted,
+            by=row,
             where=[where] if where else [],
-            fix=row.id,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import fused_optimizer, optimizer_times
 from tb_torchcompile_plugin.profile.columns import values_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import Break, breaks, frames, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import breaks, frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed
@@ -125,14 +126,21 @@ def _recordings(profile: Profile) -> float:
 
 def _closed_breaks(profile: Profile) -> Iterator[Fix]:
     """The graphs of one frame are one: what runs from the last launch of one to the first of the next is part of it."""
-    gaps = [gap for frame in frames(profile.of(region_calls)) for gap in breaks(frame)]
+    broken = {frame: list(breaks(frame)) for frame in frames(profile.of(region_calls))}
+    gaps = [gap for of_frame in broken.values() for gap in of_frame]
     if not gaps:
         return
+    frame_of = {
+        part.compile_id: frame.compile_id
+        for frame, of_frame in broken.items()
+        for gap in of_frame
+        for part in (gap.call, gap.resumed)
+    }
     lane = profile.of(host_lane)
     rows = np.array([gap.call.index for gap in gaps], np.int64)
     begin, end = (np.array(column, np.int64) for column in zip(*((gap.start, gap.end) for gap in gaps)))
     between = on_tracks(profile, rows, *_to_launches(profile, rows, begin, end))
-    backward = _between_backwards(profile, gaps)
+    backward = _between_backwards(profile, frame_of)
     times = {track: _joined(between.get(track), backward.get(track)) for track in {*between, *backward}}
     inside, _ = points_inside(profile, times)
     closed = both(
@@ -169,18 +177,18 @@ def _to_launches(profile: Profile, rows: Int64s, begin: Int64s, end: Int64s) -> 
     return starts, np.maximum(starts, ends)
 
 
-def _between_backwards(profile: Profile, gaps: list[Break]) -> Times:
-    """From one backward graph to the next of the same frame."""
+def _between_backwards(profile: Profile, frame_of: dict[str, str]) -> Times:
+    """From one backward graph to the next of the same frame. frame_of: the frame of each compile id that broke."""
     ownership, trace = profile.of(Ownership), profile.trace
-    frame = {gap.call.compile_id: gap.call for gap in gaps} | {
-        gap.resumed.compile_id: gap.call for gap in gaps
-    }
-    of_broken = [index for index, code in ownership.backwards if ownership.name(code) in frame]
-    rows = np.array(sorted(of_broken, key=lambda index: int(trace.ts[index])), np.int64)
+    owned = {row: frame_of.get(ownership.name(code) or "") for row, code in ownership.backwards}
+    rows = np.array(
+        sorted((row for row, frame in owned.items() if frame), key=trace.ts.__getitem__), np.int64
+    )
     if len(rows) < 2:
         return {}
+    same = [owned[one] == owned[other] for one, other in pairwise(rows.tolist())]
     begin, end = (trace.ts[rows] + trace.dur[rows])[:-1], trace.ts[rows][1:]
-    near = (end >= begin) & (end - begin < _REACH_NS) & (trace.track[rows][1:] == trace.track[rows][:-1])
+    near = (end >= begin) & (end - begin < _REACH_NS) & (np.diff(trace.track[rows]) == 0) & same
     kept = rows[:-1][near]
     return on_tracks(profile, kept, *_to_launches(profile, kept, begin[near], end[near]))
 

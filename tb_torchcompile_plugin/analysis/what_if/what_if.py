@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 
 
 class Predicted(msgspec.Struct, frozen=True):
-    """A step now and after a fix, in µs, as it was recorded. low, high: where the change is uncertain."""
+    """A step now and after a fix, in µs: unrecorded where that is known. low, high: where the change is uncertain."""
 
     step_us: float
     after_us: float

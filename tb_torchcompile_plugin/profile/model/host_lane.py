@@ -45,7 +45,7 @@ class HostLane:
 
 def host_lane(profile: Profile) -> HostLane:
     """The lane of the profiled steps; of the span where there are none. Of very many calls only the first ones are
-    taken, in whole steps. Empty without launches."""
+    taken, in whole steps. Without launches there are only the marks of the steps."""
     trace, launched = profile.trace, profile.of(launch_calls).call
     calls = trace.select(cat=RUNTIME_CATS)
     feeding = np.isin(trace.track[calls], np.unique(trace.track[launched]))

@@ -21,6 +21,8 @@ from tb_torchcompile_plugin.profile.profile import Profile
 
 _MOST_NS, _ROUNDS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
 _LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
+_USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
+_SAME = 1.02  # steps that differ by less are as long
 _LEFT = 0.3  # of a piece of time, whatever was written in it
 
 
@@ -58,16 +60,20 @@ def _left(ns: Int64s, slices: npt.NDArray[np.float64] | int, slice_ns: int) -> n
 
 
 def slice_cost_ns(profile: Profile, step_ns: float) -> int:
-    """What writing one slice costs, where an unrecorded step takes `step_ns`; 0 where recorded ones take no longer."""
+    """What writing one slice costs, where an unrecorded step takes `step_ns`; 0 where recorded ones take no longer.
+
+    Where a GPU sets the pace, a step tells nothing of how recording slowed the host: then the usual cost at least.
+    """
     lane, queue, made = profile.of(host_lane), profile.of(gpu_queue), profile.of(model)
 
     def step(cost: int) -> float:
         return clock(lane, queue, replay(without_recording(profile, made, cost))).step
 
     low, high = 0, _MOST_NS
-    if step(0) <= step_ns:
-        return 0
+    paced = _SAME * step(high)  # no cost makes a step shorter than the GPU's work
+    if step(0) <= max(step_ns, paced):
+        return _USUAL_NS if step(0) <= paced else 0
     for _ in range(_ROUNDS):
         middle = (low + high) // 2
-        low, high = (middle, high) if step(middle) > step_ns else (low, middle)
-    return high
+        low, high = (middle, high) if step(middle) > max(step_ns, paced) else (low, middle)
+    return max(high, _USUAL_NS) if step_ns <= paced else high

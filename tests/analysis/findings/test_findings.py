@@ -563,7 +563,7 @@ def test_findings_of_a_recording(recording: Callable[[str], Path]) -> None:
     breaks = report.findings[0]
     assert breaks.title == "4 graph breaks cost 555 µs a step, 9.22 % of it"
     assert breaks.evidence["host_us_per_step"] == pytest.approx((636.737 + 523.9 + 505.267) / 3, abs=0.02)
-    assert (breaks.worker, breaks.severity) == ("vm_1027", "warning")
+    assert (breaks.worker, breaks.severity) == ("vm_1027", "critical")
     (span,) = report.runs[0].workers[0].spans
     assert breaks.span == span.span
     answer = session.profile(".", "vm_1027", span.span).of(findings)
