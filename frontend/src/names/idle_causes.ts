@@ -22,9 +22,9 @@ export const CAUSES: Record<Cause, [label: string, color: string, help: string]>
     'Between the graphs of a broken frame, or in an operator that no graph holds',
   ],
   launch_call: [
-    'launching',
+    'operators, launching',
     'var(--phase-autotune)',
-    'Launching: calls into the runtime or driver, and the launchers around them in compiled graphs',
+    'Calls into the runtime or driver, in compiled graphs with the operators and launchers around them',
   ],
   python: ['Python', 'var(--phase-cache)', 'Whatever else was recorded: Python between operators'],
   nothing_launched: [

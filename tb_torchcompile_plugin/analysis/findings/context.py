@@ -29,6 +29,7 @@ from tb_torchcompile_plugin.profile.steps import step_ns, step_slices
 from tb_torchcompile_plugin.profile.units import percent
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import (
     CALL_CATS,
     PYTHON_FUNCTION,
@@ -85,6 +86,14 @@ class RuleContext:
     def cuda_graphs_skipped(self) -> bool:
         """Whether inductor was told to use CUDA graphs and did not."""
         return bool(self.data and (self.data.of(cudagraph_skips) or self.data.of(cudagraph_skip_reasons)))
+
+    @once
+    def symbols(self) -> list[str]:
+        """The sizes that are not fixed in the compiled graphs that ran: "s77"."""
+        calls = every(self.profile.of(region_calls)) if self.profile else ()
+        ran = {call.compile_id for call in calls}
+        made = self.summary.shape_events if self.summary else ()
+        return sorted({row.symbol for row in made if row.kind in SYMBOLS and row.key.compile_id in ran})
 
     @once
     def given_up(self) -> list[Problem]:

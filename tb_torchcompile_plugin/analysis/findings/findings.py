@@ -34,7 +34,8 @@ _MOOT = "profiler_hooks"  # everything else is about another program
 # Would make most programs faster, whatever is wrong with them; and what nobody can act on yet.
 _GENERIC = ("launch_bound", "nothing")
 _BLOCKS = ("nothing_compiled", "frame_given_up")  # advice that would not help before, where nothing prices it
-_TOLD_BY = {"frame_given_up": "recompile_limit"}  # of the same frame, with its price
+# The same matter, with its price or its root.
+_TOLD_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
 _SPECIFIC_PERCENT = 15.0  # share of a step from which on what a program does beside its model comes first
 RULES: tuple[Rule, ...] = (
     *SPAN_RULES,

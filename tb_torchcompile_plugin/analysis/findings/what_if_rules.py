@@ -42,8 +42,21 @@ class WhatIfRule(Rule):
             return  # because nothing is compiled, or a frame was given up: another rule says which
         for row in context.fixes(self.kind):
             gain = row.predicted.step_us - row.predicted.after_us
-            if 100 * gain >= thresholds.gain_percent * row.predicted.step_us:
-                yield self._finding(context, row, gain)
+            if 100 * gain < thresholds.gain_percent * row.predicted.step_us:
+                continue
+            changing = context.symbols if self.kind == "cuda_graphs" else []
+            yield self._considered(context, changing) if changing else self._finding(context, row, gain)
+
+    def _considered(self, context: RuleContext, symbols: list[str]) -> Finding:
+        """What would help if sizes repeated, and why it is not advised."""
+        return self.finding(
+            context,
+            f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one would be "
+            "recorded for each",
+            'Pad or bucket the sizes first; then torch.compile(model, mode="reduce-overhead", dynamic=False)',
+            {"symbols": len(symbols)},
+            severity="info",
+        )
 
     def _finding(self, context: RuleContext, row: WhatIf, gain: float) -> Finding:
         now, after, where = row.predicted.step_us, row.predicted.after_us, place(row)

@@ -73,6 +73,19 @@ def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) 
     assert row.title.startswith("CUDA graphs are recorded once a step instead of being replayed")
 
 
+def test_cuda_graphs_are_not_advised_where_sizes_change(tmp_path: Path) -> None:
+    graph = [
+        slice_("Torch-Compiled Region: 0/0", 20, 900),
+        slice_("## Call CompiledFxGraph key ##", 40, 870),
+        *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
+    ]
+    assert rule(found_in(tmp_path, steps(*graph)), "launch_bound").predicted is not None
+    summary = CompileSummary()
+    summary.shape_events.add(kind="create_symbol", symbol="s77").key.compile_id = "0/0"
+    row = rule(found_in(tmp_path, steps(*graph), summary), "launch_bound")
+    assert (row.predicted, row.severity) == (None, "info") and "sizes change (s77)" in row.title
+
+
 def test_a_kernel_of_ones_own_that_sets_the_pace_is_told(tmp_path: Path) -> None:
     own = found_in(tmp_path, steps(*launch("scale_rows", 5, 10, 950)))
     assert rule(own, "dominant_kernel").where == ["scale_rows"]
