@@ -58,7 +58,6 @@ RULES_OF: dict[str, tuple[str, ...]] = {
 MISSES: dict[str, str] = {
     "averaging_each_parameter": "CUDA graphs bring more than the loop over parameters does",
     "casts_back_and_forth": "the GPU sets the pace: how much of the host's time is recording, nothing tells",
-    "nonzero_for_each_expert": "CUDA graphs bring more than the waiting does, as far as the model tells",
     "predictions_to_the_host": "recording doubled the host's time: what is left of it hides the waiting",
 }
 REAL = {  # programs that others wrote: nothing is planted, so somebody read what runs and named its cause

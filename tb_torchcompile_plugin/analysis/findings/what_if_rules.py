@@ -51,8 +51,8 @@ class WhatIfRule(Rule):
         """What would help if sizes repeated, and why it is not advised."""
         return self.finding(
             context,
-            f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one would be "
-            "recorded for each",
+            f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one would "
+            "be recorded for each",
             'Pad or bucket the sizes first; then torch.compile(model, mode="reduce-overhead", dynamic=False)',
             {"symbols": len(symbols)},
             severity="info",
