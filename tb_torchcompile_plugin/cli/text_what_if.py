@@ -64,11 +64,7 @@ def change(predicted: Predicted) -> str:
     """The step after, its bounds, the step now, and the gain in percent."""
     after, now = duration(predicted.after_us), duration(predicted.step_us)
     bounds = f"{duration(predicted.low_us)} – {duration(predicted.high_us)}"
-    return f"{after} ({bounds}) instead of {now}: −{percent(_gain(predicted))}"
-
-
-def _gain(predicted: Predicted) -> float:
-    return 100 * (1 - predicted.after_us / predicted.step_us)
+    return f"{after} ({bounds}) instead of {now}: −{percent(predicted.gain_percent)}"
 
 
 def _print_fixes(console: Console, scenario: Scenario) -> None:
@@ -85,7 +81,7 @@ def _print_fixes(console: Console, scenario: Scenario) -> None:
         after=lambda row: duration(row.predicted.after_us),
         low=lambda row: duration(row.predicted.low_us),
         high=lambda row: duration(row.predicted.high_us),
-        gain_percent=lambda row: _gain(row.predicted),
+        gain_percent=lambda row: row.predicted.gain_percent,
         id=lambda row: row.id,
     )
     for row in scenario.fixes:

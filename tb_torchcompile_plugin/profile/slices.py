@@ -14,11 +14,15 @@ from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 Mask = npt.NDArray[np.bool_]
 
 
+def mask_of(values: Sequence[str], wanted: Callable[[str], bool]) -> Mask:
+    """Of each of a trace's names (or categories), whether it is wanted: to be indexed by their codes."""
+    return np.array([wanted(value) for value in values] or [False], bool)
+
+
 def host_slices(trace: Trace, wanted: Callable[[str], bool], cats: Sequence[str] = CALL_CATS) -> Int64s:
     """Rows of these kinds whose name is wanted, in the order of the trace."""
-    codes = [code for code, name in enumerate(trace.names) if wanted(name)]
     rows = trace.select(cat=cats)
-    return rows[np.isin(trace.name[rows], codes)]
+    return rows[mask_of(trace.names, wanted)[trace.name[rows]]]
 
 
 def by_track(trace: Trace, rows: Int64s) -> Iterator[tuple[int, Int64s]]:

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_step
 
-AHEAD = 1.05  # a GPU that takes so much longer than the host sets the pace: less is the end of the last step
+_AHEAD = 1.05  # a GPU that takes so much longer than the host sets the pace: less is the end of the last step
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -86,6 +86,15 @@ class StepWindows:
         return launching(Intervals(self.starts, self.ends), trace, launch)
 
 
+def profiled_time(profile: Profile) -> Intervals:
+    """The profiled steps; the whole span where there are none."""
+    steps = profile.of(StepWindows)
+    if len(steps):
+        return Intervals(steps.starts, steps.ends)
+    first, last = profile.trace.window()
+    return Intervals(np.array([first], np.int64), np.array([last], np.int64))
+
+
 def launching(steps: Intervals, trace: Trace, launch: Int64s) -> Int64s:
     """For each launch call (its row, -1 unknown) the number of the step that it begins in, -1 for none.
 
@@ -121,9 +130,15 @@ def gpu_steps(profile: Profile) -> GpuSteps | None:
 def pace(profile: Profile) -> GpuSteps | None:
     """The profiled steps on the slowest GPU where it sets the pace: where they take longer there than on the host."""
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
-    if gpu is None or gpu.length.sum() <= AHEAD * (steps.ends - steps.starts)[gpu.step].sum():
+    if gpu is None:
         return None
-    return gpu
+    host = (steps.ends - steps.starts)[gpu.step].sum()
+    return gpu if sets_pace(float(gpu.length.sum()), float(host)) else None
+
+
+def sets_pace(gpu_ns: float, host_ns: float) -> bool:
+    """Whether steps that take so long on a GPU and on the host are the GPU's: then the host runs ahead."""
+    return gpu_ns > _AHEAD * host_ns
 
 
 def paced_windows(profile: Profile) -> Intervals:

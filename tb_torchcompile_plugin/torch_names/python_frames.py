@@ -103,7 +103,12 @@ def without_address(name: str) -> str:
 
 def module_of(name: str) -> str | None:
     """The module that a slice is a call of, `Linear_3`: the fourth Linear that ran. None for functions."""
-    return name.removeprefix(_MODULE) if name.startswith(_MODULE) else None
+    return name.removeprefix(_MODULE) if is_module_call(name) else None
+
+
+def is_module_call(name: str) -> bool:
+    """Whether a slice is a call of a module."""
+    return name.startswith(_MODULE)
 
 
 def wraps_module(module: str) -> bool:

@@ -9,9 +9,9 @@ from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, subtract, union
+from tb_torchcompile_plugin.profile.intervals import covered_ns, subtract, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.profile.units import percent
 
 
@@ -52,13 +52,11 @@ def _gpu_percent(profile: Profile) -> float | None:
 
 
 def _host_percent(profile: Profile) -> float | None:
-    trace, steps, roots = profile.trace, profile.of(StepWindows), profile.of(EagerRoots)
+    trace, roots = profile.trace, profile.of(EagerRoots)
     ownership = profile.of(Ownership)
     rows = np.array([row for row, _ in (*ownership.regions, *ownership.backwards)], np.int64)
     compiled = union(trace.ts[rows], trace.ts[rows] + trace.dur[rows])
     broken = union(roots.in_regions.start, roots.in_regions.end)
-    windows = Intervals(steps.starts, steps.ends)
-    if not len(steps):
-        windows = Intervals(*(np.array([moment], np.int64) for moment in trace.window()))
+    windows = profile.of(profiled_time)
     inside = covered_ns(subtract(compiled, broken), *windows)
     return percent(int(inside.sum()), windows.total_ns)

@@ -18,10 +18,11 @@ from tb_torchcompile_plugin.analysis.words import percent as in_percent
 from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots, Roots
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.host.host_tree import climb
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Cover, host_slices
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.slices import Cover, host_slices, mask_of
+from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.autograd import is_backward, node
@@ -83,9 +84,9 @@ def eager_time(profile: Profile) -> EagerTime:
     """Rows: most host time first, those in regions last."""
     trace, roots, steps = profile.trace, profile.of(EagerRoots), profile.of(StepWindows)
     outside, inside = (_in_window(steps, part) for part in (roots.outside, roots.in_regions))
-    windows = (steps.starts, steps.ends) if len(steps) else _whole(trace)
+    windows = profile.of(profiled_time)
     running = covered_ns(roots.running, *windows)
-    window = int((windows[1] - windows[0]).sum())
+    window = windows.total_ns
     device = int(outside.device_ns.sum())
     gpu = len(profile.of(gpu_work).index) > 0
     host, share = us(outside.host_ns.sum()), percent(running.sum(), window)
@@ -112,11 +113,6 @@ def _headline(host_us: float, share: float | None, device_share: float | None, s
     part = "" if share is None else f", {in_percent(share)} of the {'steps' if steps else 'span'}"
     gpu = "" if device_share is None else f", and {in_percent(device_share)} of the GPU time"
     return f"{host} of host time{part}{gpu}"
-
-
-def _whole(trace: Trace) -> tuple[Int64s, Int64s]:
-    first, last = trace.window()
-    return np.array([first], np.int64), np.array([last], np.int64)
 
 
 def _in_window(steps: StepWindows, roots: Roots) -> Roots:
@@ -201,17 +197,12 @@ def _kinds(trace: Trace, rows: Int64s) -> Int64s:
 
 def _callers(trace: Trace, rows: Int64s) -> Int64s:
     """The name code of the innermost function of the user's around each slice, -1 where no stack tells."""
-    users = np.zeros(len(trace.names) + 1, bool)
-    users[[code for code, name in enumerate(trace.names) if is_users(name)]] = True
-    stacks = np.isin(trace.cat, [code for code, name in enumerate(trace.cats) if name == PYTHON_FUNCTION])
-    callers = np.full(len(rows), -1, np.int64)
-    waiting, around = np.arange(len(rows)), trace.parent[rows]
-    while len(waiting := waiting[around >= 0]):
-        around = around[around >= 0]
-        hit = stacks[around] & users[trace.name[around]]
-        callers[waiting[hit]] = trace.name[around[hit]]
-        waiting, around = waiting[~hit], trace.parent[around[~hit]]
-    return callers
+    stacks = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)
+    if not stacks.any():
+        return np.full(len(rows), -1, np.int64)
+    wanted = stacks[trace.cat] & mask_of(trace.names, is_users)[trace.name]
+    caller = climb(trace.parent, trace.parent[rows].astype(np.int64), wanted)
+    return np.where(caller >= 0, trace.name[caller], -1)
 
 
 def _place(frame: str) -> tuple[str | None, int | None, str | None]:

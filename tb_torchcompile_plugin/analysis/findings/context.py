@@ -16,16 +16,16 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import (
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.launch_fixes import eager_points
-from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf, what_if
+from tb_torchcompile_plugin.analysis.what_if.scenario import priced
+from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union
-from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
-from tb_torchcompile_plugin.profile.steps import step_ns, step_slices
+from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
 from tb_torchcompile_plugin.profile.units import percent
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import once
@@ -55,11 +55,7 @@ class RuleContext:
         """The profiled time: the steps, or the whole span where there are none."""
         if self.profile is None:
             return Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        trace, steps = self.profile.trace, self.profile.of(step_slices)
-        if len(steps):
-            return union(trace.ts[steps], trace.ts[steps] + trace.dur[steps])
-        first, last = trace.window()
-        return Intervals(np.array([first]), np.array([last]))
+        return union(*self.profile.of(profiled_time))
 
     @property
     def wall_us(self) -> float:
@@ -74,9 +70,7 @@ class RuleContext:
 
     def fixes(self, kind: FixKind) -> list[WhatIf]:
         """What mending things of this kind would bring, largest gain first."""
-        unrecorded = self.data.of(unrecorded_step_ns) if self.data else None
-        rows = self.profile.of(what_if, unrecorded) if self.profile else []
-        return [row for row in rows if row.kind == kind]
+        return [row for row in self.profile.of(priced) if row.kind == kind] if self.profile else []
 
     def best(self, kind: FixKind, name: str = "") -> WhatIf | None:
         """The largest gain of this kind, or of this operator or kernel; None where no model tells."""

@@ -1,4 +1,4 @@
-"""What should be changed, in order of the time it would save? One small class per rule; see docs/findings.md."""
+"""What should be changed, in order of what it would bring? One small class per rule; see docs/findings.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.eager_rules import EAGER_RULES
 from tb_torchcompile_plugin.analysis.findings.gpu_rules import GPU_RULES
 from tb_torchcompile_plugin.analysis.findings.host_rules import HOST_RULES
-from tb_torchcompile_plugin.analysis.findings.rule import SEVERITIES, Finding, Rule, gain_percent
+from tb_torchcompile_plugin.analysis.findings.rule import SEVERITIES, Finding, Rule
 from tb_torchcompile_plugin.analysis.findings.scale_rules import SCALE_RULES
 from tb_torchcompile_plugin.analysis.findings.setup_rules import SETUP_RULES
 from tb_torchcompile_plugin.analysis.findings.what_if_rules import WHAT_IF_RULES
@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """Most time to save first. `rules`: how many looked."""
+    """Largest gain first. `rules`: how many looked."""
 
     findings: list[Finding]
     rules: int
@@ -81,7 +81,7 @@ def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
 
 
 def _rank(row: Finding) -> tuple[bool, bool, float, float, int]:
-    gain = gain_percent(row.predicted) if row.predicted else 0.0
+    gain = row.predicted.gain_percent if row.predicted else 0.0
     first = row.rule not in _GENERIC and gain >= _SPECIFIC_PERCENT
     first |= row.rule in _BLOCKS and row.predicted is None
     return row.rule != _MOOT, not first, -gain, -(row.saves_us or 0), SEVERITIES.index(row.severity)

@@ -100,7 +100,7 @@ class DominantKernel(Rule):
 def _gpu_bound(profile: Profile) -> bool:
     """Whether the GPU is busy nearly all of a step."""
     clock, queue = profile.of(recorded_clock), profile.of(gpu_queue)
-    steps = max(len(profile.of(host_lane).marks) - 1, 1)
+    steps = profile.of(host_lane).steps
     mine = queue.device == clock.device
     return bool(queue.dur[mine].sum() / steps >= thresholds.gpu_bound_percent / 100 * clock.step)
 

@@ -84,7 +84,7 @@ class Rule(ABC):
         """A finding of this rule; `by`: what mends it. Without a severity the predicted gain tells it, as a share of a
         step; without a prediction the share of the profiled time that it would save."""
         predicted = by.predicted if by else None
-        share = gain_percent(predicted) if predicted else context.share(saves_us)
+        share = predicted.gain_percent if predicted else context.share(saves_us)
         return Finding(
             rule=self.id,
             severity=severity or _severity(share),
@@ -98,11 +98,6 @@ class Rule(ABC):
             where=where or [],
             fix=by.id if by else None,
         )
-
-
-def gain_percent(predicted: Predicted) -> float:
-    """How much of a step mending would save."""
-    return 100 * (1 - predicted.after_us / predicted.step_us)
 
 
 def _severity(share: float | None) -> Severity:

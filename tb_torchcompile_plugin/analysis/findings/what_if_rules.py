@@ -41,11 +41,10 @@ class WhatIfRule(Rule):
         if self.kind == "eager" and context.runs_eager:
             return  # because nothing is compiled, or a frame was given up: another rule says which
         for row in context.fixes(self.kind):
-            gain = row.predicted.step_us - row.predicted.after_us
-            if 100 * gain < thresholds.gain_percent * row.predicted.step_us:
+            if row.predicted.gain_percent < thresholds.gain_percent:
                 continue
             changing = context.symbols if self.kind == "cuda_graphs" else []
-            yield self._considered(context, changing) if changing else self._finding(context, row, gain)
+            yield self._considered(context, changing) if changing else self._finding(context, row)
 
     def _considered(self, context: RuleContext, symbols: list[str]) -> Finding:
         """What would help if sizes repeated, and why it is not advised."""
@@ -58,13 +57,18 @@ class WhatIfRule(Rule):
             severity="info",
         )
 
-    def _finding(self, context: RuleContext, row: WhatIf, gain: float) -> Finding:
+    def _finding(self, context: RuleContext, row: WhatIf) -> Finding:
         now, after, where = row.predicted.step_us, row.predicted.after_us, place(row)
+        gain = now - after
         return self.finding(
             context,
             f"{sentence(row)}: without it a step takes {duration(after)} instead of {duration(now)}",
             next_step(row),
-            {"gain_us_per_step": gain, "share_percent": 100 * gain / now, "times_per_step": row.times},
+            {
+                "gain_us_per_step": gain,
+                "share_percent": row.predicted.gain_percent,
+                "times_per_step": row.times,
+            },
             saves_us=gain * max(context.steps, 1),
             by=row,
             where=[where] if where else [],

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.what_if.fix import step_count
 from tb_torchcompile_plugin.analysis.what_if.picture import HostCause
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
@@ -106,7 +105,7 @@ def _rows(profile: Profile, idle: _Idle, times: _Times, blamed: Culprits) -> lis
 
 
 def _row(profile: Profile, idle: _Idle, culprit: Culprit, calls: Int64s, ns: int, pattern: str) -> HeldUp:
-    trace, steps = profile.trace, profile.of(step_count)
+    trace, steps = profile.trace, profile.of(host_lane).steps
     longest = int(calls[np.argmax(trace.dur[calls])]) if len(calls) else None
     return HeldUp(
         device=idle.device,
@@ -125,7 +124,7 @@ def _row(profile: Profile, idle: _Idle, culprit: Culprit, calls: Int64s, ns: int
 
 def _pattern(profile: Profile, begin: Int64s, calls: Int64s) -> str:
     """ "every step", "the first step only", "2 of 4 steps"; and how many shapes came, where they were recorded."""
-    lane, steps = profile.of(host_lane), profile.of(step_count)
+    lane, steps = profile.of(host_lane), profile.of(host_lane).steps
     if steps < 2:
         return ""
     came = np.unique(np.searchsorted(lane.begin[lane.marks], begin, side="right") - 1).tolist()

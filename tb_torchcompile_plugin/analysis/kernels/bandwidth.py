@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.analysis.kernels.op_shapes import (
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, values_of
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, gradient_of, is_triton, launches
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION_BACKWARD, Family, family_of
@@ -117,7 +118,7 @@ def _is_main(trace: Trace, rows: Launches) -> Bools:
     families = sorted(set(of_category))
     family = np.array([families.index(name) for name in of_category], np.int64)[rows.category]
     gradient = np.array([_GRADIENTS[gradient_of(name)] for name in trace.names] or [0], np.int64)[rows.name]
-    backward = np.array([name == CONVOLUTION_BACKWARD for name in trace.names] or [False])
+    backward = mask_of(trace.names, CONVOLUTION_BACKWARD.__eq__)
     of_two = np.where(rows.op >= 0, backward[trace.name[rows.op]], False)
     places = np.flatnonzero((family > 0) & (rows.op >= 0) & (~of_two | (gradient > 0)))
     main = np.zeros(len(rows.index), bool)

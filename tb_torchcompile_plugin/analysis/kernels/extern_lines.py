@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_graph_call
 
@@ -70,8 +71,8 @@ def _tops(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s]:
 
     Python frames, which stand between them where stacks were recorded, are passed over.
     """
-    is_graph = np.array([is_graph_call(name) for name in trace.names] or [False])
-    is_op = np.array([cat == OPERATOR for cat in trace.cats] or [False])
+    is_graph = mask_of(trace.names, is_graph_call)
+    is_op = mask_of(trace.cats, OPERATOR.__eq__)
     tops, executions = (np.full(len(rows.op), -1, np.int64) for _ in range(2))
     here = np.flatnonzero((rows.graph_key >= 0) & (rows.op >= 0))
     at = outermost = rows.op[here]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
+from tb_torchcompile_plugin.profile.host.host_tree import climb
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.python_frames import module_of
+from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 
 
 def module_names(trace: Trace, rows: Launches, groups: list[Int64s]) -> list[list[str]]:
@@ -26,14 +28,8 @@ def module_names(trace: Trace, rows: Launches, groups: list[Int64s]) -> list[lis
 
 def _innermost(trace: Trace, rows: Launches) -> Int64s:
     """The code (into trace.names) of the innermost module's frame around each launch; -1 without one."""
-    is_module = np.array([module_of(name) is not None for name in trace.names] or [False])
-    modules = np.full(len(rows.op), -1, np.int64)
-    here = np.flatnonzero(rows.op >= 0) if is_module.any() else modules[:0]
-    at = rows.op[here]
-    while len(here):
-        hit = is_module[trace.name[at]]
-        modules[here[hit]] = trace.name[at[hit]]
-        at = trace.parent[at]
-        climb = ~hit & (at >= 0)
-        here, at = here[climb], at[climb]
-    return modules
+    is_module = mask_of(trace.names, is_module_call)
+    if not is_module.any():
+        return np.full(len(rows.op), -1, np.int64)
+    frame = climb(trace.parent, rows.op, is_module[trace.name])
+    return np.where(frame >= 0, trace.name[frame], -1)

@@ -22,8 +22,9 @@ from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import operator_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.units import us
-from tb_torchcompile_plugin.torch_names.python_frames import module_of
+from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
 
@@ -59,7 +60,7 @@ class Modules(msgspec.Struct, frozen=True):
 
 def modules(profile: Profile) -> Modules:
     trace, tree, calls = profile.trace, profile.of(host_tree), profile.of(operator_calls)
-    is_module = np.array([module_of(name) is not None for name in trace.names], bool)[trace.name[tree.index]]
+    is_module = mask_of(trace.names, is_module_call)[trace.name[tree.index]]
     is_module &= tree.python
     position = np.flatnonzero(is_module)
     number = np.full(len(tree.index) + 1, -1, np.int64)  # the last answers for "none"

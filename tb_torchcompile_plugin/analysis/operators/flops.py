@@ -14,6 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.operators import (
     CONVOLUTION,
@@ -30,7 +31,7 @@ def flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
 
     dims: the code of each row's shapes in `trace.texts["input_dims"]`, -1 unknown.
     """
-    wanted = np.array([name in _COUNTED for name in trace.names], bool)
+    wanted = mask_of(trace.names, _COUNTED.__contains__)
     rows = np.flatnonzero(wanted[trace.name[index]] & (dims >= 0))
     inputs = codes_of(trace, "concrete_inputs", index[rows])
     kinds, inverse = distinct(trace.name[index[rows]], dims[rows], inputs)

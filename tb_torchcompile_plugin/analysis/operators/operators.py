@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.profile.host.host_tree import Mask, host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import OperatorCalls, operator_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -129,7 +130,7 @@ def _by_call_site(profile: Profile) -> _Parts:
 def _by_label(profile: Profile) -> _Parts:
     """The innermost label of the user around each call, on its own thread; a label is its own part."""
     trace, tree, calls = profile.trace, profile.of(host_tree), profile.of(operator_calls)
-    is_annotation = np.array([cat == LABEL for cat in trace.cats], bool)[trace.cat[tree.index]]
+    is_annotation = mask_of(trace.cats, LABEL.__eq__)[trace.cat[tree.index]]
     around = tree.nearest(calls.position, is_annotation & _label_names(trace)[trace.name[tree.index]])
     return _Parts(np.where(around >= 0, trace.name[tree.index[around]], -1), trace.names)
 
@@ -149,7 +150,7 @@ SPLITS: dict[str, Callable[[Profile], _Parts]] = {
 
 def _label_names(trace: Trace) -> Mask:
     """Which names can be those of labels that somebody chose."""
-    return np.array([is_chosen_label(name) for name in trace.names], bool)
+    return mask_of(trace.names, is_chosen_label)
 
 
 def _has_memory(trace: Trace) -> bool:

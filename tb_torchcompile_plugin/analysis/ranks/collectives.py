@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.host.host_tree import climb
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.collectives import collective
@@ -75,7 +76,7 @@ def _row(trace: Trace, device: int, name: str, size: int, times: Int64s) -> Coll
 
 def _labels(trace: Trace, index: Int64s) -> Int64s:
     """The innermost label of a collective around the launch of each kernel, -1 without one."""
-    wanted = np.array([collective(name) is not None for name in trace.names], bool)[trace.name]
+    wanted = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
     return climb(trace.parent, trace.launch_of()[index], wanted)
 
 

@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.analysis.recompiles.moments import recompile_moments
 from tb_torchcompile_plugin.analysis.step_breakdown.parts import Part, StepBreakdown
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import step_slices
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.slices import is_autotuning, is_collection
@@ -119,7 +120,7 @@ def _named_us(profile: Profile, named: Callable[[str], bool]) -> list[float]:
     """For each step how long slices of such names ran on its thread."""
     trace, rows = profile.trace, profile.of(step_slices)
     answer: Int64s = np.zeros(len(rows), np.int64)
-    wanted = np.flatnonzero(np.array([named(name) for name in trace.names])[trace.name])
+    wanted = np.flatnonzero(mask_of(trace.names, named)[trace.name])
     for track in np.unique(trace.track[rows]):
         mine, here = wanted[trace.track[wanted] == track], np.flatnonzero(trace.track[rows] == track)
         begins = trace.ts[rows[here]]

@@ -8,12 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.model import Model
+from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model
 
 Bools = npt.NDArray[np.bool_]
 Change = Callable[[Model], Model]
-
-CALL_NS = 5_000  # what a call takes that only queues
 
 
 def without_host_time(ns: Int64s) -> Change:

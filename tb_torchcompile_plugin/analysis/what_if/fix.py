@@ -20,10 +20,10 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.calls import call_kind
 from tb_torchcompile_plugin.torch_names.operators import ATEN
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of
 from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR
 
 FixKind = Literal[
@@ -134,7 +134,7 @@ def longest_call(profile: Profile, points: Bools) -> str:
 def launches_kernels(profile: Profile) -> Bools:
     """Points that launch kernels: they stay where only the waiting goes."""
     queue, trace = profile.of(gpu_queue), profile.trace
-    kernels = np.array([cat == KERNEL for cat in trace.cats] or [False], bool)[trace.cat[queue.row]]
+    kernels = mask_of(trace.cats, KERNEL.__eq__)[trace.cat[queue.row]]
     computes = np.zeros(len(profile.of(host_lane)), bool)
     computes[queue.point[kernels]] = True
     return computes
@@ -142,8 +142,8 @@ def launches_kernels(profile: Profile) -> Bools:
 
 def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
     """The outermost operator around each slice, inside of compiled code or of a Python function; -1 for none."""
-    operator = np.array([cat == OPERATOR for cat in trace.cats] or [False], bool)
-    plain = np.array([name.startswith(ATEN) for name in trace.names] or [False], bool)
+    operator = mask_of(trace.cats, OPERATOR.__eq__)
+    plain = mask_of(trace.names, lambda name: name.startswith(ATEN))
     outermost, at = np.full(len(rows), -1), rows.astype(np.int64)
     while (at >= 0).any():
         here = np.flatnonzero(at >= 0)
@@ -151,12 +151,3 @@ def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
         outermost[here[mine]] = at[here[mine]]
         at[here] = trace.parent[at[here]]
     return outermost
-
-
-def place_of(profile: Profile, user: int) -> tuple[str, int]:
-    frame = frame_of(profile.trace.names[user]) if user >= 0 else None
-    return (frame.file, frame.line) if frame else ("", 0)
-
-
-def step_count(profile: Profile) -> int:
-    return max(len(profile.of(host_lane).marks) - 1, 1)

@@ -10,13 +10,15 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.what_if.change import Change, with_durations
-from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind, place_of, step_count
+from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
+from tb_torchcompile_plugin.profile.host.host_tree import climb
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.torch_names.kernels import category_of, is_layout_change
 from tb_torchcompile_plugin.torch_names.operators import CAST, CONTIGUOUS
 from tb_torchcompile_plugin.torch_names.slices import KERNEL
@@ -75,21 +77,16 @@ def _kernels(
 ) -> Iterator[Fix]:
     """Kernels by name."""
     names, queue = profile.trace.names, profile.of(gpu_queue)
-    wanted = np.array([chosen(name) for name in names] or [False], bool)
+    wanted = mask_of(names, chosen)
     yield from _fix(profile, kind, np.flatnonzero(wanted[profile.trace.name[queue.row]]), speed, name)
 
 
 def _under(profile: Profile, kind: FixKind, operator: str, speed: Speed) -> Iterator[Fix]:
     """Kernels that are launched inside of an operator."""
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
-    kernels = np.array([cat == KERNEL for cat in trace.cats] or [False], bool)[trace.cat[queue.row]]
-    wanted = np.array([name == operator for name in trace.names] or [False], bool)
-    at = lane.row[queue.point].astype(np.int64)
-    below = np.zeros(len(at), bool)
-    while (at >= 0).any():
-        here = at >= 0
-        below[here] |= wanted[trace.name[at[here]]]
-        at = np.where(here, trace.parent[at], -1)
+    kernels = mask_of(trace.cats, KERNEL.__eq__)[trace.cat[queue.row]]
+    wanted = mask_of(trace.names, operator.__eq__)[trace.name]
+    below = climb(trace.parent, lane.row[queue.point].astype(np.int64), wanted) >= 0
     yield from _fix(profile, kind, np.flatnonzero(below & kernels), speed, operator)
 
 
@@ -111,7 +108,7 @@ def _fix(profile: Profile, kind: FixKind, work: Int64s, speed: Speed, name: str 
             "operator", name or trace.names[trace.name[queue.row[largest]]], *place_of(profile, place)
         ),
         change=left(speed.likely),
-        times=len(work) / profile.of(step_count),
+        times=len(work) / profile.of(host_lane).steps,
         surely=left(speed.most),
         perhaps=left(speed.least),
     )

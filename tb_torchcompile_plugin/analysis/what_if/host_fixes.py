@@ -22,13 +22,11 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     longest_call,
     on_tracks,
     outermost_operator,
-    place_of,
     points_inside,
-    step_count,
     time_inside,
 )
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, culprits
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, culprits, place_of
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
@@ -56,22 +54,24 @@ def _without_culprits(profile: Profile) -> Iterator[Fix]:
     causes = np.array([culprit.cause for culprit in blamed.culprits])
     for kind in _WHOLE:
         yield from _gone(profile, kind, kind, np.flatnonzero(causes == kind))
-    for place, codes in _by_name(blamed.culprits).items():
-        yield from _gone(profile, blamed.culprits[codes[0]].cause, place, np.array(codes))  # type: ignore[arg-type]
+    for (kind, place), codes in _by_name(blamed.culprits).items():
+        yield from _gone(profile, kind, place, np.array(codes))
     places = {(one.file, one.line) for one in blamed.culprits if _is_users_time(one)}
     for file, line in sorted(places):
         mine = [_is_users_time(one) and (one.file, one.line) == (file, line) for one in blamed.culprits]
         yield from _gone(profile, "python", f"python:{file}:{line}", np.flatnonzero(mine))
 
 
-def _by_name(culprits: list[Culprit]) -> dict[str, list[int]]:
-    """Codes of what is mended one by one, by an id; an operator and its backward have the same cause."""
-    by_name: dict[str, list[int]] = defaultdict(list)
+def _by_name(culprits: list[Culprit]) -> dict[tuple[FixKind, str], list[int]]:
+    """Codes of what is mended one by one, by kind and id; an operator and its backward have the same cause."""
+    by_name: dict[tuple[FixKind, str], list[int]] = defaultdict(list)
     for code, culprit in enumerate(culprits):
-        if culprit.cause in _BY_NAME and not is_backward_call(culprit.name) and not _is_users_time(culprit):
+        if is_backward_call(culprit.name) or _is_users_time(culprit):
+            continue
+        for kind in (kind for kind in _BY_NAME if kind == culprit.cause):
             name = both_ways(culprit.name)
             place = f":{culprit.file}:{culprit.line}" if name == culprit.name else ""
-            by_name[f"{culprit.cause}:{name or 'nothing recorded'}{place}"].append(code)
+            by_name[kind, f"{kind}:{name or 'nothing recorded'}{place}"].append(code)
     return by_name
 
 
@@ -101,7 +101,7 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
         kind=kind,
         subject=subject,
         change=both(gone, without_calls(calls)) if calls.any() else gone,
-        times=(times + int((calls & (own > 0)).sum())) / profile.of(step_count),
+        times=(times + int((calls & (own > 0)).sum())) / profile.of(host_lane).steps,
     )
 
 
@@ -149,7 +149,7 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
                 without_waiting(mine),
                 without_calls(inside | mine),
             ),
-            times=int(mine.sum()) / profile.of(step_count),
+            times=int(mine.sum()) / profile.of(host_lane).steps,
         )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.what_if.change import (
-    CALL_NS,
     Bools,
     Change,
     at_once,
@@ -27,9 +27,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     launches_kernels,
     on_tracks,
     outermost_operator,
-    place_of,
     points_inside,
-    step_count,
     time_inside,
 )
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import fused_optimizer, optimizer_times
@@ -38,20 +36,20 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import breaks, frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
-from tb_torchcompile_plugin.profile.model.model import model
+from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.torch_names.operators import is_fusible
 from tb_torchcompile_plugin.torch_names.slices import is_cudagraph_recording
 
 _REPLAY_NS = 60_000  # of one CUDA graph: copying its inputs and launching it
 _EAGER_NS = 20_000  # of calling the graph that stands for a run of eager operators
 _REACH_NS = 1_000_000  # a launch that is further from a break has nothing to do with it
-_FUSED_BOUNDS = (0.4, 0.0)  # what is left of a run of kernels beside the longest, once they are one
+_UNFUSED = 0.4  # of a run of kernels beside the longest, at most: so much is left once they are one
 _PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
 _SMALL_BYTES = 1 << 16  # a copy of less is a value that somebody waits for
 
@@ -60,7 +58,7 @@ def _without_blocking_copies(profile: Profile) -> Iterator[Fix]:
     """Copies to or from memory that is not pinned: the call comes back when the GPU is done with it."""
     trace, lane, queue, made = profile.trace, profile.of(host_lane), profile.of(gpu_queue), profile.of(model)
     for way in ("Pageable -> Device", "Device -> Pageable"):
-        named = np.array([way in name for name in trace.names] or [False], bool)
+        named = mask_of(trace.names, partial(_goes, way))
         work = np.flatnonzero(named[trace.name[queue.row]])
         bytes_ = values_of(trace, "bytes", queue.row[work])
         work, bytes_ = work[bytes_ > _SMALL_BYTES], bytes_[bytes_ > _SMALL_BYTES]
@@ -81,8 +79,12 @@ def _without_blocking_copies(profile: Profile) -> Iterator[Fix]:
                 *place_of(profile, int(user[0])),
             ),
             change=both(without_waiting(points | behind), with_durations(work, dur)),
-            times=len(work) / profile.of(step_count),
+            times=len(work) / profile.of(host_lane).steps,
         )
+
+
+def _goes(way: str, copy: str) -> bool:
+    return way in copy
 
 
 def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
@@ -98,7 +100,7 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
     if not inside.any():
         return
     cut = time_inside(profile, graphs)
-    many = int(first.sum()) / profile.of(step_count)
+    many = int(first.sum()) / profile.of(host_lane).steps
 
     def launched_at_once(replay_ns: int) -> Change:
         return both(without_host_time(cut), at_once(inside & lane.launches, first, replay_ns))
@@ -121,7 +123,7 @@ def _recordings(profile: Profile) -> float:
     rows = host_slices(profile.trace, is_cudagraph_recording)
     begin = profile.trace.ts[rows]
     inside = (begin >= lane.begin[0]) & (begin < lane.begin[-1])
-    return max(int(inside.sum()), int(calls_of(profile, "graph_capture").any())) / profile.of(step_count)
+    return max(int(inside.sum()), int(calls_of(profile, "graph_capture").any())) / profile.of(host_lane).steps
 
 
 def _closed_breaks(profile: Profile) -> Iterator[Fix]:
@@ -151,8 +153,8 @@ def _closed_breaks(profile: Profile) -> Iterator[Fix]:
         id="graph_breaks",
         kind="graph_breaks",
         subject=Culprit("wrappers", "", "", 0),
-        change=both(closed, _as_one_graph(profile, inside, 0.0)),
-        times=len(gaps) / profile.of(step_count),
+        change=both(closed, _as_one_graph(profile, inside)),
+        times=len(gaps) / profile.of(host_lane).steps,
         surely=closed,
     )
 
@@ -202,13 +204,13 @@ def _compiled_eager(profile: Profile) -> Iterator[Fix]:
         id="eager",
         kind="eager",
         subject=_largest_eager(profile, mine),
-        change=_as_one_graph(profile, mine, 0.0),
-        times=int(mine.sum()) / profile.of(step_count),
-        surely=_as_one_graph(profile, mine, _FUSED_BOUNDS[0]),
+        change=_as_one_graph(profile, mine),
+        times=int(mine.sum()) / profile.of(host_lane).steps,
+        surely=_as_one_graph(profile, mine, _UNFUSED),
     )
 
 
-def _as_one_graph(profile: Profile, mine: Bools, rest: float) -> Change:
+def _as_one_graph(profile: Profile, mine: Bools, rest: float = 0.0) -> Change:
     """Each run of these points as a graph: its kernels are fused, and one launch follows the other. rest: share of the
     kernels of a run that is left beside the longest."""
     queue, pieces = profile.of(gpu_queue), profile.of(host_pieces)
@@ -254,7 +256,7 @@ def eager_points(profile: Profile) -> Bools:
 def _fusible(profile: Profile) -> Bools:
     """Whether a slice is a kernel that inductor would fuse: by row of the trace."""
     trace = profile.trace
-    named = np.array([is_fusible(name) for name in trace.names] or [False], bool)
+    named = mask_of(trace.names, is_fusible)
     return np.asarray(named[trace.name])
 
 

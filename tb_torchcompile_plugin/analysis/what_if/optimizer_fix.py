@@ -12,7 +12,6 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     Times,
     on_tracks,
     points_inside,
-    step_count,
     time_inside,
 )
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
@@ -43,7 +42,7 @@ def fused_optimizer(profile: Profile) -> Iterator[Fix]:
             without_host_time(time_inside(profile, times)),
             at_once(inside & lane.launches, first, _FUSED_NS),
         ),
-        times=launches / profile.of(step_count),
+        times=launches / profile.of(host_lane).steps,
     )
 
 

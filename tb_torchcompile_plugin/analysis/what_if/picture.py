@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
-from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows, step_count
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, culprits
+from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, CulpritCause, culprits
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
@@ -19,36 +19,11 @@ from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.calls import call_kind
 
-_NAMED, _NAMED_SHARE = (
-    6,
-    0.04,
-)  # so many culprits have parts of their own, from this share of the host's time on
+# So many culprits have parts of their own, from this share of the host's time on.
+_NAMED, _NAMED_SHARE = 6, 0.04
 
 
-HostCause = Literal[
-    "nothing",
-    "python",
-    "library",
-    "compile",
-    "garbage",
-    "data_loading",
-    "communication",
-    "guards",
-    "wrappers",
-    "graph",
-    "optimizer",
-    "operator",
-    "label",
-    "launch",
-    "synchronise",
-    "memory_copy",
-    "allocation",
-    "module_load",
-    "graph_capture",
-    "query",
-    "waiting",
-    "gpu_clock",
-]
+HostCause = Literal[CulpritCause, "waiting", "gpu_clock"]
 
 
 class HostPart(msgspec.Struct, frozen=True):
@@ -99,7 +74,7 @@ class LaneTimes(NamedTuple):
 def picture(profile: Profile, changed: Model, like: Sequence[HostPart] = ()) -> Picture:
     """Of a changed model, walked. like: the parts before the change, whose names and order are kept."""
     lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), replay(changed)
-    step, steps = clock(lane, queue, times).step, step_count(lane)
+    step, steps = clock(lane, queue, times).step, lane.steps
     spent = _spent(profile, changed, _lane_times(profile, changed, times))
     named = {_key(part) for part in like if part.name} if like else _largest(spent)
     host = _whole(_merged(spent, named))

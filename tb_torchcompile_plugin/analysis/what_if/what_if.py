@@ -27,6 +27,11 @@ class Predicted(msgspec.Struct, frozen=True):
     low_us: float
     high_us: float
 
+    @property
+    def gain_percent(self) -> float:
+        """How much of a step the fix saves."""
+        return 100 * (1 - self.after_us / self.step_us)
+
 
 class WhatIf(msgspec.Struct, frozen=True):
     """One fix with what it would bring. times: how often a step it applies."""

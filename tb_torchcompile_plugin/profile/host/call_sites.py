@@ -11,13 +11,14 @@ import numpy as np
 from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.host.host_tree import HostTree
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.python_frames import is_users
 
 
 def call_sites(trace: Trace, tree: HostTree) -> Int64s:
     """For each position of the tree the code of the name of its call site, -1 where no stack tells."""
-    users = np.array([is_users(name) for name in trace.names], bool)[trace.name[tree.index]] & tree.python
+    users = mask_of(trace.names, is_users)[trace.name[tree.index]] & tree.python
     everything = np.arange(len(tree.index))
     site = tree.nearest(everything, users)
     lost = np.flatnonzero((site < 0) & ~tree.python)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import parents
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
@@ -56,7 +57,10 @@ def climb(parent: Int64s, start: Int64s, wanted: Mask) -> Int64s:
 def host_tree(profile: Profile) -> HostTree:
     """The host slices of the trace and their nesting."""
     trace = profile.trace
-    counted = _are(trace.cats, _HOST_CATS)[trace.cat] & ~_are(trace.names, UNCOUNTED)[trace.name]
+    counted = (
+        mask_of(trace.cats, _HOST_CATS.__contains__)[trace.cat]
+        & ~mask_of(trace.names, UNCOUNTED.__contains__)[trace.name]
+    )
     index = np.flatnonzero(counted)
     place = np.full(len(trace) + 1, -1, np.int64)  # the last answers for "no parent"
     place[index] = np.arange(len(index))
@@ -66,16 +70,12 @@ def host_tree(profile: Profile) -> HostTree:
     for first, last in pairwise(bounds):
         _uncross(start[first:last], end[first:last], parent[first:last], first)
     _place_overhead(trace, index, parent)
-    python = _are(trace.cats, (PYTHON_FUNCTION,))[trace.cat[index]]
+    python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat[index]]
     into = _merge(trace.name[index], parent, python)
     own = end - start
     inside = np.flatnonzero((parent >= 0) & (into < 0))
     np.subtract.at(own, parent[inside], (end - start)[inside])
     return _without(index, parent, own, python, place[:-1], into)
-
-
-def _are(texts: list[str], wanted: tuple[str, ...]) -> Mask:
-    return np.array([text in wanted for text in texts], bool)
 
 
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, base: int) -> None:
@@ -103,7 +103,7 @@ def _end_outlasted(start: Int64s, end: Int64s, until: Int64s, parent: Int64s, cr
 def _place_overhead(trace: Trace, index: Int64s, parent: Int64s) -> None:
     """The profiler's own work, which has a track of its own, is to torch inside what the main thread was doing."""
     main = [code for code, track in enumerate(trace.tracks) if track.pid == track.tid]
-    overhead = np.flatnonzero(_are(trace.cats, (OVERHEAD,))[trace.cat[index]])
+    overhead = np.flatnonzero(mask_of(trace.cats, OVERHEAD.__eq__)[trace.cat[index]])
     if not main or not len(overhead):
         return
     first, last = np.searchsorted(index, trace.track_bounds[[main[0], main[0] + 1]])

@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.profile.host.host_tree import HostTree, Mask, host_t
 from tb_torchcompile_plugin.profile.host.operator_calls import CPU_TYPES
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.operators import only_allocates
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, is_step
@@ -71,7 +72,7 @@ def _innermost(trace: Trace, tree: HostTree, ts: Int64s, track: Int64s) -> Int64
 
 def _wanting(trace: Trace, tree: HostTree) -> Mask:
     """Operators that did not just allocate for their caller, and calls of compiled graphs."""
-    cats = np.array([cat in CALL_CATS for cat in trace.cats], bool)
+    cats = mask_of(trace.cats, CALL_CATS.__contains__)
     wanting = [not only_allocates(name) and not is_step(name) for name in trace.names]
     mask: Mask = cats[trace.cat[tree.index]] & np.array(wanting, bool)[trace.name[tree.index]]
     return mask

@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import HostTree, Mask, host_tree
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 
@@ -78,7 +79,7 @@ def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
 
 
 def _calls(trace: Trace, tree: HostTree) -> Mask:
-    cats = np.array([cat in CALL_CATS for cat in trace.cats], bool)
+    cats = mask_of(trace.cats, CALL_CATS.__contains__)
     mask: Mask = cats[trace.cat[tree.index]]
     return mask
 

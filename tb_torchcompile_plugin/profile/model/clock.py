@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import HostLane, host_lane
 from tb_torchcompile_plugin.profile.model.replay import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import AHEAD
+from tb_torchcompile_plugin.profile.steps import sets_pace
 
 
 class Clock(NamedTuple):
@@ -28,7 +28,7 @@ class Clock(NamedTuple):
     @property
     def host_is_ahead(self) -> bool:
         """Whether a GPU sets the pace."""
-        return self.gpu is not None and self.gpu > AHEAD * self.host
+        return self.gpu is not None and sets_pace(self.gpu, self.host)
 
     @property
     def step(self) -> float:
@@ -61,19 +61,14 @@ def clock(lane: HostLane, queue: GpuQueue, times: Replayed) -> Clock:
     windows = gpu_windows(lane, queue, times)
     device = max(windows, key=lambda one: windows[one].step, default=-1)
     gpu = windows[device].step if windows else None
-    return Clock(float(marks[-1] - marks[0]) / step_count(lane), gpu, device)
-
-
-def step_count(lane: HostLane) -> int:
-    """How many steps the lane holds; one without steps."""
-    return max(len(lane.marks) - 1, 1)
+    return Clock(float(marks[-1] - marks[0]) / lane.steps, gpu, device)
 
 
 def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindow]:
     """By device, of those that have work of the steps."""
     step = np.searchsorted(lane.marks, queue.point, side="right") - 1
     windows = {
-        int(device): _window(step[here], times.work_begin[here], times.work_end[here], step_count(lane))
+        int(device): _window(step[here], times.work_begin[here], times.work_end[here], lane.steps)
         for device in np.unique(queue.device)
         if (here := np.flatnonzero(queue.device == device)).size
     }

@@ -8,7 +8,7 @@ library that the user's calls directly is named too. With nothing recorded, noth
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.loop import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.profile.slices import Mask, mask_of
 from tb_torchcompile_plugin.torch_names.calls import CallKind, call_kind
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_frameworks, is_users
@@ -37,25 +37,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
     is_step,
 )
 
-Cause = (
-    CallKind
-    | Literal[
-        "nothing",
-        "python",
-        "library",
-        "compile",
-        "garbage",
-        "data_loading",
-        "communication",
-        "guards",
-        "wrappers",
-        "graph",
-        "optimizer",
-        "operator",
-        "label",
-    ]
-)
-CAUSES: tuple[Cause, ...] = (
+CulpritCause = Literal[
     "nothing",
     "python",
     "library",
@@ -69,14 +51,9 @@ CAUSES: tuple[Cause, ...] = (
     "optimizer",
     "operator",
     "label",
-    "launch",
-    "synchronise",
-    "memory_copy",
-    "allocation",
-    "module_load",
-    "graph_capture",
-    "query",
-)
+    CallKind,
+]
+CAUSES: tuple[CulpritCause, ...] = get_args(CulpritCause)
 _UNNAMED = -1
 _NOTHING, _PYTHON, _LIBRARY = range(3)
 # These tell what everything inside of them is part of.
@@ -87,7 +64,7 @@ class Culprit(NamedTuple):
     """cause: what kind of thing. name: of the operator, call, function or label; "" where nothing tells. file, line: of
     the user's function around it, "" and 0 where none is known."""
 
-    cause: Cause
+    cause: CulpritCause
     name: str
     file: str
     line: int
@@ -113,7 +90,7 @@ def culprits_of(profile: Profile, slices: Int64s) -> Culprits:
     keys, code = distinct(*what)
     names = profile.trace.names
     blamed = [
-        Culprit(CAUSES[cause], names[name] if name >= 0 else "", *_place(names[user] if user >= 0 else ""))
+        Culprit(CAUSES[cause], names[name] if name >= 0 else "", *place_of(profile, user))
         for cause, name, user in keys.T.tolist()
     ]
     return Culprits(code[place], call[place], blamed)
@@ -141,7 +118,7 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
     A function that lasts longer than a step runs the loop: behind a framework's, it is not whom a line is shown of.
     """
     trace, longest = profile.trace, profile.of(_step_ns)
-    causes, frameworks = _causes(trace), np.array([is_frameworks(name) for name in trace.names] or [False])
+    causes, frameworks = profile.of(_causes), profile.of(_frameworks)
     cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
     waiting, at = np.arange(len(rows)), rows.astype(np.int64)
     while len(waiting := waiting[at >= 0]):
@@ -164,13 +141,19 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
     return Climbed(np.where(through, _LIBRARY, cause), np.where(through, entry, name), place, call)
 
 
-def _place(frame: str) -> tuple[str, int]:
-    place = frame_of(frame)
-    return (place.file, place.line) if place else ("", 0)
+def place_of(profile: Profile, user: int) -> tuple[str, int]:
+    """File and line of a function by the code of its name; "" and 0 for -1."""
+    frame = frame_of(profile.trace.names[user]) if user >= 0 else None
+    return (frame.file, frame.line) if frame else ("", 0)
 
 
-def _causes(trace: Trace) -> Callable[[Int64s], Int64s]:
+def _frameworks(profile: Profile) -> Mask:
+    return mask_of(profile.trace.names, is_frameworks)
+
+
+def _causes(profile: Profile) -> Callable[[Int64s], Int64s]:
     """What tells the cause of slices on their own."""
+    trace = profile.trace
     by_name = np.array([_named(name) for name in trace.names] or [_NOTHING])
     by_name[np.flatnonzero(compiling(trace.names))] = CAUSES.index("compile")
     call = np.array([CAUSES.index(call_kind(name)) for name in trace.names] or [_NOTHING])
@@ -193,7 +176,7 @@ def _causes(trace: Trace) -> Callable[[Int64s], Int64s]:
 
 def _named(name: str) -> int:
     """The cause that a name tells whatever kind of slice it is."""
-    tests: tuple[tuple[Cause, bool], ...] = (
+    tests: tuple[tuple[CulpritCause, bool], ...] = (
         ("nothing", is_step(name)),
         ("garbage", is_collection(name)),
         ("data_loading", is_data_loading(name)),

@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.loop import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_synchronisation
 
 _LONG_NS = 50_000  # a call that takes longer may have waited for a GPU
@@ -42,6 +43,11 @@ class HostLane:
     def __len__(self) -> int:
         return len(self.row)
 
+    @property
+    def steps(self) -> int:
+        """How many whole steps there are; the span is one where nothing tells steps."""
+        return max(len(self.marks) - 1, 1)
+
 
 def host_lane(profile: Profile) -> HostLane:
     """The lane of the profiled steps; of the span where there are none. Of very many calls only the first ones are
@@ -49,7 +55,7 @@ def host_lane(profile: Profile) -> HostLane:
     trace, launched = profile.trace, profile.of(launch_calls).call
     calls = trace.select(cat=RUNTIME_CATS)
     feeding = np.isin(trace.track[calls], np.unique(trace.track[launched]))
-    waits = np.array([is_synchronisation(name) for name in trace.names] or [False], bool)[trace.name[calls]]
+    waits = mask_of(trace.names, is_synchronisation)[trace.name[calls]]
     chosen = waits | (trace.dur[calls] > _LONG_NS)
     rows = np.union1d(launched, calls[feeding & chosen]).astype(np.int64)
     moments = _moments(profile, rows)

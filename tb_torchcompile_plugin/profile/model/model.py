@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.model.host_lane import HostLane, host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
 
-_CALL_NS = 5_000  # what a call takes that does not wait, where no other tells
+CALL_NS = 5_000  # what a call takes that does not wait, where no other tells
 _RETURN_NS = 20_000  # a call comes back this long after what it waited for, at most
 
 
@@ -52,7 +52,7 @@ def model(profile: Profile) -> Model:
     """The steps as they were recorded."""
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
     length = lane.end - lane.begin
-    usual = int(np.median(length[lane.launches])) if lane.launches.any() else _CALL_NS
+    usual = int(np.median(length[lane.launches])) if lane.launches.any() else CALL_NS
     waits, latest = _awaited(lane, queue)
     waited = latest > lane.begin
     prompt = lane.end - latest <= np.maximum(_RETURN_NS, length // 10)
@@ -69,7 +69,7 @@ def model(profile: Profile) -> Model:
         before=apart - summed(pieces.point, pieces.ns, len(lane)),
         own=np.where(held, np.minimum(length, usual), length),
         waits=waits,
-        returns=np.where(held, lane.end - ready, np.minimum(np.maximum(lane.end - ready, 0), _CALL_NS)),
+        returns=np.where(held, lane.end - ready, np.minimum(np.maximum(lane.end - ready, 0), CALL_NS)),
         target=target,
         point=queue.point,
         stream=queue.stream,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.loop import StepSource, loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import AHEAD, GpuSteps, StepWindows, gpu_steps_of, slowest
+from tb_torchcompile_plugin.profile.steps import GpuSteps, StepWindows, gpu_steps_of, sets_pace, slowest
 
 
 class StepPace(NamedTuple):
@@ -27,7 +27,7 @@ class StepPace(NamedTuple):
     @property
     def host_is_ahead(self) -> bool:
         """Whether a GPU sets the pace."""
-        return self.gpu is not None and self.gpu > AHEAD * self.host
+        return self.gpu is not None and sets_pace(self.gpu, self.host)
 
     @property
     def step(self) -> float:
