@@ -58,6 +58,7 @@ _WAY = re.compile(r"_(?:forward|backward)$")
 _FUSIBLE_KERNEL = re.compile(
     r"at::native::.*(?:elementwise_kernel|reduce_kernel|[sS]oft[mM]ax|[nN]orm|CatArray)"
 )
+_FUSIBLE_IN_GRAPHS = re.compile(r"triton_(?:poi|red|per)_")
 # One result, as large as the arguments together make it; with a `_` at the end it takes the place of the first.
 _ELEMENTWISE = re.compile(
     r"abs|add|addcdiv|addcmul|clamp|clamp_min|cos|div|elu|exp|gelu|gelu_backward|hardtanh|leaky_relu|lerp|log|masked_fill|"
@@ -140,3 +141,8 @@ def both_ways(operator: str) -> str:
 def is_fusible(kernel: str) -> bool:
     """Whether a kernel of ATen's only passes over its data, so that inductor makes several of them one."""
     return _FUSIBLE_KERNEL.search(kernel) is not None
+
+
+def is_fusible_in_graphs(kernel: str) -> bool:
+    """Whether inductor made a kernel that it would fuse with its neighbours, were they in the same graph."""
+    return _FUSIBLE_IN_GRAPHS.match(kernel) is not None

@@ -1,0 +1,56 @@
+"""Launches that inductor would make one graph of: its kernels are fused, and one launch follows the other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.what_if.change import (
+    Bools,
+    Change,
+    at_once,
+    both,
+    fused,
+    no_longer,
+    without_host_time,
+)
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.model import CALL_NS
+from tb_torchcompile_plugin.profile.profile import Profile
+
+
+def as_one_graph(
+    profile: Profile, mine: Bools, fusible: Bools, rest: float = 0.0, call_ns: int | None = None
+) -> Change:
+    """Each run of these points as a graph. fusible: whether each work of the queue can be fused with what is before and
+    behind it. rest: share of the kernels of a run that is left beside the longest. call_ns: of calling the graph of a
+    run; None where a run is part of a graph that runs anyway."""
+    queue, pieces = profile.of(gpu_queue), profile.of(host_pieces)
+    first = mine & ~np.concatenate(([False], mine[:-1]))
+    led = np.isin(pieces.point, np.flatnonzero(mine & ~first))
+    places, longest = _fusible_runs(profile, mine[queue.point] & fusible)
+    dur = np.where(longest > 0, longest + (rest * (queue.dur[places] - longest)).astype(np.int64), 0)
+    gone = np.zeros(len(mine), bool)
+    gone[queue.point[places[longest == 0]]] = True
+    called = first if call_ns is not None else np.zeros(len(mine), bool)
+    return both(
+        without_host_time(np.where(led, pieces.ns, 0)),
+        at_once(mine & gone & ~first, called, call_ns or 0),
+        no_longer(mine & ~gone & ~first, CALL_NS),
+        fused(places, dur),
+    )
+
+
+def _fusible_runs(profile: Profile, fusible: Bools) -> tuple[Int64s, Int64s]:
+    """Places in the queue of kernels that could be fused, and for the first of each run of them the time of the longest
+    (ns); 0 for the others."""
+    queue = profile.of(gpu_queue)
+    order = np.argsort(queue.stream, kind="stable")
+    mine = fusible[order]
+    other_stream = np.diff(queue.stream[order], prepend=-1) != 0
+    leads = mine & (other_stream | ~np.concatenate(([False], mine[:-1])))
+    places, run = order[mine], np.cumsum(leads)[mine] - 1
+    longest = np.zeros(int(leads.sum()), np.int64)
+    np.maximum.at(longest, run, queue.dur[places])
+    return places, np.where(leads[mine], longest[run], 0)
