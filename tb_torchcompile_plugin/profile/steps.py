@@ -115,6 +115,11 @@ class GpuSteps(NamedTuple):
     def length(self) -> Int64s:
         return self.end - self.begin
 
+    @property
+    def mean(self) -> float:
+        """Of a step (ns): of all but the last one, of which nobody knows when the next one's work would have begun."""
+        return float((self.length[:-1] if len(self.step) > 1 else self.length).mean())
+
 
 def steps_by_gpu(profile: Profile) -> list[GpuSteps]:
     """One entry a device on which a profiled step launched work."""
@@ -132,8 +137,8 @@ def pace(profile: Profile) -> GpuSteps | None:
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
     if gpu is None:
         return None
-    host = (steps.ends - steps.starts)[gpu.step].sum()
-    return gpu if sets_pace(float(gpu.length.sum()), float(host)) else None
+    host = (steps.ends - steps.starts)[gpu.step].mean()
+    return gpu if sets_pace(gpu.mean, float(host)) else None
 
 
 def sets_pace(gpu_ns: float, host_ns: float) -> bool:
@@ -157,8 +162,8 @@ def step_ns(profile: Profile) -> Int64s:
 
 
 def slowest(devices: list[GpuSteps]) -> GpuSteps | None:
-    """Those that take longest, all together."""
-    return max(devices, key=lambda one: int(one.length.sum()), default=None)
+    """Those that take longest."""
+    return max((one for one in devices if len(one.step)), key=lambda one: one.mean, default=None)
 
 
 def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:

@@ -54,7 +54,7 @@ export interface Autotune {
   where: 'compile' | 'run';
 }
 
-export type Bound = 'communication' | 'compile' | 'compute' | 'input' | 'launch';
+export type Bound = 'communication' | 'compile' | 'compute' | 'copy' | 'input' | 'launch';
 
 export interface BreakChain {
   compile_id: string;
@@ -1708,6 +1708,7 @@ export interface Verdict {
   device: number;
   wall_us: number;
   compute_us: number;
+  copy_us: number;
   communication_us: number;
   input_us: number;
   compile_us: number;

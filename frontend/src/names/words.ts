@@ -36,6 +36,7 @@ export const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITL
 /** What bounds a step. */
 export const BOUNDS: Record<Bound, string> = {
   compute: 'The device computes for the largest part of the time.',
+  copy: 'The device copies or fills memory for the largest part of the time.',
   communication: 'Most of the time only communication runs, or the host waits for it.',
   input: 'The device waits for data.',
   compile: 'The device waits for torch.compile.',

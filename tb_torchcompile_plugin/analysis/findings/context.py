@@ -9,6 +9,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
+from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import (
     cudagraph_skip_reasons,
     cudagraph_skips,
@@ -97,8 +98,15 @@ class RuleContext:
 
     @once
     def nothing_compiled(self) -> bool:
-        """Whether work was launched in the profiled time, and no compiled region ran in it."""
-        if self.profile is None or not self.profile.of(eager_points).any():
+        """Whether eager operators launched work in the profiled time, or where there is no GPU took a share of it, and
+        no compiled region ran in it."""
+        if self.profile is None:
+            return False
+        if len(self.profile.of(gpu_work).index):
+            eager = bool(self.profile.of(eager_points).any())
+        else:
+            eager = (self.eager_percent or 0.0) >= thresholds.gain_percent
+        if not eager:
             return False
         calls = every(self.profile.of(region_calls))
         return not any(self.inside_us(Intervals(*np.array([[call.start], [call.end]]))) for call in calls)

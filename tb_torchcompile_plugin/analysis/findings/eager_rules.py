@@ -52,7 +52,8 @@ class NothingCompiled(Rule):
         rows = context.data.of(compilations) if context.data else []
         if any(is_profiler_hook(row.function) for row in rows):
             return  # the root, of which another rule tells
-        compiled = len(rows)
+        compiled = len({(row.epoch, row.compile_id) for row in rows})
+        when = "in the profiled steps" if context.steps else "in this span"
         why = (
             f", though there were {plural(compiled, 'compilation')}: what they made is not called here"
             if compiled
@@ -60,7 +61,7 @@ class NothingCompiled(Rule):
         )
         yield self.finding(
             context,
-            f"Nothing that runs in the profiled steps is compiled{why}",
+            f"Nothing that runs {when} is compiled{why}",
             "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer",
             {"compilations": compiled},
             severity="critical",

@@ -10,7 +10,8 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
 from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.words import percent
+from tb_torchcompile_plugin.analysis.words import percent, significant
+from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
@@ -68,6 +69,35 @@ class SlowKernel(Rule):
             )
 
 
+class CudaGraphsUsed(Rule):
+    """What is left to launch where CUDA graphs are on already."""
+
+    id = "cuda_graphs_used"
+    panel = "gpu_utilization"
+
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        calls = context.profile.of(launch_calls) if context.profile else None
+        if calls is None or not calls.replay.any():
+            return
+        made = [calls.between(begin, end) for begin, end in zip(*context.windows)]
+        replays, launches = sum(one.replays for one in made), sum(one.launches for one in made)
+        if launches == replays:
+            return
+        steps = max(context.steps, 1)
+        yield self.finding(
+            context,
+            f"CUDA graphs are replayed ({significant(replays / steps)} {context.where}), and "
+            f"{significant((launches - replays) / steps)} launches {context.where} are still made one by one",
+            "What launches them runs eager, or torch skipped CUDA graphs for it: compile it, too",
+            {
+                "replays_per_step": replays / steps,
+                "launches_per_step": (launches - replays) / steps,
+                "launch_call_us_per_step": context.each_us(sum(one.time_ns for one in made) / 1000),
+            },
+            severity="info",
+        )
+
+
 class DominantKernel(Rule):
     """One kernel sets the pace that no library brought, and nobody knows how much data it moves."""
 
@@ -105,4 +135,4 @@ def _gpu_bound(profile: Profile) -> bool:
     return bool(queue.dur[mine].sum() / steps >= thresholds.gpu_bound_percent / 100 * clock.step)
 
 
-GPU_RULES: tuple[Rule, ...] = (ExposedCommunication(), SlowKernel(), DominantKernel())
+GPU_RULES: tuple[Rule, ...] = (ExposedCommunication(), CudaGraphsUsed(), SlowKernel(), DominantKernel())

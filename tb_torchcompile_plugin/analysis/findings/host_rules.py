@@ -8,6 +8,7 @@ from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiles
+from tb_torchcompile_plugin.analysis.what_if.words import without
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
@@ -19,8 +20,9 @@ class GraphBreaks(Rule):
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
         host = [cost.profiled_us for cost in context.costs]
-        share = context.share(sum(host))
-        if share is None or share < thresholds.gain_percent:
+        share, by = context.share(sum(host)), context.best("graph_breaks")
+        worth = by.predicted.gain_percent if by else share
+        if share is None or worth is None or worth < thresholds.gain_percent:
             return
         dearest = max(context.costs, key=lambda cost: cost.profiled_us)
         graph_break = _break_of(context, dearest.compile_id)
@@ -30,11 +32,15 @@ class GraphBreaks(Rule):
             if graph_break and graph_break.hints
             else "Move what breaks it out of the compiled function"
         )
-        breaks = f"{plural(len(host), 'graph break')} {'costs' if len(host) == 1 else 'cost'}"
+        breaks = plural(len(host), "graph break")
         yield self.finding(
             context,
-            f"{breaks} {context.each(sum(host))}, {percent(share)} of it",
-            f"Begin with the dearest, {place}. {hint}",
+            f"{breaks} at {place}: {without(by.predicted, 'it')}"
+            if by and len(host) == 1
+            else f"{breaks}, the dearest at {place}: {without(by.predicted, 'them')}"
+            if by
+            else f"{breaks} {'costs' if len(host) == 1 else 'cost'} {context.each(sum(host))}, {percent(share)} of it",
+            hint if len(host) == 1 else f"Begin with the dearest, {place}. {hint}",
             {
                 "breaks": len(host),
                 "host_us_per_step": context.each_us(sum(host)),
@@ -43,7 +49,7 @@ class GraphBreaks(Rule):
             },
             saves_us=sum(host),
             row=_row(graph_break) if graph_break else None,
-            by=context.best("graph_breaks"),
+            by=by,
             where=[place],
         )
 

@@ -13,8 +13,7 @@ from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, place, sentence
-from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, place, sentence, without
 
 # These have rules of their own, which know the guard that failed and what broke.
 _TOLD_ELSEWHERE: tuple[FixKind, ...] = ("compile", "graph_breaks", "roofline", "communication")
@@ -58,11 +57,10 @@ class WhatIfRule(Rule):
         )
 
     def _finding(self, context: RuleContext, row: WhatIf) -> Finding:
-        now, after, where = row.predicted.step_us, row.predicted.after_us, place(row)
-        gain = now - after
+        gain, where = row.predicted.step_us - row.predicted.after_us, place(row)
         return self.finding(
             context,
-            f"{sentence(row)}: without it a step takes {duration(after)} instead of {duration(now)}",
+            f"{sentence(row)}: {without(row.predicted, 'it')}",
             next_step(row),
             {
                 "gain_us_per_step": gain,

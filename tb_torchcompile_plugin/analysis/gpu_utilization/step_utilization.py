@@ -153,6 +153,7 @@ def _verdict(devices: list[Windows], rows: Int64s) -> Verdict:
         int(device.wall[rows].sum()),
         int(device.busy[rows].sum()),
         int(device.communication[rows].sum()),
+        int(device.memory[rows].sum()),
         device.causes[rows].sum(axis=0),
         int(device.launched[rows].sum()),
     )

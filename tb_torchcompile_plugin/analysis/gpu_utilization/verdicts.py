@@ -1,6 +1,6 @@
-"""What bounds a step: compute, launches, input, communication or compilation?
+"""What bounds a step: compute, copies, launches, input, communication or compilation?
 
-The wall time of a step, seen from its busiest device, has five parts that sum to it; the largest one is the verdict.
+The wall time of a step, seen from its busiest device, has six parts that sum to it; the largest one is the verdict.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import percent, us
 
-Bound = Literal["compute", "communication", "input", "compile", "launch"]
+Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 
+_ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")
 _COMMUNICATION, _INPUT, _COMPILE = (
     CAUSES.index(cause) for cause in ("communication_wait", "data_loading", "compile")
 )
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`bound`: the largest of the five parts, which sum to `wall_us`; `share_percent` is its share. Where what was
+    """`bound`: the largest of the six parts, which sum to `wall_us`; `share_percent` is its share. Where what was
     launched keeps the device busy for longer than `wall_us`, the host is ahead of it and cannot be what bounds:
-    then it is compute or communication in place of launch, and `share_percent` is None.
+    then it is what the device does in place of launch, and `share_percent` is None.
 
-    compute: the device computed, copied or filled. communication: only communication ran, or the host waited for it.
-    input, compile: the device idled while the host loaded data, or compiled. launch: it idled for any other reason.
+    compute: the device computed. copy: it only copied or filled. communication: only that ran, or the host waited for
+    it. input, compile: the device idled while the host loaded data, or compiled. launch: it idled for another reason.
     least_us: how long the busiest device was busy, or where the host is ahead, is with what was launched: with the same
     work the step could not be shorter.
     """
@@ -37,6 +38,7 @@ class Verdict(msgspec.Struct, frozen=True):
     device: int
     wall_us: float
     compute_us: float
+    copy_us: float
     communication_us: float
     input_us: float
     compile_us: float
@@ -49,6 +51,7 @@ def verdict(
     wall_ns: int,
     busy_ns: int,
     exposed_communication_ns: int,
+    exposed_memory_ns: int,
     causes_ns: Int64s,
     launched_ns: int = 0,
 ) -> Verdict:
@@ -59,7 +62,8 @@ def verdict(
     idle = np.asarray(causes_ns)
     assert wall_ns == busy_ns + int(idle.sum())
     parts: dict[Bound, int] = {
-        "compute": busy_ns - exposed_communication_ns,
+        "compute": busy_ns - exposed_communication_ns - exposed_memory_ns,
+        "copy": exposed_memory_ns,
         "communication": exposed_communication_ns + int(idle[_COMMUNICATION]),
         "input": int(idle[_INPUT]),
         "compile": int(idle[_COMPILE]),
@@ -68,13 +72,14 @@ def verdict(
     bound = max(parts, key=lambda name: parts[name])
     is_ahead = bound == "launch" and launched_ns >= wall_ns
     if is_ahead:
-        bound = "communication" if parts["communication"] > parts["compute"] else "compute"
+        bound = max(_ON_DEVICE, key=lambda name: parts[name])
     return Verdict(
         bound=bound,
         share_percent=None if is_ahead else percent(parts[bound], wall_ns),
         device=device,
         wall_us=us(wall_ns),
         compute_us=us(parts["compute"]),
+        copy_us=us(parts["copy"]),
         communication_us=us(parts["communication"]),
         input_us=us(parts["input"]),
         compile_us=us(parts["compile"]),

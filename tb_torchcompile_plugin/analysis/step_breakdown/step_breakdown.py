@@ -34,7 +34,7 @@ def step_breakdown(profile: Profile) -> StepReport:
     steps, gpu = profile.of(step_breakdowns), profile.of(pace)
     return StepReport(
         times=step_times([step.wall_us for step in steps]),
-        gpu_us=float(gpu.length.mean()) / 1000 if gpu else None,
+        gpu_us=gpu.mean / 1000 if gpu else None,
         steps=steps,
         slow=slow_steps(profile, steps),
         window=None if steps else profile.of(window_breakdown),

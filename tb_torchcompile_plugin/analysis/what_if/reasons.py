@@ -15,6 +15,10 @@ MOST_PERCENT = 2.0  # that the replayed step may differ from the recorded one
 
 def why_nothing(profile: Profile) -> str | None:
     """Why nothing is predicted, as a sentence; None where something is."""
+    if not len(profile.of(gpu_work).index) and profile.trace.notices:
+        return (
+            "No work of a GPU is in what could be read of this trace: nothing is predicted from a part of it."
+        )
     if not len(profile.of(gpu_work).index):
         return "No work of a GPU was recorded: what the host does sets no other pace than its own."
     if len(profile.of(host_lane)) < 2 or not len(profile.of(gpu_queue)):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
-from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
+from tb_torchcompile_plugin.analysis.words import duration
 
 SeenIn = Literal[
     "step_breakdown",
@@ -164,6 +165,12 @@ def sentence(row: WhatIf) -> str:
         often="once" if times == "1" else f"{times} times",
         s="" if times == "1" else "s",
     )
+
+
+def without(predicted: Predicted, what: str) -> str:
+    """ "without it a step takes 868 µs instead of 2.82 ms" """
+    now, after = duration(predicted.step_us), duration(predicted.after_us)
+    return f"without {what} a step takes {after} instead of {now}"
 
 
 def next_step(row: WhatIf) -> str:

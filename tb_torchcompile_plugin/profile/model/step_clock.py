@@ -76,4 +76,4 @@ def step_clock(profile: Profile) -> StepPace | None:
     host = steps.host.total_ns / number
     if steps.gpu is None:
         return StepPace(host, None, -1, number, steps.source)
-    return StepPace(host, int(steps.gpu.length.sum()) / number, steps.gpu.device, number, steps.source)
+    return StepPace(host, steps.gpu.mean, steps.gpu.device, number, steps.source)

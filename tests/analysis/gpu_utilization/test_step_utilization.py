@@ -91,26 +91,36 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("busy", "communication", "cause", "bound"),
+    ("busy", "communication", "memory", "cause", "bound"),
     [
-        (60, 0, "python", "compute"),
-        (60, 40, "python", "communication"),
-        (10, 0, "communication_wait", "communication"),
-        (10, 0, "data_loading", "input"),
-        (10, 0, "compile", "compile"),
+        (60, 0, 0, "python", "compute"),
+        (60, 40, 0, "python", "communication"),
+        (90, 10, 60, "python", "copy"),
+        (10, 0, 0, "communication_wait", "communication"),
+        (10, 0, 0, "data_loading", "input"),
+        (10, 0, 0, "compile", "compile"),
         *(
-            (10, 0, cause, "launch")
+            (10, 0, 0, cause, "launch")
             for cause in CAUSES
             if cause not in ("communication_wait", "data_loading", "compile")
         ),
     ],
 )
-def test_the_largest_part_bounds_a_step(busy: int, communication: int, cause: str, bound: str) -> None:
+def test_the_largest_part_bounds_a_step(
+    busy: int, communication: int, memory: int, cause: str, bound: str
+) -> None:
     idle = np.zeros(len(CAUSES), np.int64)
     idle[CAUSES.index(cause)] = 100_000 - busy * 1000
-    answer = verdict(3, 100_000, busy * 1000, communication * 1000, idle)
+    answer = verdict(3, 100_000, busy * 1000, communication * 1000, memory * 1000, idle)
     assert (answer.bound, answer.device, answer.least_us) == (bound, 3, busy)
-    parts = (answer.compute_us, answer.communication_us, answer.input_us, answer.compile_us, answer.launch_us)
+    parts = (
+        answer.compute_us,
+        answer.copy_us,
+        answer.communication_us,
+        answer.input_us,
+        answer.compile_us,
+        answer.launch_us,
+    )
     assert sum(parts) == answer.wall_us == 100 and answer.share_percent == max(parts)
 
 
