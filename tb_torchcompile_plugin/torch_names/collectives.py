@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+PARAM_COMMS = "record_param_comms"  # what c10d says of each collective, where it is called
 GPU_BACKENDS = ("nccl", "rccl", "ucc", "xccl", "hccl")
 _BACKENDS = "|".join((*GPU_BACKENDS, "gloo", "mpi"))
 _LABEL = re.compile(rf"(?:{_BACKENDS}):(?P<name>\w+)(?: .*)?$")  # `nccl:all_reduce`, `nccl:send 0->1`
 _CALL = re.compile(
-    rf"(?:{_BACKENDS}):|_?c10d(?:_functional)?::|record_param_comms$|.*torch\._C\._distributed_c10d"
+    rf"(?:{_BACKENDS}):|_?c10d(?:_functional)?::|{PARAM_COMMS}$|.*torch\._C\._distributed_c10d"
 )
 
 

@@ -28,10 +28,13 @@ from tb_torchcompile_plugin.reader.trace.events import (
     finite,
     whole,
 )
+from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS
+from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
 from tb_torchcompile_plugin.torch_names.slices import (
     FORWARD_BACKWARD,
     GPU_CATS,
+    KERNEL,
     MEMORY_MOMENT,
     PYTHON_FUNCTION,
     RUNTIME_CATS,
@@ -40,12 +43,23 @@ from tb_torchcompile_plugin.torch_names.slices import (
 Array = npt.NDArray[Any]
 Combo = tuple[Any, Any, Any, Any, Any]  # ph, cat, name, pid, tid
 
-GPU, RUNTIME, PYTHON, HOST, CONVOLUTION, META, MEMORY, FLOW, UNUSED = range(9)
-LAST_SLICE_KIND = CONVOLUTION
+GPU, RUNTIME, PYTHON, HOST, CONVOLUTION, COLLECTIVE, PARAMETERS, META, MEMORY, FLOW, UNUSED = range(11)
+LAST_SLICE_KIND = PARAMETERS
 
 _KEY = attrgetter("ph", "cat", "name", "pid", "tid")
 _ARGS = attrgetter("args")
-_INTERNED = ("grid", "block", "input_types", "input_dims", "concrete_inputs")
+TEXTS = (
+    "grid",
+    "block",
+    "input_types",
+    "input_dims",
+    "concrete_inputs",
+    "collective",
+    "group_name",
+    "group_ranks",
+    "dtype",
+    "comms_id",
+)
 FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
 
 _HOST_FIELDS = (
@@ -60,26 +74,42 @@ _HOST_FIELDS = (
     "input_types",
     "input_dims",
 )
+_GPU_FIELDS = (
+    "correlation",
+    "external",
+    "device",
+    "stream",
+    "registers",
+    "shared_memory",
+    "occupancy",
+    "bytes",
+    "grid",
+    "block",
+)
+COLLECTIVE_FIELDS = (
+    "collective",
+    "group_name",
+    "group_ranks",
+    "dtype",
+    "comms_id",
+    "collective_seq",
+    "in_elements",
+    "out_elements",
+    "source_rank",
+    "destination_rank",
+)
 
 # what each kind of slice may carry; the table is also what `Trace` offers as columns
 SLICE_FIELDS: dict[int, tuple[str, ...]] = {
-    GPU: (
-        "correlation",
-        "external",
-        "device",
-        "stream",
-        "registers",
-        "shared_memory",
-        "occupancy",
-        "bytes",
-        "grid",
-        "block",
-    ),
+    GPU: _GPU_FIELDS,
     RUNTIME: ("correlation", "external"),
     PYTHON: ("python_id", "python_parent", "python_module"),
     HOST: _HOST_FIELDS,
     # the one operator whose work does not follow from its shapes alone
     CONVOLUTION: (*_HOST_FIELDS, "concrete_inputs"),
+    # the kernels of collectives, and what c10d says of each where it is called
+    COLLECTIVE: (*_GPU_FIELDS, *COLLECTIVE_FIELDS),
+    PARAMETERS: (*_HOST_FIELDS, *COLLECTIVE_FIELDS),
 }
 MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
 
@@ -88,7 +118,9 @@ def kind_of(ph: Any, cat: Any, name: Any) -> int:
     """What sort of event this is, from its phase, category and name."""
     if ph == "X":
         return (
-            GPU
+            COLLECTIVE
+            if cat == KERNEL and category_of(str(name)) == "communication"
+            else GPU
             if cat in GPU_CATS
             else RUNTIME
             if cat in RUNTIME_CATS
@@ -96,6 +128,8 @@ def kind_of(ph: Any, cat: Any, name: Any) -> int:
             if cat == PYTHON_FUNCTION
             else CONVOLUTION
             if name == CONVOLUTION_NAME
+            else PARAMETERS
+            if name == PARAM_COMMS
             else HOST
         )
     if ph == "M":
@@ -140,7 +174,7 @@ class DecodedPart:
     """The columns of a stretch of the file.
 
     columns: name → array. `code ts dur event` have one row per slice; `gpu.row` … and `gpu.FIELD` (kinds:
-    gpu runtime python host) one row per slice of that kind, `row` counting slices of this part;
+    `KIND_NAMES`) one row per slice of that kind, `row` counting slices of this part;
     `memory.*` and `flow.*` one row per such event. `event` counts events of this part.
     chunks: (start, end, first event) of each run of text that was decoded in one go, in bytes.
     """
@@ -154,7 +188,15 @@ class DecodedPart:
     losses: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-KIND_NAMES = {GPU: "gpu", RUNTIME: "runtime", PYTHON: "python", HOST: "host", CONVOLUTION: "convolution"}
+KIND_NAMES = {
+    GPU: "gpu",
+    RUNTIME: "runtime",
+    PYTHON: "python",
+    HOST: "host",
+    CONVOLUTION: "convolution",
+    COLLECTIVE: "collective",
+    PARAMETERS: "parameters",
+}
 
 
 class Decoder:
@@ -162,7 +204,7 @@ class Decoder:
 
     def __init__(self) -> None:
         self.combos = Combos()
-        self.interners = {name: Interner() for name in _INTERNED}
+        self.interners = {name: Interner() for name in TEXTS}
         self._exact = False  # whether time stamps are too long for a float
         self._common = True  # whether all phases and categories so far were common ones
         self._start_part()
@@ -274,7 +316,7 @@ class Decoder:
             self._put(f"{kind}.{name}", self._column(args, name))
 
     def _column(self, args: list[Any], name: str) -> Array:
-        if name in _INTERNED:
+        if name in TEXTS:
             return self._interned(args, name)
         if name in FLOATS:
             return _numbers(args, name, FLOATS[name], _real)

@@ -38,6 +38,15 @@ _ARG_NAMES = {
     "address": "Addr",
     "device_type": "Device Type",
     "device_id": "Device Id",
+    "collective": "Collective name",
+    "group_name": "Process Group Name",
+    "group_ranks": "Process Group Ranks",
+    "comms_id": "Comms Id",
+    "collective_seq": "Seq",
+    "in_elements": "In msg nelems",
+    "out_elements": "Out msg nelems",
+    "source_rank": "Src Rank",
+    "destination_rank": "Dst Rank",
 }
 
 
@@ -75,6 +84,16 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_NAMES):
     sort_index: Any = None
     external_old: Any = -1
     input_dims_old: Raw = _NO_TEXT
+    collective: Raw = _NO_TEXT
+    group_name: Raw = _NO_TEXT
+    group_ranks: Raw = _NO_TEXT
+    dtype: Raw = _NO_TEXT
+    comms_id: Raw = _NO_TEXT
+    collective_seq: Any = -1
+    in_elements: Any = -1
+    out_elements: Any = -1
+    source_rank: Any = -1
+    destination_rank: Any = -1
 
 
 NO_ARGS = Args()

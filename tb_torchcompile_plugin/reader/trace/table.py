@@ -15,10 +15,12 @@ import numpy as np
 
 from tb_torchcompile_plugin.reader.trace.columns import Sink
 from tb_torchcompile_plugin.reader.trace.decode import (
+    COLLECTIVE_FIELDS,
     FLOATS,
     KIND_NAMES,
     MEMORY_FIELDS,
     SLICE_FIELDS,
+    TEXTS,
     Array,
     Combo,
 )
@@ -49,6 +51,7 @@ SPARSE = (
     "input_dims",
     "concrete_inputs",
     "python_module",
+    *COLLECTIVE_FIELDS,
 )
 
 
@@ -213,7 +216,7 @@ class _Builder:
 
     def _sparse(self, column: str, rows: dict[int, Array]) -> None:
         kinds = [kind for kind, fields in SLICE_FIELDS.items() if column in fields]
-        if column in _TEXTS:
+        if column in TEXTS:
             parts = self._texts(column, [KIND_NAMES[kind] for kind in kinds])
         else:
             dtype = FLOATS.get(column, np.int64)
@@ -270,9 +273,6 @@ class _Builder:
         )
         for index, name in enumerate(("chunk.start", "chunk.end", "chunk.event")):
             self._whole(name, np.ascontiguousarray(table[:, index]), np.int64)
-
-
-_TEXTS = ("grid", "block", "input_types", "input_dims", "concrete_inputs")
 
 
 def _bases(counts: Iterable[int]) -> Array:
