@@ -1,0 +1,180 @@
+"""What each rank ran of collectives, as columns over all ranks: when, of which group, and how much it moved.
+
+Where a rank has GPUs these are NCCL's and RCCL's kernels, with what torch recorded beside them; without, the calls of
+Gloo on threads of its own. Times are Unix time in ns, each rank's by its own clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.profile.columns import codes_of
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.host.host_tree import climb
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.collectives import (
+    PARAM_COMMS,
+    Operation,
+    collective,
+    element_bytes,
+    is_host_collective,
+    message_bytes,
+    operation_of,
+)
+from tb_torchcompile_plugin.torch_names.slices import LABEL
+
+
+class Group(NamedTuple):
+    """A process group. ranks: of the whole job; () where torch did not record them."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+class Kind(NamedTuple):
+    """What torch tells of a collective. dtype, comms_id: "" unknown. message_bytes, source, destination: -1 unknown."""
+
+    operation: Operation
+    group: Group | None
+    dtype: str
+    message_bytes: int
+    comms_id: str
+    source: int
+    destination: int
+
+
+class Calls(NamedTuple):
+    """One row a collective that a rank ran, rank by rank in order of time. place: of the rank among the job's. row: in
+    its trace. begin, end, launch (begin of the call that launched it, -1 where that was not recorded): ns. seq: the
+    group's own number of it, -1 unknown."""
+
+    place: Int64s
+    row: Int64s
+    begin: Int64s
+    end: Int64s
+    launch: Int64s
+    seq: Int64s
+    kinds: list[Kind]
+
+    @property
+    def dur(self) -> Int64s:
+        return self.end - self.begin
+
+    def __bool__(self) -> bool:
+        return bool(self.kinds)
+
+
+def calls(job: Job) -> Calls:
+    """Of all ranks."""
+    parts = [_of_rank(place, one) for place, one in enumerate(job.ranks)]
+    place, row, begin, end, launch, seq = (np.concatenate(column) for column in list(zip(*parts))[:-1])
+    return Calls(place, row, begin, end, launch, seq, [kind for part in parts for kind in part.kinds])
+
+
+def communication_rows(profile: Profile) -> Int64s:
+    """Kernels of collectives in order of time; on a rank that has none, what Gloo ran."""
+    trace, work = profile.trace, profile.of(gpu_work)
+    if "communication" in work.categories:
+        rows = work.index[work.category == work.categories.index("communication")]
+    else:
+        rows = host_slices(trace, is_host_collective, (LABEL,))
+    return np.asarray(rows[np.argsort(trace.ts[rows], kind="stable")], np.int64)
+
+
+def _of_rank(place: int, one: JobRank) -> Calls:
+    trace, rows = one.profile.trace, communication_rows(one.profile)
+    source, launch = _source(trace, rows), trace.launch_of()[rows]
+    on_host = trace.correlation[rows] < 0
+    begin = trace.ts[rows] + trace.base_ns
+    return Calls(
+        place=np.full(len(rows), place),
+        row=rows,
+        begin=begin,
+        end=begin + trace.dur[rows],
+        launch=np.where(on_host, begin, np.where(launch >= 0, trace.ts[launch] + trace.base_ns, -1)),
+        seq=codes_of(trace, "collective_seq", source),
+        kinds=_kinds(one, rows, source),
+    )
+
+
+def _source(trace: Trace, rows: Int64s) -> Int64s:
+    """The slice that has torch's word about each: itself, or that of its call; itself where none has."""
+    named = host_slices(trace, PARAM_COMMS.__eq__)
+    by_id = dict(zip(trace.external_id[named].tolist(), named.tolist()))
+    itself = codes_of(trace, "collective", rows) >= 0
+    ids = zip(trace.external_id[rows].tolist(), itself.tolist(), rows.tolist())
+    return np.array([row if known or id < 0 else by_id.get(id, row) for id, known, row in ids], np.int64)
+
+
+def _kinds(one: JobRank, rows: Int64s, source: Int64s) -> list[Kind]:
+    trace, alone = one.profile.trace, _only_group(one)
+
+    def text(column: str) -> Iterable[str]:
+        texts = [*(trace.texts.get(column) or ()), ""]
+        return (texts[code] for code in codes_of(trace, column, source).tolist())
+
+    def number(column: str) -> Iterable[int]:
+        return map(int, codes_of(trace, column, source))
+
+    return [
+        Kind(
+            operation=(what := operation_of(word or label)),
+            group=Group(group, _ranks(ranks)) if group else alone,
+            dtype=dtype,
+            message_bytes=_message(what, given, taken, element_bytes(dtype)),
+            comms_id=comms_id,
+            source=sender,
+            destination=receiver,
+        )
+        for word, label, group, ranks, dtype, comms_id, given, taken, sender, receiver in zip(
+            text("collective"),
+            _labels(trace, rows),
+            text("group_name"),
+            text("group_ranks"),
+            text("dtype"),
+            text("comms_id"),
+            number("in_elements"),
+            number("out_elements"),
+            number("source_rank"),
+            number("destination_rank"),
+        )
+    ]
+
+
+def _message(operation: Operation, given: int, taken: int, element: int | None) -> int:
+    return message_bytes(operation, given * element, taken * element) if element and given >= 0 else -1
+
+
+def _labels(trace: Trace, rows: Int64s) -> list[str]:
+    """The label of a collective around the launch of each; the kernel's own name where there is none."""
+    launch = trace.launch_of()[rows]
+    labels = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
+    label = climb(trace.parent, np.where(launch >= 0, launch, rows), labels)
+    return [trace.names[name] for name in trace.name[np.where(label >= 0, label, rows)]]
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    """Of "[0, 1]"; () where it is not that: torch shortens long lists."""
+    try:
+        ranks = json.loads(text or "[]")
+    except json.JSONDecodeError:
+        return ()
+    return tuple(rank for rank in ranks if isinstance(rank, int)) if isinstance(ranks, list) else ()
+
+
+def _only_group(one: JobRank) -> Group | None:
+    """The process group where there is but one: a call that does not tell its group is of that."""
+    info = one.profile.trace.metadata.get("distributedInfo")
+    config = info.get("pg_config") if isinstance(info, dict) else None
+    if not isinstance(config, list) or len(config) != 1 or not isinstance(config[0], dict):
+        return None
+    ranks = config[0].get("ranks")
+    return Group(str(config[0].get("pg_name", "")), tuple(ranks) if isinstance(ranks, list) else ())

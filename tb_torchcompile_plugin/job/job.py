@@ -1,0 +1,46 @@
+"""The spans of one run that were recorded together, one of each rank: what questions about ranks are asked of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.memo import Memoized
+
+
+class JobRank(NamedTuple):
+    """One process of the job. worker: the name of its files."""
+
+    rank: int
+    worker: str
+    profile: Profile
+
+
+@dataclass(eq=False)
+class Job(Memoized):
+    """`ranks` ascend, each there once. Two at least, or there is nothing to compare."""
+
+    ranks: tuple[JobRank, ...]
+
+    @property
+    def numbers(self) -> list[int]:
+        return [one.rank for one in self.ranks]
+
+    @property
+    def world_size(self) -> int | None:
+        """As torch recorded it; None where it did not."""
+        sizes = [size for info in self._recorded() if isinstance(size := info.get("world_size"), int)]
+        return max(sizes, default=None)
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks that are not here: what others waited for them is not known."""
+        return sorted(set(range(self.world_size or 0)) - set(self.numbers))
+
+    def _recorded(self) -> Iterator[Mapping[str, object]]:
+        for one in self.ranks:
+            info = one.profile.trace.metadata.get("distributedInfo")
+            if isinstance(info, dict):
+                yield info

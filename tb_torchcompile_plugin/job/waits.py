@@ -1,0 +1,70 @@
+"""Of each call of a collective: how long it waited for another rank, and how long the transfer took.
+
+A call waits until the last of its ranks has come, or until the one has that it needs data of; the rest is transfer.
+Both sum to its duration. A rank that is missing may have come later still: then the wait is a lower bound.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_torchcompile_plugin.job.calls import Calls, calls
+from tb_torchcompile_plugin.job.clocks import clocks
+from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
+
+
+class Waits(NamedTuple):
+    """Columns of the calls (ns). begin, end: on the common clock. wait, transfer: -1 for calls of no instance.
+    awaited: the place of the rank that it waited for, -1 where it did not wait. last: whether all others waited."""
+
+    begin: Int64s
+    end: Int64s
+    wait: Int64s
+    transfer: Int64s
+    awaited: Int64s
+    last: npt.NDArray[np.bool_]
+
+
+def waits(job: Job) -> Waits:
+    """wait + transfer is the duration, to the ns."""
+    made, offset = job.of(calls), job.of(clocks).offset_ns
+    begin, end = made.begin - offset[made.place], made.end - offset[made.place]
+    wait, awaited = np.full((2, len(begin)), -1)
+    last = np.zeros(len(begin), bool)
+    for rows in job.of(instances).members:
+        wait[rows] = 0
+        needed = _needed(made, rows, begin)
+        if needed is None:
+            continue
+        held = np.maximum(0, np.minimum(end[rows], begin[needed]) - begin[rows])
+        wait[rows] = held
+        awaited[rows[held > 0]] = made.place[needed]
+        last[needed] = made.kinds[int(rows[0])].operation in HOLD_ALL
+    transfer = np.where(wait >= 0, made.dur - wait, -1)
+    assert ((wait < 0) | ((transfer >= 0) & (wait + transfer == made.dur))).all()
+    return Waits(begin, end, wait, transfer, awaited, last)
+
+
+def _needed(made: Calls, rows: Int64s, begin: Int64s) -> int | None:
+    """The member without which the others cannot go on: the last to come; of a send and its recv the sender. None where
+    only a root is needed, which torch does not name."""
+    operations = [made.kinds[row].operation for row in rows.tolist()]
+    if operations[0] in HOLD_ALL:
+        return int(rows[np.argmax(begin[rows])])
+    senders = [row for row, operation in zip(rows.tolist(), operations) if operation == "send"]
+    return senders[0] if len(senders) == 1 else None
+
+
+def blame(job: Job) -> Int64s:
+    """How long each rank (row) waited for each (column), in ns; square, in the order of the job's ranks."""
+    made, known = job.of(calls), job.of(waits)
+    matrix = np.zeros((len(job.ranks),) * 2, np.int64)
+    here = np.flatnonzero(known.awaited >= 0)
+    np.add.at(matrix, (made.place[here], known.awaited[here]), known.wait[here])
+    return matrix
