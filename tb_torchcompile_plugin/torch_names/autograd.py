@@ -16,3 +16,18 @@ def is_backward(name: str) -> bool:
 def node(name: str) -> str:
     """The node that a slice runs: `MulBackward0`; any other name as it is."""
     return name.removeprefix(_NODE)
+
+
+def is_node(name: str) -> bool:
+    """What autograd's engine runs for one node of its graph."""
+    return name.startswith(_NODE)
+
+
+# What autograd runs behind each node in anomaly mode, to see whether its result holds a NaN.
+NAN_CHECKS = ("aten::isnan", "aten::_is_any_true", "aten::any", "aten::item")
+_KEEPS_STACK = re.compile(r"traceback\.py\(\d+\): format_stack$")
+
+
+def keeps_stack(name: str) -> bool:
+    """A Python function with which anomaly mode writes down where each node was made."""
+    return _KEEPS_STACK.search(name) is not None

@@ -6,7 +6,7 @@ import re
 from typing import Literal, NamedTuple
 
 ATEN = "aten::"
-CONTIGUOUS, CAST = "aten::contiguous", "aten::_to_copy"
+CONTIGUOUS, CAST, JOIN = "aten::contiguous", "aten::_to_copy", "aten::cat"
 TYPE_BYTES = {
     "bool": 1,
     "unsigned char": 1,

@@ -55,6 +55,11 @@ class Problem(msgspec.Struct, frozen=True):
     reason: str
     ran_eager: bool | None
 
+    @property
+    def given_up(self) -> bool:
+        """Whether torch runs the frame eager: it cannot resume it, or compiled it too often."""
+        return bool(self.ran_eager) and self.kind in ("skipped", "limit")
+
 
 class OtherArtifacts(msgspec.Struct, frozen=True):
     compile_id: str

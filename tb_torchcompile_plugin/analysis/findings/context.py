@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -15,13 +16,13 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import (
     cudagraph_skips,
 )
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
+from tb_torchcompile_plugin.analysis.what_if.eager_fixes import eager_points, given_up
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
-from tb_torchcompile_plugin.analysis.what_if.launch_fixes import eager_points
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
-from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, every, region_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -94,7 +95,7 @@ class RuleContext:
     def given_up(self) -> list[Problem]:
         """Frames that torch runs eager: it cannot resume them, or compiled them too often."""
         rows = self.data.of(problems) if self.data else []
-        return [row for row in rows if row.ran_eager and row.kind in ("skipped", "limit")]
+        return [row for row in rows if row.given_up]
 
     @once
     def nothing_compiled(self) -> bool:
@@ -108,8 +109,18 @@ class RuleContext:
             eager = (self.eager_percent or 0.0) >= thresholds.gain_percent
         if not eager:
             return False
-        calls = every(self.profile.of(region_calls))
+        calls = compiled_calls(self.profile)
         return not any(self.inside_us(Intervals(*np.array([[call.start], [call.end]]))) for call in calls)
+
+    @once
+    def calls_of_one_graph(self) -> float:
+        """How often a step the compiled region is called that is called most."""
+        calls = (
+            Counter(call.compile_id for call in every(self.profile.of(region_calls)))
+            if self.profile
+            else Counter()
+        )
+        return max(calls.values(), default=0) / max(self.steps, 1)
 
     @property
     def whole(self) -> bool:
@@ -126,7 +137,7 @@ class RuleContext:
 
     @property
     def runs_eager(self) -> bool:
-        return self.profile is not None and bool(self.nothing_compiled or self.given_up)
+        return self.profile is not None and (self.nothing_compiled or given_up(self.profile))
 
     @property
     def where(self) -> str:

@@ -8,7 +8,10 @@ from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
-from tb_torchcompile_plugin.analysis.words import plural
+from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.what_if.words import place, without
+from tb_torchcompile_plugin.analysis.words import plural, significant
+from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook
 
 
@@ -76,25 +79,45 @@ class GivenUp(Rule):
     panel = "compilations"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
-        share = context.eager_percent
-        if not context.whole or not context.given_up or share is None or share < thresholds.gain_percent:
+        share, by = context.eager_percent, context.best("frames")
+        worth = by.predicted.gain_percent if by else share
+        if not context.whole or worth is None or worth < thresholds.gain_percent:
             return
+        if not context.given_up and by:
+            yield self._untold(context, by)
         row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
         if row is None:
             return
-        place = f"{row.file.rpartition('/')[2]}:{row.line}" if row.file and row.line else row.file
+        where = f"{row.file.rpartition('/')[2]}:{row.line}" if row.file and row.line else row.file
         why = "it hit the recompile limit" if row.kind == "limit" else row.reason.splitlines()[0]
         yield self.finding(
             context,
-            f"{row.function or 'A frame'} runs eager: {why}",
+            f"{row.function or 'A frame'} runs eager: {why}"
+            + (f"; {without(by.predicted, 'that')}" if by else ""),
             "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
             if row.kind == "limit"
             else "Move what breaks the graph out of the loop or function, so that torch can go on behind it",
-            {"frames": len(context.given_up), "eager_percent": share},
+            {"frames": len(context.given_up)} | ({} if share is None else {"eager_percent": share}),
             severity="critical",
             row=f"compilation:{row.compile_id},{row.epoch},forward",
-            by=context.best("eager"),
-            where=[place] if place else [],
+            by=by,
+            where=[where] if where else [],
+        )
+
+    def _untold(self, context: RuleContext, by: WhatIf) -> Finding:
+        """Nothing was written down of what was compiled: the trace tells that calls ran eager, and not why."""
+        calls = context.profile.of(lookups_in_vain) / max(context.steps, 1) if context.profile else 0
+        where = place(by)
+        return self.finding(
+            context,
+            f"Torch has given up compiling {significant(calls)} calls {context.where}, which run eager"
+            f"{f' at {where}' if where else ''}: {without(by.predicted, 'that')}",
+            "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
+            'TORCH_LOGS="recompiles,graph_breaks": most often a frame hit the recompile limit, or breaks in a loop',
+            {"calls": calls},
+            severity="critical",
+            by=by,
+            where=[where] if where else [],
         )
 
 

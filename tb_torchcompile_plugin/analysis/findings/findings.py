@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -30,13 +31,14 @@ SPAN_RULES: tuple[Rule, ...] = (
     *SETUP_RULES,
     CudaGraphsSkipped(),
 )
-_MOOT = "profiler_hooks"  # everything else is about another program
+_MOOT = ("profiler_hooks", "anomaly_mode")  # everything else is about another program
 # Would make most programs faster, whatever is wrong with them; and what nobody can act on yet.
 _GENERIC = ("launch_bound", "nothing")
 _BLOCKS = ("nothing_compiled", "frame_given_up")  # advice that would not help before, where nothing prices it
 # The same matter, with its price or its root.
 _TOLD_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
-_SPECIFIC_PERCENT = 15.0  # share of a step from which on what a program does beside its model comes first
+# From which gain on what a program does beside its model comes first: share of a step, and of what is generic.
+_SPECIFIC_PERCENT, _SPECIFIC_SHARE = 15.0, 0.3
 RULES: tuple[Rule, ...] = (
     *SPAN_RULES,
     *(rule for rule in COMPILE_RULES if not isinstance(rule, CudaGraphsSkipped)),
@@ -76,12 +78,19 @@ def findings(about: Profile | CompileData) -> Findings:
 
 
 def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
-    """Largest predicted gain first; then, where nothing predicts, most time to save and the most severe."""
-    return sorted(findings, key=_rank)
+    """Largest predicted gain first; then, where nothing predicts, most time to save and the most severe. What is wrong
+    with this program comes before what would make any faster, unless that brings several times as much."""
+    rows = list(findings)
+    generic = max((_gain(row) for row in rows if row.rule in _GENERIC), default=0.0)
+    return sorted(rows, key=partial(_rank, max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic)))
 
 
-def _rank(row: Finding) -> tuple[bool, bool, float, float, int]:
-    gain = row.predicted.gain_percent if row.predicted else 0.0
-    first = row.rule not in _GENERIC and gain >= _SPECIFIC_PERCENT
+def _gain(row: Finding) -> float:
+    return row.predicted.gain_percent if row.predicted else 0.0
+
+
+def _rank(least_percent: float, row: Finding) -> tuple[bool, bool, float, float, int]:
+    gain = _gain(row)
+    first = row.rule not in _GENERIC and gain >= least_percent
     first |= row.rule in _BLOCKS and row.predicted is None
-    return row.rule != _MOOT, not first, -gain, -(row.saves_us or 0), SEVERITIES.index(row.severity)
+    return row.rule not in _MOOT, not first, -gain, -(row.saves_us or 0), SEVERITIES.index(row.severity)

@@ -16,8 +16,10 @@ from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, place, sentence, without
 
 # These have rules of their own, which know the guard that failed and what broke.
-_TOLD_ELSEWHERE: tuple[FixKind, ...] = ("compile", "graph_breaks", "roofline", "communication")
+_TOLD_ELSEWHERE: tuple[FixKind, ...] = ("compile", "graph_breaks", "frames", "roofline", "communication")
 
+
+_MANY_CALLS = 4  # of one graph in a step, from which on a batch is worth a word
 
 # Rules that are older than the model keep their ids: people switched them off by these.
 _IDS: dict[FixKind, str] = {
@@ -61,7 +63,7 @@ class WhatIfRule(Rule):
         return self.finding(
             context,
             f"{sentence(row)}: {without(row.predicted, 'it')}",
-            next_step(row),
+            _batched(context, next_step(row)) if self.kind == "cuda_graphs" else next_step(row),
             {
                 "gain_us_per_step": gain,
                 "share_percent": row.predicted.gain_percent,
@@ -71,6 +73,17 @@ class WhatIfRule(Rule):
             by=row,
             where=[where] if where else [],
         )
+
+
+def _batched(context: RuleContext, advice: str) -> str:
+    """What launches least is one call in place of many."""
+    times = context.calls_of_one_graph
+    if times < _MANY_CALLS:
+        return advice
+    return (
+        f"The same graph is called {times:.3g} times {context.where}: where a call does not need what the one before "
+        f"gave, make one batch of them. Else: {advice}"
+    )
 
 
 WHAT_IF_RULES: tuple[Rule, ...] = tuple(WhatIfRule(kind) for kind in WORDS if kind not in _TOLD_ELSEWHERE)

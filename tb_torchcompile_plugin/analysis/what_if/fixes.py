@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tb_torchcompile_plugin.analysis.what_if.autograd_fixes import AUTOGRAD_FIXES
 from tb_torchcompile_plugin.analysis.what_if.fix import Fix
 from tb_torchcompile_plugin.analysis.what_if.gpu_fixes import GPU_FIXES
 from tb_torchcompile_plugin.analysis.what_if.host_fixes import HOST_FIXES
@@ -16,12 +17,14 @@ from tb_torchcompile_plugin.analysis.what_if.launch_fixes import LAUNCH_FIXES
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 
+_MAKERS = (*AUTOGRAD_FIXES, *HOST_FIXES, *LAUNCH_FIXES, *GPU_FIXES)
+
 
 def fixes(profile: Profile) -> list[Fix]:
     """All candidates, each with an id of its own; most of them would bring nothing. [] without launches."""
     if len(profile.of(host_lane)) < 2:
         return []
-    return told_apart(fix for make in (*HOST_FIXES, *LAUNCH_FIXES, *GPU_FIXES) for fix in make(profile))
+    return told_apart(fix for make in _MAKERS for fix in make(profile))
 
 
 def told_apart(candidates: Iterable[Fix]) -> list[Fix]:

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.torch_names.kernels import category_of, is_layout_change
-from tb_torchcompile_plugin.torch_names.operators import CAST, CONTIGUOUS
+from tb_torchcompile_plugin.torch_names.operators import CAST, CONTIGUOUS, JOIN
 from tb_torchcompile_plugin.torch_names.slices import KERNEL
 from tb_torchcompile_plugin.torch_names.tensor_cores import is_double_product, is_plain_fp32_product
 
@@ -47,6 +47,7 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     yield from _kernels(profile, "layout", is_layout_change, _GONE)
     yield from _under(profile, "layout", CONTIGUOUS, _GONE)
     yield from _under(profile, "casts", CAST, _GONE)
+    yield from _under(profile, "joined", JOIN, _GONE)
     yield from _kernels(profile, "communication", _communicates, _OVERLAPPED)
     for name, speed in profile.of(_slow_movers).items():
         yield from _kernels(profile, "roofline", name.__eq__, speed, name)

@@ -9,7 +9,6 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.what_if.breaks_fix import closed_breaks
 from tb_torchcompile_plugin.analysis.what_if.change import (
-    Bools,
     Change,
     at_once,
     both,
@@ -17,21 +16,16 @@ from tb_torchcompile_plugin.analysis.what_if.change import (
     without_host_time,
     without_waiting,
 )
+from tb_torchcompile_plugin.analysis.what_if.eager_fixes import EAGER_FIXES
 from tb_torchcompile_plugin.analysis.what_if.fix import (
     Fix,
     calls_of,
     graph_times,
-    launches_kernels,
-    on_tracks,
-    outermost_operator,
     points_inside,
     time_inside,
 )
-from tb_torchcompile_plugin.analysis.what_if.one_graph import as_one_graph
-from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import fused_optimizer, optimizer_times
+from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import fused_optimizer
 from tb_torchcompile_plugin.profile.columns import values_of
-from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -39,12 +33,9 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
-from tb_torchcompile_plugin.torch_names.operators import is_fusible
 from tb_torchcompile_plugin.torch_names.slices import is_cudagraph_recording
 
-_EAGER_NS = 20_000  # of calling the graph that stands for a run of eager operators
 _REPLAY_NS = 60_000  # of one CUDA graph: copying its inputs and launching it
-_UNFUSED = 0.4  # of a run of kernels beside the longest, at most: so much is left once they are one
 _PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
 _SMALL_BYTES = 1 << 16  # a copy of less is a value that somebody waits for
 
@@ -121,43 +112,4 @@ def _recordings(profile: Profile) -> float:
     return max(int(inside.sum()), int(calls_of(profile, "graph_capture").any())) / profile.of(host_lane).steps
 
 
-def _compiled_eager(profile: Profile) -> Iterator[Fix]:
-    """What runs eager, compiled: one graph for each run of launches, and kernels that only pass over data are one."""
-    mine = profile.of(eager_points)
-    if not mine.any():
-        return
-    trace = profile.trace
-    fusible = mask_of(trace.names, is_fusible)[trace.name[profile.of(gpu_queue).row]]
-    yield Fix(
-        id="eager",
-        kind="eager",
-        subject=_largest_eager(profile, mine),
-        change=as_one_graph(profile, mine, fusible, call_ns=_EAGER_NS),
-        times=int(mine.sum()) / profile.of(host_lane).steps,
-        surely=as_one_graph(profile, mine, fusible, _UNFUSED, _EAGER_NS),
-    )
-
-
-def eager_points(profile: Profile) -> Bools:
-    """Launches of kernels outside of compiled code, of what graph breaks leave, and of optimizers."""
-    trace, lane = profile.trace, profile.of(host_lane)
-    regions = [call.index for call in profile.of(region_calls)]
-    regions += [index for index, _ in profile.of(Ownership).backwards]
-    rows = np.array(regions, np.int64)
-    times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
-    inside = points_inside(profile, times)[0] | points_inside(profile, profile.of(optimizer_times))[0]
-    return np.asarray(lane.launches & profile.of(launches_kernels) & ~inside)
-
-
-def _largest_eager(profile: Profile, points: Bools) -> Culprit:
-    """The operator that most of these launches are of, with the user's function that made most of them."""
-    trace, lane = profile.trace, profile.of(host_lane)
-    rows = lane.row[points]
-    asks = outermost_operator(trace, rows)
-    users = climbed(profile, rows).user
-    name = np.bincount(trace.name[asks[asks >= 0]]).argmax() if (asks >= 0).any() else -1
-    user = np.bincount(users[users >= 0]).argmax() if (users >= 0).any() else -1
-    return Culprit("operator", trace.names[name] if name >= 0 else "", *place_of(profile, int(user)))
-
-
-LAUNCH_FIXES = (_without_blocking_copies, _cuda_graphs, closed_breaks, fused_optimizer, _compiled_eager)
+LAUNCH_FIXES = (_without_blocking_copies, _cuda_graphs, closed_breaks, fused_optimizer, *EAGER_FIXES)

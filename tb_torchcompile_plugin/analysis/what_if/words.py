@@ -106,6 +106,12 @@ WORDS: dict[FixKind, Words] = {
         "compiled_regions",
         "Compile the function that calls them, or use torch._foreach_* and one operator for many tensors",
     ),
+    "frames": Words(
+        "Frames that torch gave up run eager{place}",
+        "compiled_regions",
+        "See Compilations for why: what breaks the graph in a loop or changes each time goes out of "
+        "the compiled function",
+    ),
     "tensor_cores": Words(
         "Matrices are multiplied in float32 without tensor cores{place}",
         "kernels",
@@ -125,6 +131,22 @@ WORDS: dict[FixKind, Words] = {
         "Tensors change their type {often} a step ({name}){place}",
         "kernels",
         "Keep one type along the way: cast once, or let autocast do it inside of compiled code",
+    ),
+    "joined": Words(
+        "Tensors are joined by copying them {often} a step ({name}){place}",
+        "kernels",
+        "Make one tensor that is large enough and write into it: buffer[:, :, n] = x "
+        "in place of torch.cat((buffer, x), 2)",
+    ),
+    "anomaly_mode": Words(
+        "Anomaly mode is on: autograd looks for a NaN {often} a step and keeps the stack of each node",
+        "operators",
+        "Switch it off where no error is looked for: torch.autograd.set_detect_anomaly(False)",
+    ),
+    "repeated_backward": Words(
+        "Autograd goes back through the same compiled graph {often} more than it ran forward",
+        "compiled_regions",
+        "Add the losses up and call backward once: sum(losses).backward(), without retain_graph",
     ),
     "fused_optimizer": Words(
         "The optimizer launches {times} kernel{s} a step",

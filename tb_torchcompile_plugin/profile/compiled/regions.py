@@ -112,9 +112,27 @@ def every(calls: list[RegionCall]) -> Iterator[RegionCall]:
         waiting += reversed(call.nested)
 
 
+def compiled_calls(profile: Profile) -> list[RegionCall]:
+    """The outermost calls that ran a graph: torch may run a region that holds none, and everything in it eager."""
+    made = profile.summary.compilations if profile.summary else ()
+    empty = {row.key.compile_id for row in made if row.HasField("graph_ops") and not row.graph_ops}
+    marked = marks_graphs(profile.trace)
+    return [
+        call
+        for call in profile.of(region_calls)
+        if any(one.graphs or (not marked and one.compile_id not in empty) for one in every([call]))
+    ]
+
+
 def frames(calls: list[RegionCall]) -> Iterator[RegionCall]:
     """The calls that begin a frame: the outermost ones, and the called frames nested in any."""
     return (call for call in every(calls) if not call.resume or call.outer is None)
+
+
+def lookups_in_vain(profile: Profile) -> int:
+    """How often dynamo looked a frame up in its cache and no compiled region followed: torch has given it up."""
+    lookups = len(host_slices(profile.trace, LOOKUPS.__contains__))
+    return max(lookups - len(profile.of(Ownership).regions), 0)
 
 
 def marks_graphs(trace: Trace) -> bool:

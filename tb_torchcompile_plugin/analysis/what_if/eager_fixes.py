@@ -1,0 +1,111 @@
+"""What runs eager, compiled: operators beside compiled code, and frames that torch gave up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.compilations.compilations import problems
+from tb_torchcompile_plugin.analysis.what_if.change import Bools, both, without_waiting
+from tb_torchcompile_plugin.analysis.what_if.fix import (
+    Fix,
+    launches_kernels,
+    on_tracks,
+    outermost_operator,
+    points_inside,
+)
+from tb_torchcompile_plugin.analysis.what_if.one_graph import as_one_graph
+from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import optimizer_times
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, lookups_in_vain
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.torch_names.operators import is_fusible
+from tb_torchcompile_plugin.torch_names.slices import KERNEL
+
+_EAGER_NS = 20_000  # of calling the graph that stands for a run of eager operators
+_UNFUSED = 0.4  # of a run of kernels beside the longest, at most: so much is left once they are one
+
+
+def _compiled_eager(profile: Profile) -> Iterator[Fix]:
+    """What runs eager, compiled: one graph for each run of launches, and kernels that only pass over data are one."""
+    mine = profile.of(eager_points)
+    if not mine.any():
+        return
+    fusible = profile.of(_fusible)
+    yield Fix(
+        id="eager",
+        kind="eager",
+        subject=_largest_eager(profile, mine),
+        change=as_one_graph(profile, mine, fusible, call_ns=_EAGER_NS),
+        times=int(mine.sum()) / profile.of(host_lane).steps,
+        surely=as_one_graph(profile, mine, fusible, _UNFUSED, _EAGER_NS),
+    )
+
+
+def _compiled_frames(profile: Profile) -> Iterator[Fix]:
+    """Frames that torch gave up, compiled as a whole: what made it give up, waits too, is gone."""
+    if not given_up(profile):
+        return
+    lane = profile.of(host_lane)
+    mine = profile.of(_outside) & (lane.launches | lane.synchronises)
+    if not mine.any():
+        return
+    trace, queue = profile.trace, profile.of(gpu_queue)
+    copies = ~mask_of(trace.cats, KERNEL.__eq__)[trace.cat[queue.row]]
+    one = as_one_graph(profile, mine, profile.of(_fusible) | copies, call_ns=_EAGER_NS)
+    yield Fix(
+        id="frames",
+        kind="frames",
+        subject=_largest_eager(profile, mine & lane.launches),
+        change=both(without_waiting(mine & lane.synchronises), one),
+        times=int(mine.sum()) / lane.steps,
+    )
+
+
+def given_up(profile: Profile) -> bool:
+    """Whether torch runs frames eager that it was to compile: the compile data tells, or calls that it looked up in its
+    cache and for which it has no code."""
+    told = profile.data.of(problems) if profile.data else []
+    return any(row.given_up for row in told) or profile.of(lookups_in_vain) >= profile.of(host_lane).steps
+
+
+def eager_points(profile: Profile) -> Bools:
+    """Launches of kernels outside of compiled code, of what graph breaks leave, and of optimizers."""
+    lane = profile.of(host_lane)
+    return np.asarray(lane.launches & profile.of(launches_kernels) & profile.of(_outside))
+
+
+def _outside(profile: Profile) -> Bools:
+    """Points that neither compiled code nor an optimizer has to do with."""
+    trace = profile.trace
+    regions = [call.index for call in compiled_calls(profile)]
+    regions += [index for index, _ in profile.of(Ownership).backwards]
+    rows = np.array(regions, np.int64)
+    times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
+    inside = points_inside(profile, times)[0] | points_inside(profile, profile.of(optimizer_times))[0]
+    return np.asarray(~inside)
+
+
+def _largest_eager(profile: Profile, points: Bools) -> Culprit:
+    """The operator that most of these launches are of, with the user's function that made most of them."""
+    trace, lane = profile.trace, profile.of(host_lane)
+    rows = lane.row[points]
+    asks = outermost_operator(trace, rows)
+    users = climbed(profile, rows).user
+    name = np.bincount(trace.name[asks[asks >= 0]]).argmax() if (asks >= 0).any() else -1
+    user = np.bincount(users[users >= 0]).argmax() if (users >= 0).any() else -1
+    return Culprit("operator", trace.names[name] if name >= 0 else "", *place_of(profile, int(user)))
+
+
+def _fusible(profile: Profile) -> Bools:
+    """Whether each work of the queue is a kernel of ATen's that inductor would fuse."""
+    trace = profile.trace
+    return np.asarray(mask_of(trace.names, is_fusible)[trace.name[profile.of(gpu_queue).row]])
+
+
+EAGER_FIXES = (_compiled_eager, _compiled_frames)
