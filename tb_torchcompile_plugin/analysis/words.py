@@ -19,8 +19,20 @@ def significant(value: float) -> str:
 
 def duration(us: float) -> str:
     """In the largest unit in which such a value is written: 999.7 µs is 1.00 ms."""
-    _, size, unit = next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])
-    return f"{significant(us / size)} {unit}"
+    size, name = _unit(us)
+    return f"{significant(us / size)} {name}"
+
+
+def _unit(us: float) -> tuple[float, str]:
+    """Its size in µs, and its name."""
+    return next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])[1:]
+
+
+def between(low_us: float, high_us: float) -> str:
+    """ "2.72-3.04 ms"; "" where both are written alike."""
+    size, name = _unit(high_us)
+    low, high = significant(low_us / size), significant(high_us / size)
+    return "" if low == high else f"{low}–{high} {name}"
 
 
 def seconds(s: float | None) -> str:

@@ -13,6 +13,7 @@ describe('compile time', () => {
       start_s,
       duration_s: 2,
       phases_s: phases,
+      phases_percent: phases ?? {},
       cache: [],
     }) as unknown as Compilation;
   const rows = [

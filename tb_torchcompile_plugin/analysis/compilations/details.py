@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compilations.compilations import ran_eager
+from tb_torchcompile_plugin.analysis.compilations.compilations import consequence, ran_eager
 from tb_torchcompile_plugin.analysis.compilations.guards import Guard, guards
 from tb_torchcompile_plugin.analysis.compilations.metrics import Metric, metrics
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations, phases_s
@@ -86,7 +86,8 @@ class CompileTime(msgspec.Struct, frozen=True):
 
 
 class DetailedFailure(msgspec.Struct, frozen=True):
-    """`ran_eager`: torch suppressed the error and ran the frame without compiling it; None where unknown."""
+    """`ran_eager`: torch suppressed the error and ran the frame without compiling it; None where unknown. consequence:
+    that in a sentence."""
 
     type: str
     reason: str
@@ -94,6 +95,7 @@ class DetailedFailure(msgspec.Struct, frozen=True):
     line: int | None
     traceback: str | None
     ran_eager: bool | None
+    consequence: str
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -274,9 +276,10 @@ def _failure(
     recorded: list[Metric],
     warnings: list[Notice],
 ) -> DetailedFailure | None:
-    failure = next((row.failure for row in rows if row.failure is not None), None)
-    if failure is None:
+    failed = next((row for row in rows if row.failure is not None), None)
+    if failed is None or (failure := failed.failure) is None:
         return None
+    eager = _broke(texts) or ran_eager(failure, _values(recorded, SUPPRESS_ERRORS))
     traceback = _last_text(data, texts, ERROR, warnings) or _text_of(recorded, "exception_stack_trace")
     return DetailedFailure(
         type=failure.type,
@@ -284,7 +287,8 @@ def _failure(
         file=failure.file,
         line=failure.line,
         traceback=traceback,
-        ran_eager=_broke(texts) or ran_eager(failure, _values(recorded, SUPPRESS_ERRORS)),
+        ran_eager=eager,
+        consequence=consequence(failed, eager),
     )
 
 

@@ -25,7 +25,7 @@ export interface Group {
 }
 
 /** Kernels put together; one that computes several lines is in a group of these lines. */
-export function groupRows(rows: Kernel[], by: string, wall_us: number): Group[] {
+export function groupRows(rows: Kernel[], by: string): Group[] {
   const groups = new Map<string, Group>();
   for (const row of rows) {
     const key = groupKey(row, by) || '(not known)';
@@ -38,7 +38,7 @@ export function groupRows(rows: Kernel[], by: string, wall_us: number): Group[] 
     group.launches += row.launches;
     group.min_us = Math.min(group.min_us, row.min_us);
     group.max_us = Math.max(group.max_us, row.max_us);
-    group.wall += (100 * row.time_us) / wall_us;
+    group.wall += row.wall_percent ?? 0;
   }
   return [...groups.values()];
 }

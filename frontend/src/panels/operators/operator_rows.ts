@@ -1,6 +1,5 @@
 /** The table of operators: torch's `key_averages()`, and its splits. */
 import type { Operator, Operators } from '../../api/types';
-import { plural } from '../../widgets/format';
 import type { Column } from '../../table/table';
 
 export const SPLITS = [
@@ -14,25 +13,11 @@ export type Split = (typeof SPLITS)[number]['key'];
 
 export const operatorKey = (row: Operator) => [row.name, row.kind, row.part ?? ''].join(',');
 
-/** "48 operators and 7 labels or runtime calls": all rows of the table, with its totals. */
-export function headline(rows: Operator[]): { what: string; host_us: number; calls: number } | null {
-  const operators = rows.filter((row) => row.kind === 'operator').length;
-  if (operators === 0) return null;
-  const others = rows.length - operators;
-  return {
-    what:
-      plural(operators, 'operator') +
-      (others ? ` and ${plural(others, 'label or runtime call', 'labels or runtime calls')}` : ''),
-    host_us: rows.reduce((sum, row) => sum + row.self_host_us, 0),
-    calls: rows.reduce((sum, row) => sum + row.calls, 0),
-  };
-}
-
 const NO_GPU = 'The trace has no GPU events';
 const NO_MEMORY = 'Profile with profile_memory=True';
 
-/** Share of a step's time: of all profiled steps together, where there are none of the span. */
-export function operatorColumns(answer: Operators, whole_us: number, whole = 'steps'): Column<Operator>[] {
+/** whole: what their shares are of. */
+export function operatorColumns(answer: Operators, whole = 'steps'): Column<Operator>[] {
   const { recorded, rows, split } = answer;
   const device = !recorded.gpu;
   const cpuMemory = !rows.some((row) => row.cpu_memory_bytes);
@@ -64,17 +49,11 @@ export function operatorColumns(answer: Operators, whole_us: number, whole = 'st
       label: `% of ${whole}`,
       kind: 'percent',
       help: 'Its own host time; threads run side by side',
-      value: (row) => (whole_us > 0 ? (100 * row.self_host_us) / whole_us : null),
+      value: (row) => row.step_percent,
     },
-    us('host_us', 'Host', {
-      help: 'With all that it called',
-    }),
+    us('host_us', 'Host', { help: 'With all that it called' }),
     { key: 'calls', label: 'Calls', kind: 'count', value: (row) => row.calls, total: 'sum' },
-    us('mean_us', 'Mean', {
-      hidden: true,
-      value: (row) => row.host_us / row.calls,
-      help: 'Host time a call',
-    }),
+    us('mean_us', 'Mean', { hidden: true, help: 'Host time a call' }),
     us('self_device_us', 'Self GPU', {
       bar: true,
       total: 'sum',
@@ -87,7 +66,7 @@ export function operatorColumns(answer: Operators, whole_us: number, whole = 'st
       label: '% tensor cores',
       kind: 'percent',
       help: 'Of its own kernels that multiply matrices, by their names',
-      value: (row) => (row.matrix_us ? (100 * row.tensor_core_us!) / row.matrix_us : null),
+      value: (row) => row.tensor_core_percent,
       unknown: 'No name of its kernels tells',
       hidden: !rows.some((row) => row.matrix_us),
     },
