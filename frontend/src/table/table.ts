@@ -3,13 +3,13 @@ import { median } from '../widgets/charts/buckets';
 import { bytes, count, significant, UNKNOWN, unitFor, type Unit } from '../widgets/format';
 
 export type Cell = number | string | null;
-export type Kind = 'text' | 'count' | 'us' | 's' | 'percent' | 'bytes';
+export type ColumnKind = 'text' | 'count' | 'us' | 's' | 'percent' | 'bytes';
 
 export interface Column<Row> {
   /** Name in exports and in the address: `time_us`. */
   key: string;
   label: string;
-  kind?: Kind;
+  kind?: ColumnKind;
   /** What sorts, searches and exports; null is unknown. */
   value: (row: Row) => Cell;
   /** What is shown when it is not the value itself. */
@@ -128,7 +128,7 @@ export interface Scale {
  * One unit and one number of decimals for a whole column, so that numbers align on the decimal. The unit suits the
  * largest of `shared` when that is given.
  */
-export function columnScale(kind: Kind, values: number[], shared = values): Scale {
+export function columnScale(kind: ColumnKind, values: number[], shared = values): Scale {
   if (kind === 'bytes') return { unit: '', text: signedBytes };
   if (kind === 'count') return { unit: '', text: count };
   if (kind === 'percent') return { unit: '%', text: fixed(values.some((v) => v !== 0 && v < 1) ? 2 : 1) };

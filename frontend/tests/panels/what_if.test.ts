@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { HostPart } from '../../src/api/types';
-import { hostParts, idsOf, toggled } from '../../src/panels/what_if/parts';
+import { hostParts, idsOf } from '../../src/panels/what_if/parts';
 import { toWhatIf } from '../../src/links/places';
+import { toggled } from '../../src/widgets/toggled';
 
 const part = (cause: HostPart['cause'], time_us: number, name = '', file = '', line = 0): HostPart => ({
   cause,
@@ -38,7 +39,7 @@ describe('ticks', () => {
     const { fixes } = toWhatIf(ids);
     expect(idsOf(fixes!)).toEqual(ids);
     expect(idsOf('')).toEqual([]);
-    expect(toggled(ids, 'cuda_graphs')).toEqual([ids[1]]);
-    expect(toggled([ids[1]!], 'cuda_graphs')).toEqual([ids[1], ids[0]]);
+    expect([...toggled(new Set(ids), ids[0]!)]).toEqual([ids[1]]);
+    expect([...toggled(new Set([ids[1]!]), ids[0]!)]).toEqual([ids[1], ids[0]]);
   });
 });

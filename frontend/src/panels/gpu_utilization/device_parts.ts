@@ -18,12 +18,12 @@ const part = (key: string, label: string, value: number, color: string, title: s
   color,
   title,
 });
-export type Part = ReturnType<typeof part>;
+export type DevicePart = ReturnType<typeof part>;
 
 const ORDER = Object.keys(CAUSES) as Cause[];
 
 /** Idle time by cause, without what did not occur. */
-export function causeParts(idle: IdleCauses): Part[] {
+export function causeParts(idle: IdleCauses): DevicePart[] {
   const parts = ORDER.map((cause) => {
     const [label, color, help] = CAUSES[cause];
     return part(cause, label, idle[`${cause}_us`], color, help);
@@ -32,7 +32,7 @@ export function causeParts(idle: IdleCauses): Part[] {
 }
 
 /** What one device did in a step: these sum to its wall time. */
-export function deviceParts(device: DeviceInStep): Part[] {
+export function deviceParts(device: DeviceInStep): DevicePart[] {
   const busy = [
     part('compute', 'compute', device.compute_us, 'var(--measure)', 'Kernels that are not communication'),
     part(
@@ -57,8 +57,8 @@ export function deviceParts(device: DeviceInStep): Part[] {
 }
 
 /** The same for the mean of several steps. */
-export function meanParts(all: Part[][]): Part[] {
-  const sums = new Map<string, Part>();
+export function meanParts(all: DevicePart[][]): DevicePart[] {
+  const sums = new Map<string, DevicePart>();
   for (const p of all.flat()) sums.set(p.key, { ...p, value: p.value + (sums.get(p.key)?.value ?? 0) });
   const order = ['compute', 'communication', 'memory', ...ORDER];
   return [...sums.values()]

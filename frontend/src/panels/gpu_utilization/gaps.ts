@@ -52,7 +52,7 @@ export interface DeviceStep extends DeviceInStep {
 }
 
 /** One row per step and device. */
-export function stepRows(steps: StepUtilization[]): DeviceStep[] {
+export function deviceSteps(steps: StepUtilization[]): DeviceStep[] {
   return steps.flatMap((step) =>
     step.devices.map((device) => ({ ...device, step, name: step.step ?? 'the whole span' })),
   );

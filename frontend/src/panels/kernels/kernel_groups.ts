@@ -12,7 +12,7 @@ export const GROUPINGS = {
   module: 'module',
 } as const;
 
-export interface Group {
+export interface KernelGroup {
   key: string;
   rows: Kernel[];
   share: number;
@@ -25,8 +25,8 @@ export interface Group {
 }
 
 /** Kernels put together; one that computes several lines is in a group of these lines. */
-export function groupRows(rows: Kernel[], by: string): Group[] {
-  const groups = new Map<string, Group>();
+export function groupRows(rows: Kernel[], by: string): KernelGroup[] {
+  const groups = new Map<string, KernelGroup>();
   for (const row of rows) {
     const key = groupKey(row, by) || '(not known)';
     const none = { share: 0, time_us: 0, launches: 0, min_us: Infinity, max_us: 0, wall: 0 };
@@ -53,7 +53,7 @@ function groupKey(row: Kernel, by: string): string {
   return row.compile_id ? `${row.compile_id} ${row.direction ?? ''} ${row.graph_key ?? ''}`.trim() : '';
 }
 
-export const GROUP_COLUMNS: Column<Group>[] = [
+export const GROUP_COLUMNS: Column<KernelGroup>[] = [
   { key: 'group', label: 'Group', value: (r) => r.key, grow: 2 },
   {
     key: 'share_percent',
@@ -86,7 +86,7 @@ export interface StepCategories {
   categories: Map<Category, StepCategory>;
 }
 
-export function stepRows(parts: StepCategory[]): StepCategories[] {
+export function categoriesByStep(parts: StepCategory[]): StepCategories[] {
   const rows = new Map<string, StepCategories>();
   for (const part of parts) {
     const { step, device } = part;

@@ -41,7 +41,3 @@ export function rangeOf(predicted: Predicted): string {
 
 /** Ids of fixes as the address has them. */
 export const idsOf = (text: string) => text.split('\n').filter((id) => id !== '');
-
-/** The ids with this one more, or without it. */
-export const toggled = (ids: string[], id: string) =>
-  ids.includes(id) ? ids.filter((other) => other !== id) : [...ids, id];
