@@ -44,7 +44,7 @@ export function columns({ texts, numbers, all }: TableOf): Column<ComparedRow>[]
     show: key === 'path' ? (row) => indented(field(row, key)) : undefined,
     title: i === 0 ? (row) => titleOf(row, textOf(row, key)) : undefined,
   }));
-  const change: Column<ComparedRow> = { key: 'outcome', label: 'Change', value: (row) => row.outcome };
+  const change: Column<ComparedRow> = { key: 'outcome', label: 'Change' };
   const code: Column<ComparedRow> = {
     ...{ key: 'code', label: 'Code', unknown: 'Only one side has it' },
     value: (row) => ('compile_ids' in row && row.a && row.b ? 'Compare code' : null),

@@ -58,7 +58,6 @@ export const GROUP_COLUMNS: Column<KernelGroup>[] = [
   {
     key: 'share_percent',
     label: '% of time',
-    kind: 'percent',
     help: 'Share of the summed time of all kernels and copies of the device',
     value: (r) => r.share,
     bar: true,
@@ -67,16 +66,15 @@ export const GROUP_COLUMNS: Column<KernelGroup>[] = [
   {
     key: 'wall_percent',
     label: '% of wall',
-    kind: 'percent',
     help: 'Of the span’s wall time; work side by side counts twice',
     value: (r) => r.wall,
     total: 'sum',
   },
-  { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
-  { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.launches, total: 'sum' },
-  { key: 'mean_us', label: 'Mean', kind: 'us', value: (r) => r.time_us / r.launches },
-  { key: 'min_us', label: 'Min', kind: 'us', value: (r) => r.min_us, scaleWith: 'mean_us' },
-  { key: 'max_us', label: 'Max', kind: 'us', value: (r) => r.max_us, scaleWith: 'mean_us' },
+  { key: 'time_us', label: 'Time', total: 'sum' },
+  { key: 'launches', label: 'Launches', kind: 'count', total: 'sum' },
+  { key: 'mean_us', label: 'Mean', value: (r) => r.time_us / r.launches },
+  { key: 'min_us', label: 'Min', scaleWith: 'mean_us' },
+  { key: 'max_us', label: 'Max', scaleWith: 'mean_us' },
   { key: 'kernels', label: 'Kernels', kind: 'count', value: (r) => r.rows.length, total: 'sum' },
 ];
 
