@@ -7,18 +7,11 @@ import type {
   StepUtilization,
   Verdict,
 } from '../../api/types';
+import { barPart, busyParts } from '../../names/bar_parts';
 import { CAUSES } from '../../names/idle_causes';
 import { duration, percent } from '../../widgets/format';
 
-const part = (key: string, label: string, value: number, color: string, title: string) => ({
-  key,
-  label,
-  value,
-  text: duration(value),
-  color,
-  title,
-});
-export type DevicePart = ReturnType<typeof part>;
+export type DevicePart = ReturnType<typeof barPart>;
 
 const ORDER = Object.keys(CAUSES) as Cause[];
 
@@ -26,32 +19,15 @@ const ORDER = Object.keys(CAUSES) as Cause[];
 export function causeParts(idle: IdleCauses): DevicePart[] {
   const parts = ORDER.map((cause) => {
     const [label, color, help] = CAUSES[cause];
-    return part(cause, label, idle[`${cause}_us`], color, help);
+    return barPart(cause, label, idle[`${cause}_us`], color, help);
   });
   return parts.filter(({ value }) => value > 0);
 }
 
 /** What one device did in a step: these sum to its wall time. */
 export function deviceParts(device: DeviceInStep): DevicePart[] {
-  const busy = [
-    part('compute', 'compute', device.compute_us, 'var(--measure)', 'Kernels that are not communication'),
-    part(
-      'communication',
-      'exposed communication',
-      device.exposed_communication_us,
-      'var(--cat-communication)',
-      'Collectives that ran while nothing was computed',
-    ),
-    part(
-      'memory',
-      'exposed memory',
-      device.exposed_memory_us,
-      'var(--cat-memcpy)',
-      'Copies and fills that ran beside no kernel',
-    ),
-  ];
   return [
-    ...busy.filter((p) => p.value > 0),
+    ...busyParts(device).filter(({ value }) => value > 0),
     ...causeParts(device.idle).map((p) => ({ ...p, title: `Idle. ${p.title}` })),
   ];
 }

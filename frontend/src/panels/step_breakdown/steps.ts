@@ -1,7 +1,7 @@
 /** Steps as parts of a bar. */
 import type { SlowStep, StepBreakdown, StepPart, StepReport } from '../../api/types';
+import { barPart } from '../../names/bar_parts';
 import { looks, partKey } from '../../names/step_parts';
-import { duration } from '../../widgets/format';
 
 /** As parts of a bar: kernels first, the largest in front. */
 export function barParts(parts: StepPart[]) {
@@ -9,7 +9,7 @@ export function barParts(parts: StepPart[]) {
     .toSorted((a, b) => Number(b.kind === 'gpu') - Number(a.kind === 'gpu') || b.time_us - a.time_us)
     .map((part) => {
       const [label, color, title] = looks(part);
-      return { key: partKey(part), label, value: part.time_us, text: duration(part.time_us), color, title };
+      return barPart(partKey(part), label, part.time_us, color, title);
     });
 }
 

@@ -1,8 +1,9 @@
 /** A step in pictures: now, and after what was picked. */
 import type { GpuPart, HostPart, Predicted } from '../../api/types';
+import { barPart } from '../../names/bar_parts';
 import { HOST_CAUSES } from '../../names/host_causes';
 import { graphName } from '../../names/kernel_names';
-import { duration, location, predictedRange, shortPath } from '../../widgets/format';
+import { location, predictedRange, shortPath } from '../../widgets/format';
 
 /** Parts of the host as parts of a bar. */
 export function hostParts(parts: HostPart[]) {
@@ -10,14 +11,9 @@ export function hostParts(parts: HostPart[]) {
   return parts.map(({ cause, name, file, line, time_us }) => {
     const [label, color, help] = HOST_CAUSES[cause];
     const where = file ? ` at ${location(shortPath(file, 1), line)}` : '';
-    return {
-      key: [cause, name, file, line].join(' '),
-      label: name ? short(name) + where : named.has(cause) ? `other ${label}` : label,
-      value: time_us,
-      text: duration(time_us),
-      color,
-      title: name ? `${label}: ${name}${where}` : help,
-    };
+    const text = name ? short(name) + where : named.has(cause) ? `other ${label}` : label;
+    const title = name ? `${label}: ${name}${where}` : help;
+    return barPart([cause, name, file, line].join(' '), text, time_us, color, title);
   });
 }
 
@@ -29,8 +25,8 @@ function short(name: string): string {
 
 export function gpuParts({ busy_us, idle_us }: GpuPart) {
   return [
-    { key: 'busy', label: 'busy', value: busy_us, text: duration(busy_us), color: 'var(--measure)' },
-    { key: 'idle', label: 'idle', value: idle_us, text: duration(idle_us), color: 'var(--idle)' },
+    barPart('busy', 'busy', busy_us, 'var(--measure)', 'Anything ran on the device'),
+    barPart('idle', 'idle', idle_us, 'var(--idle)', 'Nothing ran on the device'),
   ];
 }
 
