@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { dirname, join, normalize } from 'node:path';
+import { basename, dirname, join, normalize } from 'node:path';
 import { describe, expect, it } from 'vitest';
 
 /** Each room imports from itself and from those before it. */
@@ -11,6 +11,7 @@ const filesOf = (folder: string) =>
     .filter((file) => /\.(ts|svelte)$/.test(file))
     .map((file) => join(folder, file));
 
+const EXPORTED = /^export (?:async )?(?:type|interface|class|const|function) (\w+)/gm;
 const files = filesOf('src');
 
 interface Import {
@@ -58,6 +59,16 @@ describe('the rooms', () => {
   it('open a panel only when it is asked for', () => {
     const early = imports.filter(({ from, to, late }) => panelOf(to) && !panelOf(from) && !late);
     expect(named(early)).toEqual([]);
+  });
+
+  it('give one name to one thing', () => {
+    const homes = new Map<string, string[]>();
+    for (const file of files.filter((file) => file.endsWith('.ts')))
+      for (const [, name] of readFileSync(join(ROOT, file), 'utf8').matchAll(EXPORTED))
+        homes.set(name!, [...(homes.get(name!) ?? []), file]);
+    expect([...homes].filter(([, places]) => places.length > 1)).toEqual([]);
+    const modules = files.filter((file) => file.endsWith('.ts') && !file.endsWith('/offers.ts'));
+    expect(new Set(modules.map((file) => basename(file))).size).toBe(modules.length);
   });
 
   it('have no circles', () => {

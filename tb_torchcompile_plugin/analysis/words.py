@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import floor, log10
 
 # From how many µs on, the size in µs, the name: a compile time of 101 s is not 1.69 min.
@@ -19,8 +19,20 @@ def significant(value: float) -> str:
 
 def duration(us: float) -> str:
     """In the largest unit in which such a value is written: 999.7 µs is 1.00 ms."""
-    _, size, unit = next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])
-    return f"{significant(us / size)} {unit}"
+    size, name = _unit(us)
+    return f"{significant(us / size)} {name}"
+
+
+def _unit(us: float) -> tuple[float, str]:
+    """Its size in µs, and its name."""
+    return next((row for row in _UNITS if float(f"{us:.3g}") >= row[0]), _UNITS[-1])[1:]
+
+
+def between(low_us: float, high_us: float) -> str:
+    """ "2.72-3.04 ms"; "" where both are written alike."""
+    size, name = _unit(high_us)
+    low, high = significant(low_us / size), significant(high_us / size)
+    return "" if low == high else f"{low}–{high} {name}"
 
 
 def seconds(s: float | None) -> str:
@@ -46,10 +58,3 @@ def signed(value: float, text: Callable[[float], str]) -> str:
 def plural(number: int, one: str, many: str | None = None) -> str:
     """ "1 step", "2 steps", "3 branches"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def few(names: Sequence[str], most: int = 2) -> str:
-    """ "a and b", "a and 3 more"."""
-    if len(names) <= most:
-        return " and ".join(names)
-    return f"{names[0]} and {len(names) - 1} more"

@@ -14,7 +14,6 @@ from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
 from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, ranked, span_findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
-from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
 from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
@@ -37,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 class SpanReport(Span, frozen=True):
     """A span as the command line reports it: also what only one panel asks for, each under the name of its route. The
-    sentence of its kernels is among `headlines`."""
+    sentences of those whose rows alone are kept are among `headlines`."""
 
     overview: Overview
     eager: EagerTime
@@ -114,8 +113,9 @@ def span_answers(profile: Profile) -> SpanReport:
     """All that a report tells of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
     fields = msgspec.structs.asdict(profile.of(span_report))
     answers: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
-    answers["headlines"] = fields["headlines"] | {"kernels": profile.of(kernel_table).headline}
-    return SpanReport(**fields | {name: getattr(answer, "rows", answer) for name, answer in answers.items()})
+    said = {name: answers[name].headline for name in ("kernels", "operators")}
+    rows = {name: getattr(answer, "rows", answer) for name, answer in answers.items()}
+    return SpanReport(**fields | rows | {"headlines": fields["headlines"] | said})
 
 
 def _worker(

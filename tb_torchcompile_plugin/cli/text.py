@@ -91,22 +91,13 @@ def _print_compile(console: Console, compiled: Compile, panels: tuple[Panel, ...
     _print_compile_times(console, compiled)
 
 
-_PROBLEMS = {
-    "limit": "compiled too often: from here on it runs eager",
-    "skipped": "cannot be resumed after a graph break: all of it runs eager",
-}
-
-
 def _print_compilations(console: Console, compiled: Compile) -> None:
     """What must not be overlooked in front of everything else."""
     table(
         console,
         "problems",
         compiled.problems,
-        "compile_id function where what_happened reason",
-        what_happened=lambda row: (
-            _PROBLEMS.get(row.kind) or f"failed{', then ran eager' if row.ran_eager else ''}: {row.type}"
-        ),
+        "compile_id function where what_happened reason consequence",
         reason=lambda row: first_lines([row.reason]),
     )
     table(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 
 import msgspec
@@ -10,7 +9,8 @@ from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import DeviceIdle, GpuUtilization
-from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepBreakdown, StepReport
+from tb_torchcompile_plugin.analysis.step_breakdown.parts import StepBreakdown, StepPart
+from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.api.report import SpanReport, UnreadSpan
 from tb_torchcompile_plugin.cli.text_table import Plain, place, table
 
@@ -53,8 +53,12 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
 
 def _print_gpu_utilization(console: Console, used: GpuUtilization) -> None:
     """What launching costs, what bounds the steps, why the GPUs idle. Nothing without GPU events."""
-    if line := _launches(used):
-        console.print(Plain(f"  {line}"), soft_wrap=True)
+    table(
+        console,
+        "launches",
+        [used.launch_stats] if used.launch_stats else [],
+        "launches launches_per_step call_us call_median_us latency_median_us queue_wait_median_us short_percent",
+    )
     windows = [*used.steps, *([used.window] if used.window else [])]
     table(
         console,
@@ -96,22 +100,6 @@ def _print_gpu_utilization(console: Console, used: GpuUtilization) -> None:
     )
 
 
-def _launches(used: GpuUtilization) -> str | None:
-    stats = used.launch_stats
-    if stats is None:
-        return None
-    parts = {
-        "{:.1f} a step": stats.launches_per_step,
-        "calls {:.3f} µs in all": stats.call_us,
-        "median call {:.3f} µs": stats.call_median_us,
-        "median latency {:.3f} µs": stats.latency_median_us,
-        "median queue wait {:.3f} µs": stats.queue_wait_median_us,
-        "{:.1f} % of kernels shorter than their launch call": stats.short_percent,
-    }
-    known = (text.format(value) for text, value in parts.items() if value is not None)
-    return "; ".join((f"launches {stats.launches}", *known))
-
-
 def _causes(idle: DeviceIdle) -> Iterator[tuple[str, float]]:
     """Those that occur, in their order."""
     for field, time in msgspec.structs.asdict(idle.causes).items():
@@ -121,16 +109,9 @@ def _causes(idle: DeviceIdle) -> Iterator[tuple[str, float]]:
 
 def _print_steps(console: Console, span: SpanReport) -> None:
     """How long steps take, how much that varies, where the time goes, and which were slow and why."""
-    report, times = span.step_breakdown, span.step_breakdown.times
+    report = span.step_breakdown
     table(console, "steps", span.steps, "name start_us wall_us gpu_us gpu_busy_us")
-    if times:
-        spread = "" if times.deviation_us is None else f" ± {times.deviation_us:.3f}"
-        console.print(
-            Plain(
-                f"  step: median {times.median_us:.3f} µs, mean {times.mean_us:.3f}{spread}, "
-                f"{times.min_us:.3f} to {times.max_us:.3f} in {times.steps}"
-            )
-        )
+    console.print(Plain(f"  {report.headline}"), soft_wrap=True)
     _print_parts(console, report)
     table(
         console,
@@ -142,28 +123,22 @@ def _print_steps(console: Console, span: SpanReport) -> None:
 
 
 def _print_parts(console: Console, report: StepReport) -> None:
-    """One row a part, largest first; one column a step."""
-    rows: list[StepBreakdown] = report.steps or ([report.window] if report.window else [])
-    times = [{(part.kind, part.part): part.time_us for part in row.parts} for row in rows]
-    parts = {key: statistics.fmean(time.get(key, 0) for time in times) for time in times for key in time}
-    whole = sum(parts.values())
+    """One row a part; one column a step."""
     steps = {
-        f"{row.step or 'span'}": (lambda part, time=time: time.get(part[0], 0.0))
-        for row, time in zip(rows[:_STEPS_SHOWN], times)
+        row.step or "span": (lambda part, row=row: _time_of(row, part))
+        for row in (report.steps or ([report.window] if report.window else []))[:_STEPS_SHOWN]
     }
     table(
         console,
         "where a step goes, µs" if report.steps else "where the span goes, µs",
-        sorted(parts.items(), key=lambda item: -item[1]),
+        report.mean_parts,
         " ".join(("while part mean percent", *steps)),
-        **{
-            "while": lambda part: part[0][0],
-            "part": lambda part: part[0][1],
-            "mean": lambda part: part[1],
-            "percent": lambda part: 100 * part[1] / whole,
-            **steps,
-        },
+        **{"while": lambda part: part.kind, "mean": lambda part: part.time_us, **steps},
     )
+
+
+def _time_of(row: StepBreakdown, part: StepPart) -> float:
+    return sum(one.time_us for one in row.parts if (one.kind, one.part) == (part.kind, part.part))
 
 
 def _print_regions(console: Console, span: SpanReport) -> None:
@@ -229,6 +204,7 @@ def _print_work(console: Console, span: SpanReport) -> None:
         "name category compile_id launches time_us mean_us bandwidth_percent",
         _KERNELS_SHOWN,
     )
+    _say(console, span, "operators")
     table(
         console,
         "operators",

@@ -8,18 +8,9 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.what_if.picture import Picture
-from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, StepLength
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
-from tb_torchcompile_plugin.analysis.words import duration, percent, plural
+from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
+from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.cli.text_table import Plain, table
-from tb_torchcompile_plugin.profile.model.loop import StepSource
-
-_STEPS_FROM: dict[StepSource, str] = {
-    "profiler": "",
-    "optimizer": "No steps were marked: one lasts from the end of an optimizer's step to the next.",
-    "compiled_region": "No steps were marked: one lasts from a call of the outermost compiled region to the next.",
-    "span": "",
-}
 
 
 def print_scenario(where: str, scenario: Scenario) -> None:
@@ -27,14 +18,10 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 200)
     console.print(Plain(where), soft_wrap=True)
     if scenario.step is None:
-        console.print(Plain(f"Nothing is predicted. {scenario.why_nothing}"), soft_wrap=True)
+        console.print(Plain(f"{scenario.headline} {scenario.why_nothing}"), soft_wrap=True)
         return
-    console.print(Plain(_step(scenario.step)), soft_wrap=True)
-    if scenario.combined:
-        sentence = (
-            f"With {plural(len(scenario.picked), 'fix', 'fixes')} it takes {change(scenario.combined)}."
-        )
-        console.print(Plain(sentence, style="bold"), soft_wrap=True)
+    error = f"Replayed with an error of {scenario.step.replay_error_percent:.2f} %."
+    console.print(Plain(f"{scenario.headline} {error}"), soft_wrap=True)
     if scenario.needless:
         console.print(
             Plain(f"Beside the others these bring nothing: {', '.join(scenario.needless)}"), soft_wrap=True
@@ -44,33 +31,8 @@ def print_scenario(where: str, scenario: Scenario) -> None:
     _print_pictures(console, [one for one in (scenario.now, scenario.after) if one])
 
 
-def _step(step: StepLength) -> str:
-    what = (
-        f"A step takes {duration(step.step_us)}" if step.steps else f"The span takes {duration(step.step_us)}"
-    )
-    clock = "the host's clock" if step.device is None else f"the clock of GPU {step.device}"
-    sentence = f"{what} on {clock}"
-    if step.unrecorded_us is not None and step.recorded_us > step.unrecorded_us:
-        sentence += (
-            f"; recording slowed it from {duration(step.unrecorded_us)} to {duration(step.recorded_us)}"
-        )
-    sentence += (
-        f" (replayed with an error of {step.replay_error_percent:.2f} %). {_STEPS_FROM[step.steps_from]}"
-    )
-    return sentence.rstrip()
-
-
-def change(predicted: Predicted) -> str:
-    """The step after, its bounds, the step now, and the gain in percent."""
-    after, now = duration(predicted.after_us), duration(predicted.step_us)
-    bounds = f"{duration(predicted.low_us)} – {duration(predicted.high_us)}"
-    return f"{after} ({bounds}) instead of {now}: −{percent(predicted.gain_percent)}"
-
-
 def _print_fixes(console: Console, scenario: Scenario) -> None:
     more = f", {scenario.left_out} that bring less are left out" if scenario.left_out else ""
-    if not scenario.fixes:
-        console.print(Plain("Nothing was found whose mending would make it faster."))
     table(
         console,
         f"fixes{more}",

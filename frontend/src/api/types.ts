@@ -239,6 +239,7 @@ export interface Compilation {
   start_s: number | null;
   duration_s: number | null;
   phases_s: Partial<Record<Phase, number>> | null;
+  phases_percent: Partial<Record<Phase, number>>;
   graph_ops: number | null;
   graph_nodes: number | null;
   graph_inputs: number | null;
@@ -299,6 +300,7 @@ export interface Compile {
   file: string;
   total_s: number | null;
   phases_s: Partial<Record<Phase, number>>;
+  phases_percent: Partial<Record<Phase, number>>;
   unreadable_records: number;
   environment: Environment;
   compilations: Compilation[];
@@ -330,18 +332,18 @@ export interface CompileOverlap {
 }
 
 export interface CompileTime {
-  total_s: number | null;
-  recorded_s: number | null;
-  share_percent: number | null;
-  phases_s: Partial<Record<Phase, number>>;
-  cache: CacheLookup[];
-  time_saved_s: number | null;
   threads: string[];
   names: string[];
   name_phases: (Phase | null)[];
   compile_ids: string[];
   origin_s: number | null;
   spans: PhaseColumns;
+  total_s: number | null;
+  recorded_s: number | null;
+  share_percent: number | null;
+  phases_s: Partial<Record<Phase, number>>;
+  cache: CacheLookup[];
+  time_saved_s: number | null;
 }
 
 export interface Compiled {
@@ -417,6 +419,7 @@ export interface DetailedFailure {
   line: number | null;
   traceback: string | null;
   ran_eager: boolean | null;
+  consequence: string;
 }
 
 export interface DeviceIdle {
@@ -574,6 +577,7 @@ export interface Findings {
 
 export type FixKind =
   | 'allocation'
+  | 'anomaly_mode'
   | 'casts'
   | 'communication'
   | 'compile'
@@ -582,17 +586,20 @@ export type FixKind =
   | 'data_loading'
   | 'double_precision'
   | 'eager'
+  | 'frames'
   | 'fused_optimizer'
   | 'garbage'
   | 'graph_breaks'
   | 'graph_capture'
   | 'guards'
+  | 'joined'
   | 'layout'
   | 'library'
   | 'module_load'
   | 'nothing'
   | 'operator'
   | 'python'
+  | 'repeated_backward'
   | 'roofline'
   | 'synchronise'
   | 'tensor_cores';
@@ -889,6 +896,7 @@ export interface Kernel {
   min_us: number;
   max_us: number;
   share_percent: number;
+  wall_percent: number | null;
   compile_id: string | null;
   graph_key: string | null;
   direction: Direction | null;
@@ -1045,6 +1053,13 @@ export interface Link {
   duration_us: number;
 }
 
+export interface MeanPart {
+  kind: PartKind;
+  part: Category | Cause | 'compiled_graph';
+  time_us: number;
+  percent: number;
+}
+
 export interface Memory {
   recorded: boolean;
   devices: MemoryUse[];
@@ -1156,6 +1171,9 @@ export interface Operator {
   self_device_memory_bytes: number | null;
   device_memory_bytes: number | null;
   flops: number | null;
+  mean_us: number;
+  step_percent: number | null;
+  tensor_core_percent: number | null;
 }
 
 export interface OperatorDifference {
@@ -1171,6 +1189,7 @@ export interface OperatorDifference {
 export type OperatorKind = 'label' | 'operator' | 'overhead' | 'runtime';
 
 export interface Operators {
+  headline: string;
   split: string | null;
   rows: Operator[];
   recorded: Recorded;
@@ -1251,6 +1270,7 @@ export interface Predicted {
   after_us: number;
   low_us: number;
   high_us: number;
+  gain_percent: number;
 }
 
 export interface Problem {
@@ -1263,6 +1283,8 @@ export interface Problem {
   type: string;
   reason: string;
   ran_eager: boolean | null;
+  what_happened: string;
+  consequence: string;
 }
 
 export type ProblemKind = 'failed' | 'limit' | 'skipped';
@@ -1376,6 +1398,7 @@ export interface Runs {
 }
 
 export interface Scenario {
+  headline: string;
   why_nothing: string | null;
   step: StepLength | null;
   now: Picture | null;
@@ -1563,11 +1586,13 @@ export interface StepPart {
 }
 
 export interface StepReport {
+  headline: string;
   times: StepTimes | null;
   gpu_us: number | null;
   steps: StepBreakdown[];
   slow: SlowStep[];
   window: StepBreakdown | null;
+  mean_parts: MeanPart[];
 }
 
 export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'span';

@@ -3,7 +3,7 @@ import { hostWindow } from './parent';
 
 /** What a change of place means for the Back button: a new place, or the same one looked at differently. */
 export type Mode = 'push' | 'replace';
-export type Change = Record<string, string | null>;
+export type HashChange = Record<string, string | null>;
 
 class Nav {
   #host = hostWindow();
@@ -24,7 +24,7 @@ class Nav {
     return this.params[key] ?? '';
   }
 
-  go(change: Change, mode: Mode = 'push'): void {
+  go(change: HashChange, mode: Mode = 'push'): void {
     const params = this.with(change);
     const from = formatHash(this.params);
     if (formatHash(params) === from) return;
@@ -33,14 +33,14 @@ class Nav {
   }
 
   /** Takes a step back: Back must not lead through what was closed. Elsewhere it is a change of what is shown. */
-  undo(change: Change): void {
+  undo(change: HashChange): void {
     const { history } = this.#host;
     const from = (history.state as { from?: string } | null)?.from;
     if (from === formatHash(this.with(change))) history.back();
     else this.go(change, 'replace');
   }
 
-  with(change: Change): Params {
+  with(change: HashChange): Params {
     const params = { ...this.params };
     for (const [key, value] of Object.entries(change)) {
       if (value) params[key] = value;
@@ -50,7 +50,7 @@ class Nav {
   }
 
   /** The full address of a place, so that links can be copied and opened in another browser tab. */
-  href(change: Change): string {
+  href(change: HashChange): string {
     return this.#host.location.href.split('#', 1)[0] + formatHash(this.with(change));
   }
 

@@ -1,25 +1,25 @@
 import type { Compilation, Panel } from '../api/types';
-import type { Change } from '../host/nav.svelte';
+import type { HashChange } from '../host/nav.svelte';
 import { codeKey, compilationKey, type CompileKey } from '../names/compile_ids';
 
-export function toPanel(panel: Panel): Change {
+export function toPanel(panel: Panel): HashChange {
   return { panel: panel === 'overview' ? null : panel, row: null };
 }
 
 /** The step with these fixes made. */
-export function toWhatIf(fixes: string[]): Change {
+export function toWhatIf(fixes: string[]): HashChange {
   return { ...toPanel('what_if'), fixes: fixes.join('\n') };
 }
 
 /** Everything that is known about one compilation. */
-export function toCompilation(row: CompileKey | Compilation): Change {
+export function toCompilation(row: CompileKey | Compilation): HashChange {
   return { panel: 'compilations', row: `${COMPILATION_TABLE}:${compilationKey(row)}` };
 }
 
 export const COMPILATION_TABLE = 'compilation';
 
 /** The row of the compile time table. */
-export function toCompileTime(row: CompileKey | Compilation): Change {
+export function toCompileTime(row: CompileKey | Compilation): HashChange {
   return { panel: 'compile_time', row: `compilations:${compilationKey(row)}` };
 }
 
@@ -34,7 +34,7 @@ export interface CodeTarget {
   other?: { key: CompileKey; artifact: number | null; elsewhere?: boolean } | null;
 }
 
-export function toCode(key: CompileKey, place: CodeTarget = {}): Change {
+export function toCode(key: CompileKey, place: CodeTarget = {}): HashChange {
   const { artifact = null, line = null, find = '', direction = '', other = null } = place;
   return {
     panel: 'code',
@@ -53,12 +53,12 @@ export function toCode(key: CompileKey, place: CodeTarget = {}): Change {
 }
 
 /** The kernels table, narrowed to one category. */
-export function toCategory(category: string | null): Change {
+export function toCategory(category: string | null): HashChange {
   return { panel: 'kernels', category, row: null };
 }
 
 /** A generated kernel in the kernels table: names are unique within a compilation only. */
-export function toKernel(name: string, compile_id: string): Change {
+export function toKernel(name: string, compile_id: string): HashChange {
   return { panel: 'kernels', row: null, category: null, 'search.kernels': `${name} ${compile_id}` };
 }
 
@@ -72,7 +72,7 @@ export interface TimelinePlace {
 }
 
 /** What the address says of the timeline of one span, and of no other. */
-export const NO_TIMELINE: Change = {
+export const NO_TIMELINE: HashChange = {
   from: null,
   to: null,
   slice: null,
@@ -82,7 +82,7 @@ export const NO_TIMELINE: Change = {
 };
 
 /** In the address: `from`, `to` and `slice`. */
-export function toTimeline({ from, to, row }: TimelinePlace = {}): Change {
+export function toTimeline({ from, to, row }: TimelinePlace = {}): HashChange {
   const text = (value: number | undefined) => (value === undefined ? null : String(Math.round(value)));
   return {
     panel: 'timeline',
@@ -94,11 +94,11 @@ export function toTimeline({ from, to, row }: TimelinePlace = {}): Change {
 }
 
 /** The same stretch in µs, as the server's tables tell it. */
-export function toStretch(from_us: number, to_us: number): Change {
+export function toStretch(from_us: number, to_us: number): HashChange {
   return toTimeline({ from: from_us * 1000, to: to_us * 1000 });
 }
 
 /** The first slice that a name or a compile id finds there, with all others counted. */
-export function toSlices(query: string): Change {
+export function toSlices(query: string): HashChange {
   return { ...toTimeline(), range: null, 'search.timeline': query };
 }

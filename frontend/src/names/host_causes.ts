@@ -1,8 +1,6 @@
 /** What the host does in a step: words and colours, those of idle causes where they mean the same. */
 import type { HostCause } from '../api/types';
-import { CAUSES } from './idle_causes';
-
-type Look = [label: string, color: string, help: string];
+import { CAUSES, type Look } from './idle_causes';
 
 export const HOST_CAUSES: Record<HostCause, Look> = {
   python: ['Python', 'var(--phase-cache)', 'Your functions'],

@@ -1,8 +1,10 @@
 /** Why a GPU idles: words and colours, the same everywhere. */
 import type { Cause } from '../api/types';
 
+export type Look = [label: string, color: string, help: string];
+
 /** In the order in which a moment is told: the first that holds. */
-export const CAUSES: Record<Cause, [label: string, color: string, help: string]> = {
+export const CAUSES: Record<Cause, Look> = {
   compile: ['compile', 'var(--phase-inductor)', 'torch.compile was compiling or autotuning'],
   communication_wait: [
     'communication wait',

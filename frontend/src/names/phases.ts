@@ -1,6 +1,6 @@
 /** Phases of a compilation, in the order of the pipeline. */
-import type { Phase } from '../api/types';
-import { percent, seconds } from '../widgets/format';
+import type { Compilation, Phase } from '../api/types';
+import { seconds } from '../widgets/format';
 
 const PHASES: Record<Phase, [label: string, help: string]> = {
   dynamo: ['Dynamo', 'Tracing Python bytecode into a graph, and building guards'],
@@ -17,11 +17,9 @@ export const byPipeline = (a: Phase, b: Phase): number => ORDER.indexOf(a) - ORD
 export const phaseLabel = (phase: Phase): string => PHASES[phase][0];
 export const phaseHelp = (phase: Phase): string => PHASES[phase][1];
 
-export type PhaseTimes = [phase: Phase, seconds: number][];
-
-/** Those that took any time, in the order of the pipeline. */
-export const phaseTimes = (phases: Partial<Record<Phase, number>> | null | undefined): PhaseTimes =>
-  ORDER.map((phase): PhaseTimes[number] => [phase, phases?.[phase] ?? 0]).filter(([, s]) => s > 0);
+/** The phases that took any time in one of these, in the order of the pipeline. */
+export const phasesOf = (rows: Pick<Compilation, 'phases_percent'>[]): Phase[] =>
+  ORDER.filter((phase) => rows.some((row) => phase in row.phases_percent));
 
 const CACHES: Record<string, string> = { fx_graph: 'FX graph', aotautograd: 'AOTAutograd' };
 
@@ -29,21 +27,9 @@ export function cacheLabel(cache: string): string {
   return CACHES[cache] ?? cache;
 }
 
-/** What is in no phase stands last. */
-export function largestFirst(phases: PhaseTimes): PhaseTimes {
-  const rank = ([phase, s]: PhaseTimes[number]) => (phase === 'other' ? -1 : s);
-  return phases.toSorted((a, b) => rank(b) - rank(a));
-}
-
-/** Exclusive times by phase as bars; they sum to the whole. */
-export function phaseBars(phases: PhaseTimes) {
-  const sum = phases.reduce((all, [, s]) => all + s, 0);
-  return phases.map(([phase, s]) => ({
-    key: phase,
-    label: phaseLabel(phase),
-    value: s,
-    text: `${seconds(s)} · ${percent((100 * s) / sum)}`,
-    color: `var(--phase-${phase})`,
-    title: phaseHelp(phase),
-  }));
-}
+/** What the caches answered while it was compiled. */
+export const cacheFacts = ({ cache }: Compilation) =>
+  cache.map(({ cache: name, result, time_saved_s, why, key }) => {
+    const saved = time_saved_s === null ? '' : `, saved ${seconds(time_saved_s)}`;
+    return { label: cacheLabel(name), value: `${result}${saved}${why ? ` (${why})` : ''}`, title: key };
+  });

@@ -1,10 +1,9 @@
 /** The parts of a step, the same everywhere: kernels by category, then idle time by cause. */
 import type { Category, SlowStep, StepPart } from '../api/types';
 import { categoryColor, categoryHelp, categoryLabel, isCategory } from './categories';
-import { CAUSES } from './idle_causes';
+import { CAUSES, type Look } from './idle_causes';
 
 type PartName = Pick<StepPart, 'kind' | 'part'>;
-type Look = [label: string, color: string, help: string];
 export const partKey = ({ kind, part }: PartName) => `${kind} ${part}`;
 
 const EXPOSED: Category[] = ['communication', 'memcpy', 'memset'];

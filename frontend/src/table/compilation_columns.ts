@@ -10,7 +10,6 @@ export const ID: Column<CompileKey> = {
   key: 'compile_id',
   label: 'Compile id',
   help: 'Frame / how many times this frame was compiled before',
-  value: (r) => r.compile_id,
   show: idLabel,
 };
 
@@ -34,8 +33,6 @@ export const LINE: Column<{ file: string; line: number | null }> = {
 export const DURATION: Column<{ duration_s: number | null }> = {
   key: 'duration_s',
   label: 'Compile time',
-  kind: 's',
-  value: (r) => r.duration_s,
   bar: true,
   total: 'sum',
   unknown: 'torch did not report how long it took',
@@ -46,7 +43,6 @@ export const GRAPH_OPS: Column<{ graph_ops: number | null }> = {
   label: 'Ops',
   help: 'Operations in the graph',
   kind: 'count',
-  value: (r) => r.graph_ops,
   total: 'sum',
 };
 
@@ -55,7 +51,6 @@ export const ATTEMPTS: Column<{ attempts: number | null }> = {
   label: 'Attempts',
   kind: 'count',
   help: 'Dynamo starts a frame over when it finds a graph break or a new assumption',
-  value: (r) => r.attempts,
   unknown: NOT_TOLD,
 };
 
@@ -64,7 +59,6 @@ export const GUARDS: Column<{ guards: number | null }> = {
   label: 'Guards',
   kind: 'count',
   help: 'What Dynamo asked to be guarded (guard_count). How many checks that became stands in the details',
-  value: (r) => r.guards,
 };
 
 /** One word for all cache lookups of a compilation; the drawer has each. */

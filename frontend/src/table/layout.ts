@@ -1,6 +1,6 @@
 /** Column widths from contents, so that rows that scroll in later do not move the columns. */
 import { textWidth } from './measure';
-import { cellText, columnScale, isNumeric, totalOf, type Column, type Scale } from './table';
+import { cellOf, cellText, columnScale, isNumeric, kindOf, totalOf, type Column, type Scale } from './table';
 
 export interface Laid<Row> {
   column: Column<Row>;
@@ -24,7 +24,7 @@ export function layOut<Row>(rows: Row[], columns: Column<Row>[]): Laid<Row>[] {
   return columns.map((column) => {
     const values = numbers.get(column.key)!;
     const shared = column.scaleWith ? numbers.get(column.scaleWith) : undefined;
-    const scale = isNumeric(column) ? columnScale(column.kind!, values, shared) : undefined;
+    const scale = isNumeric(column) ? columnScale(kindOf(column), values, shared) : undefined;
     const largest = values.reduce((max, value) => Math.max(max, value), 0);
     const head = headText(column, scale);
     const width = column.grow ? null : Math.max(headWidth(head), bodyWidth(rows, column, scale, largest));
@@ -42,11 +42,11 @@ export function minimumWidth<Row>(laid: Laid<Row>[]): number {
 
 function numbersOf<Row>(rows: Row[], column: Column<Row>): number[] {
   if (!isNumeric(column)) return [];
-  return rows.map((row) => column.value(row)).filter((cell): cell is number => typeof cell === 'number');
+  return rows.map((row) => cellOf(row, column)).filter((cell): cell is number => typeof cell === 'number');
 }
 
 function headText<Row>(column: Column<Row>, scale: Scale | undefined): string {
-  return scale?.unit && column.kind !== 'percent' && !column.unitless
+  return scale?.unit && kindOf(column) !== 'percent' && !column.unitless
     ? `${column.label}, ${scale.unit}`
     : column.label;
 }

@@ -3,15 +3,20 @@ import { median } from '../widgets/charts/buckets';
 import { bytes, count, significant, UNKNOWN, unitFor, type Unit } from '../widgets/format';
 
 export type Cell = number | string | null;
-export type Kind = 'text' | 'count' | 'us' | 's' | 'percent' | 'bytes';
+export type ColumnKind = 'text' | 'count' | 'us' | 's' | 'percent' | 'bytes';
 
-export interface Column<Row> {
-  /** Name in exports and in the address: `time_us`. */
+/** A field of the rows as it comes, or what `value` makes of a row; it sorts, searches and exports. Null is unknown. */
+export type Column<Row> = ColumnLook<Row> &
+  ({ key: Fields<Row>; value?: undefined } | { key: string; value: (row: Row) => Cell });
+
+type Fields<Row> = { [K in keyof Row]: Row[K] extends Cell ? K : never }[keyof Row] & string;
+
+interface ColumnLook<Row> {
+  /** Name in exports and in the address. */
   key: string;
   label: string;
-  kind?: Kind;
-  /** What sorts, searches and exports; null is unknown. */
-  value: (row: Row) => Cell;
+  /** If the key does not say it, as `time_us` and `guard_us_per_call` do. */
+  kind?: ColumnKind;
   /** What is shown when it is not the value itself. */
   show?: (row: Row) => string;
   /** Full text on hover. */
@@ -49,8 +54,16 @@ export function formatSort(sort: Sort): string {
   return (sort.descending ? '-' : '') + sort.key;
 }
 
+export function cellOf<Row>(row: Row, { key, value }: Column<Row>): Cell {
+  return value ? value(row) : (row[key as keyof Row] as Cell);
+}
+
+export function kindOf<Row>({ key, kind }: Column<Row>): ColumnKind {
+  return kind ?? (/_(us|s|percent|bytes)(_per_\w+)?$/.exec(key)?.[1] as ColumnKind | undefined) ?? 'text';
+}
+
 export function isNumeric<Row>(column: Column<Row>): boolean {
-  return column.kind !== undefined && column.kind !== 'text';
+  return kindOf(column) !== 'text';
 }
 
 /** The next state of a header that is clicked: numbers start with the largest, words with A. */
@@ -74,7 +87,7 @@ export function sortRows<Row>(rows: Row[], columns: Column<Row>[], sort: Sort | 
   const sign = sort.descending ? -1 : 1;
   return rows
     .map((row, i) => {
-      const cell = column.value(row);
+      const cell = cellOf(row, column);
       return { row, i, cell: typeof cell === 'string' ? natural(cell) : cell };
     })
     .sort((a, b) => {
@@ -103,7 +116,7 @@ export function uniqueKeys<Row>(rows: Row[], keyOf: (row: Row) => string): Map<R
 export function haystack<Row>(row: Row, columns: Column<Row>[]): string {
   return columns
     .map((c) =>
-      [c.value(row), c.value(row) === null ? null : c.show?.(row), c.title?.(row)]
+      [cellOf(row, c), cellOf(row, c) === null ? null : c.show?.(row), c.title?.(row)]
         .filter((t) => t !== null && t !== undefined)
         .join('\n'),
     )
@@ -114,7 +127,7 @@ export function haystack<Row>(row: Row, columns: Column<Row>[]): string {
 export function totalOf<Row>(rows: Row[], column: Column<Row>): number | null {
   if (column.total !== 'sum') return null;
   const known = rows
-    .map((row) => column.value(row))
+    .map((row) => cellOf(row, column))
     .filter((cell): cell is number => typeof cell === 'number');
   return known.length === 0 ? null : known.reduce((sum, cell) => sum + cell, 0);
 }
@@ -128,7 +141,7 @@ export interface Scale {
  * One unit and one number of decimals for a whole column, so that numbers align on the decimal. The unit suits the
  * largest of `shared` when that is given.
  */
-export function columnScale(kind: Kind, values: number[], shared = values): Scale {
+export function columnScale(kind: ColumnKind, values: number[], shared = values): Scale {
   if (kind === 'bytes') return { unit: '', text: signedBytes };
   if (kind === 'count') return { unit: '', text: count };
   if (kind === 'percent') return { unit: '%', text: fixed(values.some((v) => v !== 0 && v < 1) ? 2 : 1) };
@@ -175,7 +188,7 @@ function fixed(decimals: number): (value: number) => string {
 }
 
 export function cellText<Row>(row: Row, column: Column<Row>, scale: Scale | undefined): string {
-  const cell = column.value(row);
+  const cell = cellOf(row, column);
   if (cell === null) return UNKNOWN;
   if (column.show) return column.show(row);
   return typeof cell === 'number' && scale ? scale.text(cell) : String(cell);
@@ -205,7 +218,7 @@ function lines<Row>(
   end: string,
 ) {
   const head = columns.map((c) => quote(c.key)).join(mark);
-  const body = rows.map((row) => columns.map((c) => quote(exported(c.value(row)))).join(mark));
+  const body = rows.map((row) => columns.map((c) => quote(exported(cellOf(row, c)))).join(mark));
   return [head, ...body].join(end) + end;
 }
 

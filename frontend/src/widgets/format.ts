@@ -110,7 +110,7 @@ const NUMBER =
   /(?<![\w#/.:])((?:< )?\d[\d,.]*(?:–\d[\d,.]*)?(?: (?:%|[nµm]?s|min|h|[kMGT]?B)(?!\w))?(?![\w/#]|:\S)|(?<=→ )\w+ bound)/;
 
 /** A sentence in pieces: every second one is a number with its unit, or what bounds a step. */
-export function pieces(text: string): string[] {
+export function boldPieces(text: string): string[] {
   return text.split(NUMBER).map((piece, i) => (i % 2 ? piece.replace(/(?<=[\d<]) /g, THIN) : piece));
 }
 

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Compilation } from '../../src/api/types';
 import { phaseColumns, rowAt } from '../../src/panels/compile_time/compile_rows';
+import { cellOf } from '../../src/table/table';
 import { directionLabel } from '../../src/table/compilation_columns';
 import { toCompilation } from '../../src/links/places';
 
@@ -13,6 +14,7 @@ describe('compile time', () => {
       start_s,
       duration_s: 2,
       phases_s: phases,
+      phases_percent: phases ?? {},
       cache: [],
     }) as unknown as Compilation;
   const rows = [
@@ -24,8 +26,8 @@ describe('compile time', () => {
   it('has a column for each phase, in the order of the pipeline, the rest last', () => {
     const columns = phaseColumns(rows);
     expect(columns.map((c) => c.label)).toEqual(['Dynamo', 'Inductor', 'Triton, C++', 'Other']);
-    expect(columns.map((c) => c.value(rows[0]!))).toEqual([0.5, 1, 0, 0.5]);
-    expect(columns.map((c) => c.value(rows[2]!))).toEqual([null, null, null, null]);
+    expect(columns.map((c) => cellOf(rows[0]!, c))).toEqual([0.5, 1, 0, 0.5]);
+    expect(columns.map((c) => cellOf(rows[2]!, c))).toEqual([null, null, null, null]);
   });
 
   it('tells several backwards of one frame apart, and links to each', () => {

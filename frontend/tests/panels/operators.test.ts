@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Operator } from '../../src/api/types';
-import { headline, operatorColumns } from '../../src/panels/operators/operator_rows';
+import { operatorColumns } from '../../src/panels/operators/operator_rows';
 import { haystack, parseSort, sortRows } from '../../src/table/table';
 import { searchIndices } from '../../src/widgets/search';
 
@@ -20,10 +20,13 @@ const row = (i: number): Operator => ({
   self_device_memory_bytes: -64,
   device_memory_bytes: 64,
   flops: 5,
+  mean_us: 4.5,
+  step_percent: 1,
+  tensor_core_percent: 75,
 });
 const rows = Array.from({ length: 10_000 }, (_, i) => row(i));
 const recorded = { shapes: true, stacks: false, memory: true, labels: false, gpu: true };
-const columns = operatorColumns({ split: 'shape', rows, recorded }, 1000);
+const columns = operatorColumns({ headline: '', split: 'shape', rows, recorded });
 
 test('ten thousand operators are sorted and searched', () => {
   const sorted = sortRows(rows, columns, parseSort('-self_host_us'));
@@ -34,7 +37,7 @@ test('ten thousand operators are sorted and searched', () => {
 
 test('columns are there for what was recorded, and for nothing else', () => {
   const shown = (kept: typeof recorded, one: Operator) =>
-    operatorColumns({ split: null, rows: [one], recorded: kept }, 0)
+    operatorColumns({ headline: '', split: null, rows: [one], recorded: kept })
       .filter((column) => !column.hidden)
       .map((column) => column.key);
   expect(shown(recorded, rows[0]!)).toContain('self_device_memory_bytes');
@@ -47,14 +50,4 @@ test('columns are there for what was recorded, and for nothing else', () => {
     'host_us',
     'calls',
   ]);
-});
-
-test('the headline counts all rows of the table', () => {
-  const label = { ...row(1), name: 'ProfilerStep*', kind: 'label' as const };
-  expect(headline([row(1), row(2), label])).toEqual({
-    what: '2 operators and 1 label or runtime call',
-    host_us: row(1).self_host_us * 2 + row(2).self_host_us,
-    calls: 6,
-  });
-  expect(headline([label])).toBeNull();
 });

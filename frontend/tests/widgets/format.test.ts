@@ -6,7 +6,7 @@ import {
   duration,
   location,
   percent,
-  pieces,
+  boldPieces,
   plural,
   predicted,
   seconds,
@@ -100,8 +100,8 @@ describe('places', () => {
     expect(dateTime(1795230236)).toMatch(/^2026-11-\d\d \d\d:\d\d:\d\d$/));
 });
 
-describe('pieces', () => {
-  const bold = (text: string) => pieces(text).filter((_, i) => i % 2);
+describe('boldPieces', () => {
+  const bold = (text: string) => boldPieces(text).filter((_, i) => i % 2);
 
   it('finds numbers with their units, and what bounds a step', () => {
     expect(bold('Step 22.4 ms (median of 3) · GPU busy 1.2–12.9 % → launch bound.')).toEqual([

@@ -3,18 +3,15 @@ import type { CompileTime } from '../../src/api/types';
 import { spanLanes, spanPhases, type PhaseSlice } from '../../src/panels/compile_time/compiler_lanes';
 import {
   axisLength,
-  inside,
-  layLanes,
-  neighbour,
+  layIcicle,
+  nextSlice,
   sliceAt,
   squeeze,
   toX,
-  zoom,
-  type Slice,
+  type IcicleSlice,
 } from '../../src/widgets/icicle/icicle';
-import { tickStep } from '../../src/widgets/ticks';
 
-const slice = (start: number, end: number, depth = 0): Slice => ({
+const slice = (start: number, end: number, depth = 0): IcicleSlice => ({
   i: 0,
   name: `${start}`,
   start,
@@ -39,13 +36,6 @@ describe('the time axis', () => {
     expect(squeeze([])).toEqual([]);
     expect(toX([], 5)).toBe(0);
   });
-
-  it('zooms around a place and stays inside', () => {
-    expect(zoom({ from: 0, to: 100 }, 0.5, 100, 100)).toEqual({ from: 50, to: 100 });
-    expect(zoom({ from: 50, to: 100 }, 10, 60, 100)).toEqual({ from: 0, to: 100 });
-    expect(inside({ from: -10, to: 40 }, 100)).toEqual({ from: 0, to: 50 });
-    expect([tickStep(100, 10), tickStep(99, 3), tickStep(7, 5)]).toEqual([10, 50, 2]);
-  });
 });
 
 describe('lanes', () => {
@@ -53,7 +43,7 @@ describe('lanes', () => {
   const inner = slice(10, 40, 1);
   const later = slice(50, 90, 1);
   const worker = slice(20, 30);
-  const laid = layLanes([
+  const laid = layIcicle([
     { key: 'a', label: 'a', slices: [later, inner, root] },
     { key: 'b', label: 'b', slices: [worker] },
   ]);
@@ -67,18 +57,18 @@ describe('lanes', () => {
   });
 
   it('gives slices that cross a row of their own', () => {
-    const crossing = layLanes([{ key: 'a', label: 'a', slices: [slice(0, 10), slice(5, 15)] }]);
+    const crossing = layIcicle([{ key: 'a', label: 'a', slices: [slice(0, 10), slice(5, 15)] }]);
     expect(crossing[0]!.rows.map((row) => row.length)).toEqual([1, 1]);
   });
 
   it('goes where the arrow keys point', () => {
-    expect(neighbour(laid, null, 'down')).toBe(root);
-    expect(neighbour(laid, root, 'down')).toBe(inner);
-    expect(neighbour(laid, inner, 'right')).toBe(later);
-    expect(neighbour(laid, later, 'right')).toBe(later);
-    expect(neighbour(laid, later, 'up')).toBe(root);
-    expect(neighbour(laid, inner, 'down')).toBe(worker);
-    expect(neighbour(laid, worker, 'down')).toBe(worker);
+    expect(nextSlice(laid, null, 'down')).toBe(root);
+    expect(nextSlice(laid, root, 'down')).toBe(inner);
+    expect(nextSlice(laid, inner, 'right')).toBe(later);
+    expect(nextSlice(laid, later, 'right')).toBe(later);
+    expect(nextSlice(laid, later, 'up')).toBe(root);
+    expect(nextSlice(laid, inner, 'down')).toBe(worker);
+    expect(nextSlice(laid, worker, 'down')).toBe(worker);
   });
 });
 

@@ -1,11 +1,12 @@
 import { describe, expect, it, vi } from 'vitest';
 import { rgb } from '../../src/widgets/timeline/ink';
-import { layLanes, readLanes, writeLanes, type Lane } from '../../src/widgets/timeline/lanes';
+import { layLanes, readLanes, writeLanes, type LaneLook } from '../../src/widgets/timeline/lanes';
 import { Motion } from '../../src/widgets/timeline/motion';
 import { exact } from '../../src/widgets/timeline/paint';
 import { neighbour, Reader } from '../../src/widgets/timeline/read';
 import { after, decode, lengthOf, levelFor, Tiles, type Fetch } from '../../src/widgets/timeline/tiles';
-import { around, kept, moved, zoomed } from '../../src/widgets/timeline/view';
+import { tickStep } from '../../src/widgets/canvas/ticks';
+import { around, kept, moved, zoomed } from '../../src/widgets/canvas/view';
 
 type Row = [lane: number, line: number, start: number, dur: number, name: string, count?: number];
 const SIZES: Record<string, [size: number, array: new (values: number[]) => { buffer: ArrayBufferLike }]> = {
@@ -67,7 +68,7 @@ function encode(
   return bytes.buffer;
 }
 
-const lane = (id: number, lines = 1, look: Lane['look'] = 'slices'): Lane => ({
+const lane = (id: number, lines = 1, look: LaneLook['look'] = 'slices'): LaneLook => ({
   id,
   title: `lane ${id}`,
   group: '',
@@ -82,6 +83,7 @@ describe('the view', () => {
   it('zooms around a time and stays inside', () => {
     expect(zoomed({ from: 0, to: 1000 }, 0.5, 1000, all)).toEqual({ from: 500, to: 1000 });
     expect(zoomed({ from: 0, to: 1000 }, 100, 500, all)).toEqual(all);
+    expect([tickStep(100, 10), tickStep(99, 3), tickStep(7, 5)]).toEqual([10, 50, 2]);
     expect(zoomed({ from: 0, to: 100 }, 0.001, 50, all)).toEqual({ from: 25, to: 75 });
     expect(moved({ from: 0, to: 1000 }, -5000, all)).toEqual({ from: -1000, to: 0 });
     expect(kept({ from: 8500, to: 9500 }, all)).toEqual({ from: 8000, to: 9000 });

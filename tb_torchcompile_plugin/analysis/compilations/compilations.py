@@ -42,7 +42,8 @@ class Problem(msgspec.Struct, frozen=True):
     """What must not be overlooked. `ran_eager`: torch went on without compiling the frame; None where unknown.
 
     kind: "limit" (compiled too often; from here on the frame runs eager), "failed" (an error while compiling),
-    "skipped" (a graph break that torch cannot resume from: all of the frame runs eager).
+    "skipped" (a graph break that torch cannot resume from: all of the frame runs eager). what_happened: to the frame,
+    in words; consequence: a sentence.
     """
 
     kind: ProblemKind
@@ -54,6 +55,8 @@ class Problem(msgspec.Struct, frozen=True):
     type: str
     reason: str
     ran_eager: bool | None
+    what_happened: str
+    consequence: str
 
     @property
     def given_up(self) -> bool:
@@ -135,7 +138,8 @@ def problems(data: CompileData) -> list[Problem]:
 
 
 def _problem(row: Compilation, failure: Failure, suppress_errors: list[bool]) -> Problem:
-    kind: ProblemKind = row.status if row.status in ("limit", "failed") else "skipped"
+    kind = _kind(row)
+    eager = True if kind == "skipped" else ran_eager(failure, suppress_errors)
     return Problem(
         kind=kind,
         compile_id=row.compile_id,
@@ -145,8 +149,35 @@ def _problem(row: Compilation, failure: Failure, suppress_errors: list[bool]) ->
         line=failure.line if failure.file else row.line,
         type=failure.type,
         reason=failure.reason,
-        ran_eager=True if kind == "skipped" else ran_eager(failure, suppress_errors),
+        ran_eager=eager,
+        what_happened=_HAPPENED[kind].format(failure.type),
+        consequence=consequence(row, eager),
     )
+
+
+def consequence(row: Compilation, eager: bool | None) -> str:
+    """What a failure meant for the program. eager: see `ran_eager`."""
+    return _CONSEQUENCES.get(_kind(row)) or _SUPPRESSED[eager]
+
+
+def _kind(row: Compilation) -> ProblemKind:
+    return row.status if row.status in ("limit", "failed") else "skipped"
+
+
+_HAPPENED: dict[ProblemKind, str] = {
+    "limit": "hit the recompile limit: from here on it runs eager",
+    "failed": "failed to compile: {}",
+    "skipped": "cannot be resumed after a graph break: all of it runs eager",
+}
+_CONSEQUENCES: dict[ProblemKind, str] = {
+    "limit": "The versions compiled before are still used where their guards hold.",
+    "skipped": "The functions that it calls may still be compiled.",
+}
+_SUPPRESSED = {
+    None: "Whether the error was suppressed is not known.",
+    True: "The error was suppressed (suppress_errors): the frame ran eager, and nothing else says so.",
+    False: "The error was raised into the program.",
+}
 
 
 def ran_eager(failure: Failure, suppress_errors: list[bool]) -> bool | None:

@@ -11,13 +11,13 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compilations.compilations import ran_eager
+from tb_torchcompile_plugin.analysis.compilations.compilations import consequence, ran_eager
 from tb_torchcompile_plugin.analysis.compilations.guards import Guard, guards
 from tb_torchcompile_plugin.analysis.compilations.metrics import Metric, metrics
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations, phases_s
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, time_saved_s
-from tb_torchcompile_plugin.analysis.compile_time.phase_spans import PhaseColumns, phase_spans
+from tb_torchcompile_plugin.analysis.compile_time.phase_spans import PhaseSpans, phase_spans
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import (
@@ -64,7 +64,7 @@ class _HasCompileId(Protocol):
 Row = TypeVar("Row", bound=_HasCompileId)
 
 
-class CompileTime(msgspec.Struct, frozen=True):
+class CompileTime(PhaseSpans, frozen=True):
     """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that,
     None where something was compiled outside it, and for a log, which covers little but compilations.
 
@@ -77,16 +77,11 @@ class CompileTime(msgspec.Struct, frozen=True):
     phases_s: dict[Phase, float]
     cache: list[CacheLookup]
     time_saved_s: float | None
-    threads: list[str]
-    names: list[str]
-    name_phases: list[Phase | None]
-    compile_ids: list[str]
-    origin_s: float | None
-    spans: PhaseColumns
 
 
 class DetailedFailure(msgspec.Struct, frozen=True):
-    """`ran_eager`: torch suppressed the error and ran the frame without compiling it; None where unknown."""
+    """`ran_eager`: torch suppressed the error and ran the frame without compiling it; None where unknown. consequence:
+    that in a sentence."""
 
     type: str
     reason: str
@@ -94,6 +89,7 @@ class DetailedFailure(msgspec.Struct, frozen=True):
     line: int | None
     traceback: str | None
     ran_eager: bool | None
+    consequence: str
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -137,21 +133,14 @@ class GuardChecks(msgspec.Struct, frozen=True):
 
 def compile_time(data: CompileData) -> CompileTime:
     """The compile time of one process, by phase, function, cache lookup and kernel, with its spans."""
-    summary = data.summary
-    spans = data.of(phase_spans)
     return CompileTime(
+        **msgspec.structs.asdict(data.of(phase_spans)),
         total_s=data.of(ct.total_s),
-        recorded_s=_recorded_s(summary),
+        recorded_s=_recorded_s(data.summary),
         share_percent=data.of(_share_percent),
         phases_s=data.of(phases_s),
         cache=data.of(cache_lookups),
         time_saved_s=data.of(time_saved_s),
-        threads=spans.threads,
-        names=spans.names,
-        name_phases=spans.name_phases,
-        compile_ids=spans.compile_ids,
-        origin_s=spans.origin_s,
-        spans=spans.spans,
     )
 
 
@@ -274,9 +263,10 @@ def _failure(
     recorded: list[Metric],
     warnings: list[Notice],
 ) -> DetailedFailure | None:
-    failure = next((row.failure for row in rows if row.failure is not None), None)
-    if failure is None:
+    failed = next((row for row in rows if row.failure is not None), None)
+    if failed is None or (failure := failed.failure) is None:
         return None
+    eager = _broke(texts) or ran_eager(failure, _values(recorded, SUPPRESS_ERRORS))
     traceback = _last_text(data, texts, ERROR, warnings) or _text_of(recorded, "exception_stack_trace")
     return DetailedFailure(
         type=failure.type,
@@ -284,7 +274,8 @@ def _failure(
         file=failure.file,
         line=failure.line,
         traceback=traceback,
-        ran_eager=_broke(texts) or ran_eager(failure, _values(recorded, SUPPRESS_ERRORS)),
+        ran_eager=eager,
+        consequence=consequence(failed, eager),
     )
 
 

@@ -29,7 +29,8 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Compilation(msgspec.Struct, frozen=True):
-    """One frame, or its lazily compiled backward. `start_s` is Unix time; the phases sum to `duration_s`.
+    """One frame, or its lazily compiled backward. `start_s` is Unix time; the phases sum to `duration_s`, and
+    `phases_percent` are their shares.
 
     key: what tells the row from the others. part: which of `parts` rows of its compile id and direction, from 0: under
     DDP one frame is several graphs, and each has a backward that is compiled on its own. breaks: distinct graph breaks;
@@ -50,6 +51,7 @@ class Compilation(msgspec.Struct, frozen=True):
     start_s: float | None
     duration_s: float | None
     phases_s: dict[Phase, float] | None
+    phases_percent: dict[Phase, float]
     graph_ops: int | None
     graph_nodes: int | None
     graph_inputs: int | None
@@ -98,6 +100,12 @@ def phases_s(data: CompileData) -> dict[Phase, float]:
     }
 
 
+def phases_percent(phases: dict[Phase, float]) -> dict[Phase, float]:
+    """Shares of their sum; without those that took no time."""
+    whole = sum(phases.values())
+    return {phase: 100 * time / whole for phase, time in phases.items() if time > 0}
+
+
 def in_order(summary: CompileSummary) -> list[CompilationMessage]:
     """The messages of `compilations`."""
     return sorted(summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
@@ -115,6 +123,7 @@ def _compilation(
         return getattr(row, field) if row.HasField(field) else None
 
     start, duration = known("start_ns"), known("duration_ns")
+    phases: dict[Phase, float] = {phase.name: seconds(phase.exclusive_ns) for phase in row.phases}
     direction, failure, (part, parts) = direction_of(row.direction), _failure(row), place
     key = f"{row.key.compile_id},{row.key.epoch},{direction}"
     return Compilation(
@@ -131,7 +140,8 @@ def _compilation(
         attempts=known("attempts"),
         start_s=None if start is None else seconds(start),
         duration_s=None if duration is None else seconds(duration),
-        phases_s={phase.name: seconds(phase.exclusive_ns) for phase in row.phases} or None,
+        phases_s=phases or None,
+        phases_percent=phases_percent(phases),
         graph_ops=known("graph_ops"),
         graph_nodes=known("graph_nodes"),
         graph_inputs=known("graph_inputs"),

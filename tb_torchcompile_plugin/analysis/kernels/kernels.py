@@ -90,7 +90,8 @@ class KernelTables:
         self.peaks, self.warnings = device_peaks(trace, [rows.device for rows in profile.of(kernel_launches)])
         self._peak = {peak.device: peak for peak in self.peaks}
         first, last = trace.window()
-        self._wall_ns = int(profile.of(step_ns).sum()) or last - first
+        self._span_ns = last - first
+        self._wall_ns = int(profile.of(step_ns).sum()) or self._span_ns
 
     @once
     def rows(self) -> list[tuple[Kernel, Launches, Int64s]]:
@@ -131,6 +132,7 @@ class KernelTables:
                     min_us=us(dur.min()),
                     max_us=us(dur.max()),
                     share_percent=percent(int(dur.sum()), whole) or 0.0,
+                    wall_percent=percent(int(dur.sum()), self._span_ns),
                     direction=direction,
                     aten_ops=code.definition.aten_ops if code else [],
                     source_lines=[f"{frame.file}:{frame.line}" for frame in lines],

@@ -36,12 +36,13 @@ class KernelCategory(msgspec.Struct, frozen=True):
 class Kernel(msgspec.Struct, frozen=True):
     """One row per (device, name, compile id, graph key), with all that is known of it. `key` tells it from the others.
 
-    share_percent: of the device's summed time. lines: the user's lines that it computes, `source_lines` the same as
-    "file:line"; lines_from: None where there are none. aten_ops: fused operators. output_code_file, artifact,
-    code_line: where inductor defined it. config: the launch configuration that took most time, of `configs`. achieved:
-    see `roofline.Achieved`. alone_us: time of its launches in the steps in which nothing else ran on the device.
-    `twice_as_fast_percent`: half of that, of the wall time of the steps, or of what they launched if that takes longer:
-    what a step gains at most from a kernel that takes half its time.
+    share_percent: of the device's summed time; wall_percent: of the span, where work side by side counts twice.
+    lines: the user's lines that it computes, `source_lines` the same as "file:line"; lines_from: None where there are
+    none. aten_ops: fused operators. output_code_file, artifact, code_line: where inductor defined it. config: the
+    launch configuration that took most time, of `configs`. achieved: see `roofline.Achieved`. alone_us: time of its
+    launches in the steps in which nothing else ran on the device. `twice_as_fast_percent`: half of that, of the wall
+    time of the steps, or of what they launched if that takes longer: what a step gains at most from a kernel that
+    takes half its time.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Kernel(msgspec.Struct, frozen=True):
     min_us: float
     max_us: float
     share_percent: float
+    wall_percent: float | None
     compile_id: str | None
     graph_key: str | None
     direction: Direction | None

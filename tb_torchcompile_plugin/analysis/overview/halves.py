@@ -12,7 +12,12 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compilations.details import compile_time_headline
-from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations, phases_s
+from tb_torchcompile_plugin.analysis.compilations.rows import (
+    Compilation,
+    compilations,
+    phases_percent,
+    phases_s,
+)
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import CallOverhead, call_overhead
@@ -98,6 +103,7 @@ class Compile(msgspec.Struct, frozen=True):
     file: str
     total_s: float | None
     phases_s: dict[Phase, float]
+    phases_percent: dict[Phase, float]
     unreadable_records: int
     environment: Environment
     compilations: list[Compilation]
@@ -224,6 +230,7 @@ def compile_report(data: CompileData) -> Compile:
         file=data.file,
         total_s=data.of(ct.total_s),
         phases_s=data.of(phases_s),
+        phases_percent=phases_percent(data.of(phases_s)),
         unreadable_records=sum(summary.records.unreadable.values()),
         environment=_environment(summary),
         compilations=rows,

@@ -9,10 +9,9 @@ from __future__ import annotations
 from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
+from tb_torchcompile_plugin.analysis.what_if.step_words import slowed, told_by
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural, significant
-from tb_torchcompile_plugin.profile.model.loop import loop_steps
 from tb_torchcompile_plugin.profile.model.step_clock import StepPace, step_clock
-from tb_torchcompile_plugin.profile.noted_steps import recorded_step_ns, unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
@@ -26,22 +25,10 @@ def headline(profile: Profile) -> str:
 
 
 def distortion(profile: Profile) -> str:
-    """By how much recording slowed the host; "" where it did not by much, or nobody noted it.
-
-    The notes of recorded steps and of others end at the same call; without enough of the former the trace tells.
-    """
-    unrecorded = profile.data.of(unrecorded_step_ns) if profile.data else None
-    recorded = (profile.data and profile.data.of(recorded_step_ns)) or _recorded_ns(profile)
-    if not unrecorded or recorded < _SLOWED * unrecorded:
-        return ""
+    """By how much recording slowed the host; "" where it did not by much, or nobody noted it."""
+    said = slowed(profile, _SLOWED)
     advice = "; record without with_stack" if PYTHON_FUNCTION in profile.trace.cats else ""
-    times = f"from {duration(us(unrecorded))} to {duration(us(recorded))}"
-    return f"Recording slowed a step {times}: host times are overstated{advice}."
-
-
-def _recorded_ns(profile: Profile) -> int:
-    clock = profile.of(step_clock)
-    return round(clock.host) if clock else 0
+    return f"{said}: host times are overstated{advice}." if said else ""
 
 
 def _time(profile: Profile) -> str:
@@ -66,14 +53,8 @@ def _whose(clock: StepPace) -> str:
 
 def _which(profile: Profile, clock: StepPace) -> str:
     """What the number is of, and what tells steps where the profiler did not mark them."""
-    region = profile.of(loop_steps).region
-    by = {
-        "optimizer": "told by the optimizer's calls",
-        "compiled_region": f"told by calls of compiled region {region}",
-    }
-    parts = ", ".join(
-        filter(None, (f"mean of {clock.steps}" if clock.steps > 1 else "", by.get(clock.source)))
-    )
+    mean = f"mean of {clock.steps}" if clock.steps > 1 else ""
+    parts = ", ".join(filter(None, (mean, told_by(profile))))
     return f" ({parts})" if parts else ""
 
 

@@ -20,17 +20,20 @@ from tb_torchcompile_plugin.profile.profile import Profile
 
 
 class Predicted(msgspec.Struct, frozen=True):
-    """A step now and after a fix, in µs: unrecorded where that is known. low, high: where the change is uncertain."""
+    """A step now and after a fix, in µs: unrecorded where that is known. low, high: where the change is uncertain.
+    gain_percent: how much of a step it saves."""
 
     step_us: float
     after_us: float
     low_us: float
     high_us: float
+    gain_percent: float
 
-    @property
-    def gain_percent(self) -> float:
-        """How much of a step the fix saves."""
-        return 100 * (1 - self.after_us / self.step_us)
+
+def prediction(step_ns: float, *after_ns: float) -> Predicted:
+    """From a step now to one after a fix; behind the first what it may take as well."""
+    now, after, low, high = (ns / 1000 for ns in (step_ns, after_ns[0], min(after_ns), max(after_ns)))
+    return Predicted(now, after, low, high, 100 * (1 - after / now))
 
 
 class WhatIf(msgspec.Struct, frozen=True):
@@ -72,11 +75,7 @@ def what_if(profile: Profile, unrecorded_ns: float | None = None) -> list[WhatIf
 
 
 def _row(profile: Profile, fix: Fix, now: StepCost) -> WhatIf:
-    after = after_ns(profile, fix.change, now.slice_ns)
-    bounds = [
-        after,
-        *(after_ns(profile, one, now.slice_ns) for one in (fix.surely, fix.perhaps) if one is not None),
-    ]
+    changes = [fix.change, *(one for one in (fix.surely, fix.perhaps) if one is not None)]
     return WhatIf(
         id=fix.id,
         kind=fix.kind,
@@ -84,7 +83,7 @@ def _row(profile: Profile, fix: Fix, now: StepCost) -> WhatIf:
         file=fix.subject.file,
         line=fix.subject.line,
         times=fix.times,
-        predicted=Predicted(now.step / 1000, after / 1000, min(bounds) / 1000, max(bounds) / 1000),
+        predicted=prediction(now.step, *(after_ns(profile, one, now.slice_ns) for one in changes)),
     )
 
 

@@ -69,6 +69,12 @@ def test_what_went_wrong_is_listed(failure: Failure, broken: bool, kind: str, ra
         data_of(CompileSummary(compilations=rows, graph_breaks=breaks))
     ).problems
     assert (problem.kind, problem.compile_id, problem.ran_eager) == (kind, "0/0", ran_eager)
+    words = {
+        "limit": "hit the recompile limit",
+        "failed": "failed to compile",
+        "skipped": "cannot be resumed",
+    }
+    assert problem.what_happened.startswith(words[kind]) and problem.consequence
 
 
 @pytest.mark.parametrize(("setting", "ran_eager"), [("true", True), ("false", False)])

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event, launch, slice_, write_trace
 
 EXAM = Path(__file__).parents[2] / "data" / "2.11.0" / "exam" / "exam.tar.xz"
-PREDICTED = Predicted(100, 50, 50, 50)
+PREDICTED = Predicted(100, 50, 50, 50, 50)
 
 
 def finding(title: str, severity: str = "warning", predicted: Predicted | None = None) -> Finding:

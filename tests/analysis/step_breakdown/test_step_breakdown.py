@@ -367,7 +367,7 @@ def test_the_report_tells_it_as_text(tmp_path: Path, capsys: pytest.CaptureFixtu
     trace = write_trace(tmp_path, steps_of(100, 102, 200, 99, inside=inside))
     assert main(["report", str(trace)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "  step: median 101.000 µs, mean 125.250 ± 49.849, 99.000 to 200.000 in 4" in lines
+    assert "  A step takes 101 µs, the median of 4: 99.0 µs to 200 µs, mean 125 µs ± 49.8 µs." in lines
     (part,) = [line.split() for line in lines if line.startswith("host")]
     assert part == ["host", "python", "125.250", "100.000", "100.000", "102.000", "200.000", "99.000"]
     (slow,) = [line.split() for line in lines if line.startswith("ProfilerStep#2") and "gc" in line]

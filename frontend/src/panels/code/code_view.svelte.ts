@@ -2,7 +2,7 @@ import { askAboutWorker } from '../../api/ask.svelte';
 import type { Artifact, Compile } from '../../api/types';
 import { nav } from '../../host/nav.svelte';
 import { codeKey, parseCodeKey, type CompileKey } from '../../names/compile_ids';
-import { counterpart, mainArtifact } from './artifacts';
+import { counterpart, mainArtifact } from './code_artifacts';
 
 const idOf = (text: string) => (/^\d+$/.test(text) ? Number(text) : null);
 

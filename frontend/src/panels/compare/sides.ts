@@ -1,7 +1,7 @@
 /** What can be compared: every span of every worker, and workers that only compiled. */
 import { spanTime } from '../../api/selection';
 import type { Runs } from '../../api/types';
-import type { Change } from '../../host/nav.svelte';
+import type { HashChange } from '../../host/nav.svelte';
 
 export interface Side {
   run: string;
@@ -56,7 +56,7 @@ export function resolve(all: Choice[], asked: Side): Side {
 }
 
 /** The two sides in the address: what the whole tab shows, and what it is compared with. */
-export function toSides(shown: Side, other: Side): Change {
+export function toSides(shown: Side, other: Side): HashChange {
   return {
     ...{ run: shown.run, worker: shown.worker, span: shown.span },
     ...{ run2: other.run, worker2: other.worker, span2: other.span },

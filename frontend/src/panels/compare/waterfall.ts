@@ -1,7 +1,7 @@
 /** From one number to another, part by part: each bar begins where the one before it ended. */
 import { duration, signed } from '../../widgets/format';
 
-interface Part {
+interface PartChange {
   key: string;
   label: string;
   /** A change; parts that do not change are left out. */
@@ -13,7 +13,7 @@ interface Part {
 const WIDE = 3;
 
 /** `least`: small changes of large numbers would not be seen on a scale that begins at 0. Times in µs. */
-export function waterfall(from: number, parts: Part[]) {
+export function waterfall(from: number, parts: PartChange[]) {
   let at = from;
   const moved = parts
     .filter(({ value }) => value)

@@ -21,10 +21,10 @@ const STATUS: Column<Compilation> = {
 };
 
 const REST: Column<Compilation>[] = [
-  { key: 'graph_nodes', label: 'Nodes', kind: 'count', value: (r) => r.graph_nodes, hidden: true },
-  { key: 'graph_inputs', label: 'Inputs', kind: 'count', value: (r) => r.graph_inputs },
+  { key: 'graph_nodes', label: 'Nodes', kind: 'count', hidden: true },
+  { key: 'graph_inputs', label: 'Inputs', kind: 'count' },
   GUARDS,
-  { key: 'breaks', label: 'Breaks', kind: 'count', help: 'Distinct graph breaks', value: (r) => r.breaks },
+  { key: 'breaks', label: 'Breaks', kind: 'count', help: 'Distinct graph breaks' },
   CACHE,
   {
     key: 'recompile_reasons',

@@ -64,8 +64,3 @@ function chainFrom(node: TrieNode): TrieNode[] {
 export function countInside(node: TrieNode): number {
   return node.compilations.length + node.children.reduce((sum, child) => sum + countInside(child), 0);
 }
-
-/** The set with the key, or without it if it had it. */
-export function toggled(set: ReadonlySet<string>, key: string): ReadonlySet<string> {
-  return set.has(key) ? new Set([...set].filter((k) => k !== key)) : new Set([...set, key]);
-}

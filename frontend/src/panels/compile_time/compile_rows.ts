@@ -13,7 +13,7 @@ import {
   LINE,
 } from '../../table/compilation_columns';
 import { codeKey } from '../../names/compile_ids';
-import { byPipeline, phaseHelp, phaseLabel, phaseTimes } from '../../names/phases';
+import { phaseHelp, phaseLabel, phasesOf } from '../../names/phases';
 
 /** The row that was being compiled at a time (Unix seconds); the first one of the compile id where none says so. */
 export function rowAt(rows: Compilation[], key: string, at: number): Compilation | null {
@@ -27,8 +27,7 @@ export function rowAt(rows: Compilation[], key: string, at: number): Compilation
 
 /** One column for each phase that took any time; together they are the compile time. */
 export function phaseColumns(rows: Compilation[]): Column<Compilation>[] {
-  const phases = new Set(rows.flatMap((row) => phaseTimes(row.phases_s).map(([phase]) => phase)));
-  return [...phases].sort(byPipeline).map((phase) => ({
+  return phasesOf(rows).map((phase) => ({
     key: `${phase}_s`,
     label: phaseLabel(phase),
     kind: 's',

@@ -1,9 +1,9 @@
 /** Phase spans as lanes of the icicle: one a thread, compile worker processes below. */
 import type { CompileTime, Phase } from '../../api/types';
-import type { Lane, Slice } from '../../widgets/icicle/icicle';
+import type { IcicleLane, IcicleSlice } from '../../widgets/icicle/icicle';
 import { codeKey } from '../../names/compile_ids';
 
-export interface PhaseSlice extends Slice {
+export interface PhaseSlice extends IcicleSlice {
   phase: Phase;
   unfinished: boolean;
 }
@@ -14,12 +14,12 @@ export function spanGroup(time: CompileTime, i: number): string {
   return compile_id ? codeKey({ compile_id, epoch: time.spans.epoch[i] }) : '';
 }
 
-export function spanLanes(time: CompileTime): Lane[] {
+export function spanLanes(time: CompileTime): IcicleLane[] {
   const { spans } = time;
   const lanes = time.threads.map((label, i) => ({
     key: String(i),
     label: laneLabel(label),
-    slices: [] as Slice[],
+    slices: [] as IcicleSlice[],
   }));
   const phases = spanPhases(time);
   spans.start_us.forEach((start, i) => {

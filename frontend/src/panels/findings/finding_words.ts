@@ -1,11 +1,11 @@
 /** A finding's evidence in words, and the place that it is about. */
 import { data } from '../../api/data.svelte';
 import type { Finding } from '../../api/types';
-import type { Change } from '../../host/nav.svelte';
+import type { HashChange } from '../../host/nav.svelte';
 import { toPanel } from '../../links/places';
 import { count, duration, percent, seconds, significant } from '../../widgets/format';
 
-export function toFinding(finding: Finding): Change {
+export function toFinding(finding: Finding): HashChange {
   return { ...toPanel(finding.panel), row: finding.row };
 }
 

@@ -7,58 +7,34 @@ import type {
   StepUtilization,
   Verdict,
 } from '../../api/types';
+import { barPart, busyParts } from '../../names/bar_parts';
 import { CAUSES } from '../../names/idle_causes';
 import { duration, percent } from '../../widgets/format';
 
-const part = (key: string, label: string, value: number, color: string, title: string) => ({
-  key,
-  label,
-  value,
-  text: duration(value),
-  color,
-  title,
-});
-export type Part = ReturnType<typeof part>;
+export type DevicePart = ReturnType<typeof barPart>;
 
 const ORDER = Object.keys(CAUSES) as Cause[];
 
 /** Idle time by cause, without what did not occur. */
-export function causeParts(idle: IdleCauses): Part[] {
+export function causeParts(idle: IdleCauses): DevicePart[] {
   const parts = ORDER.map((cause) => {
     const [label, color, help] = CAUSES[cause];
-    return part(cause, label, idle[`${cause}_us`], color, help);
+    return barPart(cause, label, idle[`${cause}_us`], color, help);
   });
   return parts.filter(({ value }) => value > 0);
 }
 
 /** What one device did in a step: these sum to its wall time. */
-export function deviceParts(device: DeviceInStep): Part[] {
-  const busy = [
-    part('compute', 'compute', device.compute_us, 'var(--measure)', 'Kernels that are not communication'),
-    part(
-      'communication',
-      'exposed communication',
-      device.exposed_communication_us,
-      'var(--cat-communication)',
-      'Collectives that ran while nothing was computed',
-    ),
-    part(
-      'memory',
-      'exposed memory',
-      device.exposed_memory_us,
-      'var(--cat-memcpy)',
-      'Copies and fills that ran beside no kernel',
-    ),
-  ];
+export function deviceParts(device: DeviceInStep): DevicePart[] {
   return [
-    ...busy.filter((p) => p.value > 0),
+    ...busyParts(device).filter(({ value }) => value > 0),
     ...causeParts(device.idle).map((p) => ({ ...p, title: `Idle. ${p.title}` })),
   ];
 }
 
 /** The same for the mean of several steps. */
-export function meanParts(all: Part[][]): Part[] {
-  const sums = new Map<string, Part>();
+export function meanParts(all: DevicePart[][]): DevicePart[] {
+  const sums = new Map<string, DevicePart>();
   for (const p of all.flat()) sums.set(p.key, { ...p, value: p.value + (sums.get(p.key)?.value ?? 0) });
   const order = ['compute', 'communication', 'memory', ...ORDER];
   return [...sums.values()]

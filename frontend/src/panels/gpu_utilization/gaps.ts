@@ -10,40 +10,19 @@ export const gapKey = (gap: IdleGap) => `${gap.device},${gap.start_us}`;
 const NO_LAUNCH = 'The launch of what runs next is not in the trace';
 
 export const GAP_COLUMNS: Column<IdleGap>[] = [
-  {
-    key: 'start_us',
-    label: 'Start',
-    kind: 'us',
-    help: 'From the span’s first event',
-    value: (r) => r.start_us,
-  },
-  { key: 'device', label: 'Device', kind: 'count', value: (r) => r.device, hidden: true },
-  { key: 'idle_us', label: 'Idle', kind: 'us', value: (r) => r.idle_us, bar: true },
+  { key: 'start_us', label: 'Start', help: 'From the span’s first event' },
+  { key: 'device', label: 'Device', kind: 'count', hidden: true },
+  { key: 'idle_us', label: 'Idle', bar: true },
   {
     key: 'cause',
     label: 'Mostly',
     help: 'What the thread did for the longest part that made the next launch',
-    value: (r) => r.cause,
     show: (r) => causeLabel(r.cause),
   },
-  { key: 'step', label: 'Step', value: (r) => r.step, unknown: 'Outside of the profiled steps' },
-  {
-    key: 'after',
-    label: 'After',
-    value: (r) => r.after,
-    show: (r) => shortKernel(r.after!),
-    grow: 1,
-    title: (r) => r.after ?? '',
-  },
-  {
-    key: 'before',
-    label: 'Before',
-    value: (r) => r.before,
-    show: (r) => shortKernel(r.before),
-    grow: 1,
-    title: (r) => r.before,
-  },
-  { key: 'thread', label: 'Thread', value: (r) => r.thread, unknown: NO_LAUNCH, hidden: true },
+  { key: 'step', label: 'Step', unknown: 'Outside of the profiled steps' },
+  { key: 'after', label: 'After', show: (r) => shortKernel(r.after!), grow: 1, title: (r) => r.after ?? '' },
+  { key: 'before', label: 'Before', show: (r) => shortKernel(r.before), grow: 1, title: (r) => r.before },
+  { key: 'thread', label: 'Thread', unknown: NO_LAUNCH, hidden: true },
 ];
 
 export interface DeviceStep extends DeviceInStep {
@@ -52,7 +31,7 @@ export interface DeviceStep extends DeviceInStep {
 }
 
 /** One row per step and device. */
-export function stepRows(steps: StepUtilization[]): DeviceStep[] {
+export function deviceSteps(steps: StepUtilization[]): DeviceStep[] {
   return steps.flatMap((step) =>
     step.devices.map((device) => ({ ...device, step, name: step.step ?? 'the whole span' })),
   );
@@ -60,17 +39,16 @@ export function stepRows(steps: StepUtilization[]): DeviceStep[] {
 
 export const STEP_COLUMNS: Column<DeviceStep>[] = [
   { key: 'step', label: 'Step', value: (r) => r.name },
-  { key: 'device', label: 'Device', kind: 'count', value: (r) => r.device },
-  { key: 'wall_us', label: 'Wall', kind: 'us', value: (r) => r.step.wall_us },
-  { key: 'busy_us', label: 'Busy', kind: 'us', value: (r) => r.busy_us, scaleWith: 'wall_us' },
-  { key: 'busy_percent', label: 'Busy %', kind: 'percent', value: (r) => r.busy_percent, bar: true },
-  { key: 'idle_us', label: 'Idle', kind: 'us', value: (r) => r.idle_us, scaleWith: 'wall_us' },
+  { key: 'device', label: 'Device', kind: 'count' },
+  { key: 'wall_us', label: 'Wall', value: (r) => r.step.wall_us },
+  { key: 'busy_us', label: 'Busy', scaleWith: 'wall_us' },
+  { key: 'busy_percent', label: 'Busy %', bar: true },
+  { key: 'idle_us', label: 'Idle', scaleWith: 'wall_us' },
   { key: 'bound', label: 'Bound by', value: (r) => r.step.verdict.bound },
   { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.step.launches },
   {
     key: 'launch_call_us',
     label: 'Launch calls',
-    kind: 'us',
     help: 'Time in the calls that launched work, of all threads',
     value: (r) => r.step.launch_call_us,
   },
@@ -78,27 +56,25 @@ export const STEP_COLUMNS: Column<DeviceStep>[] = [
 ];
 
 export const STREAM_COLUMNS: Column<Stream>[] = [
-  { key: 'device', label: 'Device', kind: 'count', value: (r) => r.device },
-  { key: 'stream', label: 'Stream', kind: 'count', value: (r) => r.stream },
-  { key: 'events', label: 'Kernels and copies', kind: 'count', value: (r) => r.events, total: 'sum' },
-  { key: 'busy_us', label: 'Busy', kind: 'us', value: (r) => r.busy_us },
+  { key: 'device', label: 'Device', kind: 'count' },
+  { key: 'stream', label: 'Stream', kind: 'count' },
+  { key: 'events', label: 'Kernels and copies', kind: 'count', total: 'sum' },
+  { key: 'busy_us', label: 'Busy' },
   {
     key: 'busy_percent',
     label: 'Busy %',
-    kind: 'percent',
     help: 'Of the time from the device’s first GPU event to its last',
-    value: (r) => r.busy_percent,
     bar: true,
   },
 ];
 
 export const CALL_COLUMNS: Column<LaunchCall>[] = [
-  { key: 'name', label: 'Call', value: (r) => r.name },
-  { key: 'calls', label: 'Calls', kind: 'count', value: (r) => r.calls, total: 'sum' },
-  { key: 'gpu_events', label: 'Launched', kind: 'count', value: (r) => r.gpu_events, total: 'sum' },
-  { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, bar: true, total: 'sum' },
-  { key: 'median_us', label: 'Median', kind: 'us', value: (r) => r.median_us },
-  { key: 'max_us', label: 'Max', kind: 'us', value: (r) => r.max_us, scaleWith: 'median_us' },
+  { key: 'name', label: 'Call' },
+  { key: 'calls', label: 'Calls', kind: 'count', total: 'sum' },
+  { key: 'gpu_events', label: 'Launched', kind: 'count', total: 'sum' },
+  { key: 'time_us', label: 'Time', bar: true, total: 'sum' },
+  { key: 'median_us', label: 'Median' },
+  { key: 'max_us', label: 'Max', scaleWith: 'median_us' },
 ];
 
 /** Columns of the histogram: their height is idle time, their title says how many gaps. */

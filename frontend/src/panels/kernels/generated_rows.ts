@@ -5,12 +5,11 @@ import type { Column } from '../../table/table';
 import { plural } from '../../widgets/format';
 
 export const GENERATED_COLUMNS: Column<GeneratedKernels>[] = [
-  { key: 'compile_id', label: 'Compile id', value: (r) => r.compile_id },
-  { key: 'direction', label: 'Direction', value: (r) => r.direction },
+  { key: 'compile_id', label: 'Compile id' },
+  { key: 'direction', label: 'Direction' },
   {
     key: 'category',
     label: 'Category',
-    value: (r) => r.category,
     show: (r) => categoryLabel(r.category),
     title: (r) => categoryHelp(r.category),
     inset: 16,

@@ -12,7 +12,7 @@ export const GROUPINGS = {
   module: 'module',
 } as const;
 
-export interface Group {
+export interface KernelGroup {
   key: string;
   rows: Kernel[];
   share: number;
@@ -25,8 +25,8 @@ export interface Group {
 }
 
 /** Kernels put together; one that computes several lines is in a group of these lines. */
-export function groupRows(rows: Kernel[], by: string, wall_us: number): Group[] {
-  const groups = new Map<string, Group>();
+export function groupRows(rows: Kernel[], by: string): KernelGroup[] {
+  const groups = new Map<string, KernelGroup>();
   for (const row of rows) {
     const key = groupKey(row, by) || '(not known)';
     const none = { share: 0, time_us: 0, launches: 0, min_us: Infinity, max_us: 0, wall: 0 };
@@ -38,7 +38,7 @@ export function groupRows(rows: Kernel[], by: string, wall_us: number): Group[] 
     group.launches += row.launches;
     group.min_us = Math.min(group.min_us, row.min_us);
     group.max_us = Math.max(group.max_us, row.max_us);
-    group.wall += (100 * row.time_us) / wall_us;
+    group.wall += row.wall_percent ?? 0;
   }
   return [...groups.values()];
 }
@@ -53,12 +53,11 @@ function groupKey(row: Kernel, by: string): string {
   return row.compile_id ? `${row.compile_id} ${row.direction ?? ''} ${row.graph_key ?? ''}`.trim() : '';
 }
 
-export const GROUP_COLUMNS: Column<Group>[] = [
+export const GROUP_COLUMNS: Column<KernelGroup>[] = [
   { key: 'group', label: 'Group', value: (r) => r.key, grow: 2 },
   {
     key: 'share_percent',
     label: '% of time',
-    kind: 'percent',
     help: 'Share of the summed time of all kernels and copies of the device',
     value: (r) => r.share,
     bar: true,
@@ -67,16 +66,15 @@ export const GROUP_COLUMNS: Column<Group>[] = [
   {
     key: 'wall_percent',
     label: '% of wall',
-    kind: 'percent',
     help: 'Of the span’s wall time; work side by side counts twice',
     value: (r) => r.wall,
     total: 'sum',
   },
-  { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
-  { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.launches, total: 'sum' },
-  { key: 'mean_us', label: 'Mean', kind: 'us', value: (r) => r.time_us / r.launches },
-  { key: 'min_us', label: 'Min', kind: 'us', value: (r) => r.min_us, scaleWith: 'mean_us' },
-  { key: 'max_us', label: 'Max', kind: 'us', value: (r) => r.max_us, scaleWith: 'mean_us' },
+  { key: 'time_us', label: 'Time', total: 'sum' },
+  { key: 'launches', label: 'Launches', kind: 'count', total: 'sum' },
+  { key: 'mean_us', label: 'Mean', value: (r) => r.time_us / r.launches },
+  { key: 'min_us', label: 'Min', scaleWith: 'mean_us' },
+  { key: 'max_us', label: 'Max', scaleWith: 'mean_us' },
   { key: 'kernels', label: 'Kernels', kind: 'count', value: (r) => r.rows.length, total: 'sum' },
 ];
 
@@ -86,7 +84,7 @@ export interface StepCategories {
   categories: Map<Category, StepCategory>;
 }
 
-export function stepRows(parts: StepCategory[]): StepCategories[] {
+export function categoriesByStep(parts: StepCategory[]): StepCategories[] {
   const rows = new Map<string, StepCategories>();
   for (const part of parts) {
     const { step, device } = part;

@@ -34,27 +34,19 @@ function ofPeak(percent: number): string {
 
 /** The first columns are those that a narrow window shows. */
 export const KERNEL_COLUMNS: Column<Kernel>[] = [
-  {
-    key: 'name',
-    label: 'Kernel',
-    value: (r) => r.name,
-    title: (r) => `${r.name}\n${categoryLabel(r.category)}`,
-    grow: 3,
-  },
-  { key: 'time_us', label: 'Time', kind: 'us', value: (r) => r.time_us, total: 'sum' },
+  { key: 'name', label: 'Kernel', title: (r) => `${r.name}\n${categoryLabel(r.category)}`, grow: 3 },
+  { key: 'time_us', label: 'Time', total: 'sum' },
   {
     key: 'share_percent',
     label: '% of time',
-    kind: 'percent',
     help: 'Share of the summed time of all kernels and copies of the device',
-    value: (r) => r.share_percent,
     bar: true,
     total: 'sum',
   },
-  { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.launches, total: 'sum' },
-  { key: 'mean_us', label: 'Mean', kind: 'us', value: (r) => r.mean_us },
-  { key: 'min_us', label: 'Min', kind: 'us', value: (r) => r.min_us, scaleWith: 'mean_us', hidden: true },
-  { key: 'max_us', label: 'Max', kind: 'us', value: (r) => r.max_us, scaleWith: 'mean_us', hidden: true },
+  { key: 'launches', label: 'Launches', kind: 'count', total: 'sum' },
+  { key: 'mean_us', label: 'Mean' },
+  { key: 'min_us', label: 'Min', scaleWith: 'mean_us', hidden: true },
+  { key: 'max_us', label: 'Max', scaleWith: 'mean_us', hidden: true },
   {
     key: 'bandwidth_gb_s',
     label: 'GB/s',
@@ -67,9 +59,7 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
   {
     key: 'bandwidth_percent',
     label: '% of peak',
-    kind: 'percent',
     help: 'Of the device’s memory bandwidth; ▴ above 100 %: the data came out of a cache',
-    value: (r) => r.bandwidth_percent,
     show: (r) => ofPeak(r.bandwidth_percent ?? 0),
     title: (r) => ((r.bandwidth_percent ?? 0) > 100 ? 'More than its memory can: out of a cache' : ''),
     bar: true,
@@ -85,7 +75,6 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
   {
     key: 'category',
     label: 'Category',
-    value: (r) => r.category,
     show: (r) => categoryLabel(r.category),
     title: (r) => categoryHelp(r.category),
     hidden: true,
@@ -93,7 +82,6 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
   {
     key: 'compile_id',
     label: 'Compile id',
-    value: (r) => r.compile_id,
     unknown: 'Launched outside of compiled code, or the launch is not in the trace',
   },
   {
@@ -108,27 +96,14 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
   {
     key: 'twice_as_fast_percent',
     label: 'Gain if 2× faster',
-    kind: 'percent',
     help: 'What a step gains at most if this kernel takes half its time',
-    value: (r) => r.twice_as_fast_percent,
     hidden: true,
   },
-  {
-    key: 'direction',
-    label: 'Direction',
-    value: (r) => r.direction,
-    hidden: true,
-  },
-  {
-    key: 'aten_ops',
-    label: 'Fused operators',
-    value: (r) => r.aten_ops.join(' ') || null,
-    hidden: true,
-  },
+  { key: 'direction', label: 'Direction', hidden: true },
+  { key: 'aten_ops', label: 'Fused operators', value: (r) => r.aten_ops.join(' ') || null, hidden: true },
   {
     key: 'occupancy_percent',
     label: 'Occupancy %',
-    kind: 'percent',
     value: (r) => r.config?.occupancy_percent ?? null,
     hidden: true,
   },
@@ -139,18 +114,6 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
     value: (r) => r.config?.registers ?? null,
     hidden: true,
   },
-  {
-    key: 'device',
-    label: 'Device',
-    value: (r) => r.device,
-    show: (r) => deviceLabel(r.device),
-    hidden: true,
-  },
-  {
-    key: 'graph_key',
-    label: 'Graph key',
-    value: (r) => r.graph_key,
-    hidden: true,
-    unknown: 'No graph is known for it',
-  },
+  { key: 'device', label: 'Device', show: (r) => deviceLabel(r.device), hidden: true },
+  { key: 'graph_key', label: 'Graph key', hidden: true, unknown: 'No graph is known for it' },
 ];

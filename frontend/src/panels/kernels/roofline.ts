@@ -72,12 +72,12 @@ export function roofline(rows: Kernel[], peak: DevicePeak | null): Chart {
   };
 }
 
-interface Scale {
+interface Axis {
   of: (value: number) => number;
   ticks: Tick[];
 }
 
-function scale(low: number, high: number, from: number, to: number): Scale {
+function scale(low: number, high: number, from: number, to: number): Axis {
   const [a, b] = [Math.log10(low), Math.log10(high)];
   const of = (value: number) => from + ((Math.log10(value) - a) / (b - a)) * (to - from);
   const ticks: Tick[] = [];
@@ -91,8 +91,8 @@ function scale(low: number, high: number, from: number, to: number): Scale {
 function roofs(
   gb_s: number,
   limits: { name: keyof typeof NAMES; value: number | null }[],
-  x: Scale,
-  y: Scale,
+  x: Axis,
+  y: Axis,
   right: number,
 ): Roof[] {
   const start = `M${x.of(STRIP / 2)} ${y.of((gb_s * STRIP) / 2000)}`;

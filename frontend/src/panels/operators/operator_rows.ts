@@ -1,6 +1,5 @@
 /** The table of operators: torch's `key_averages()`, and its splits. */
 import type { Operator, Operators } from '../../api/types';
-import { plural } from '../../widgets/format';
 import type { Column } from '../../table/table';
 
 export const SPLITS = [
@@ -14,93 +13,49 @@ export type Split = (typeof SPLITS)[number]['key'];
 
 export const operatorKey = (row: Operator) => [row.name, row.kind, row.part ?? ''].join(',');
 
-/** "48 operators and 7 labels or runtime calls": all rows of the table, with its totals. */
-export function headline(rows: Operator[]): { what: string; host_us: number; calls: number } | null {
-  const operators = rows.filter((row) => row.kind === 'operator').length;
-  if (operators === 0) return null;
-  const others = rows.length - operators;
-  return {
-    what:
-      plural(operators, 'operator') +
-      (others ? ` and ${plural(others, 'label or runtime call', 'labels or runtime calls')}` : ''),
-    host_us: rows.reduce((sum, row) => sum + row.self_host_us, 0),
-    calls: rows.reduce((sum, row) => sum + row.calls, 0),
-  };
-}
-
 const NO_GPU = 'The trace has no GPU events';
-const NO_MEMORY = 'Profile with profile_memory=True';
+const MEMORY = { help: 'Allocated less freed while it ran', unknown: 'Profile with profile_memory=True' };
 
-/** Share of a step's time: of all profiled steps together, where there are none of the span. */
-export function operatorColumns(answer: Operators, whole_us: number, whole = 'steps'): Column<Operator>[] {
+/** whole: what their shares are of. */
+export function operatorColumns(answer: Operators, whole = 'steps'): Column<Operator>[] {
   const { recorded, rows, split } = answer;
   const device = !recorded.gpu;
   const cpuMemory = !rows.some((row) => row.cpu_memory_bytes);
   const gpuMemory = !rows.some((row) => row.device_memory_bytes);
-  const us = (key: string, label: string, more: Partial<Column<Operator>> = {}) => ({
-    key,
-    label,
-    kind: 'us' as const,
-    value: (row: Operator) => row[key as keyof Operator] as number | null,
-    unknown: NO_GPU,
-    ...more,
-  });
-  const bytes = (key: keyof Operator, label: string, hidden: boolean, total?: 'sum') => ({
-    key,
-    label,
-    kind: 'bytes' as const,
-    help: 'Allocated less freed while it ran',
-    value: (row: Operator) => row[key] as number | null,
-    unknown: NO_MEMORY,
-    hidden,
-    total,
-  });
   const columns: Column<Operator>[] = [
-    { key: 'name', label: 'Operator', value: (row) => row.name, grow: 2 },
-    { key: 'kind', label: 'Kind', value: (row) => row.kind, hidden: true },
-    us('self_host_us', 'Self host', { bar: true, total: 'sum', help: 'Without what it called' }),
+    { key: 'name', label: 'Operator', grow: 2 },
+    { key: 'kind', label: 'Kind', hidden: true },
+    { key: 'self_host_us', label: 'Self host', bar: true, total: 'sum', help: 'Without what it called' },
+    { key: 'step_percent', label: `% of ${whole}`, help: 'Its own host time; threads run side by side' },
+    { key: 'host_us', label: 'Host', help: 'With all that it called' },
+    { key: 'calls', label: 'Calls', kind: 'count', total: 'sum' },
+    { key: 'mean_us', label: 'Mean', hidden: true, help: 'Host time a call' },
     {
-      key: 'step_percent',
-      label: `% of ${whole}`,
-      kind: 'percent',
-      help: 'Its own host time; threads run side by side',
-      value: (row) => (whole_us > 0 ? (100 * row.self_host_us) / whole_us : null),
-    },
-    us('host_us', 'Host', {
-      help: 'With all that it called',
-    }),
-    { key: 'calls', label: 'Calls', kind: 'count', value: (row) => row.calls, total: 'sum' },
-    us('mean_us', 'Mean', {
-      hidden: true,
-      value: (row) => row.host_us / row.calls,
-      help: 'Host time a call',
-    }),
-    us('self_device_us', 'Self GPU', {
+      key: 'self_device_us',
+      label: 'Self GPU',
       bar: true,
       total: 'sum',
       hidden: device,
       help: 'GPU work that it launched itself',
-    }),
-    us('device_us', 'GPU', { hidden: device }),
+      unknown: NO_GPU,
+    },
+    { key: 'device_us', label: 'GPU', hidden: device, unknown: NO_GPU },
     {
       key: 'tensor_core_percent',
       label: '% tensor cores',
-      kind: 'percent',
       help: 'Of its own kernels that multiply matrices, by their names',
-      value: (row) => (row.matrix_us ? (100 * row.tensor_core_us!) / row.matrix_us : null),
       unknown: 'No name of its kernels tells',
       hidden: !rows.some((row) => row.matrix_us),
     },
-    bytes('self_cpu_memory_bytes', 'Self CPU memory', cpuMemory, 'sum'),
-    bytes('cpu_memory_bytes', 'CPU memory', true),
-    bytes('self_device_memory_bytes', 'Self GPU memory', gpuMemory, 'sum'),
-    bytes('device_memory_bytes', 'GPU memory', true),
+    { key: 'self_cpu_memory_bytes', label: 'Self CPU memory', hidden: cpuMemory, total: 'sum', ...MEMORY },
+    { key: 'cpu_memory_bytes', label: 'CPU memory', hidden: true, ...MEMORY },
+    { key: 'self_device_memory_bytes', label: 'Self GPU memory', hidden: gpuMemory, total: 'sum', ...MEMORY },
+    { key: 'device_memory_bytes', label: 'GPU memory', hidden: true, ...MEMORY },
     {
       key: 'flops',
       label: 'GFLOPs',
       kind: 'count',
       help: 'By torch’s own rules',
-      value: (row) => row.flops,
       show: (row) => (row.flops ? (row.flops / 1e9).toPrecision(3) : ''),
       unknown: 'Profile with record_shapes=True',
       hidden: !rows.some((row) => row.flops),
@@ -110,7 +65,6 @@ export function operatorColumns(answer: Operators, whole_us: number, whole = 'st
     columns.splice(1, 0, {
       key: 'part',
       label: SPLITS.find(({ key }) => key === split)!.part,
-      value: (row) => row.part,
       unknown: split === 'compilation' ? 'Eager, or the compilation is not known' : 'Not known',
       grow: 1,
     });

@@ -1,11 +1,11 @@
 /** Merged stacks as slices: calls of one function side by side below their caller, the longest first. */
 import type { HotSpots } from '../../api/types';
-import type { Lane, Slice } from '../../widgets/icicle/icicle';
+import type { IcicleLane, IcicleSlice } from '../../widgets/icicle/icicle';
 
-export function stackLanes({ frames, functions }: HotSpots): Lane[] {
+export function stackLanes({ frames, functions }: HotSpots): IcicleLane[] {
   const inside = new Map<number, number[]>();
   frames.parent.forEach((parent, i) => inside.set(parent, [...(inside.get(parent) ?? []), i]));
-  const lanes = new Map<string, Slice[]>();
+  const lanes = new Map<string, IcicleSlice[]>();
   let top = 0;
   const place = (i: number, start: number, depth: number) => {
     const f = functions[frames.name[i]!]!;

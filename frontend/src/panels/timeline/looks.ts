@@ -1,6 +1,6 @@
 /** How the server's lanes and colours look. */
 import { bytes, count, duration, percent, plural } from '../../widgets/format';
-import type { Arrangement, Lane } from '../../widgets/timeline/lanes';
+import type { Arrangement, LaneLook } from '../../widgets/timeline/lanes';
 import type { Arrow } from '../../widgets/timeline/paint';
 import type { Reader } from '../../widgets/timeline/read';
 import type { Slice } from '../../widgets/timeline/tiles';
@@ -8,7 +8,7 @@ import { categoryLabel, isCategory } from '../../names/categories';
 import { phaseLabel } from '../../names/phases';
 import type {
   Category,
-  Lane as LaneRow,
+  Lane,
   Phase,
   SliceKind,
   SliceRef,
@@ -46,7 +46,7 @@ export type Color = Category | SliceKind;
 export const colorToken = (color: Color) => (isCategory(color) ? `--cat-${color}` : SLICES[color][1]);
 export const kindLabel = (color: Color) => (isCategory(color) ? categoryLabel(color) : SLICES[color][0]);
 
-export function laneOf(lane: LaneRow): Lane {
+export function laneOf(lane: Lane): LaneLook {
   const { id, kind, group, title, depths, unit } = lane;
   const look = kind === 'counter' ? 'plot' : kind === 'breaks' || kind === 'recompiles' ? 'marks' : 'slices';
   const size = look === 'plot' ? '' : plural(lane.slices, 'slice');
@@ -113,11 +113,11 @@ export function time(ns: number): string {
   return duration(ns / 1e3);
 }
 
-export function scaleText(value: number, { unit }: Lane): string {
+export function scaleText(value: number, { unit }: LaneLook): string {
   return unit === 'bytes' ? `0 – ${bytes(value)}` : `0 – ${count(value)} ${unit}`;
 }
 
-export function sliceOf({ lane, depth, row, name, start_ns, dur_ns, color }: TimelineSlice): Slice {
+export function asDrawn({ lane, depth, row, name, start_ns, dur_ns, color }: TimelineSlice): Slice {
   return { lane, line: depth, row, name, start: start_ns, dur: dur_ns, color, count: 1, busy: 1 };
 }
 

@@ -1,7 +1,7 @@
 /** Which lines two texts have in common: Myers' algorithm, in rounds, so that it ends soon for any two texts. */
 
 /** A line of the left text and the equal line of the right one, numbered from 0. */
-export type Pair = [left: number, right: number];
+export type LinePair = [left: number, right: number];
 
 /** Differences that one round looks through: so many squared are steps, and four times as many bytes. */
 const ROUND = 2000;
@@ -15,10 +15,10 @@ export function commonLines(
   right: string[],
   progress: (fraction: number) => void = () => undefined,
   most = ROUND,
-): Pair[] {
+): LinePair[] {
   const [a, b] = inBoth(left, right);
   const [n, m] = [a.codes.length, b.codes.length];
-  const pairs: Pair[] = [];
+  const pairs: LinePair[] = [];
   for (let x = 0, y = 0; x < n && y < m;) {
     const path = round(a.codes.subarray(x), b.codes.subarray(y), most);
     for (const [i, j] of path.pairs) pairs.push([a.lines[x + i]!, b.lines[y + j]!]);
@@ -29,17 +29,17 @@ export function commonLines(
   return pairs;
 }
 
-interface Side {
+interface Unique {
   /** Equal lines have equal codes. */
   codes: Int32Array;
   lines: number[];
 }
 
 /** What stands on one side only can have no counterpart: in very different texts that is most of them. */
-function inBoth(left: string[], right: string[]): [Side, Side] {
+function inBoth(left: string[], right: string[]): [Unique, Unique] {
   const known = new Map(left.map((text, i) => [text, i]));
   const common = new Set(right.filter((text) => known.has(text)));
-  const side = (texts: string[]): Side => {
+  const side = (texts: string[]): Unique => {
     const lines = texts.flatMap((text, i) => (common.has(text) ? [i] : []));
     return { lines, codes: Int32Array.from(lines, (i) => known.get(texts[i]!)!) };
   };
@@ -47,12 +47,12 @@ function inBoth(left: string[], right: string[]): [Side, Side] {
 }
 
 interface Path {
-  pairs: Pair[];
-  end: Pair;
+  pairs: LinePair[];
+  end: LinePair;
 }
 
 /** `x` lines of `a` and `y` of `b` are behind, and `d` differences. */
-interface Place {
+interface Reach {
   x: number;
   y: number;
   d: number;
@@ -64,7 +64,7 @@ function round(a: Int32Array, b: Int32Array, most: number): Path {
   // furthest[k + most + 1]: how far in `a` the diagonal k (line of a − line of b) has been followed.
   const furthest = new Int32Array(2 * most + 3);
   const before: Int32Array[] = [];
-  let best: Place = { x: 0, y: 0, d: 0 };
+  let best: Reach = { x: 0, y: 0, d: 0 };
   for (let d = 0; d <= most; d++) {
     before.push(furthest.slice(most + 1 - d, most + 2 + d));
     for (let k = -d; k <= d; k += 2) {
@@ -92,9 +92,9 @@ function begin(furthest: Int32Array, zero: number, k: number, d: number): number
 }
 
 /** The equal lines on the way to a place up to its difference `keep`, from what was reached when each began. */
-function walkBack(before: Int32Array[], { x, y, d }: Place, keep: number): Path {
-  let pairs: Pair[] = [];
-  let end: Pair = [x, y];
+function walkBack(before: Int32Array[], { x, y, d }: Reach, keep: number): Path {
+  let pairs: LinePair[] = [];
+  let end: LinePair = [x, y];
   let k = x - y;
   for (; d >= 0; d--) {
     if (d === keep) [pairs, end] = [[], [x, x - k]];

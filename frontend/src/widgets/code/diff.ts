@@ -1,11 +1,11 @@
 /** Two texts beside each other: rows of lines that are equal, changed, or on one side only. */
 import { commonLines } from './common';
 
-export type Kind = 'same' | 'changed' | 'removed' | 'added';
+export type LineKind = 'same' | 'changed' | 'removed' | 'added';
 
 /** `left` and `right` are line numbers from 0; -1 where that side has no line. */
 export interface DiffRow {
-  kind: Kind;
+  kind: LineKind;
   left: number;
   right: number;
   /** In one column: the line of the other side that this one took the place of, or that took its place. */

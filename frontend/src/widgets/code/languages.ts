@@ -3,7 +3,7 @@ import type { SCOPES } from './tokens';
 
 export type Scope = (typeof SCOPES)[number];
 
-interface Language {
+interface Grammar {
   /** Every piece that is not plain, longest way of reading first; its named group is its scope. */
   pattern: RegExp;
   /** What the words are that mean something. */
@@ -16,7 +16,7 @@ const words = (scope: Scope, text: string) => text.split(/\s+/).map((word) => [w
 const QUOTED = String.raw`"(?:\\[^]|[^"\\\n])*"?|'(?:\\[^]|[^'\\\n])*'?`;
 const NUMBER = String.raw`\b(?:0[xXbBoO][\da-fA-F_]+|\d[\d_]*(?:\.[\d_]*)?(?:[eE][+-]?\d+)?)[a-zA-Z]*|\.\d+(?:[eE][+-]?\d+)?`;
 
-const LANGUAGES: Record<string, Language> = {
+const LANGUAGES: Record<string, Grammar> = {
   python: {
     pattern: new RegExp(
       [

@@ -1,21 +1,21 @@
 import type { DiffRow } from './diff';
 import type { Tokens } from './tokens';
 
-export type Question =
+export type CodeTask =
   { what: 'highlight'; text: string; language: string } | { what: 'diff'; left: string[]; right: string[] };
 /** `fraction` says how far it is; any other answer is the last one. */
-export type Answer = { tokens: Tokens } | { rows: DiffRow[] } | { fraction: number } | { error: string };
+export type CodeAnswer = { tokens: Tokens } | { rows: DiffRow[] } | { fraction: number } | { error: string };
 
 /** What a worker makes of a text. Each question has a worker of its own, so that giving it up stops the work. */
-function ask<T extends Answer>(
-  question: Question,
+function ask<T extends CodeAnswer>(
+  question: CodeTask,
   signal: AbortSignal,
   progress: (fraction: number) => void = () => undefined,
 ): Promise<T> {
   const worker = new Worker(new URL('./code.worker.ts', import.meta.url), { type: 'module' });
   signal.addEventListener('abort', () => worker.terminate());
   return new Promise<T>((done, failed) => {
-    worker.onmessage = ({ data }: MessageEvent<Answer>) => {
+    worker.onmessage = ({ data }: MessageEvent<CodeAnswer>) => {
       if ('fraction' in data) return progress(data.fraction);
       worker.terminate();
       if ('error' in data) failed(new Error(data.error));

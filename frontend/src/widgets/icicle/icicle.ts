@@ -1,6 +1,7 @@
 /** Timed slices in lanes: where they are on a squeezed time axis, which one is under the pointer, which one is next. */
+import type { ArrowKey } from '../canvas/view';
 
-export interface Slice {
+export interface IcicleSlice {
   /** Position in the data. */
   i: number;
   name: string;
@@ -12,17 +13,17 @@ export interface Slice {
   color: string;
 }
 
-export interface Lane {
+export interface IcicleLane {
   key: string;
   label: string;
-  slices: Slice[];
+  slices: IcicleSlice[];
 }
 
-export interface LaidLane {
+export interface IcicleRows {
   label: string;
   /** First row of the lane, counted over the picture. */
   top: number;
-  rows: Slice[][];
+  rows: IcicleSlice[][];
 }
 
 /** A stretch of time and where it begins on the squeezed axis. `gap` is one in which nothing happened. */
@@ -34,16 +35,11 @@ export interface Stretch {
   gap: boolean;
 }
 
-export interface View {
-  from: number;
-  to: number;
-}
-
 /** Rows by depth, each in the order of time; slices that cross instead of nesting get a row of their own. */
-export function layLanes(lanes: Lane[]): LaidLane[] {
+export function layIcicle(lanes: IcicleLane[]): IcicleRows[] {
   let top = 0;
   return lanes.map(({ label, slices }) => {
-    const rows: Slice[][] = [];
+    const rows: IcicleSlice[][] = [];
     for (const slice of [...slices].sort((a, b) => a.start - b.start || b.end - a.end)) {
       let row = slice.depth;
       while (rows[row]?.length && rows[row]!.at(-1)!.end > slice.start) row++;
@@ -109,21 +105,8 @@ export function toX(stretches: Stretch[], time: number): number {
   return s.x + s.width * Math.max(0, Math.min(1, share));
 }
 
-/** Zooms by a factor around a place, and stays inside the axis. */
-export function zoom(view: View, factor: number, around: number, length: number): View {
-  const width = Math.min(length, Math.max((view.to - view.from) * factor, length * 1e-7));
-  const share = (around - view.from) / (view.to - view.from);
-  return inside({ from: around - width * share, to: around + width * (1 - share) }, length);
-}
-
-export function inside(view: View, length: number): View {
-  const width = Math.min(length, view.to - view.from);
-  const from = Math.max(0, Math.min(length - width, view.from));
-  return { from, to: from + width };
-}
-
 /** The slice of a row that holds a time, or is nearest to it within `slack`. */
-export function sliceAt(row: Slice[], time: number, slack = 0): Slice | null {
+export function sliceAt(row: IcicleSlice[], time: number, slack = 0): IcicleSlice | null {
   let low = 0;
   let high = row.length;
   while (low < high) {
@@ -137,10 +120,12 @@ export function sliceAt(row: Slice[], time: number, slack = 0): Slice | null {
   return after && after.start - slack <= time ? after : null;
 }
 
-type Step = 'left' | 'right' | 'up' | 'down';
-
 /** The neighbour of a slice: earlier, later, around it, inside it; over the edge of a lane into the next one. */
-export function neighbour(lanes: LaidLane[], slice: Slice | null, step: Step): Slice | null {
+export function nextSlice(
+  lanes: IcicleRows[],
+  slice: IcicleSlice | null,
+  step: ArrowKey,
+): IcicleSlice | null {
   const rows = lanes.flatMap((lane) => lane.rows);
   if (!slice) return rows[0]?.[0] ?? null;
   const r = rows.findIndex((row) => row.includes(slice));
@@ -155,7 +140,7 @@ export function neighbour(lanes: LaidLane[], slice: Slice | null, step: Step): S
   return within ?? sliceAt(next, middle) ?? nearest(next, middle);
 }
 
-function nearest(row: Slice[], time: number): Slice {
-  const away = (s: Slice) => Math.max(s.start - time, time - s.end, 0);
+function nearest(row: IcicleSlice[], time: number): IcicleSlice {
+  const away = (s: IcicleSlice) => Math.max(s.start - time, time - s.end, 0);
   return row.reduce((best, s) => (away(s) < away(best) ? s : best));
 }

@@ -1,32 +1,33 @@
 /** Draws an icicle: what is where comes from `icicle.ts`. */
 import { duration } from '../format';
-import { tickStep } from '../ticks';
-import { toX, type LaidLane, type Slice, type Stretch, type View } from './icicle';
+import { tickStep } from '../canvas/ticks';
+import { toX, type IcicleRows, type IcicleSlice, type Stretch } from './icicle';
+import type { View } from '../canvas/view';
 
 export const ROW = 18;
 export const AXIS = 20;
-export const HEAD = 17;
+export const LABEL = 17;
 
 /** A slice narrower than this has no room for its name. */
 const NAMED = 28;
 
-export interface Picture {
-  laid: LaidLane[];
+export interface IciclePicture {
+  laid: IcicleRows[];
   stretches: Stretch[];
   view: View;
   width: number;
   height: number;
   /** The group that stands out, "" for all. */
   chosen: string;
-  cursor: Slice | null;
-  hover: Slice | null;
+  cursor: IcicleSlice | null;
+  hover: IcicleSlice | null;
   focused: boolean;
 }
 
 type Context = CanvasRenderingContext2D;
 type Token = (name: string) => string;
 
-export function paintIcicle(c: Context, style: CSSStyleDeclaration, picture: Picture): void {
+export function paintIcicle(c: Context, style: CSSStyleDeclaration, picture: IciclePicture): void {
   const known = new Map<string, string>();
   const token = (name: string) => {
     if (!known.has(name)) known.set(name, style.getPropertyValue(name).trim());
@@ -39,8 +40,8 @@ export function paintIcicle(c: Context, style: CSSStyleDeclaration, picture: Pic
   let y = AXIS;
   for (const lane of picture.laid) {
     c.fillStyle = token('--muted');
-    c.fillText(lane.label, 4, y + HEAD / 2);
-    y += HEAD;
+    c.fillText(lane.label, 4, y + LABEL / 2);
+    y += LABEL;
     for (const row of lane.rows) {
       paintRow(c, token, picture, row, y);
       y += ROW;
@@ -48,9 +49,10 @@ export function paintIcicle(c: Context, style: CSSStyleDeclaration, picture: Pic
   }
 }
 
-const place = ({ view, width }: Picture, x: number) => ((x - view.from) / (view.to - view.from)) * width;
+const place = ({ view, width }: IciclePicture, x: number) =>
+  ((x - view.from) / (view.to - view.from)) * width;
 
-function paintRow(c: Context, token: Token, picture: Picture, row: Slice[], y: number): void {
+function paintRow(c: Context, token: Token, picture: IciclePicture, row: IcicleSlice[], y: number): void {
   const { stretches, width, chosen } = picture;
   let painted = -1;
   for (const slice of row) {
@@ -86,8 +88,8 @@ function paintName(c: Context, token: Token, name: string, left: number, right: 
 function outline(
   c: Context,
   token: Token,
-  { cursor, focused }: Picture,
-  slice: Slice,
+  { cursor, focused }: IciclePicture,
+  slice: IcicleSlice,
   left: number,
   right: number,
   y: number,
@@ -98,7 +100,7 @@ function outline(
 }
 
 /** Ticks count time from the first slice; pauses are dashed. */
-function paintAxis(c: Context, token: Token, picture: Picture): void {
+function paintAxis(c: Context, token: Token, picture: IciclePicture): void {
   const { stretches, view, width } = picture;
   const step = tickStep(view.to - view.from, width / 110);
   c.lineWidth = 1;
@@ -110,7 +112,7 @@ function paintAxis(c: Context, token: Token, picture: Picture): void {
   }
 }
 
-function paintGap(c: Context, token: Token, { height }: Picture, x0: number, x1: number): void {
+function paintGap(c: Context, token: Token, { height }: IciclePicture, x0: number, x1: number): void {
   c.fillStyle = token('--raised');
   c.fillRect(x0, 0, x1 - x0, height);
   c.setLineDash([2, 3]);
@@ -118,7 +120,14 @@ function paintGap(c: Context, token: Token, { height }: Picture, x0: number, x1:
   c.setLineDash([]);
 }
 
-function paintTicks(c: Context, token: Token, picture: Picture, s: Stretch, step: number, x1: number): void {
+function paintTicks(
+  c: Context,
+  token: Token,
+  picture: IciclePicture,
+  s: Stretch,
+  step: number,
+  x1: number,
+): void {
   const { stretches, view, height } = picture;
   const origin = stretches[0]!.from;
   const first = Math.ceil((s.from + (Math.max(view.from, s.x) - s.x) - origin) / step);

@@ -1,6 +1,6 @@
 /** Where the reader looks, and how that changes from frame to frame. */
 import { Motion } from './motion';
-import { around, kept, moved, same, zoomed, type View } from './view';
+import { around, kept, moved, same, zoomed, type View } from '../canvas/view';
 
 const REST_MS = 200;
 

@@ -1,6 +1,6 @@
 /** Lanes from top to bottom: which are shown, in what order, and where each is. */
 
-export interface Lane {
+export interface LaneLook {
   id: number;
   title: string;
   /** Lanes of one group share a heading. */
@@ -12,7 +12,7 @@ export interface Lane {
   note: string;
 }
 
-export interface LaidLane extends Lane {
+export interface LaidLane extends LaneLook {
   top: number;
   height: number;
   /** Shows its first line only. */
@@ -28,13 +28,17 @@ export interface Arrangement {
   hidden: Set<number>;
 }
 
-export const LINE = 17;
-export const HEAD = 17;
+export const LINE_HEIGHT = 17;
+export const HEAD_HEIGHT = 17;
 const PLOT = 38;
 const BETWEEN = 7;
 
 /** `head`: pixels above each lane for its name, where there is no column for names. */
-export function layLanes(lanes: Lane[], { order, folded, hidden }: Arrangement, head: number): LaidLane[] {
+export function layLanes(
+  lanes: LaneLook[],
+  { order, folded, hidden }: Arrangement,
+  head: number,
+): LaidLane[] {
   let top = 0;
   let group = '';
   const byId = new Map(lanes.map((lane) => [lane.id, lane]));
@@ -44,7 +48,7 @@ export function layLanes(lanes: Lane[], { order, folded, hidden }: Arrangement, 
     .map((lane) => {
       const fold = folded.has(lane!.id);
       const lines = fold ? 1 : lane!.lines;
-      const height = lane!.look === 'plot' && !fold ? PLOT : lines * LINE;
+      const height = lane!.look === 'plot' && !fold ? PLOT : lines * LINE_HEIGHT;
       const heads = lane!.group !== group;
       group = lane!.group;
       const laid = { ...lane!, lines, top: top + head + (heads ? 3 : 0), height, folded: fold, heads };
@@ -56,19 +60,6 @@ export function layLanes(lanes: Lane[], { order, folded, hidden }: Arrangement, 
 export function heightOf(laid: LaidLane[]): number {
   const last = laid.at(-1);
   return last ? last.top + last.height + BETWEEN : 0;
-}
-
-export function withFolded(a: Arrangement, id: number): Arrangement {
-  const folded = new Set(a.folded);
-  if (!folded.delete(id)) folded.add(id);
-  return { ...a, folded };
-}
-
-export function withShown(a: Arrangement, id: number, shown: boolean): Arrangement {
-  const hidden = new Set(a.hidden);
-  if (shown) hidden.delete(id);
-  else hidden.add(id);
-  return { ...a, hidden };
 }
 
 /** One lane at the place of another. */

@@ -1,5 +1,5 @@
 /** Keys that are held move as long as they are held, a tap moves a step; two fingers zoom. */
-import { moved, zoomed, type View } from './view';
+import { moved, zoomed, type View } from '../canvas/view';
 
 const HELD = ['w', 'a', 's', 'd'];
 const TAP_MS = 80;

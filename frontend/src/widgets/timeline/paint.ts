@@ -1,10 +1,10 @@
 /** Draws what is in view. All of it, for each frame: what is where comes from `tiles` and `lanes`. */
 import { duration } from '../format';
-import { tickStep } from '../ticks';
+import { tickStep } from '../canvas/ticks';
 import type { Inks } from './ink';
-import { HEAD, LINE, type LaidLane } from './lanes';
-import { after, lengthOf, levelFor, type Part, type Slice, type Tiles } from './tiles';
-import type { View } from './view';
+import { HEAD_HEIGHT, LINE_HEIGHT, type LaidLane } from './lanes';
+import { after, lengthOf, levelFor, type LaneTile, type Slice, type Tiles } from './tiles';
+import type { View } from '../canvas/view';
 
 export const RULER = 22;
 const NAMED = 24;
@@ -84,7 +84,7 @@ export class Painter {
     this.#grid();
     for (const lane of laid) {
       const y = RULER + lane.top - scroll;
-      if (y + lane.height < 0 || y - HEAD > height) continue;
+      if (y + lane.height < 0 || y - HEAD_HEIGHT > height) continue;
       if (scene.narrow) this.#head(lane, y);
       if (!this.#elsewhere(lane, y)) this.#lane(lane, y);
     }
@@ -108,7 +108,7 @@ export class Painter {
     const { laid, scroll } = this.#scene;
     const row = laid.find(({ id }) => id === lane);
     if (!row) return null;
-    return RULER + row.top - scroll + (Math.min(line, row.lines - 1) + 0.5) * LINE;
+    return RULER + row.top - scroll + (Math.min(line, row.lines - 1) + 0.5) * LINE_HEIGHT;
   }
 
   #grid(): void {
@@ -122,7 +122,7 @@ export class Painter {
 
   #head(lane: LaidLane, y: number): void {
     this.#c.fillStyle = this.#inks.muted;
-    this.#c.fillText(`${lane.folded ? '▸' : '▾'}  ${lane.title}`, 4, y - HEAD / 2);
+    this.#c.fillText(`${lane.folded ? '▸' : '▾'}  ${lane.title}`, 4, y - HEAD_HEIGHT / 2);
   }
 
   /** Where nothing of a lane is in view: which way there is something. */
@@ -134,7 +134,7 @@ export class Painter {
     if (!later && ends.to >= view.from) return false;
     const text = later ? 'later ▸' : '◂ earlier';
     this.#c.fillStyle = this.#inks.muted;
-    this.#c.fillText(text, later ? width - this.#c.measureText(text).width - 6 : 4, y + LINE / 2);
+    this.#c.fillText(text, later ? width - this.#c.measureText(text).width - 6 : 4, y + LINE_HEIGHT / 2);
     return true;
   }
 
@@ -165,20 +165,20 @@ export class Painter {
     if (around) this.#part(lane, y, around, from, to);
   }
 
-  #part(lane: LaidLane, y: number, part: Part, from: number, to: number): void {
+  #part(lane: LaidLane, y: number, part: LaneTile, from: number, to: number): void {
     to = Math.min(to, this.#scene.view.to);
     if (from >= to) return;
     if (lane.look === 'plot') return this.#plot(lane, y, part, from, to);
     for (let line = 0; line < Math.min(lane.lines, part.lines.length - 1); line++) {
-      const top = y + line * LINE;
-      if (top > this.#scene.height || top + LINE < RULER) continue;
+      const top = y + line * LINE_HEIGHT;
+      if (top > this.#scene.height || top + LINE_HEIGHT < RULER) continue;
       this.#line(part, line, top, from, to, lane.look === 'slices');
       if (lane.look === 'marks') this.#marks(part, line, top, from, to);
     }
   }
 
   /** Neighbours of one colour that are thinner than a pixel are one rectangle. */
-  #line(part: Part, line: number, top: number, from: number, to: number, named: boolean): void {
+  #line(part: LaneTile, line: number, top: number, from: number, to: number, named: boolean): void {
     const { start, dur, color, busy, name } = part.window;
     const high = part.lines[line + 1]!;
     const c = this.#c;
@@ -205,7 +205,7 @@ export class Painter {
       // The name goes on into the next tile.
       const room = Math.min(this.#x(end), this.#scene.width) - x0;
       c.fillStyle = this.#inks.colors[color[i]!]!.texts[tint & 3]!;
-      c.fillText(this.#fit(part.window.names[name[i]!]!, room - 6), x0 + 3, top + LINE / 2);
+      c.fillText(this.#fit(part.window.names[name[i]!]!, room - 6), x0 + 3, top + LINE_HEIGHT / 2);
       drawn = -1;
       right = -1;
     }
@@ -214,7 +214,7 @@ export class Painter {
 
   #box(tint: number, left: number, top: number, right: number): void {
     this.#c.fillStyle = this.#inks.colors[tint >> 2]!.tints[tint & 3]!;
-    this.#c.fillRect(left, top, right - left, LINE - 1);
+    this.#c.fillRect(left, top, right - left, LINE_HEIGHT - 1);
   }
 
   /** As much of a name as there is room for. Cut ones are kept: most frames show the same. */
@@ -232,7 +232,7 @@ export class Painter {
   }
 
   /** A triangle where each begins, and what it is called: inside if there is room, else as far as the next. */
-  #marks(part: Part, line: number, top: number, from: number, to: number): void {
+  #marks(part: LaneTile, line: number, top: number, from: number, to: number): void {
     const { start, dur, name, names, count } = part.window;
     const high = part.lines[line + 1]!;
     const c = this.#c;
@@ -243,7 +243,7 @@ export class Painter {
       c.beginPath();
       c.moveTo(x - MARK, top);
       c.lineTo(x + MARK, top);
-      c.lineTo(x, top + LINE - 1);
+      c.lineTo(x, top + LINE_HEIGHT - 1);
       c.fill();
       const right = this.#x(start[i]! + dur[i]!);
       const next = this.#limits[line] ?? this.#scene.width;
@@ -253,12 +253,12 @@ export class Painter {
       const more = count[i]! > 1 ? `×${count[i]} ` : dur[i]! > 0 ? `${duration(dur[i]! / 1e3)} ` : '';
       c.fillStyle = this.#inks.text;
       const text = this.#fit(more + names[name[i]!]!, Math.max(inside, behind));
-      c.fillText(text, (inside >= behind ? x + MARK : Math.max(x + MARK, right)) + 3, top + LINE / 2);
+      c.fillText(text, (inside >= behind ? x + MARK : Math.max(x + MARK, right)) + 3, top + LINE_HEIGHT / 2);
     }
   }
 
   /** Each value holds until the next one; within a bucket the greatest is shown. */
-  #plot(lane: LaidLane, y: number, part: Part, from: number, to: number): void {
+  #plot(lane: LaidLane, y: number, part: LaneTile, from: number, to: number): void {
     const { at, greatest, last, bucket } = part.window;
     for (let i = Math.max(part.first, after(at, from, part.first, part.end) - 1); i < part.end; i++) {
       if (at[i]! >= to) break;
@@ -289,7 +289,7 @@ export class Painter {
     const right = Math.min(this.#scene.width + 4, Math.max(left + 2, this.#x(slice.start + slice.dur)));
     this.#c.strokeStyle = color;
     this.#c.lineWidth = thick;
-    this.#c.strokeRect(left - 0.5, middle - LINE / 2 - 0.5, right - left, LINE);
+    this.#c.strokeRect(left - 0.5, middle - LINE_HEIGHT / 2 - 0.5, right - left, LINE_HEIGHT);
   }
 
   #arrow({ from, to }: Arrow): void {

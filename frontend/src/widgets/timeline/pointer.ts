@@ -2,7 +2,7 @@
 import type { Camera } from './camera';
 import { Fingers } from './motion';
 import { RULER } from './paint';
-import type { View } from './view';
+import type { View } from '../canvas/view';
 
 /** What a pointer works on. */
 export interface Ground {

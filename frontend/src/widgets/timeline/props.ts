@@ -1,14 +1,14 @@
-import type { Arrangement, LaidLane, Lane } from './lanes';
+import type { Arrangement, LaidLane, LaneLook } from './lanes';
 import type { Arrow } from './paint';
 import type { Reader } from './read';
 import type { Fetch, Slice } from './tiles';
-import type { View } from './view';
+import type { View } from '../canvas/view';
 
 export interface TimelineProps {
   label: string;
   /** Id of an element that tells in words what is in view. */
   describedBy: string;
-  lanes: Lane[];
+  lanes: LaneLook[];
   arrangement: Arrangement;
   all: View;
   /** Where it opens, and where it goes when this changes. */
@@ -27,7 +27,7 @@ export interface TimelineProps {
   selecting: boolean;
   nameOf: (name: string) => string;
   describe: (slice: Slice) => string[];
-  scale: (value: number, lane: Lane) => string;
+  scale: (value: number, lane: LaneLook) => string;
   onarrange: (arrangement: Arrangement) => void;
   /** The view came to rest; after a jump the place before is worth returning to. */
   onrest: (view: View, jumped: boolean) => void;

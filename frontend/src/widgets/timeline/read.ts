@@ -1,7 +1,7 @@
 /** What is on the lanes, at the detail that is there. */
 import type { LaidLane } from './lanes';
-import { after, lengthOf, levelFor, sliceOf, type Part, type Slice, type Tiles } from './tiles';
-import type { View } from './view';
+import { after, lengthOf, levelFor, sliceOf, type LaneTile, type Slice, type Tiles } from './tiles';
+import type { ArrowKey, View } from '../canvas/view';
 
 export interface Tally {
   slices: number;
@@ -27,7 +27,7 @@ export class Reader {
     return (this.view.to - this.view.from) / this.width;
   }
 
-  part(lane: number, time: number): Part | undefined {
+  part(lane: number, time: number): LaneTile | undefined {
     return this.tiles.nearest(this.level, Math.floor(time / lengthOf(this.level)), lane);
   }
 
@@ -72,7 +72,7 @@ export class Reader {
   }
 
   /** Calls for each slice of a lane in view, tile by tile, by line and time, until it returns false. */
-  each(lane: number, visit: (part: Part, i: number, line: number) => boolean | void): void {
+  each(lane: number, visit: (part: LaneTile, i: number, line: number) => boolean | void): void {
     const { from, to } = this.view;
     const length = lengthOf(this.level);
     for (let left = from; left < to; left = (Math.floor(left / length) + 1) * length) {
@@ -114,10 +114,8 @@ export class Reader {
   }
 }
 
-type Step = 'left' | 'right' | 'up' | 'down';
-
 /** The neighbour of a slice: earlier, later, around it, inside it; over the edge of a lane into the next one. */
-export function neighbour(read: Reader, laid: LaidLane[], slice: Slice | null, step: Step): Slice | null {
+export function neighbour(read: Reader, laid: LaidLane[], slice: Slice | null, step: ArrowKey): Slice | null {
   const lanes = laid.filter((lane) => lane.look !== 'plot');
   const { from, to } = read.view;
   if (!slice) return firstOf(read, lanes, (from + to) / 2);
@@ -145,7 +143,7 @@ function near(
   line: number,
   time: number,
   slice: Slice,
-  step: Step,
+  step: ArrowKey,
 ): Slice | null {
   const inside = step === 'down' && lane === slice.lane ? read.next(lane, line, slice.start - 1, 1) : null;
   if (inside && inside.start + inside.dur <= slice.start + slice.dur) return inside;

@@ -2,7 +2,7 @@
  * What the server tells of the lanes, in tiles: 1024 buckets of 2^level ns each, so that a bucket is about a pixel.
  * Tiles begin at multiples of their length: what was fetched once serves every view of its level.
  */
-import type { View } from './view';
+import type { View } from '../canvas/view';
 
 type Numbers = ArrayLike<number>;
 
@@ -23,7 +23,7 @@ export interface Window {
 }
 
 /** One lane of a tile: line i is lines[i] … lines[i + 1] of the columns; the plot is first … end of its own. */
-export interface Part {
+export interface LaneTile {
   window: Window;
   lines: number[];
   first: number;
@@ -63,7 +63,7 @@ const TYPES: Record<string, new (buffer: ArrayBuffer, offset: number, length: nu
 };
 
 /** Reads an answer; each lane that was asked for has a part, also when nothing is in it. */
-export function decode(buffer: ArrayBuffer, lanes: number[]): Map<number, Part> {
+export function decode(buffer: ArrayBuffer, lanes: number[]): Map<number, LaneTile> {
   const size = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size))) as {
     aligned: [number, number];
@@ -121,7 +121,7 @@ export function after(values: ArrayLike<number>, value: number, low: number, hig
   return low;
 }
 
-export function sliceOf({ window }: Part, i: number, lane: number, line: number): Slice {
+export function sliceOf({ window }: LaneTile, i: number, lane: number, line: number): Slice {
   return {
     lane,
     line,
@@ -155,7 +155,7 @@ export type Fetch = (
 /** Fetches tiles as they are wanted, nearest first, and forgets those that were not looked at for long. */
 export class Tiles {
   readonly root: number;
-  #kept = new Map<number, Map<number, Part>>();
+  #kept = new Map<number, Map<number, LaneTile>>();
   #coming = new Map<number, AbortController>();
   #ends = new Map<number, View>();
   #paused = 0;
@@ -169,12 +169,12 @@ export class Tiles {
     this.root = Math.max(0, Math.ceil(Math.log2((all.to - all.from) / BUCKETS)));
   }
 
-  get(level: number, index: number, lane: number): Part | undefined {
+  get(level: number, index: number, lane: number): LaneTile | undefined {
     return this.#kept.get(keyOf(level, index))?.get(lane);
   }
 
   /** The tile, or a coarser one around it. */
-  nearest(level: number, index: number, lane: number): Part | undefined {
+  nearest(level: number, index: number, lane: number): LaneTile | undefined {
     for (; level <= this.root; level++, index = Math.floor(index / 2)) {
       const part = this.get(level, index, lane);
       if (part) return part;
@@ -183,7 +183,7 @@ export class Tiles {
   }
 
   /** The coarsest tiles of a lane, all of the time together. */
-  whole(lane: number): Part[] {
+  whole(lane: number): LaneTile[] {
     return this.#between(this.root, this.all)
       .map((index) => this.get(this.root, index, lane))
       .filter((part) => part !== undefined);
@@ -265,7 +265,7 @@ export class Tiles {
       const answer = await this.fetch(from, from + lengthOf(level), BUCKETS, lanes, abort.signal);
       if (abort.signal.aborted) return;
       const parts = decode(answer, lanes);
-      const known = this.#kept.get(key) ?? new Map<number, Part>();
+      const known = this.#kept.get(key) ?? new Map<number, LaneTile>();
       for (const [lane, part] of parts) known.set(lane, part);
       this.#touch(key, known);
       this.#forget();
@@ -286,7 +286,7 @@ export class Tiles {
     this.#coming.delete(key);
   }
 
-  #touch(key: number, parts: Map<number, Part>): void {
+  #touch(key: number, parts: Map<number, LaneTile>): void {
     this.#kept.delete(key);
     this.#kept.set(key, parts);
   }

@@ -1,4 +1,4 @@
-/** What stretch of time is in view. Times are ns; those that stand for events are whole. */
+/** What stretch of an axis is in view; on the timeline in ns, where those that stand for events are whole. */
 export interface View {
   from: number;
   to: number;
@@ -7,9 +7,12 @@ export interface View {
 /** Nothing shorter than this is shown over the whole width. */
 const CLOSEST = 50;
 
+/** Where arrow keys point. */
+export type ArrowKey = 'left' | 'right' | 'up' | 'down';
+
 /** Zooms by a factor around a time, and stays inside of `all`. */
-export function zoomed(view: View, factor: number, around: number, all: View): View {
-  const length = Math.max(CLOSEST, (view.to - view.from) * factor);
+export function zoomed(view: View, factor: number, around: number, all: View, closest = CLOSEST): View {
+  const length = Math.max(closest, (view.to - view.from) * factor);
   const share = (around - view.from) / (view.to - view.from);
   return kept({ from: around - length * share, to: around + length * (1 - share) }, all);
 }

@@ -1,0 +1,40 @@
+"""What tells the steps, and by how much recording slowed them: the words of every sentence about a step."""
+
+from __future__ import annotations
+
+from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.profile.model.loop import StepSource, loop_steps
+from tb_torchcompile_plugin.profile.model.step_clock import step_clock
+from tb_torchcompile_plugin.profile.noted_steps import recorded_step_ns, unrecorded_step_ns
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.units import us
+
+
+def told_by(profile: Profile) -> str:
+    """ "told by the optimizer's calls"; "" where the profiler marked the steps."""
+    loop = profile.of(loop_steps)
+    words: dict[StepSource, str] = {
+        "profiler": "",
+        "optimizer": "told by the optimizer's calls",
+        "compiled_region": f"told by calls of compiled region {loop.region}",
+        "span": "no steps were marked",
+    }
+    return words[loop.source]
+
+
+def slowed(profile: Profile, least: float = 1.0) -> str:
+    """ "Recording slowed a step from 9.80 ms to 42.5 ms"; "" where it took less than `least` times as long, or nobody
+    noted it.
+
+    The notes of recorded steps and of others end at the same call; without enough of the former the trace tells.
+    """
+    unrecorded = profile.data.of(unrecorded_step_ns) if profile.data else None
+    recorded = (profile.data and profile.data.of(recorded_step_ns)) or _recorded_ns(profile)
+    if not unrecorded or recorded <= unrecorded or recorded < least * unrecorded:
+        return ""
+    return f"Recording slowed a step from {duration(us(unrecorded))} to {duration(us(recorded))}"
+
+
+def _recorded_ns(profile: Profile) -> int:
+    pace = profile.of(step_clock)
+    return round(pace.host) if pace else 0
