@@ -80,9 +80,8 @@ class Readings(Generic[Key, Value]):
 
     def __init__(self, places: int = PLACES, clock: Callable[[], float] = time.monotonic) -> None:
         self._places, self._clock = places, clock
-        self._changed = (
-            threading.Condition()
-        )  # its lock is reentrant: the collector may call `close` anywhere
+        # Its lock is reentrant: the collector may call `close` anywhere.
+        self._changed = threading.Condition()
         self._known: dict[Key, Reading[Value]] = {}
         self._waiting: deque[tuple[Key, Reading[Value]]] = deque()
         self._threads: list[threading.Thread] = []

@@ -15,11 +15,7 @@ from tb_torchcompile_plugin.cli.kernel_search import (
 )
 from tb_torchcompile_plugin.cli.text_table import visible
 
-_FROM = {
-    "inductor": "as inductor computed it",
-    "shapes": "estimated from shapes",
-    "copy": "as the copy says",
-}
+_FROM = {"inductor": "as inductor computed it", "shapes": "estimated from shapes", "copy": "as the copy says"}
 
 
 def print_kernel(match: KernelMatch) -> None:

@@ -288,9 +288,8 @@ class CompileLog:
         self._shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
 
     def _key_and_attempt(self, record: Record, compile_id: str) -> tuple[CompileKey, int]:
-        return CompileKey(compile_id=compile_id, epoch=self._frames.epoch), int(
-            record.metadata.get("attempt") or 0
-        )
+        key = CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
+        return key, int(record.metadata.get("attempt") or 0)
 
     def _on_torch_version(self, record: Record, compile_id: str) -> None:
         if record.payload:
@@ -324,9 +323,8 @@ class CompileLog:
         frame, direction = self._frames.now(compile_id), self._direction(record, compile_id)
         if cache == "fx_graph" and (key := compile_rows.text_of(details.get("key"))):
             graph = frame.name_graph(key)
-            direction = (
-                direction if graph is None else graph.direction
-            )  # logs without spans: the code says so
+            if graph is not None:  # logs without spans: the code says so
+                direction = graph.direction
         row = self._caches.row(cache, result, details, frame.key, direction)
         self._row(record, compile_id).cache.append(row)
 

@@ -124,9 +124,8 @@ def _identity(worker: WorkerFiles) -> TraceIdentity:
         identity = trace_identity(span.file, span.span)
         if identity.rank is not None or identity.pid is not None:
             return identity
-    if (
-        newest is not None and span_time_ns(newest.span) is None
-    ):  # a file of another tool may be called anything
+    if newest is not None and span_time_ns(newest.span) is None:
+        # A file of another tool may be called anything.
         return trace_identity(newest.file, newest.span)
     rank = re.fullmatch(r"rank_?(\d+)", worker.worker)
     pid = None if rank else re.search(r"_(\d+)$", worker.worker)  # torch's own worker names end with it

@@ -11,11 +11,8 @@ from typing import Any, TypeAlias
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Compilation, CompileSummary
 
 _SAME_START_NS = 20_000_000  # what torch's metrics and its chromium events may differ by
-_TEXTS = (
-    "artifacts",
-    "shape_events",
-    "runtime_metrics",
-)  # what belongs to compilations and is no row of them
+# What belongs to compilations and is no row of them.
+_TEXTS = ("artifacts", "shape_events", "runtime_metrics")
 _ROWS = ("graph_breaks", "recompiles", "graphs")
 
 _Row: TypeAlias = Any  # every repeated message here has a key; protobuf knows no base class that says so

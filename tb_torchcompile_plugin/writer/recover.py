@@ -142,10 +142,7 @@ def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: b
     """
     placed: Counter[str] = Counter()
     unimplemented = getattr(utils, "counters", {}).get("unimplemented", {})
-    branch = next(
-        (text for text in unimplemented if text.startswith(BRANCH)),
-        "",
-    )
+    branch = next((text for text in unimplemented if text.startswith(BRANCH)), "")
     for reason in _others(getattr(utils, "graph_break_reasons", []), known.breaks):
         text = str(reason.reason)
         placed[text] += 1

@@ -78,10 +78,7 @@ def compilations(data: CompileData) -> list[Compilation]:
         forward = direction_of(row.direction) == "forward"
         answer.append(
             _compilation(
-                row,
-                (before[kin], parts[kin]),
-                breaks[key] if forward else 0,
-                reasons[key] if forward else [],
+                row, (before[kin], parts[kin]), breaks[key] if forward else 0, reasons[key] if forward else []
             )
         )
         before[kin] += 1

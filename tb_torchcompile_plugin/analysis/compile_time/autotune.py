@@ -152,9 +152,7 @@ def _while_compiling(span: PhaseSpan, times: list[tuple[int, int, Direction]]) -
 
 
 def _timed(
-    spans: list[PhaseSpan],
-    generated: Generated,
-    compiling: dict[Key, list[tuple[int, int, Direction]]],
+    spans: list[PhaseSpan], generated: Generated, compiling: dict[Key, list[tuple[int, int, Direction]]]
 ) -> Autotune:
     first, name = spans[0], _kernel_of(spans[0], generated)
     graph, kernel = generated.get((*_key(first.key), name), (None, None))

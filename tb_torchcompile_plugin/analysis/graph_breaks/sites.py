@@ -53,9 +53,8 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
 def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
     """Most expensive first; sites without a price last, in the order in which torch reported them."""
     reported = profile.data.of(graph_breaks) if profile.data else []
-    ended = {
-        row.compile_id: _site(row) for row in reported if row.compile_id
-    }  # the last break ends its graph
+    # The last break ends its graph.
+    ended = {row.compile_id: _site(row) for row in reported if row.compile_id}
     paid: dict[_Site, list[GraphBreakCost]] = defaultdict(list)
     for cost in profile.of(graph_break_costs) or []:
         paid[ended.get(cost.compile_id, (cost.file, cost.line, ""))].append(cost)
@@ -69,11 +68,8 @@ def reported_sites(data: CompileData) -> list[GraphBreakSite]:
 
 def headline(profile: Profile) -> str:
     """ "4 graph break sites cost 555 µs a step, 9.22 % of it (mean of 3)." """
-    sites, costs, steps = (
-        profile.of(graph_break_sites),
-        profile.of(graph_break_costs),
-        profile.of(profiled_steps),
-    )
+    sites, costs = profile.of(graph_break_sites), profile.of(graph_break_costs)
+    steps = profile.of(profiled_steps)
     what = plural(len(sites), "graph break site")
     priced = [site for site in sites if site.host_us is not None]
     if not sites:

@@ -17,10 +17,7 @@ from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import COLLECTIVES, EXECUTED, EXECUTION_ORDER
 
 DifferenceKind = Literal["compilation", "cache", "collectives", "execution_order"]
-_TEXTS: dict[str, DifferenceKind] = {
-    COLLECTIVES: "collectives",
-    EXECUTION_ORDER: "execution_order",
-}
+_TEXTS: dict[str, DifferenceKind] = {COLLECTIVES: "collectives", EXECUTION_ORDER: "execution_order"}
 _ABSENT = "not compiled"
 _TOLD_CHARS = 200
 

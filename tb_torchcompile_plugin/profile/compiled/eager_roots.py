@@ -14,14 +14,7 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every, marks_graphs, region_calls
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import (
-    Int64s,
-    Intervals,
-    covered_ns,
-    subtract,
-    union,
-    within,
-)
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Cover, by_track, host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows

@@ -165,9 +165,8 @@ def _build(
     """The outermost calls of one thread. Slices are in order of time; a region may outlive the one around it."""
     outermost: list[RegionCall] = []
     open_calls: list[RegionCall] = []
-    lookups: dict[
-        RegionCall | None, Moment
-    ] = {}  # by the call around it: the lookup that may lead to its next region
+    # By the call around it: the lookup that may lead to its next region.
+    lookups: dict[RegionCall | None, Moment] = {}
     graph_until = -1
     for index in rows:
         start = int(trace.ts[index])

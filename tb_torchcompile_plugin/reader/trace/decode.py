@@ -45,37 +45,20 @@ LAST_SLICE_KIND = CONVOLUTION
 
 _KEY = attrgetter("ph", "cat", "name", "pid", "tid")
 _ARGS = attrgetter("args")
-_INTERNED = ("grid", "block", "input_types", "input_dims", "concrete_inputs")
+TEXT_FIELDS = ("grid", "block", "input_types", "input_dims", "concrete_inputs")
 FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
 
+_LAUNCH_FIELDS = ("correlation", "external")
+_DEVICE_FIELDS = (*_LAUNCH_FIELDS, "device", "stream")
 _HOST_FIELDS = (
-    "correlation",
-    "external",
-    "sequence",
-    "forward_thread",
-    "device",
-    "stream",
-    "kernel_num_gb",
-    "kernel_flop",
-    "input_types",
-    "input_dims",
+    *(*_DEVICE_FIELDS, "sequence", "forward_thread", "kernel_num_gb", "kernel_flop"),
+    *("input_types", "input_dims"),
 )
 
 # what each kind of slice may carry; the table is also what `Trace` offers as columns
 SLICE_FIELDS: dict[int, tuple[str, ...]] = {
-    GPU: (
-        "correlation",
-        "external",
-        "device",
-        "stream",
-        "registers",
-        "shared_memory",
-        "occupancy",
-        "bytes",
-        "grid",
-        "block",
-    ),
-    RUNTIME: ("correlation", "external"),
+    GPU: (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block"),
+    RUNTIME: _LAUNCH_FIELDS,
     PYTHON: ("python_id", "python_parent", "python_module"),
     HOST: _HOST_FIELDS,
     # the one operator whose work does not follow from its shapes alone
@@ -162,7 +145,7 @@ class Decoder:
 
     def __init__(self) -> None:
         self.combos = Combos()
-        self.interners = {name: Interner() for name in _INTERNED}
+        self.interners = {name: Interner() for name in TEXT_FIELDS}
         self._exact = False  # whether time stamps are too long for a float
         self._common = True  # whether all phases and categories so far were common ones
         self._start_part()
@@ -274,7 +257,7 @@ class Decoder:
             self._put(f"{kind}.{name}", self._column(args, name))
 
     def _column(self, args: list[Any], name: str) -> Array:
-        if name in _INTERNED:
+        if name in TEXT_FIELDS:
             return self._interned(args, name)
         if name in FLOATS:
             return _numbers(args, name, FLOATS[name], _real)

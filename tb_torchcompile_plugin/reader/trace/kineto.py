@@ -37,6 +37,16 @@ class Track:
     thread_name: str = ""
 
 
+class _Column:
+    """An attribute of a `Trace` that is its column of that name."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, trace: Trace, owner: type) -> Array:
+        return trace.columns[self._name]
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """One trace file as columns: arrays of length n, one row per `ph=X` slice, by (track, ts, -dur, file order).
@@ -64,80 +74,27 @@ class Trace:
     notices: list[Notice]
     file: tuple[int, int]
 
+    ts = _Column()
+    dur = _Column()
+    name = _Column()
+    cat = _Column()
+    track = _Column()
+    track_bounds = _Column()
+    event = _Column()
+    correlation = _Column()
+    external_id = _Column()
+    device = _Column()
+    stream = _Column()
+    sequence = _Column()
+    forward_thread = _Column()
+    python_id = _Column()
+    python_parent = _Column()
+    depth = _Column()
+    parent = _Column()
+    self_ns = _Column()
+
     def __len__(self) -> int:
         return len(self.ts)
-
-    @property
-    def ts(self) -> Array:
-        return self.columns["ts"]
-
-    @property
-    def dur(self) -> Array:
-        return self.columns["dur"]
-
-    @property
-    def name(self) -> Array:
-        return self.columns["name"]
-
-    @property
-    def cat(self) -> Array:
-        return self.columns["cat"]
-
-    @property
-    def track(self) -> Array:
-        return self.columns["track"]
-
-    @property
-    def track_bounds(self) -> Array:
-        return self.columns["track_bounds"]
-
-    @property
-    def event(self) -> Array:
-        return self.columns["event"]
-
-    @property
-    def correlation(self) -> Array:
-        return self.columns["correlation"]
-
-    @property
-    def external_id(self) -> Array:
-        return self.columns["external_id"]
-
-    @property
-    def device(self) -> Array:
-        return self.columns["device"]
-
-    @property
-    def stream(self) -> Array:
-        return self.columns["stream"]
-
-    @property
-    def sequence(self) -> Array:
-        return self.columns["sequence"]
-
-    @property
-    def forward_thread(self) -> Array:
-        return self.columns["forward_thread"]
-
-    @property
-    def python_id(self) -> Array:
-        return self.columns["python_id"]
-
-    @property
-    def python_parent(self) -> Array:
-        return self.columns["python_parent"]
-
-    @property
-    def depth(self) -> Array:
-        return self.columns["depth"]
-
-    @property
-    def parent(self) -> Array:
-        return self.columns["parent"]
-
-    @property
-    def self_ns(self) -> Array:
-        return self.columns["self_ns"]
 
     @property
     def base_ns(self) -> int:

@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.reader.trace.decode import (
     KIND_NAMES,
     MEMORY_FIELDS,
     SLICE_FIELDS,
+    TEXT_FIELDS,
     Array,
     Combo,
 )
@@ -36,20 +37,16 @@ _DENSE = {  # column → (field of the args, dtype)
     "python_id": ("python_id", np.int64),
     "python_parent": ("python_parent", np.int64),
 }
-SPARSE = (
+_NUMBERS = (
     "registers",
     "shared_memory",
     "occupancy",
     "bytes",
-    "grid",
-    "block",
     "kernel_num_gb",
     "kernel_flop",
-    "input_types",
-    "input_dims",
-    "concrete_inputs",
     "python_module",
 )
+SPARSE = (*_NUMBERS, *TEXT_FIELDS)
 
 
 @dataclass
@@ -213,7 +210,7 @@ class _Builder:
 
     def _sparse(self, column: str, rows: dict[int, Array]) -> None:
         kinds = [kind for kind, fields in SLICE_FIELDS.items() if column in fields]
-        if column in _TEXTS:
+        if column in TEXT_FIELDS:
             parts = self._texts(column, [KIND_NAMES[kind] for kind in kinds])
         else:
             dtype = FLOATS.get(column, np.int64)
@@ -270,9 +267,6 @@ class _Builder:
         )
         for index, name in enumerate(("chunk.start", "chunk.end", "chunk.event")):
             self._whole(name, np.ascontiguousarray(table[:, index]), np.int64)
-
-
-_TEXTS = ("grid", "block", "input_types", "input_dims", "concrete_inputs")
 
 
 def _bases(counts: Iterable[int]) -> Array:
