@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import partial
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import (
@@ -24,6 +25,7 @@ from tb_torchcompile_plugin.logdir.discovery import (
 )
 from tb_torchcompile_plugin.logdir.filesystem import read_range
 from tb_torchcompile_plugin.reader.cache import copies
+from tb_torchcompile_plugin.reader.memo import Memo, Value
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import LogIdentity, log_identity
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, RUNTIME_CATS
 
@@ -34,7 +36,7 @@ _HOST_PID = (
     re.compile(rb'"pid"\s*:\s*"?(\d+)[^{}]*?%b' % _OF_HOST),
 )
 _TAIL_BYTES = 64 * 1024
-_REMEMBERED = 4096  # files
+_KNOWN = Memo(most=8192)  # files
 _TRIED = 16  # traces of a worker, newest first, until one tells whose it is
 # A process id comes back sooner or later: after a pause as long as this it is taken for another process.
 _SAME_PROCESS_NS = 12 * 3600 * 10**9
@@ -59,7 +61,7 @@ _UNKNOWN_LOG = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
 def trace_identity(file: File, span: str) -> TraceIdentity:
     """Cheap: the first 64 KiB, and the last where the first do not tell. Never raises; unknown is None."""
     try:
-        rank, pid = _rank_and_pid(file)
+        rank, pid = _told(_rank_and_pid, file)
     except (OSError, UserError):  # reading it will say why
         rank, pid = None, None
     return TraceIdentity(rank, pid, _end_ns(file, span))
@@ -70,7 +72,11 @@ def _end_ns(file: File, span: str) -> int:
     return file.mtime_ns if time_ns is None else time_ns
 
 
-@lru_cache(_REMEMBERED)  # the file's size and time are part of its name here, and failures are not kept
+def _told(what: Callable[[File], Value], file: File) -> Value:
+    """What a file's bytes tell, asked once as long as its size and time stay. Failures are not kept."""
+    return _KNOWN.get((what, file), partial(what, file), keep=lambda _: True)
+
+
 def _rank_and_pid(file: File) -> tuple[int | None, int | None]:
     ends = read_head(file.path) + b"\n" + _tail(file) if file.size else b""
     rank = _RANK.search(ends)
@@ -80,13 +86,12 @@ def _rank_and_pid(file: File) -> tuple[int | None, int | None]:
 
 def _identity_of_log(file: File) -> LogIdentity:
     try:
-        return _known_identity_of_log(file)
+        return _told(_read_identity_of_log, file)
     except UserError:  # it may have gone; a worker of its own says so when it is read
         return _UNKNOWN_LOG
 
 
-@lru_cache(_REMEMBERED)
-def _known_identity_of_log(file: File) -> LogIdentity:
+def _read_identity_of_log(file: File) -> LogIdentity:
     with copies.ends(file) as path:
         return log_identity(path)
 

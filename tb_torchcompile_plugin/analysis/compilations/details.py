@@ -30,7 +30,6 @@ from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import (
 from tb_torchcompile_plugin.analysis.words import percent, plural
 from tb_torchcompile_plugin.analysis.words import seconds as spent
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.generated_code.frame import Frame
@@ -162,12 +161,9 @@ def compile_time_headline(data: CompileData) -> str:
     number = len({(row.epoch, row.compile_id) for row in rows})
     recorded = spent(_recorded_s(data.summary))
     part = f", {percent(share)} of the {recorded} that were recorded" if share is not None else ""
-    late = (
-        f"; {plural(backward, 'backward graph')} {'was' if backward == 1 else 'were'} compiled on first use"
-    )
-    return (
-        f"{plural(number, 'compilation')} took {spent(data.of(ct.total_s))}{part}{late if backward else ''}."
-    )
+    were = "was" if backward == 1 else "were"
+    late = f"; {plural(backward, 'backward graph')} {were} compiled on first use" if backward else ""
+    return f"{plural(number, 'compilation')} took {spent(data.of(ct.total_s))}{part}{late}."
 
 
 def _share_percent(data: CompileData) -> float | None:
@@ -312,19 +308,13 @@ def _skip_reasons(recorded: list[Metric], late: list[str]) -> list[str]:
 def _late_skips(summary: CompileSummary, row: Compilation | None) -> list[str]:
     """Reasons that torch found when the code first ran, where it names no compile id: those that quote this function,
     if it was compiled once."""
-    if (
-        row is None
-        or sum((one.file, one.function) == (row.file, row.function) for one in _forwards(summary)) != 1
-    ):
+    places_of = [(one.file, one.function) for one in summary.compilations if one.direction == FORWARD]
+    if row is None or places_of.count((row.file, row.function)) != 1:
         return []
     unnamed = [one.metrics for one in summary.runtime_metrics if not one.key.compile_id]
     reasons = [json.loads(one[CUDAGRAPH_SKIP_REASON]) for one in unnamed if CUDAGRAPH_SKIP_REASON in one]
     mine = row.file, row.function
     return [text for text in map(str, reasons) if any((at.file, at.function) == mine for at in places(text))]
-
-
-def _forwards(summary: CompileSummary) -> Iterable[CompilationMessage]:
-    return (row for row in summary.compilations if row.direction == FORWARD)
 
 
 def _text_of(recorded: list[Metric], name: str) -> str | None:

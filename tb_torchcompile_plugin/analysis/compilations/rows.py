@@ -8,9 +8,16 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheResult, cache_results
-from tb_torchcompile_plugin.compile_log.directions import Direction, direction_of
+from tb_torchcompile_plugin.compile_log.fields import (
+    Direction,
+    Key,
+    direction_of,
+    key_of,
+    known_number,
+    known_seconds,
+)
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.generated_code.frame import Frame, frames
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -18,7 +25,6 @@ from tb_torchcompile_plugin.torch_names.failures import UNSUPPORTED, is_limit
 from tb_torchcompile_plugin.torch_names.phases import PHASES, Phase
 
 Status = Literal["ok", "failed", "limit", "empty", "break", "recovered", "unfinished"]
-Key = tuple[int, str]
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -100,18 +106,9 @@ def in_order(summary: CompileSummary) -> list[CompilationMessage]:
     return sorted(summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
 
 
-def key_of(key: CompileKey) -> Key:
-    """Compile ids start anew when dynamo is reset."""
-    return key.epoch, key.compile_id
-
-
 def _compilation(
     row: CompilationMessage, place: tuple[int, int], breaks: int, reasons: list[str]
 ) -> Compilation:
-    def known(field: str) -> int | None:
-        return getattr(row, field) if row.HasField(field) else None
-
-    start, duration = known("start_ns"), known("duration_ns")
     direction, failure, (part, parts) = direction_of(row.direction), _failure(row), place
     key = f"{row.key.compile_id},{row.key.epoch},{direction}"
     return Compilation(
@@ -123,16 +120,16 @@ def _compilation(
         parts=parts,
         function=row.function,
         file=row.file,
-        line=known("line"),
+        line=known_number(row, "line"),
         status=_status(row, failure, breaks),
-        attempts=known("attempts"),
-        start_s=None if start is None else seconds(start),
-        duration_s=None if duration is None else seconds(duration),
+        attempts=known_number(row, "attempts"),
+        start_s=known_seconds(row, "start_ns"),
+        duration_s=known_seconds(row, "duration_ns"),
         phases_s={phase.name: seconds(phase.exclusive_ns) for phase in row.phases} or None,
-        graph_ops=known("graph_ops"),
-        graph_nodes=known("graph_nodes"),
-        graph_inputs=known("graph_inputs"),
-        guards=known("guards"),
+        graph_ops=known_number(row, "graph_ops"),
+        graph_nodes=known_number(row, "graph_nodes"),
+        graph_inputs=known_number(row, "graph_inputs"),
+        guards=known_number(row, "guards"),
         cache=cache_results(row),
         breaks=breaks,
         recompile_reasons=reasons,
@@ -165,6 +162,4 @@ def _failure(row: CompilationMessage) -> Failure | None:
     if not row.HasField("failure"):
         return None
     failure = row.failure
-    return Failure(
-        failure.type, failure.reason, failure.file, failure.line if failure.HasField("line") else None
-    )
+    return Failure(failure.type, failure.reason, failure.file, known_number(failure, "line"))

@@ -5,7 +5,7 @@ A region nested in another (a resume function, a called frame) is not counted in
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Cover, host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import BACKWARD_GRAPH
 
@@ -60,9 +61,8 @@ class CompiledRegion(msgspec.Struct, frozen=True):
 def compiled_regions(profile: Profile) -> list[CompiledRegion]:
     """One row a compile id, in order of first call."""
     trace, ownership = profile.trace, profile.of(Ownership)
-    by_id: dict[str, list[RegionCall]] = defaultdict(list)
-    for call in sorted(every(profile.of(region_calls)), key=lambda call: call.start):
-        by_id[call.compile_id].append(call)
+    in_order = sorted(every(profile.of(region_calls)), key=lambda call: call.start)
+    by_id = grouped(in_order, lambda call: call.compile_id)
     backward_ns, backward_calls = Counter[str](), Counter[str]()
     for index, code in ownership.backwards:
         backward_ns[ownership.names[code]] += int(trace.dur[index])

@@ -7,15 +7,12 @@ long no device of the process did anything inside those intervals.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.profile.compiled.regions import (
     Break,
-    breaks,
-    frames,
+    every_break,
     marks_overhead,
     region_calls,
 )
@@ -25,6 +22,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 
@@ -66,10 +64,8 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
     if known is None:
         return None
     gpu = busy(trace, work.index) if len(work.index) else None
-    executed: dict[tuple[str, str], list[Break]] = defaultdict(list)
-    for frame in frames(profile.of(region_calls)):
-        for gap in breaks(frame):
-            executed[gap.call.compile_id, gap.resumed.compile_id].append(gap)
+    gaps = every_break(profile.of(region_calls))
+    executed = grouped(gaps, lambda gap: (gap.call.compile_id, gap.resumed.compile_id))
     steps = profile.of(StepWindows)
     rows = [_row(trace, ids, gap, gpu, steps, known.place(*ids)) for ids, gap in executed.items()]
     return sorted(rows, key=lambda row: -row.host_us)
@@ -86,7 +82,7 @@ def _row(
     starts = np.array([one.start for one in gaps], np.int64)
     ends = np.array([one.end for one in gaps], np.int64)
     idle = None if gpu is None else (ends - starts) - covered_ns(gpu, starts, ends)
-    first = trace.window()[0]
+    first, overhead = trace.window()[0], sum(one.resumed.overhead_ns for one in gaps)
     return GraphBreakCost(
         compile_id=ids[0],
         resume_compile_id=ids[1],
@@ -95,9 +91,7 @@ def _row(
         calls=len(gaps),
         host_us=us((ends - starts).sum()),
         resume_guard_us=us(sum(one.resumed.guard_ns for one in gaps)),
-        resume_overhead_us=us(sum(one.resumed.overhead_ns for one in gaps))
-        if marks_overhead(trace)
-        else None,
+        resume_overhead_us=us(overhead) if marks_overhead(trace) else None,
         gpu_idle_us=None if idle is None else us(idle.sum()),
         first_us=us(starts[0] - first),
         last_us=us(ends[0] - first),

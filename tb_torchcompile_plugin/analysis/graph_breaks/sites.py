@@ -6,7 +6,6 @@ place are one site. A site that the log knows and the trace did not execute has 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 import msgspec
@@ -18,6 +17,7 @@ from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, profiled_steps
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind
 
 _Site = tuple[str, int | None, str]
@@ -55,9 +55,8 @@ def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
     reported = profile.data.of(graph_breaks) if profile.data else []
     # The last break ends its graph.
     ended = {row.compile_id: _site(row) for row in reported if row.compile_id}
-    paid: dict[_Site, list[GraphBreakCost]] = defaultdict(list)
-    for cost in profile.of(graph_break_costs) or []:
-        paid[ended.get(cost.compile_id, (cost.file, cost.line, ""))].append(cost)
+    costs = profile.of(graph_break_costs)
+    paid = grouped(costs or (), lambda cost: ended.get(cost.compile_id, (cost.file, cost.line, "")))
     return sorted(_rows(reported, paid, profile.of(profiled_steps)), key=lambda row: -(row.host_us or 0))
 
 
@@ -104,9 +103,7 @@ def _site(row: GraphBreak) -> _Site:
 def _rows(
     reported: list[GraphBreak], paid: Mapping[_Site, list[GraphBreakCost]], steps: list[Step]
 ) -> list[GraphBreakSite]:
-    breaks: dict[_Site, list[GraphBreak]] = defaultdict(list)
-    for row in reported:
-        breaks[_site(row)].append(row)
+    breaks = grouped(reported, _site)
     return [
         _row(site, breaks.get(site, []), paid.get(site, []), steps)
         for site in dict.fromkeys((*breaks, *paid))

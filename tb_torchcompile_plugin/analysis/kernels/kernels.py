@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.kernels.roofline import DevicePeak, achieve
 from tb_torchcompile_plugin.analysis.kernels.rows import Kernel, KernelName, distinct_kernels, kernel_name
 from tb_torchcompile_plugin.analysis.kernels.steps import StepCategory, alone_ns, launched_in, step_categories
 from tb_torchcompile_plugin.analysis.words import duration, plural
-from tb_torchcompile_plugin.compile_log.directions import Direction
+from tb_torchcompile_plugin.compile_log.fields import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphPiece

@@ -87,7 +87,7 @@ class Timeline:
         self.profile = profile
         self.rows = TraceRows(profile.trace)
         self.origin, self.duration = self.rows.origin, self.rows.end - self.rows.origin
-        self.palette = Palette(profile.trace, partial(user_kernels, profile))
+        self.palette = Palette(profile.trace, partial(profile.of, user_kernels))
         self.lanes, self.slices, self.counters = layout(profile, self.rows, self.palette)
         drawn = ((lane, slices) for lane, slices in self.slices.items() if isinstance(slices, TrackSlices))
         self.lane_of_track = {slices.track: lane for lane, slices in drawn}

@@ -7,7 +7,6 @@ own below all others of the track: nothing overlaps, and nothing is left out.
 from __future__ import annotations
 
 import heapq
-import threading
 
 import numpy as np
 
@@ -30,15 +29,11 @@ class TraceRows:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._lock = threading.Lock()
-        self._made: list[Level] | None = None
         self.origin, self.end = trace.window()
         depth = np.array(trace.depth)
         self.crossing, self._clamped = crossing_rows(trace)
         tracks = range(len(trace.tracks))
-        self.depths = [
-            self._deepest(depth, track) for track in tracks
-        ]  # without the lines of crossing slices
+        self.depths = [self._deepest(depth, track) for track in tracks]  # without lines of crossing slices
         lines = self._lines(depth)
         self.lines = [self._deepest(lines, track) for track in tracks]
         self.first_group = np.concatenate(([0], np.cumsum(self.lines, dtype=np.int64)))
@@ -54,12 +49,9 @@ class TraceRows:
     def runs(self, track: int, start: int, end: int, shift: int) -> MergedSlices:
         """The runs of level `shift` of one track that touch [start, end), by (group, start)."""
         groups = range(int(self.first_group[track]), int(self.first_group[track + 1]))
-        level = coarsest(self._levels(), shift)
-        near = (
-            level.window(groups, start, end, shift)
-            if level
-            else self._slices(groups, track, start, end, shift)
-        )
+        level = coarsest(self._levels, shift)
+        window = start, end, shift
+        near = level.window(groups, *window) if level else self._slices(groups, track, *window)
         return touching(merged(near, shift), start, end)
 
     def line_of(self, row: int) -> int:
@@ -84,14 +76,11 @@ class TraceRows:
             ends = np.where(self.crossing[place] == rows, self._clamped[place], ends)
         return ends
 
+    @once
     def _levels(self) -> list[Level]:
-        """Made once: browsers ask for several windows at a time, and would wait for as many times the work."""
-        with self._lock:
-            if self._made is None:
-                self._made = self._make_levels() if len(self.trace) >= _WORTH_LEVELS else []
-            return self._made
-
-    def _make_levels(self) -> list[Level]:
+        """Browsers ask for several windows at a time, and would wait for as many times the work."""
+        if len(self.trace) < _WORTH_LEVELS:
+            return []
         lines = (self._line(group) for group in range(self.groups))
         return list(levels(lines, self.groups, self.end - self.origin))
 

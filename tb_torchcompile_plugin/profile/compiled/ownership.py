@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.generated_code.kernels import unique_graph_keys
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.autograd import is_backward
 from tb_torchcompile_plugin.torch_names.slices import (
@@ -159,9 +160,7 @@ class _Timelines:
 
     def __init__(self, trace: Trace, owned: Iterable[tuple[int, int]]) -> None:
         self._trace = trace
-        by_track: dict[int, Owned] = defaultdict(list)
-        for index, owner in owned:
-            by_track[int(trace.track[index])].append((index, owner))
+        by_track = grouped(owned, lambda row: int(trace.track[row[0]]))
         self._tracks = {track: _changes(trace, rows) for track, rows in by_track.items()}
 
     def at(self, index: Int64s) -> Int64s:

@@ -7,7 +7,6 @@ start of the next is the price of the break between them. A nested region is a r
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import (
     LOOKUPS,
@@ -96,9 +96,8 @@ def region_calls(profile: Profile) -> list[RegionCall]:
     trace, ownership, known = profile.trace, profile.of(Ownership), profile.of(resumes)
     resumed = known.ids if known else ()
     regions = {index: ownership.names[code] for index, code in ownership.regions}
-    tracks: dict[int, list[int]] = defaultdict(list)
-    for index in (*regions, *host_slices(trace, _is_part).tolist()):
-        tracks[int(trace.track[index])].append(index)
+    parts = (*regions, *host_slices(trace, _is_part).tolist())
+    tracks = grouped(parts, lambda index: int(trace.track[index]))
     calls = [call for rows in tracks.values() for call in _build(trace, sorted(rows), regions, resumed)]
     return sorted(calls, key=lambda call: call.start)
 
@@ -134,6 +133,11 @@ def breaks(frame: RegionCall) -> Iterator[Break]:
         for resumed in call.resumes:
             start = _resumed_from(call, resumed)
             yield Break(call, resumed, start, max(start, _resumed_at(resumed)))
+
+
+def every_break(calls: list[RegionCall]) -> Iterator[Break]:
+    """The graph breaks of all frames, frame by frame."""
+    return (gap for frame in frames(calls) for gap in breaks(frame))
 
 
 def _resumed_from(call: RegionCall, resumed: RegionCall) -> int:

@@ -6,17 +6,17 @@ thread that compiles inside the data loader compiles.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, breaks, frames, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every_break, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
@@ -154,9 +154,9 @@ def _kinds_of_names(names: list[str]) -> npt.NDArray[np.int8]:
     return np.fromiter(kinds, np.int8, len(names))
 
 
-def _breaks_by_track(trace: Trace, calls: Iterable[RegionCall]) -> dict[int, Intervals]:
-    gaps: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for frame in frames(list(calls)):
-        for gap in breaks(frame):
-            gaps[int(trace.track[gap.call.index])].append((gap.start, gap.end))
-    return {track: union(*np.array(moments, np.int64).reshape(-1, 2).T) for track, moments in gaps.items()}
+def _breaks_by_track(trace: Trace, calls: list[RegionCall]) -> dict[int, Intervals]:
+    by_track = grouped(every_break(calls), lambda gap: int(trace.track[gap.call.index]))
+    return {
+        track: union(np.array([gap.start for gap in gaps]), np.array([gap.end for gap in gaps]))
+        for track, gaps in by_track.items()
+    }
