@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import floor, log10
 
 # From how many µs on, the size in µs, the name: a compile time of 101 s is not 1.69 min.
@@ -46,10 +46,3 @@ def signed(value: float, text: Callable[[float], str]) -> str:
 def plural(number: int, one: str, many: str | None = None) -> str:
     """ "1 step", "2 steps", "3 branches"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def few(names: Sequence[str], most: int = 2) -> str:
-    """ "a and b", "a and 3 more"."""
-    if len(names) <= most:
-        return " and ".join(names)
-    return f"{names[0]} and {len(names) - 1} more"

@@ -61,14 +61,15 @@ def _share(percent: float | None, of: str = "") -> str:
 
 
 def _config(config: LaunchConfig) -> str:
-    parts = [
-        f"grid {config.grid}",
-        f"block {config.block}",
-        *([f"{config.warps} warps"] if config.warps is not None else []),
-        *([f"{config.registers} registers"] if config.registers is not None else []),
-        *([f"{config.shared_memory_bytes} B shared"] if config.shared_memory_bytes is not None else []),
-        *([f"occupancy {config.occupancy_percent} %"] if config.occupancy_percent is not None else []),
-    ]
+    told = {
+        "grid {}": config.grid,
+        "block {}": config.block,
+        "{} warps": config.warps,
+        "{} registers": config.registers,
+        "{} B shared": config.shared_memory_bytes,
+        "occupancy {} %": config.occupancy_percent,
+    }
+    parts = (text.format(value) for text, value in told.items() if value is not None)
     return f"  {', '.join(parts)}: {config.launches} launches, {config.time_us:.3f} µs"
 
 

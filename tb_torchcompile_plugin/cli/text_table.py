@@ -117,8 +117,3 @@ _OTHERWISE: dict[str, Callable[[Any], Cell]] = {
 def first_lines(reasons: list[str]) -> str:
     """One line out of several texts."""
     return "; ".join(reason.splitlines()[0] for reason in reasons if reason)
-
-
-def plural(number: int, one: str) -> str:
-    """ "1 step", "2 steps"."""
-    return f"{number} {one}{'' if number == 1 else 's'}"

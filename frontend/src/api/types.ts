@@ -330,18 +330,18 @@ export interface CompileOverlap {
 }
 
 export interface CompileTime {
-  total_s: number | null;
-  recorded_s: number | null;
-  share_percent: number | null;
-  phases_s: Partial<Record<Phase, number>>;
-  cache: CacheLookup[];
-  time_saved_s: number | null;
   threads: string[];
   names: string[];
   name_phases: (Phase | null)[];
   compile_ids: string[];
   origin_s: number | null;
   spans: PhaseColumns;
+  total_s: number | null;
+  recorded_s: number | null;
+  share_percent: number | null;
+  phases_s: Partial<Record<Phase, number>>;
+  cache: CacheLookup[];
+  time_saved_s: number | null;
 }
 
 export interface Compiled {

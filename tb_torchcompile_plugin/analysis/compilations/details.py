@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.compilations.metrics import Metric, metrics
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations, phases_s
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, time_saved_s
-from tb_torchcompile_plugin.analysis.compile_time.phase_spans import PhaseColumns, phase_spans
+from tb_torchcompile_plugin.analysis.compile_time.phase_spans import PhaseSpans, phase_spans
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import (
@@ -63,7 +63,7 @@ class _HasCompileId(Protocol):
 Row = TypeVar("Row", bound=_HasCompileId)
 
 
-class CompileTime(msgspec.Struct, frozen=True):
+class CompileTime(PhaseSpans, frozen=True, kw_only=True):
     """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that,
     None where something was compiled outside it, and for a log, which covers little but compilations.
 
@@ -76,12 +76,6 @@ class CompileTime(msgspec.Struct, frozen=True):
     phases_s: dict[Phase, float]
     cache: list[CacheLookup]
     time_saved_s: float | None
-    threads: list[str]
-    names: list[str]
-    name_phases: list[Phase | None]
-    compile_ids: list[str]
-    origin_s: float | None
-    spans: PhaseColumns
 
 
 class DetailedFailure(msgspec.Struct, frozen=True):
@@ -136,21 +130,14 @@ class GuardChecks(msgspec.Struct, frozen=True):
 
 def compile_time(data: CompileData) -> CompileTime:
     """The compile time of one process, by phase, function, cache lookup and kernel, with its spans."""
-    summary = data.summary
-    spans = data.of(phase_spans)
     return CompileTime(
         total_s=data.of(ct.total_s),
-        recorded_s=_recorded_s(summary),
+        recorded_s=_recorded_s(data.summary),
         share_percent=data.of(_share_percent),
         phases_s=data.of(phases_s),
         cache=data.of(cache_lookups),
         time_saved_s=data.of(time_saved_s),
-        threads=spans.threads,
-        names=spans.names,
-        name_phases=spans.name_phases,
-        compile_ids=spans.compile_ids,
-        origin_s=spans.origin_s,
-        spans=spans.spans,
+        **msgspec.structs.asdict(data.of(phase_spans)),
     )
 
 
@@ -274,19 +261,15 @@ def _failure(
     if failure is None:
         return None
     traceback = _last_text(data, texts, ERROR, warnings) or _text_of(recorded, "exception_stack_trace")
+    broke = any(text.name == GRAPH_BREAK for text in texts)  # dynamo could not resume: it skipped the frame
     return DetailedFailure(
         type=failure.type,
         reason=failure.reason,
         file=failure.file,
         line=failure.line,
         traceback=traceback,
-        ran_eager=_broke(texts) or ran_eager(failure, _values(recorded, SUPPRESS_ERRORS)),
+        ran_eager=broke or ran_eager(failure, _values(recorded, SUPPRESS_ERRORS)),
     )
-
-
-def _broke(texts: list[Artifact]) -> bool:
-    """A graph break that dynamo could not resume from: it skipped the frame."""
-    return any(text.name == GRAPH_BREAK for text in texts)
 
 
 def _counts(row: Compilation | None, recorded: list[Metric], guard_checks: int | None) -> Counts:

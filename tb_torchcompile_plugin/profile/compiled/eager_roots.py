@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every, marks_graphs, region_calls
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Cover, by_track, host_slices
+from tb_torchcompile_plugin.profile.slices import Cover, Mask, by_track, host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.autograd import node
@@ -28,8 +27,6 @@ from tb_torchcompile_plugin.torch_names.slices import (
     is_graph,
     is_region,
 )
-
-Mask = npt.NDArray[np.bool_]
 
 
 class Roots(NamedTuple):

@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.generated_code.kernels import unique_graph_keys
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.profile.slices import Mask, host_slices
+from tb_torchcompile_plugin.reader.codes import Codes
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.autograd import is_backward
@@ -29,7 +29,6 @@ from tb_torchcompile_plugin.torch_names.slices import (
     region_id,
 )
 
-Bools = npt.NDArray[np.bool_]
 Owned = list[tuple[int, int]]  # (index of a slice, code of the owner of the time inside it)
 
 
@@ -42,8 +41,8 @@ class Ownership:
 
     def __init__(self, profile: Profile) -> None:
         self._trace = trace = profile.trace
-        self.names: list[str] = []
-        self._codes: dict[str, int] = {}
+        self._codes = Codes()
+        self.names = self._codes.texts
         self.regions = self._named(region_id)
         graph_calls = self._named(graph_key)
         self.compilations = self._compilations()
@@ -64,7 +63,7 @@ class Ownership:
         """The key of the graph call around the start of each host slice. `None` (caches off) is no key."""
         return self._graphs.at(index)
 
-    def is_backward(self, index: Int64s) -> Bools:
+    def is_backward(self, index: Int64s) -> Mask:
         """Whether the start of each host slice lies in a step of autograd's backward."""
         return self._autograd.at(index) > 0
 
@@ -73,10 +72,7 @@ class Ownership:
 
     def code(self, name: str) -> int:
         """The code of a name; a new one where the trace does not have it."""
-        if name not in self._codes:
-            self._codes[name] = len(self.names)
-            self.names.append(name)
-        return self._codes[name]
+        return self._codes.code(name)
 
     def _rows(self, name: str) -> list[int]:
         rows: list[int] = host_slices(self._trace, name.__eq__).tolist()

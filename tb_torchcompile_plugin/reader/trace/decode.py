@@ -67,20 +67,17 @@ SLICE_FIELDS: dict[int, tuple[str, ...]] = {
 MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
 
 
+_KIND_OF_CAT = {
+    **dict.fromkeys(GPU_CATS, GPU),
+    **dict.fromkeys(RUNTIME_CATS, RUNTIME),
+    PYTHON_FUNCTION: PYTHON,
+}
+
+
 def kind_of(ph: Any, cat: Any, name: Any) -> int:
     """What sort of event this is, from its phase, category and name."""
     if ph == "X":
-        return (
-            GPU
-            if cat in GPU_CATS
-            else RUNTIME
-            if cat in RUNTIME_CATS
-            else PYTHON
-            if cat == PYTHON_FUNCTION
-            else CONVOLUTION
-            if name == CONVOLUTION_NAME
-            else HOST
-        )
+        return _KIND_OF_CAT.get(cat, CONVOLUTION if name == CONVOLUTION_NAME else HOST)
     if ph == "M":
         return META
     if ph in ("i", "I") and name == MEMORY_MOMENT:

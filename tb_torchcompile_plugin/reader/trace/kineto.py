@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.reader.trace.args import ArgsReader
 from tb_torchcompile_plugin.reader.trace.decode import Array
 from tb_torchcompile_plugin.reader.trace.ingest import ingest
-from tb_torchcompile_plugin.reader.trace.join import first_row_of, rows_of
+from tb_torchcompile_plugin.reader.trace.join import first_row_of
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.serial import BytesRead, Cancelled
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
@@ -178,7 +178,7 @@ class Trace:
 
     def slices_of(self, column: str, value: int) -> Array:
         """Rows where an id column (correlation, external_id, python_id, …) has this value."""
-        return rows_of(self.columns[column], value)
+        return np.flatnonzero(self.columns[column] == value)
 
     @once
     def _args_reader(self) -> ArgsReader:
