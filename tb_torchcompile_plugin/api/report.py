@@ -25,12 +25,13 @@ from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepRe
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.session import Advance, Session, compile_files, read
+from tb_torchcompile_plugin.api.session import Session, compile_files, read
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
 _log = logging.getLogger(__name__)
 

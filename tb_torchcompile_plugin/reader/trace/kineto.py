@@ -7,7 +7,7 @@ counted in `Trace.notices`; only a file that holds no trace at all raises. Nothi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,11 @@ from tb_torchcompile_plugin.reader.trace.decode import Array
 from tb_torchcompile_plugin.reader.trace.ingest import ingest
 from tb_torchcompile_plugin.reader.trace.join import first_row_of
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
-from tb_torchcompile_plugin.reader.trace.serial import BytesRead, Cancelled
+from tb_torchcompile_plugin.reader.trace.serial import Advance, BytesRead, Cancel, Cancelled
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS
 
-__all__ = ["BytesRead", "Cancelled", "Trace", "Track", "read_trace"]
+__all__ = ["Advance", "BytesRead", "Cancel", "Cancelled", "Trace", "Track", "read_trace"]
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,8 @@ class Trace:
 def read_trace(
     path: str,
     *,
-    progress: Callable[[BytesRead], None] | None = None,
-    cancelled: Callable[[], bool] | None = None,
+    progress: Advance | None = None,
+    cancelled: Cancel | None = None,
     workers: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Trace:
