@@ -14,8 +14,8 @@ from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
 from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, ranked, span_findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
 from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tb_torchcompile_plugin.compile_log import rows as compile_rows
-from tb_torchcompile_plugin.compile_log.rows import Recovered
+from tb_torchcompile_plugin.compile_log import compile_rows
+from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     FORWARD,
     Compilation,

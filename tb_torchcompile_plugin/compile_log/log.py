@@ -13,14 +13,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log import rows as compile_rows
-from tb_torchcompile_plugin.compile_log import text as compile_text
+from tb_torchcompile_plugin.compile_log import compile_rows, prose
 from tb_torchcompile_plugin.compile_log.caches import CacheLookups
+from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.facts import Facts
 from tb_torchcompile_plugin.compile_log.frames import CompiledFrames
 from tb_torchcompile_plugin.compile_log.payloads import PayloadStore, has_text
-from tb_torchcompile_plugin.compile_log.records import Record, nanoseconds
-from tb_torchcompile_plugin.compile_log.rows import Recovered
+from tb_torchcompile_plugin.compile_log.record import Record, nanoseconds
 from tb_torchcompile_plugin.compile_log.shapes import change_event, shape_event
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
@@ -310,8 +309,8 @@ class CompileLog:
         frame = self._frames.now(compile_id)
         if frame.recompile is None:
             frame.recompile = Recompile(key=frame.key)
-        for reason in compile_text.parse_recompile_reasons(record.payload or ""):
-            text = reason if self._source else compile_text.withhold_source(reason)
+        for reason in prose.parse_recompile_reasons(record.payload or ""):
+            text = reason if self._source else prose.withhold_source(reason)
             if text not in frame.recompile.reasons:
                 frame.recompile.reasons.append(text)
 
@@ -341,7 +340,7 @@ class CompileLog:
                 direction=BACKWARD if backward else FORWARD,
                 graph_key=frame.cache_keys.pop(0) if frame.cache_keys else "",
                 output_code_file=str(record.metadata[records.OUTPUT_CODE].get("filename") or ""),
-                kernels=compile_text.generated_kernels(code),
+                kernels=prose.generated_kernels(code),
                 index=len(frame.graphs),
             )
         )

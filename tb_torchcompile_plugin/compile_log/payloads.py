@@ -12,7 +12,7 @@ import json
 import zlib
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log.records import Record
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     Artifact,
     CompileKey,

@@ -22,10 +22,10 @@ from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, calls, definitions
 from tb_torchcompile_plugin.generated_code.user_lines import lines_of, node_lines, node_rows, provenance
+from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.memo import once
-from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import POST_GRAD_GRAPHS, STACK_TRACES, is_captured_graph
 from tb_torchcompile_plugin.torch_names.kernels import defined_name
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE

@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRA
 from tb_torchcompile_plugin.writer.environment import default_worker, fill_environment
 from tb_torchcompile_plugin.writer.recover import KnownObjects, known_now, recover
 from tb_torchcompile_plugin.writer.sources import fill_sources
-from tb_torchcompile_plugin.writer.step_times import StepClock
+from tb_torchcompile_plugin.writer.step_notes import StepClock
 from tb_torchcompile_plugin.writer.torch_state import Counters, Times, compiling_now, file_names
 from tb_torchcompile_plugin.writer.winners import add_winners
 

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log import rows as compile_rows
-from tb_torchcompile_plugin.compile_log import text as compile_text
-from tb_torchcompile_plugin.compile_log.rows import Recovered
+from tb_torchcompile_plugin.compile_log import compile_rows, prose
+from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     BACKWARD,
     FORWARD,
@@ -126,7 +125,7 @@ def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], sourc
 
 def _add_recompile(recovered: Recovered, row: Compilation, reason: str, source: bool) -> None:
     recompile = Recompile(key=row.key, file=row.file, line=row.line, recovered=True)
-    recompile.reasons.append(reason if source else compile_text.withhold_source(reason))
+    recompile.reasons.append(reason if source else prose.withhold_source(reason))
     recovered.recompiles.append(recompile)
 
 
@@ -190,7 +189,7 @@ def _add_graphs(recovered: Recovered, known_codes: Counter[int]) -> None:
             key=keys.get(number),
             direction=BACKWARD if _is_backward(thing, code) else FORWARD,
             graph_key=compile_rows.text_of(getattr(thing, "_fx_graph_cache_key", None)),
-            kernels=compile_text.generated_kernels(code),
+            kernels=prose.generated_kernels(code),
             recovered=True,
         )
         recovered.graphs.append(graph)

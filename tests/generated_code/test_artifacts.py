@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Artifact as ArtifactMessage
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
-from tb_torchcompile_plugin.reader.torch_trace.records import payload_at
+from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from compile_records import START_US, a_compilation, artifact, mark
+from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
-from tb_torchcompile_plugin.compile_log.rows import Recovered
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     BACKWARD,
     FORWARD,
@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     CompileSummary,
 )
 from tb_torchcompile_plugin.reader.merge import merge
-from tb_torchcompile_plugin.reader.torch_trace.records import HEAD, untab
+from tb_torchcompile_plugin.reader.torch_trace.log_records import HEAD, untab
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 

@@ -34,8 +34,8 @@ from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_BREAK, GUARDS
 from tb_torchcompile_plugin.torch_names.failures import ERROR
 from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON, SUPPRESS_ERRORS

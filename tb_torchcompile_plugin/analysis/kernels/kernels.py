@@ -9,11 +9,21 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
 from tb_torchcompile_plugin.analysis.kernels.extern_lines import ExternLines
+from tb_torchcompile_plugin.analysis.kernels.kernel_modules import module_names
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
+    Kernel,
+    KernelName,
+    distinct_kernels,
+    kernel_name,
+)
 from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig, LaunchConfigs
-from tb_torchcompile_plugin.analysis.kernels.modules import module_names
+from tb_torchcompile_plugin.analysis.kernels.per_step import (
+    StepCategory,
+    alone_ns,
+    launched_in,
+    step_categories,
+)
 from tb_torchcompile_plugin.analysis.kernels.roofline import DevicePeak, achieved, device_peaks
-from tb_torchcompile_plugin.analysis.kernels.rows import Kernel, KernelName, distinct_kernels, kernel_name
-from tb_torchcompile_plugin.analysis.kernels.steps import StepCategory, alone_ns, launched_in, step_categories
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.compile_log.fields import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice

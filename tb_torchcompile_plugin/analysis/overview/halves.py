@@ -31,7 +31,11 @@ from tb_torchcompile_plugin.analysis.graph_breaks.sites import (
     reported_sites,
 )
 from tb_torchcompile_plugin.analysis.graph_breaks.sites import headline as sites_headline
-from tb_torchcompile_plugin.analysis.kernels.rows import KernelCategory, distinct_kernels, kernel_categories
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
+    KernelCategory,
+    distinct_kernels,
+    kernel_categories,
+)
 from tb_torchcompile_plugin.analysis.overview.overview import compile_headline
 from tb_torchcompile_plugin.analysis.recompiles.moments import (
     GuardScan,

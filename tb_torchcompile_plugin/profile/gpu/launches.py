@@ -37,7 +37,7 @@ _USERS = CATEGORIES.index("triton_user")
 
 
 class Launches(msgspec.Struct, frozen=True):
-    """The kernels of one device as parallel columns; categories are codes into `kernel_names.CATEGORIES`."""
+    """The kernels of one device as parallel columns; categories are codes into `torch_names.kernels.CATEGORIES`."""
 
     device: Device
     index: Int64s

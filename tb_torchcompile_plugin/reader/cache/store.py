@@ -20,10 +20,10 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
-from tb_torchcompile_plugin.reader.trace.columns import load_column
 from tb_torchcompile_plugin.reader.trace.ingest import Result, ingest
 from tb_torchcompile_plugin.reader.trace.kineto import Advance, Cancel, Trace, make_trace, read_trace
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
+from tb_torchcompile_plugin.reader.trace.sinks import load_column
 from tb_torchcompile_plugin.reader.trace.table import Contents
 
 FORMAT_VERSION = 2

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.compile_log.log import CompileLog, Record, nanosecon
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import log_rank
-from tb_torchcompile_plugin.reader.torch_trace.records import (
+from tb_torchcompile_plugin.reader.torch_trace.log_records import (
     HEAD,
     CutOffError,
     cannot_open,

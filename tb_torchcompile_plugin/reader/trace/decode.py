@@ -2,7 +2,7 @@
 
 Strings become codes at once. One dictionary look-up per event, on (ph, cat, name, pid, tid), gives its *combo*,
 and with it the kind of event, which says what args to extract. All codes are private to one decoder;
-`kineto_table` brings the parts of several decoders together.
+`table` brings the parts of several decoders together.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tb_torchcompile_plugin.errors import Notice
-from tb_torchcompile_plugin.reader.trace.columns import FileSink, MemorySink, Sink
 from tb_torchcompile_plugin.reader.trace.decode import Array
 from tb_torchcompile_plugin.reader.trace.head import Surroundings, find_head, read_surroundings
 from tb_torchcompile_plugin.reader.trace.pool import PoolReader, can_start_processes
 from tb_torchcompile_plugin.reader.trace.segment import CUT_OFF
 from tb_torchcompile_plugin.reader.trace.serial import Advance, Cancel, Meter, Outcome, Task, read_in_process
+from tb_torchcompile_plugin.reader.trace.sinks import FileSink, MemorySink, Sink
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 from tb_torchcompile_plugin.reader.trace.table import Contents, build
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tb_torchcompile_plugin.reader.trace.columns import Sink
 from tb_torchcompile_plugin.reader.trace.decode import (
     FLOATS,
     KIND_NAMES,
@@ -25,6 +24,7 @@ from tb_torchcompile_plugin.reader.trace.decode import (
 )
 from tb_torchcompile_plugin.reader.trace.nest import nest
 from tb_torchcompile_plugin.reader.trace.pieces import Piece
+from tb_torchcompile_plugin.reader.trace.sinks import Sink
 
 _ROWS = 1 << 18  # rows that are permuted and written at once
 _DENSE = {  # column → (field of the args, dtype)

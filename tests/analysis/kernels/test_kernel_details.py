@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from profiles import profile_of
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import kernel_categories
 from tb_torchcompile_plugin.analysis.kernels.kernels import (
     KernelDetails,
     Kernels,
     kernel_details,
     kernel_table,
 )
+from tb_torchcompile_plugin.analysis.kernels.per_step import alone_ns
 from tb_torchcompile_plugin.analysis.kernels.roofline import achieved
-from tb_torchcompile_plugin.analysis.kernels.rows import kernel_categories
-from tb_torchcompile_plugin.analysis.kernels.steps import alone_ns
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api.session import Session
@@ -34,8 +34,8 @@ from tb_torchcompile_plugin.generated_code.output_code import Definition
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import Event, kernel, launch, slice_, write_trace
 

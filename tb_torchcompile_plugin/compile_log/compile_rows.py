@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log import text as compile_text
-from tb_torchcompile_plugin.compile_log.records import nanoseconds
+from tb_torchcompile_plugin.compile_log import prose
+from tb_torchcompile_plugin.compile_log.record import nanoseconds
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     FORWARD,
@@ -67,7 +67,7 @@ def stack_rows(entries: list[dict[str, Any]], files: dict[int, str], *, source: 
 
 def break_row(text: str, *, source: bool, count: int = 1) -> GraphBreak:
     """A graph break from torch's text, without any of the user's code unless `source`."""
-    parsed = compile_text.parse_graph_break(text)
+    parsed = prose.parse_graph_break(text)
     row = GraphBreak(docs_url=parsed.docs_url, file=parsed.file, stack=parsed.stack, count=count)
     if parsed.line is not None:
         row.line = parsed.line
@@ -75,7 +75,7 @@ def break_row(text: str, *, source: bool, count: int = 1) -> GraphBreak:
         row.reason, row.explanation, row.text = parsed.reason, parsed.explanation, text
         row.hints.extend(parsed.hints)
         return row
-    row.reason = compile_text.withhold_break_reason(parsed)
+    row.reason = prose.withhold_break_reason(parsed)
     for frame in row.stack:
         frame.ClearField("source")
     return row
@@ -115,7 +115,7 @@ def _fill_failure(row: Compilation, metrics: dict[str, Any], source: bool) -> No
     if metrics.get("fail_type"):
         kind, file = (text_of(metrics.get(name)) for name in ("fail_type", "fail_user_frame_filename"))
         row.failure.CopyFrom(Failure(type=exception_name(kind), file=file))
-        row.failure.reason = text_of(metrics.get("fail_reason")) if source else compile_text.WITHHELD
+        row.failure.reason = text_of(metrics.get("fail_reason")) if source else prose.WITHHELD
         if metrics.get("fail_user_frame_lineno") is not None:
             row.failure.line = int(metrics["fail_user_frame_lineno"])
     del row.restart_reasons[:]
