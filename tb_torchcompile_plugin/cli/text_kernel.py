@@ -6,13 +6,11 @@ import statistics
 import sys
 from collections.abc import Iterator
 
-from tb_torchcompile_plugin.cli.kernel_search import (
-    Achieved,
-    Kernel,
-    KernelDetails,
-    KernelMatch,
-    LaunchConfig,
-)
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails
+from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig
+from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
+from tb_torchcompile_plugin.cli.kernel_search import KernelMatch
 from tb_torchcompile_plugin.cli.text_table import visible
 
 _FROM = {"inductor": "as inductor computed it", "shapes": "estimated from shapes", "copy": "as the copy says"}

@@ -10,7 +10,8 @@ import pytest
 
 from compile_records import artifact
 from profiles import data_of
-from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
+from tb_torchcompile_plugin.compile_log.log import CompileLog
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     BACKWARD,
     FORWARD,

@@ -15,7 +15,8 @@ import pytest
 
 from compile_records import START_US, a_compilation, artifact, mark
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
-from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
+from tb_torchcompile_plugin.compile_log.log import CompileLog
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import (
     BACKWARD,
     FORWARD,

@@ -42,16 +42,6 @@ from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON, SU
 from tb_torchcompile_plugin.torch_names.phases import Phase
 from tb_torchcompile_plugin.torch_names.tracebacks import places
 
-__all__ = [
-    "CompilationDetails",
-    "CompileTime",
-    "GuardChecks",
-    "compilation",
-    "compile_time",
-    "compile_time_headline",
-    "guard_checks",
-]
-
 
 class _HasCompileId(Protocol):
     @property

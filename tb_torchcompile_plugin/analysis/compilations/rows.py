@@ -8,14 +8,7 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheResult, cache_results
-from tb_torchcompile_plugin.compile_log.fields import (
-    Direction,
-    Key,
-    direction_of,
-    key_of,
-    known_number,
-    known_seconds,
-)
+from tb_torchcompile_plugin.compile_log import fields
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.generated_code.frame import Frame, frames
@@ -45,7 +38,7 @@ class Compilation(msgspec.Struct, frozen=True):
     key: str
     compile_id: str
     epoch: int
-    direction: Direction
+    direction: fields.Direction
     part: int
     parts: int
     function: str
@@ -72,16 +65,16 @@ class Compilation(msgspec.Struct, frozen=True):
 def compilations(data: CompileData) -> list[Compilation]:
     """One row a compilation, in order of time."""
     summary = data.summary
-    breaks = Counter(key_of(row.key) for row in summary.graph_breaks)
-    reasons: dict[Key, list[str]] = defaultdict(list)
+    breaks = Counter(fields.key_of(row.key) for row in summary.graph_breaks)
+    reasons: dict[fields.Key, list[str]] = defaultdict(list)
     for recompile in summary.recompiles:
-        reasons[key_of(recompile.key)] += recompile.reasons
-    parts = Counter((key_of(row.key), row.direction) for row in summary.compilations)
-    before: Counter[tuple[Key, int]] = Counter()
+        reasons[fields.key_of(recompile.key)] += recompile.reasons
+    parts = Counter((fields.key_of(row.key), row.direction) for row in summary.compilations)
+    before: Counter[tuple[fields.Key, int]] = Counter()
     answer = []
     for row in in_order(summary):
-        key, kin = key_of(row.key), (key_of(row.key), row.direction)
-        forward = direction_of(row.direction) == "forward"
+        key, kin = fields.key_of(row.key), (fields.key_of(row.key), row.direction)
+        forward = fields.direction_of(row.direction) == "forward"
         answer.append(
             _compilation(
                 row, (before[kin], parts[kin]), breaks[key] if forward else 0, reasons[key] if forward else []
@@ -109,7 +102,7 @@ def in_order(summary: CompileSummary) -> list[CompilationMessage]:
 def _compilation(
     row: CompilationMessage, place: tuple[int, int], breaks: int, reasons: list[str]
 ) -> Compilation:
-    direction, failure, (part, parts) = direction_of(row.direction), _failure(row), place
+    direction, failure, (part, parts) = fields.direction_of(row.direction), _failure(row), place
     key = f"{row.key.compile_id},{row.key.epoch},{direction}"
     return Compilation(
         key=key + (f"~{part + 1}" if part else ""),
@@ -120,16 +113,16 @@ def _compilation(
         parts=parts,
         function=row.function,
         file=row.file,
-        line=known_number(row, "line"),
+        line=fields.known_number(row, "line"),
         status=_status(row, failure, breaks),
-        attempts=known_number(row, "attempts"),
-        start_s=known_seconds(row, "start_ns"),
-        duration_s=known_seconds(row, "duration_ns"),
+        attempts=fields.known_number(row, "attempts"),
+        start_s=fields.known_seconds(row, "start_ns"),
+        duration_s=fields.known_seconds(row, "duration_ns"),
         phases_s={phase.name: seconds(phase.exclusive_ns) for phase in row.phases} or None,
-        graph_ops=known_number(row, "graph_ops"),
-        graph_nodes=known_number(row, "graph_nodes"),
-        graph_inputs=known_number(row, "graph_inputs"),
-        guards=known_number(row, "guards"),
+        graph_ops=fields.known_number(row, "graph_ops"),
+        graph_nodes=fields.known_number(row, "graph_nodes"),
+        graph_inputs=fields.known_number(row, "graph_inputs"),
+        guards=fields.known_number(row, "guards"),
         cache=cache_results(row),
         breaks=breaks,
         recompile_reasons=reasons,
@@ -155,11 +148,11 @@ def _status(row: CompilationMessage, failure: Failure | None, breaks: int) -> St
         return "break"
     if not row.HasField("duration_ns"):
         return "unfinished"
-    return "empty" if direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
+    return "empty" if fields.direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
 
 
 def _failure(row: CompilationMessage) -> Failure | None:
     if not row.HasField("failure"):
         return None
     failure = row.failure
-    return Failure(failure.type, failure.reason, failure.file, known_number(failure, "line"))
+    return Failure(failure.type, failure.reason, failure.file, fields.known_number(failure, "line"))

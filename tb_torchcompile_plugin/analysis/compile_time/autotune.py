@@ -18,15 +18,8 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import (
 )
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names import phases
 from tb_torchcompile_plugin.torch_names.kernels import without_number
-from tb_torchcompile_plugin.torch_names.phases import (
-    AUTOTUNER,
-    COMPILING_BACKWARD,
-    FRAME_ROOTS,
-    compiles_templates,
-    phase_of,
-    tuned_operator,
-)
 
 Generated = dict[tuple[int, str, str], tuple[Graph, GeneratedKernel]]  # by epoch, compile id and name
 
@@ -105,7 +98,7 @@ def _by_kernel(
     ends: dict[tuple[int, str, int], int] = {}
     for span in sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns)):
         lane = (*key_of(span.key), span.thread)
-        if phase_of(span.name) != "autotune" or span.start_ns < ends.get(lane, 0):
+        if phases.phase_of(span.name) != "autotune" or span.start_ns < ends.get(lane, 0):
             continue
         ends[lane] = span.start_ns + span.duration_ns
         kernel = (*key_of(span.key), _kernel_of(span, generated))
@@ -121,18 +114,18 @@ def _kernel_of(span: PhaseSpan, generated: Generated) -> str:
     if span.kernel:
         own = without_number(span.kernel)
         return own if (*key, span.kernel) not in generated and (*key, own) in generated else span.kernel
-    if span.name.startswith(AUTOTUNER):
+    if span.name.startswith(phases.AUTOTUNER):
         return "a Triton kernel (torch does not say which)"
-    operator = tuned_operator(span.name)  # torch 2.11 does not say for which shapes it compiles
-    return f"{operator} (compiling the templates)" if compiles_templates(span.name) else operator
+    operator = phases.tuned_operator(span.name)  # torch 2.11 does not say for which shapes it compiles
+    return f"{operator} (compiling the templates)" if phases.compiles_templates(span.name) else operator
 
 
 def _compiling(summary: CompileSummary) -> dict[Key, list[tuple[int, int, Direction]]]:
     """When each compile id was being compiled, and when its backward was."""
     times: dict[Key, list[tuple[int, int, Direction]]] = defaultdict(list)
     for span in summary.spans:
-        if span.name in COMPILING_BACKWARD or span.name in FRAME_ROOTS:
-            direction: Direction = "backward" if span.name in COMPILING_BACKWARD else "forward"
+        if span.name in phases.COMPILING_BACKWARD or span.name in phases.FRAME_ROOTS:
+            direction: Direction = "backward" if span.name in phases.COMPILING_BACKWARD else "forward"
             times[key_of(span.key)].append((span.start_ns, span.start_ns + span.duration_ns, direction))
     return times
 

@@ -11,16 +11,7 @@ import json
 import math
 from typing import Any
 
-from tb_torchcompile_plugin.torch_names.operators import (
-    ATTENTION,
-    CONVOLUTION_BACKWARD,
-    PRODUCTS,
-    TYPE_BYTES,
-    WINDOWS,
-    AttentionArguments,
-    family_of,
-    touches_arguments_only,
-)
+from tb_torchcompile_plugin.torch_names import operators
 
 Shape = list[int]
 CallWork = tuple[float | None, float | None]  # bytes, floating point operations
@@ -33,15 +24,17 @@ def tensor_bytes(dims: str, types: str) -> float | None:
     sizes = [
         math.prod(shape) * size
         for shape, kind in zip(shapes, kinds)
-        if (size := TYPE_BYTES.get(kind)) and _is_shape(shape)
+        if (size := operators.TYPE_BYTES.get(kind)) and _is_shape(shape)
     ]
-    strange = any(kind not in TYPE_BYTES and kind not in ("", "Scalar", "ScalarList") for kind in kinds)
+    strange = any(
+        kind not in operators.TYPE_BYTES and kind not in ("", "Scalar", "ScalarList") for kind in kinds
+    )
     return None if strange or not sizes else float(sum(sizes))
 
 
 def asks_for_values(operator: str) -> bool:
     """Whether `operator_work` needs the values of arguments that are no tensors."""
-    return operator in WINDOWS or operator in ATTENTION
+    return operator in operators.WINDOWS or operator in operators.ATTENTION
 
 
 def operator_work(name: str, dims: str, types: str, values: list[str] | None = None) -> CallWork:
@@ -51,16 +44,16 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
     """
     shapes, kinds = decoded(dims), decoded(types)
     try:
-        if name in PRODUCTS:
-            return _product(shapes[PRODUCTS[name] :], kinds[PRODUCTS[name] :])
-        if name in WINDOWS and values:
-            first = WINDOWS[name]
+        if name in operators.PRODUCTS:
+            return _product(shapes[operators.PRODUCTS[name] :], kinds[operators.PRODUCTS[name] :])
+        if name in operators.WINDOWS and values:
+            first = operators.WINDOWS[name]
             return _convolution(shapes, kinds, [json.loads(text) for text in values[first : first + 3]])
-        if name == CONVOLUTION_BACKWARD:
+        if name == operators.CONVOLUTION_BACKWARD:
             return _of_three(kinds[0], *shapes[:3])
-        if name in ATTENTION and values:
-            return _attention(ATTENTION[name], shapes, kinds, values)
-        if family_of(name) == "aten":
+        if name in operators.ATTENTION and values:
+            return _attention(operators.ATTENTION[name], shapes, kinds, values)
+        if operators.family_of(name) == "aten":
             return _aten_bytes(name, dims, types), None
     except (IndexError, ValueError, TypeError, ZeroDivisionError):
         pass
@@ -68,7 +61,7 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
 
 
 def _attention(
-    where: AttentionArguments, shapes: list[Shape], kinds: list[str], values: list[str]
+    where: operators.AttentionArguments, shapes: list[Shape], kinds: list[str], values: list[str]
 ) -> CallWork:
     """Two products of each query with each key it sees: one with the key, one with its value. The gradient makes
     the first anew, and of both those of either factor. Packed sequences of several lengths are not known."""
@@ -92,12 +85,12 @@ def _is_true(value: str) -> bool:
 def _aten_bytes(name: str, dims: str, types: str) -> float | None:
     """All arguments, and the result: as large as they make it together, of the type of the largest."""
     arguments = tensor_bytes(dims, types)
-    if arguments is None or touches_arguments_only(name):
+    if arguments is None or operators.touches_arguments_only(name):
         return arguments
     tensors = [
-        (shape, TYPE_BYTES[kind])
+        (shape, operators.TYPE_BYTES[kind])
         for shape, kind in zip(decoded(dims), decoded(types))
-        if kind in TYPE_BYTES and _is_shape(shape)
+        if kind in operators.TYPE_BYTES and _is_shape(shape)
     ]
     if name.endswith("_"):
         shape, size = tensors[0]
@@ -140,7 +133,7 @@ def _of_three(kind: str, result: Shape, image: Shape, weight: Shape) -> CallWork
 
 def _moved(kind: str, numbers: int) -> float | None:
     """Bytes of so many numbers; None where the size of their type is not known."""
-    size = TYPE_BYTES.get(kind)
+    size = operators.TYPE_BYTES.get(kind)
     return None if size is None else float(size * numbers)
 
 

@@ -19,18 +19,8 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
-from tb_torchcompile_plugin.torch_names.slices import (
-    LOOKUPS,
-    OPERATOR,
-    RUNTIME_CATS,
-    WRAPPERS,
-    compiling,
-    is_data_loading,
-    is_graph,
-    is_region,
-    is_synchronisation,
-)
 
 Cause = Literal[
     "compile",
@@ -49,14 +39,14 @@ NOTHING = len(CAUSES) - 1
 # What a host slice is by its name, where it is not the compiler's. Whatever has no rule is what its `cat` says.
 _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("communication", is_communication),
-    ("synchronise", is_synchronisation),
-    ("data", is_data_loading),
-    ("guards", (*LOOKUPS, *WRAPPERS).__contains__),
-    ("graph", is_graph),
-    ("region", is_region),
+    ("synchronise", slices.is_synchronisation),
+    ("data", slices.is_data_loading),
+    ("guards", (*slices.LOOKUPS, *slices.WRAPPERS).__contains__),
+    ("graph", slices.is_graph),
+    ("region", slices.is_region),
 )
 _KINDS = ("compile", *(kind for kind, _ in _RULES), "op", "call", "other")
-_OF_CAT = {OPERATOR: "op"} | dict.fromkeys(RUNTIME_CATS, "call")
+_OF_CAT = {slices.OPERATOR: "op"} | dict.fromkeys(slices.RUNTIME_CATS, "call")
 
 
 class Activity(NamedTuple):
@@ -149,7 +139,7 @@ def _kinds_of_names(names: list[str]) -> npt.NDArray[np.int8]:
     rules = list(enumerate((holds for _, holds in _RULES), 1))
     kinds = (
         0 if at_work else next((kind for kind, holds in rules if holds(name)), -1)
-        for name, at_work in zip(names, compiling(names), strict=True)
+        for name, at_work in zip(names, slices.compiling(names), strict=True)
     )
     return np.fromiter(kinds, np.int8, len(names))
 

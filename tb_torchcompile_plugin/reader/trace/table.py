@@ -27,16 +27,11 @@ from tb_torchcompile_plugin.reader.trace.pieces import Piece
 from tb_torchcompile_plugin.reader.trace.sinks import Sink
 
 _ROWS = 1 << 18  # rows that are permuted and written at once
-_DENSE = {  # column → (field of the args, dtype)
-    "correlation": ("correlation", np.int64),
-    "external_id": ("external", np.int64),
-    "device": ("device", np.int32),
-    "stream": ("stream", np.int64),
-    "sequence": ("sequence", np.int64),
-    "forward_thread": ("forward_thread", np.int64),
-    "python_id": ("python_id", np.int64),
-    "python_parent": ("python_parent", np.int64),
-}
+_DENSE = (
+    *("correlation", "external_id", "device", "stream", "sequence", "forward_thread"),
+    *("python_id", "python_parent"),
+)
+_NAMES = {"external_id": "external"}  # of a column among the args
 _NUMBERS = (
     "registers",
     "shared_memory",
@@ -200,7 +195,8 @@ class _Builder:
 
     def _args(self) -> None:
         rows = {kind: self._rows(name) for kind, name in KIND_NAMES.items()}
-        for column, (name, dtype) in _DENSE.items():
+        for column in _DENSE:
+            name, dtype = _NAMES.get(column, column), np.int32 if column == "device" else np.int64
             dense = np.full(self._contents.slices, -1, dtype)
             for kind in (kind for kind, fields in SLICE_FIELDS.items() if name in fields):
                 dense[rows[kind]] = self._gather(f"{KIND_NAMES[kind]}.{name}", np.int64)

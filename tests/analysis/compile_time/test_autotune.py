@@ -10,7 +10,8 @@ from typing import Any
 from compile_records import artifact, envelope, mark
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune, autotuning_headline
-from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
+from tb_torchcompile_plugin.compile_log.log import CompileLog
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
