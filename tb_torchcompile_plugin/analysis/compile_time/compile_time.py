@@ -83,7 +83,8 @@ def compile_overlap(profile: Profile) -> CompileOverlap | None:
     first, last = trace.window()
     if trace.base_ns + first < EPOCH_FROM_NS or len(timed) < len(summary.compilations):
         return None
-    threads = [_shifted(spans, trace.base_ns) for spans in _by_thread(timed)]
+    base = trace.base_ns
+    threads = [Intervals(spans.starts - base, spans.ends - base) for spans in _by_thread(timed)]
     steps = profile.of(step_slices)
     inside = _covered(threads, trace.ts[steps], trace.ts[steps] + trace.dur[steps])
     return CompileOverlap(
@@ -118,10 +119,6 @@ def _by_thread(rows: list[CompilationMessage]) -> list[Intervals]:
         )
         for mine in grouped(rows, lambda row: row.thread).values()
     ]
-
-
-def _shifted(spans: Intervals, base_ns: int) -> Intervals:
-    return Intervals(spans.starts - base_ns, spans.ends - base_ns)
 
 
 def _covered(threads: list[Intervals], starts: Int64s, ends: Int64s) -> Int64s:

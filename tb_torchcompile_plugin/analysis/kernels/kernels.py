@@ -216,7 +216,7 @@ def _details(profile: Profile, kernel: KernelName, rows: Launches, places: Int64
     return KernelDetails(
         launches=_launches(profile, rows, places),
         configs=LaunchConfigs(profile.trace, rows).of(places),
-        compile_config=_compile_config(code),
+        compile_config=code.code.configs.get(code.definition.name) if code else None,
         context=context,
         graph=graph,
         source=code.definition.source if code else None,
@@ -247,10 +247,6 @@ def _direction(profile: Profile, kernel: KernelName, rows: Launches, places: Int
     if rows.backward[places].all():
         return "backward"
     return "forward" if kernel.compile_id and not rows.backward[places].any() else None
-
-
-def _compile_config(code: Generated | None) -> str | None:
-    return code.code.configs.get(code.definition.name) if code else None
 
 
 def _launches(profile: Profile, rows: Launches, places: Int64s) -> KernelLaunches:

@@ -73,12 +73,9 @@ def device_peaks(trace: Trace, devices: list[Device]) -> tuple[list[DevicePeak],
             peak = peak_of(names.get(device))
         except ValueError as error:
             peak, notices = None, [Notice("", str(error), "Bandwidths are shown without their share", "")]
-        rows.append(DevicePeak(device, names.get(device), peak is not None, *_figures(peak or Peak())))
+        figures = msgspec.structs.asdict(peak or Peak())
+        rows.append(DevicePeak(device, names.get(device), peak is not None, **figures))
     return rows, notices
-
-
-def _figures(peak: Peak) -> tuple[float | None, float | None, float | None, float | None]:
-    return peak.bandwidth_gb_s, peak.fp32_tflop_s, peak.tf32_tflop_s, peak.bf16_tflop_s
 
 
 def achieved(
