@@ -127,12 +127,7 @@ def test_spans_inside_one_another_count_once() -> None:
     inner = "CachingAutotuner.benchmark_one"
     outer = "CachingAutotuner.coordinate_descent_tuning"
     choices = rows(
-        compiling(
-            mark("B", outer, 10),
-            mark("B", inner, 20),
-            mark("E", inner, 30),
-            mark("E", outer, 60),
-        )
+        compiling(mark("B", outer, 10), mark("B", inner, 20), mark("E", inner, 30), mark("E", outer, 60))
     )
     assert [(row.kernel, row.time_s) for row in choices] == [
         ("a Triton kernel (torch does not say which)", 0.00005)
