@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    BACKWARD,
-    FORWARD,
-    Compilation,
-    CompileKey,
-    CompileSummary,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 Direction = Literal["forward", "backward"]
 Key = tuple[int, str]  # epoch and compile id: ids start anew when dynamo is reset
 
 
-def key_of(key: CompileKey) -> Key:
+def key_of(key: pb.CompileKey) -> Key:
     """Epoch and compile id, to look up by."""
     return key.epoch, key.compile_id
 
 
 def direction_of(code: int) -> Direction:
     """The word for a `summary.proto` Direction."""
-    return "backward" if code == BACKWARD else "forward"
+    return "backward" if code == pb.BACKWARD else "forward"
 
 
 def known_number(row: Any, field: str) -> int | None:
@@ -37,6 +31,6 @@ def known_seconds(row: Any, field: str) -> float | None:
     return None if time_ns is None else time_ns / 1_000_000_000
 
 
-def forwards(summary: CompileSummary) -> dict[Key, Compilation]:
+def forwards(summary: pb.CompileSummary) -> dict[Key, pb.Compilation]:
     """The compilation of each frame, without its backwards; of several under one key the last."""
-    return {key_of(row.key): row for row in summary.compilations if row.direction == FORWARD}
+    return {key_of(row.key): row for row in summary.compilations if row.direction == pb.FORWARD}

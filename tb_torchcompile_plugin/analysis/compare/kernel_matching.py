@@ -31,13 +31,7 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.kernels import (
-    CATEGORIES,
-    Category,
-    fused_operators,
-    is_generated_name,
-    without_number,
-)
+from tb_torchcompile_plugin.torch_names import kernels as kernel_names
 from tb_torchcompile_plugin.torch_names.operators import is_library_operator, landmark_of
 from tb_torchcompile_plugin.torch_names.slices import is_optimizer_step
 
@@ -63,7 +57,7 @@ class KernelDifference(Compared, frozen=True):
     step it is done. `delta_us`: b less a."""
 
     name: str
-    category: Category
+    category: kernel_names.Category
     change: Change
     places: int
     a: SideWork
@@ -83,7 +77,7 @@ class Launch(msgspec.Struct, frozen=True, gc=False):
     operator: str
     family: str
     unit: int
-    category: Category
+    category: kernel_names.Category
     ns: int
     shapes: str = ""
 
@@ -179,7 +173,7 @@ def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[
         *(column.tolist() for column in columns)
     ):
         called_by = trace.names[trace.name[operator]] if operator >= 0 else ""
-        plain = _launch(trace.names[name], called_by, CATEGORIES[category])
+        plain = _launch(trace.names[name], called_by, kernel_names.CATEGORIES[category])
         unit = optimizer if optimizer >= 0 else operator if plain.unit >= 0 else -1
         family = "optimizer" if optimizer >= 0 else plain.family
         launch = Launch(
@@ -189,11 +183,11 @@ def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[
 
 
 @lru_cache(maxsize=65536)
-def _launch(kernel: str, operator: str, category: Category) -> Launch:
+def _launch(kernel: str, operator: str, category: kernel_names.Category) -> Launch:
     """What names tell of a launch; `unit` is 0 where the operator groups its launches, else -1."""
     of_library = is_library_operator(operator)
-    short = operator.partition("::")[2] if of_library else fused_operators(kernel)
-    kind = without_number(kernel) if is_generated_name(kernel) else kernel
+    short = operator.partition("::")[2] if of_library else kernel_names.fused_operators(kernel)
+    kind = kernel_names.without_number(kernel) if kernel_names.is_generated_name(kernel) else kernel
     family = (landmark_of(operator) if of_library else None) or _FAMILY.get(category, "")
     return Launch(kind, kernel, short, family, 0 if of_library else -1, category, 0)
 
@@ -370,9 +364,9 @@ def _side(launches: Step, steps: int) -> SideWork:
     )
 
 
-def _category(launches: Step) -> Category:
+def _category(launches: Step) -> kernel_names.Category:
     """The one that takes most of the time."""
-    times: Counter[Category] = Counter()
+    times: Counter[kernel_names.Category] = Counter()
     for launch in launches:
         times[launch.category] += launch.ns
     return times.most_common(1)[0][0]

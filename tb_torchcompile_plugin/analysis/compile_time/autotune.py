@@ -9,19 +9,14 @@ from typing import Any, Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.fields import Direction, Key, direction_of, key_of, known_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    CompileSummary,
-    GeneratedKernel,
-    Graph,
-    PhaseSpan,
-)
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import phases
 from tb_torchcompile_plugin.torch_names.kernels import without_number
 
-Generated = dict[tuple[int, str, str], tuple[Graph, GeneratedKernel]]  # by epoch, compile id and name
+Generated = dict[tuple[int, str, str], tuple[pb.Graph, pb.GeneratedKernel]]  # by epoch, compile id and name
 
 
 class Autotune(msgspec.Struct, frozen=True):
@@ -76,11 +71,11 @@ def autotuning_headline(data: CompileData) -> str:
     return what + (f": {times}" if times else "") if rows else ""
 
 
-def _has_choice(kernel: GeneratedKernel) -> bool:
+def _has_choice(kernel: pb.GeneratedKernel) -> bool:
     return kernel.num_configs > 1 or kernel.autotune == "hit"
 
 
-def _generated(summary: CompileSummary) -> Generated:
+def _generated(summary: pb.CompileSummary) -> Generated:
     return {
         (*key_of(graph.key), kernel.name): (graph, kernel)
         for graph in summary.graphs
@@ -89,11 +84,11 @@ def _generated(summary: CompileSummary) -> Generated:
 
 
 def _by_kernel(
-    summary: CompileSummary, generated: Generated
-) -> dict[tuple[int, str, str, int], list[PhaseSpan]]:
+    summary: pb.CompileSummary, generated: Generated
+) -> dict[tuple[int, str, str, int], list[pb.PhaseSpan]]:
     """The outermost autotune spans by compilation and kernel. One that names a winner ends its choice: the same
     operator and shapes may be tuned again, with another winner."""
-    rows: dict[tuple[int, str, str, int], list[PhaseSpan]] = defaultdict(list)
+    rows: dict[tuple[int, str, str, int], list[pb.PhaseSpan]] = defaultdict(list)
     chosen = Counter[tuple[int, str, str]]()
     ends: dict[tuple[int, str, int], int] = {}
     for span in sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns)):
@@ -108,7 +103,7 @@ def _by_kernel(
     return rows
 
 
-def _kernel_of(span: PhaseSpan, generated: Generated) -> str:
+def _kernel_of(span: pb.PhaseSpan, generated: Generated) -> str:
     """The kernel that a span tunes. torch 2.11 numbers a user's own kernel here, and only here."""
     key = key_of(span.key)
     if span.kernel:
@@ -120,7 +115,7 @@ def _kernel_of(span: PhaseSpan, generated: Generated) -> str:
     return f"{operator} (compiling the templates)" if phases.compiles_templates(span.name) else operator
 
 
-def _compiling(summary: CompileSummary) -> dict[Key, list[tuple[int, int, Direction]]]:
+def _compiling(summary: pb.CompileSummary) -> dict[Key, list[tuple[int, int, Direction]]]:
     """When each compile id was being compiled, and when its backward was."""
     times: dict[Key, list[tuple[int, int, Direction]]] = defaultdict(list)
     for span in summary.spans:
@@ -130,14 +125,14 @@ def _compiling(summary: CompileSummary) -> dict[Key, list[tuple[int, int, Direct
     return times
 
 
-def _while_compiling(span: PhaseSpan, times: list[tuple[int, int, Direction]]) -> Direction | None:
+def _while_compiling(span: pb.PhaseSpan, times: list[tuple[int, int, Direction]]) -> Direction | None:
     """What was being compiled then; a backward may be compiled inside its frame."""
     around: set[Direction] = {what for start, end, what in times if start <= span.start_ns < end}
     return "backward" if "backward" in around else "forward" if around else None
 
 
 def _timed(
-    spans: list[PhaseSpan], generated: Generated, compiling: dict[Key, list[tuple[int, int, Direction]]]
+    spans: list[pb.PhaseSpan], generated: Generated, compiling: dict[Key, list[tuple[int, int, Direction]]]
 ) -> Autotune:
     first, name = spans[0], _kernel_of(spans[0], generated)
     graph, kernel = generated.get((*key_of(first.key), name), (None, None))
@@ -157,7 +152,7 @@ def _timed(
     )
 
 
-def _untimed(graph: Graph, kernel: GeneratedKernel) -> Autotune:
+def _untimed(graph: pb.Graph, kernel: pb.GeneratedKernel) -> Autotune:
     return Autotune(
         compile_id=graph.key.compile_id,
         epoch=graph.key.epoch,
@@ -172,7 +167,7 @@ def _untimed(graph: Graph, kernel: GeneratedKernel) -> Autotune:
     )
 
 
-def _choices(spans: list[PhaseSpan]) -> dict[str, Any]:
+def _choices(spans: list[pb.PhaseSpan]) -> dict[str, Any]:
     """What torch says of the templates that it tried: {"num_choices", "best_kernel", "best_time" in ms, …}."""
     text = next((span.choices for span in spans if span.choices), "")
     try:
@@ -182,7 +177,7 @@ def _choices(spans: list[PhaseSpan]) -> dict[str, Any]:
     return decoded if isinstance(decoded, dict) else {}
 
 
-def _configs(kernel: GeneratedKernel | None, choices: dict[str, Any]) -> int | None:
+def _configs(kernel: pb.GeneratedKernel | None, choices: dict[str, Any]) -> int | None:
     if isinstance(choices.get("num_choices"), int):
         return int(choices["num_choices"])
     return known_number(kernel, "num_configs") if kernel is not None else None

@@ -10,12 +10,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    Break,
-    every_break,
-    marks_overhead,
-    region_calls,
-)
+from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.resumes import BreakLine, resumes
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
@@ -64,7 +59,7 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
     if known is None:
         return None
     gpu = busy(trace, work.index) if len(work.index) else None
-    gaps = every_break(profile.of(region_calls))
+    gaps = regions.every_break(profile.of(regions.region_calls))
     executed = grouped(gaps, lambda gap: (gap.call.compile_id, gap.resumed.compile_id))
     steps = profile.of(StepWindows)
     rows = [_row(trace, ids, gap, gpu, steps, known.place(*ids)) for ids, gap in executed.items()]
@@ -74,7 +69,7 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
 def _row(
     trace: Trace,
     ids: tuple[str, str],
-    gaps: list[Break],
+    gaps: list[regions.Break],
     gpu: Intervals | None,
     steps: StepWindows,
     place: BreakLine,
@@ -91,7 +86,7 @@ def _row(
         calls=len(gaps),
         host_us=us((ends - starts).sum()),
         resume_guard_us=us(sum(one.resumed.guard_ns for one in gaps)),
-        resume_overhead_us=us(overhead) if marks_overhead(trace) else None,
+        resume_overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
         gpu_idle_us=None if idle is None else us(idle.sum()),
         first_us=us(starts[0] - first),
         last_us=us(ends[0] - first),

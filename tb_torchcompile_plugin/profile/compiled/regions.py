@@ -16,13 +16,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.slices import (
-    LOOKUPS,
-    WRAPPERS,
-    is_compilation,
-    is_forward_graph,
-    is_graph_call,
-)
+from tb_torchcompile_plugin.torch_names import slices
 
 Moment = tuple[int, int]  # start and end, ns
 
@@ -119,12 +113,12 @@ def frames(calls: list[RegionCall]) -> Iterator[RegionCall]:
 def marks_graphs(trace: Trace) -> bool:
     """Whether the trace marks each graph that inductor made. Other back ends, and torch before 2.11, mark only those
     that have a backward: of a region without marks nobody knows when its graph ran."""
-    return any(is_graph_call(name) for name in trace.names)
+    return any(slices.is_graph_call(name) for name in trace.names)
 
 
 def marks_overhead(trace: Trace) -> bool:
     """Whether the trace marks pregraph bytecode and runtime wrappers: torch before 2.8 does not."""
-    return not set(WRAPPERS).isdisjoint(trace.names)
+    return not set(slices.WRAPPERS).isdisjoint(trace.names)
 
 
 def breaks(frame: RegionCall) -> Iterator[Break]:
@@ -160,7 +154,12 @@ def _total(moments: list[Moment]) -> int:
 
 
 def _is_part(name: str) -> bool:
-    return name in LOOKUPS or name in WRAPPERS or is_forward_graph(name) or is_compilation(name)
+    return (
+        name in slices.LOOKUPS
+        or name in slices.WRAPPERS
+        or slices.is_forward_graph(name)
+        or slices.is_compilation(name)
+    )
 
 
 def _build(
@@ -183,11 +182,11 @@ def _build(
             call = RegionCall(index, regions[index], start, end, around, regions[index] in resumes, lookup)
             (around.nested if around else outermost).append(call)
             open_calls.append(call)
-        elif name in LOOKUPS:
+        elif name in slices.LOOKUPS:
             lookups[around] = (start, end)  # an earlier one led to eager code
-        elif is_compilation(name):
+        elif slices.is_compilation(name):
             lookups.pop(around, None)  # no entry held: it led to a compilation
-        elif around and name in WRAPPERS:
+        elif around and name in slices.WRAPPERS:
             around.overhead.append((start, end))
         elif around and start >= graph_until:
             around.graphs.append((start, end))
