@@ -176,7 +176,7 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         shape_guards=shapes.guards,
         dynamic_changes=shapes.changes,
         metrics=rows_of_metrics,
-        cudagraph_skip_reasons=_skip_reasons(rows_of_metrics, _late_skips(summary, first)),
+        cudagraph_skip_reasons=_skip_reasons(summary, first, rows_of_metrics),
         artifacts=texts,
         warnings=warnings,
     )
@@ -273,9 +273,10 @@ def _counts(row: Compilation | None, recorded: list[Metric], guard_checks: int |
     )
 
 
-def _skip_reasons(recorded: list[Metric], late: list[str]) -> list[str]:
+def _skip_reasons(summary: CompileSummary, row: Compilation | None, recorded: list[Metric]) -> list[str]:
     """Why CUDA graphs were not used, each reason once."""
-    return list(dict.fromkeys([*(str(value) for value in _values(recorded, CUDAGRAPH_SKIP_REASON)), *late]))
+    known = [str(value) for value in _values(recorded, CUDAGRAPH_SKIP_REASON)]
+    return list(dict.fromkeys([*known, *_late_skips(summary, row)]))
 
 
 def _late_skips(summary: CompileSummary, row: Compilation | None) -> list[str]:
