@@ -59,7 +59,7 @@ def _share(percent: float | None, of: str = "") -> str:
 
 
 def _config(config: LaunchConfig) -> str:
-    told = {
+    values = {
         "grid {}": config.grid,
         "block {}": config.block,
         "{} warps": config.warps,
@@ -67,7 +67,7 @@ def _config(config: LaunchConfig) -> str:
         "{} B shared": config.shared_memory_bytes,
         "occupancy {} %": config.occupancy_percent,
     }
-    parts = (text.format(value) for text, value in told.items() if value is not None)
+    parts = (text.format(value) for text, value in values.items() if value is not None)
     return f"  {', '.join(parts)}: {config.launches} launches, {config.time_us:.3f} µs"
 
 

@@ -54,7 +54,7 @@ _UNKNOWN_LOG = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
 def trace_identity(file: discovery.File, span: str) -> TraceIdentity:
     """Cheap: the first 64 KiB, and the last where the first do not tell. Never raises; unknown is None."""
     try:
-        rank, pid = _told(_rank_and_pid, file)
+        rank, pid = _remembered(_rank_and_pid, file)
     except (OSError, UserError):  # reading it will say why
         rank, pid = None, None
     return TraceIdentity(rank, pid, _end_ns(file, span))
@@ -65,7 +65,7 @@ def _end_ns(file: discovery.File, span: str) -> int:
     return file.mtime_ns if time_ns is None else time_ns
 
 
-def _told(what: Callable[[discovery.File], Value], file: discovery.File) -> Value:
+def _remembered(what: Callable[[discovery.File], Value], file: discovery.File) -> Value:
     """What a file's bytes tell, asked once as long as its size and time stay. Failures are not kept."""
     return _KNOWN.get((what, file), partial(what, file), keep=lambda _: True)
 
@@ -79,7 +79,7 @@ def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
 
 def _identity_of_log(file: discovery.File) -> LogIdentity:
     try:
-        return _told(_read_identity_of_log, file)
+        return _remembered(_read_identity_of_log, file)
     except UserError:  # it may have gone; a worker of its own says so when it is read
         return _UNKNOWN_LOG
 
