@@ -26,23 +26,16 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _Path = tuple[str, ...]
-_NODES = (Report, Worker, Compile, SpanReport, UnreadSpan)  # what tables hang on
-_OF_A_NODE: dict[type, str] = {
-    Report: "",
-    Worker: "workers",
-    Compile: "compile",
-    SpanReport: "spans",
-    UnreadSpan: "spans",
+_VALUES = (str, int, float, bool, Literal)
+# What tables hang on: the table of its own values, and the ids in front of each row.
+_NODES: dict[type, tuple[str, _Path]] = {
+    Report: ("", ()),
+    Worker: ("workers", ("run", "worker")),
+    Compile: ("compile", ("run", "worker")),
+    SpanReport: ("spans", ("run", "worker", "span")),
+    UnreadSpan: ("spans", ("run", "worker", "span")),
 }
 _APART = (*_NODES, Run)
-_VALUES = (str, int, float, bool, Literal)
-_IDS: dict[type, _Path] = {
-    Report: (),
-    Worker: ("run", "worker"),
-    Compile: ("run", "worker"),
-    SpanReport: ("run", "worker", "span"),
-    UnreadSpan: ("run", "worker", "span"),
-}
 
 
 class Tables(Mapping[str, "DataFrame"]):
@@ -101,10 +94,10 @@ def load(logdir: str) -> Tables:
 def tables(report: Report) -> dict[str, tuple[list[str], list[Row]]]:
     """Table → its columns and rows, in the order of the report."""
     by_name: dict[str, tuple[list[str], list[Row]]] = {}
-    for kind in _NODES:
+    for kind, (_, ids_of) in _NODES.items():
         for name, _, columns in _lists(kind):
             known = by_name.setdefault(name, ([], []))[0]
-            known[:] = dict.fromkeys((*known, *_IDS[kind], *columns))
+            known[:] = dict.fromkeys((*known, *ids_of, *columns))
     for node, ids in _nodes(report):
         values = msgspec.to_builtins(node)
         for name, path, _ in _lists(type(node)):
@@ -127,12 +120,8 @@ def _nodes(report: Report) -> Iterator[tuple[msgspec.Struct, Row]]:
 def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, list[str]]]:
     """(table, where its rows are in the node, their columns): each list of rows in a node, and its single values."""
     fields = _fields(kind)
-    if not path and _OF_A_NODE[kind]:
-        yield (
-            _OF_A_NODE[kind],
-            (),
-            [name for name, types in fields.items() if _is_value(types[0])],
-        )
+    if not path and (own := _NODES[kind][0]):
+        yield own, (), [name for name, types in fields.items() if _is_value(types[0])]
     for name, types in fields.items():
         here = (*path, name)
         if get_origin(types[0]) in (list, Sequence):

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log.log import Record
+from tb_torchcompile_plugin.compile_log.record import Record
 
 START_US = 1_795_230_247_000_000
 START_S = 1_790_000_000  # of `write_log`

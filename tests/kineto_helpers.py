@@ -12,12 +12,12 @@ import numpy as np
 
 from kineto_reference import FIELDS, Row
 from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
-from tb_torchcompile_plugin.reader.trace.columns import MemorySink
 from tb_torchcompile_plugin.reader.trace.head import find_head, read_surroundings
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, make_trace
 from tb_torchcompile_plugin.reader.trace.pieces import Vocabulary
 from tb_torchcompile_plugin.reader.trace.pool import _Assembly
-from tb_torchcompile_plugin.reader.trace.serial import Meter
+from tb_torchcompile_plugin.reader.trace.serial import Meter, Task
+from tb_torchcompile_plugin.reader.trace.sinks import MemorySink
 from tb_torchcompile_plugin.reader.trace.source import open_source
 from tb_torchcompile_plugin.reader.trace.table import build
 from tb_torchcompile_plugin.reader.trace.worker import Job, SegmentReport, SegmentWorker, receive
@@ -67,7 +67,7 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
             job = Job(str(path), source.size, head.start, segment, chunk, f"{folder}/{number}")
             _collect(job, number, workers, reports)
         meter = Meter(str(path), source.size, None, None)
-        outcome = _Assembly(source, head, meter, chunk, segment, reports).run()
+        outcome = _Assembly(Task(source, head, meter, chunk, segment), reports).run()
         sink = MemorySink()
         contents = build(outcome.pieces, sink, meter.check)
     source.close()

@@ -18,6 +18,11 @@ def slice_(name: str, ts: float, dur: float, cat: str = "cpu_op", tid: int = MAI
     return {"ph": "X", "cat": cat, "name": name, "pid": PID, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
 
+def step(number: int, ts: float, dur: float) -> Event:
+    """A profiled step."""
+    return slice_(f"ProfilerStep#{number}", ts, dur, "user_annotation")
+
+
 def kernel(
     name: str,
     ts: float,

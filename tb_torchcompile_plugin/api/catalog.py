@@ -7,9 +7,10 @@ the last look; only one that is not in it makes for another one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, discover
 from tb_torchcompile_plugin.reader.log_owners import join_logs
 
+Found = TypeVar("Found")
 SCHEMA_VERSION = 1  # of all that leaves
 
 
@@ -123,18 +125,19 @@ class Catalog:
                 self._last, self._kept = look, number
         return look
 
+    def _find(self, find: Callable[[Listing], Found]) -> Found:
+        """In the last look, else in another one."""
+        return (self._last and find(self._last)) or find(self.look())
+
     def workers(self, run: str) -> list[WorkerFiles]:
         """Of a run by id. Raises NotFound."""
-        workers = (self._last.workers(run) if self._last else []) or self.look().workers(run)
-        if not workers:
+        if not (workers := self._find(lambda look: look.workers(run))):
             raise NotFound(f"there is no run {run!r}", next_step="Reload: the files may have been removed")
         return workers
 
     def worker(self, run: str, worker: str) -> WorkerFiles:
         """By id. Raises NotFound."""
-        known = self._last.worker(run, worker) if self._last else None
-        known = known or self.look().worker(run, worker)
-        if known is None:
+        if (known := self._find(lambda look: look.worker(run, worker))) is None:
             raise NotFound(
                 f"there is no worker {worker!r} in run {run!r}",
                 next_step="Reload: the files may have been removed",
@@ -143,9 +146,7 @@ class Catalog:
 
     def span(self, run: str, worker: str, span: str) -> tuple[WorkerFiles, SpanFile]:
         """By id, with its worker. Raises NotFound."""
-        known = self._last.span(run, worker, span) if self._last else None
-        known = known or self.look().span(run, worker, span)
-        if known is None:
+        if (known := self._find(lambda look: look.span(run, worker, span))) is None:
             self.worker(run, worker)
             raise NotFound(
                 f"worker {worker!r} has no span {span!r}", next_step="Reload: the file may have been removed"

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, Literal, TypeVar
 
@@ -33,18 +33,12 @@ _GOODBYE_S = 5.0
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a reading is, as the tab is told.
+class Progress(BytesRead):
+    """How far a reading is, as the tab is told: the bytes of the file being fetched or read (`stage`).
 
-    bytes_read of bytes_total: of the file being fetched or read (`stage`). seconds_left: None while unknown.
     queue_position: 0 once it has a place, 1 for the next to get one.
     """
 
-    file: str
-    bytes_read: int
-    bytes_total: int
-    events: int
-    seconds_left: float | None
     stage: Stage = "reading"
     queue_position: int = 0
 
@@ -70,9 +64,7 @@ class Reading(Generic[Value]):
 
     def advance(self, moved: BytesRead, stage: Stage = "reading") -> None:
         """Take over where the reader is; the file keeps the name that it was asked for by."""
-        self.progress = Progress(
-            self.progress.file, moved.bytes_read, moved.bytes_total, moved.events, moved.seconds_left, stage
-        )
+        self.progress = Progress(**vars(replace(moved, file=self.progress.file)), stage=stage)
 
 
 class Readings(Generic[Key, Value]):
@@ -80,9 +72,8 @@ class Readings(Generic[Key, Value]):
 
     def __init__(self, places: int = PLACES, clock: Callable[[], float] = time.monotonic) -> None:
         self._places, self._clock = places, clock
-        self._changed = (
-            threading.Condition()
-        )  # its lock is reentrant: the collector may call `close` anywhere
+        # Its lock is reentrant: the collector may call `close` anywhere.
+        self._changed = threading.Condition()
         self._known: dict[Key, Reading[Value]] = {}
         self._waiting: deque[tuple[Key, Reading[Value]]] = deque()
         self._threads: list[threading.Thread] = []

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
 from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, ranked, span_findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
-from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
@@ -24,12 +24,13 @@ from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepRe
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.session import Advance, Session, compile_files, read
+from tb_torchcompile_plugin.api.session import Session, compile_files, read
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
 _log = logging.getLogger(__name__)
 

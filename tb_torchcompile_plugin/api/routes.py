@@ -14,8 +14,9 @@ from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.report import compare_report, compared_tables
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
+from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
+from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
 from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, compile_time, guard_checks
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
@@ -55,9 +56,9 @@ from tb_torchcompile_plugin.api.parameters import (
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
-from tb_torchcompile_plugin.reader.payloads import read_payload
 
 Answer: TypeAlias = msgspec.Struct | str | bytes | Download
 About = TypeVar("About")
@@ -155,7 +156,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("what_if", SPAN, scenario, (texts("fixes"),)),
     Route("findings", SPAN_OR_WORKER, findings),
     Route("compare", SIDES, compare_report),
-    Route("compare_tables", SIDES, compared_tables),
+    Route("compare_tables", SIDES, compare_tables),
 )
 _ROWS: tuple[Route[Any], ...] = _TABLE
 ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _ROWS}

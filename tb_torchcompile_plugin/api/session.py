@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,9 +24,8 @@ from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Trace
+from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Trace
 
-Advance = Callable[[BytesRead], None]
 _Ids = tuple[str, str, str]  # run, worker, span
 _Merged = tuple[CompileData | None, list[Notice]]
 
@@ -161,10 +160,7 @@ class Session:
 
 
 def read(
-    file: File,
-    progress: Advance | None,
-    fetching: Advance | None,
-    cancelled: Callable[[], bool] | None = None,
+    file: File, progress: Advance | None, fetching: Advance | None, cancelled: Cancel | None = None
 ) -> Trace:
     """The trace in a file, which its progress and notices name, however far away it is."""
 

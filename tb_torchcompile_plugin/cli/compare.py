@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.report import full_report
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
+from tb_torchcompile_plugin.analysis.compare.verdict import full_report
 from tb_torchcompile_plugin.api.catalog import Runs, SpanRef
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_compare import print_comparison

@@ -6,30 +6,14 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tb_torchcompile_plugin.analysis.kernels.kernels import (
-    KernelDetails,
-    kernel_details,
-    kernel_table,
-)
-from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig
-from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
-from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails, kernel_details, kernel_table
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.generated_code.benchmark import benchmark
 from tb_torchcompile_plugin.generated_code.generated_code import Generated, GeneratedCode
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
-
-__all__ = [
-    "Achieved",
-    "Kernel",
-    "KernelDetails",
-    "KernelMatch",
-    "LaunchConfig",
-    "benchmark_of",
-    "find_kernels",
-]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sys
 import msgspec
 from rich.console import Console
 
-from tb_torchcompile_plugin.analysis.compare.report import FullReport
+from tb_torchcompile_plugin.analysis.compare.verdict import FullReport
 from tb_torchcompile_plugin.cli.text_table import Plain, table
 
 _SHOWN = 25

@@ -6,20 +6,14 @@ import statistics
 import sys
 from collections.abc import Iterator
 
-from tb_torchcompile_plugin.cli.kernel_search import (
-    Achieved,
-    Kernel,
-    KernelDetails,
-    KernelMatch,
-    LaunchConfig,
-)
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails
+from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig
+from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
+from tb_torchcompile_plugin.cli.kernel_search import KernelMatch
 from tb_torchcompile_plugin.cli.text_table import visible
 
-_FROM = {
-    "inductor": "as inductor computed it",
-    "shapes": "estimated from shapes",
-    "copy": "as the copy says",
-}
+_FROM = {"inductor": "as inductor computed it", "shapes": "estimated from shapes", "copy": "as the copy says"}
 
 
 def print_kernel(match: KernelMatch) -> None:
@@ -65,14 +59,15 @@ def _share(percent: float | None, of: str = "") -> str:
 
 
 def _config(config: LaunchConfig) -> str:
-    parts = [
-        f"grid {config.grid}",
-        f"block {config.block}",
-        *([f"{config.warps} warps"] if config.warps is not None else []),
-        *([f"{config.registers} registers"] if config.registers is not None else []),
-        *([f"{config.shared_memory_bytes} B shared"] if config.shared_memory_bytes is not None else []),
-        *([f"occupancy {config.occupancy_percent} %"] if config.occupancy_percent is not None else []),
-    ]
+    values = {
+        "grid {}": config.grid,
+        "block {}": config.block,
+        "{} warps": config.warps,
+        "{} registers": config.registers,
+        "{} B shared": config.shared_memory_bytes,
+        "occupancy {} %": config.occupancy_percent,
+    }
+    parts = (text.format(value) for text, value in values.items() if value is not None)
     return f"  {', '.join(parts)}: {config.launches} launches, {config.time_us:.3f} µs"
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log import text as compile_text
-from tb_torchcompile_plugin.compile_log.rows import text_of
+from tb_torchcompile_plugin.compile_log import prose
+from tb_torchcompile_plugin.compile_log.compile_rows import text_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction, KeyDifference
 from tb_torchcompile_plugin.torch_names import cache_keys
 
@@ -131,7 +131,7 @@ def cache_row(cache: str, result: str, details: dict[str, Any], *, source: bool)
     """What the record itself says. A bypass says why, in words that may quote the graph."""
     row = CacheResult(cache=cache, result=result, key=text_of(details.get("key")))
     if reason := text_of(details.get("cache_bypass_reason")):
-        row.reason = reason if source else compile_text.WITHHELD
+        row.reason = reason if source else prose.WITHHELD
     elif result == "miss" and (status := text_of(details.get("cache_status_detailed"))):
         row.reason = status
     if details.get("time_saved_ns") is not None:

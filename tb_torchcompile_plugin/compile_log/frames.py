@@ -5,50 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tb_torchcompile_plugin.compile_log import rows as compile_rows
-from tb_torchcompile_plugin.compile_log.rows import Recovered
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    FORWARD,
-    Compilation,
-    CompileKey,
-    CompileSummary,
-    Graph,
-    Recompile,
-)
+from tb_torchcompile_plugin.compile_log import compile_rows
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 
 
 @dataclass
 class CompiledFrame:
     """All that is known of one compile id in one epoch."""
 
-    key: CompileKey
+    key: pb.CompileKey
     marks: set[str] = field(default_factory=set)  # of its beginning that were seen
     finished: bool = False
     is_compilation: bool = False  # and not only the owner of a stray record
-    forward: Compilation | None = None
-    backwards: list[Compilation] = field(default_factory=list)
+    forward: pb.Compilation | None = None
+    backwards: list[pb.Compilation] = field(default_factory=list)
     backwards_measured: int = 0
-    graphs: list[Graph] = field(default_factory=list)
+    graphs: list[pb.Graph] = field(default_factory=list)
     cache_keys: list[str] = field(default_factory=list)  # of cache records that came before their code
-    recompile: Recompile | None = None
+    recompile: pb.Recompile | None = None
     attempt: int | None = None
     for_inference: bool = False  # AOTAutograd said so: it has no backward
 
-    def forward_row(self) -> Compilation:
+    def forward_row(self) -> pb.Compilation:
         """The row of the frame, or a place for what a stray record says."""
         if self.forward is None:
-            self.forward = Compilation(key=self.key, direction=FORWARD)
+            self.forward = pb.Compilation(key=self.key, direction=pb.FORWARD)
         return self.forward
 
-    def begun(self) -> Compilation:
+    def begun(self) -> pb.Compilation:
         """The row of the frame, from a record that proves its compilation."""
         self.is_compilation = bool(self.key.compile_id)
         return self.forward_row()
 
-    def take_recovered(self, row: Compilation) -> None:
+    def take_recovered(self, row: pb.Compilation) -> None:
         """A compilation that was over before recording began."""
         self.finished = True
-        if row.direction == FORWARD:
+        if row.direction == pb.FORWARD:
             self.forward, self.is_compilation = row, True
         else:
             self.backwards.append(row)
@@ -67,7 +60,7 @@ class CompiledFrame:
         return self.is_compilation and not self.backwards and not self.for_inference
 
     def put(
-        self, summary: CompileSummary, first: Compilation | None = None, *, may_be_older: bool = False
+        self, summary: pb.CompileSummary, first: pb.Compilation | None = None, *, may_be_older: bool = False
     ) -> None:
         """Adds the rows of this frame. first: the row of the first compilation of the same code.
 
@@ -92,7 +85,7 @@ class CompiledFrame:
             summary.recompiles.append(self.recompile)
         summary.graphs.extend(self.graphs)
 
-    def name_graph(self, key: str) -> Graph | None:
+    def name_graph(self, key: str) -> pb.Graph | None:
         """A cache record follows the code of its graph; only in old versions a hit comes before it: then None."""
         for graph in reversed(self.graphs):
             if not graph.graph_key:
@@ -119,7 +112,7 @@ class CompiledFrames:
         """That frame; a new one if it is the first that is heard of it."""
         frame = self._frames.get((epoch, compile_id))
         if frame is None:
-            key = CompileKey(compile_id=compile_id, epoch=epoch)
+            key = pb.CompileKey(compile_id=compile_id, epoch=epoch)
             frame = self._frames[epoch, compile_id] = CompiledFrame(key)
         return frame
 
@@ -145,7 +138,7 @@ class CompiledFrames:
         epochs: dict[tuple[int, str], int] = {}  # of the rows → of this log
         for row in recovered.compilations:
             key = (row.key.epoch, row.key.compile_id)
-            if row.direction == FORWARD:
+            if row.direction == pb.FORWARD:
                 self.epoch += self.now(row.key.compile_id).is_compilation
                 epochs[key] = self.epoch
             row.key.epoch = epochs.get(key, self.epoch)
@@ -155,17 +148,17 @@ class CompiledFrames:
         for graph in recovered.graphs:
             self._of_recovered(graph.key, epochs).graphs.append(graph)
 
-    def _of_recovered(self, key: CompileKey, epochs: dict[tuple[int, str], int]) -> CompiledFrame:
+    def _of_recovered(self, key: pb.CompileKey, epochs: dict[tuple[int, str], int]) -> CompiledFrame:
         key.epoch = epochs.get((key.epoch, key.compile_id), key.epoch)
         return self.at(key.epoch, key.compile_id)
 
-    def put(self, summary: CompileSummary) -> None:
+    def put(self, summary: pb.CompileSummary) -> None:
         """Adds the rows of all frames, compilations in order of time."""
         for frame in self:
             frame.put(summary, first=self._first_of(frame), may_be_older=self._may_be_older(frame))
         summary.compilations.sort(key=lambda row: row.start_ns or 0)
 
-    def _first_of(self, frame: CompiledFrame) -> Compilation | None:
+    def _first_of(self, frame: CompiledFrame) -> pb.Compilation | None:
         """The first compilation of the same code. One that hits the recompile limit says neither name nor place."""
         first = self.find(frame.key.epoch, f"{frame.key.compile_id.rpartition('/')[0]}/0")
         return first.forward if first is not None else None

@@ -13,45 +13,20 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log import rows as compile_rows
-from tb_torchcompile_plugin.compile_log import text as compile_text
+from tb_torchcompile_plugin.compile_log import compile_rows, prose
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.caches import CacheLookups
+from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.facts import Facts
 from tb_torchcompile_plugin.compile_log.frames import CompiledFrames
 from tb_torchcompile_plugin.compile_log.payloads import PayloadStore, has_text
-from tb_torchcompile_plugin.compile_log.records import Record, nanoseconds
-from tb_torchcompile_plugin.compile_log.rows import Recovered
+from tb_torchcompile_plugin.compile_log.record import Record, nanoseconds
 from tb_torchcompile_plugin.compile_log.shapes import change_event, shape_event
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    BACKWARD,
-    FORWARD,
-    Compilation,
-    CompileKey,
-    CompileSummary,
-    Direction,
-    Frame,
-    FunctionTimes,
-    Graph,
-    GraphBreak,
-    PhaseSpan,
-    Recompile,
-    RuntimeMetrics,
-    ShapeEvent,
-)
-from tb_torchcompile_plugin.torch_names import artifacts, records
+from tb_torchcompile_plugin.torch_names import artifacts, phases, records
 from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON
 from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
-from tb_torchcompile_plugin.torch_names.phases import (
-    BACKWARD_ROOTS,
-    COMPILE_FILE,
-    COMPILING_BACKWARD,
-    DYNAMO,
-    FRAME_ROOTS,
-)
-
-__all__ = ["CompileLog", "Record", "nanoseconds"]
 
 
 class CompileLog:
@@ -72,12 +47,12 @@ class CompileLog:
         self._has_spans = False  # logs of torch 2.4 have none
         self._frames = CompiledFrames()
         self._caches = CacheLookups(source=source)
-        self._recovered_breaks: list[GraphBreak] = []
+        self._recovered_breaks: list[pb.GraphBreak] = []
         self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
-        self._breaks: dict[tuple[int, str, str], GraphBreak] = {}
-        self._spans: list[PhaseSpan] = []
-        self._shape_events: list[ShapeEvent] = []
-        self._runtime_metrics: list[RuntimeMetrics] = []
+        self._breaks: dict[tuple[int, str, str], pb.GraphBreak] = {}
+        self._spans: list[pb.PhaseSpan] = []
+        self._shape_events: list[pb.ShapeEvent] = []
+        self._runtime_metrics: list[pb.RuntimeMetrics] = []
         self._times: dict[str, list[float]] = {}
         self.files: dict[int, str] = {}  # torch's table of file names by number
         self.by_kind: Counter[str] = Counter()
@@ -148,18 +123,18 @@ class CompileLog:
             frame = self._frames.now(compile_id)
             frame.attempt = max(frame.attempt or 0, int(record.metadata["attempt"]))
         if self._payloads is not None and has_text(kind, record):
-            key = CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
+            key = pb.CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
             self._payloads.keep(kind, record, key, self._direction(record, compile_id))
 
-    def _direction(self, record: Record, compile_id: str) -> Direction:
+    def _direction(self, record: Record, compile_id: str) -> pb.Direction:
         """Of what is being compiled: also that of a backward inside its frame."""
         lane = (record.thread, compile_id)
-        return BACKWARD if self._lanes.is_inside(lane, COMPILING_BACKWARD) else FORWARD
+        return pb.BACKWARD if self._lanes.is_inside(lane, phases.COMPILING_BACKWARD) else pb.FORWARD
 
-    def _row(self, record: Record, compile_id: str) -> Compilation:
+    def _row(self, record: Record, compile_id: str) -> pb.Compilation:
         """The row that a record belongs to: the backward that is being compiled, or the frame."""
         frame = self._frames.now(compile_id)
-        if frame.backwards and self._lanes.is_inside((record.thread, compile_id), BACKWARD_ROOTS):
+        if frame.backwards and self._lanes.is_inside((record.thread, compile_id), phases.BACKWARD_ROOTS):
             return frame.backwards[-1]
         return frame.forward_row()
 
@@ -176,7 +151,7 @@ class CompileLog:
         del row.stack[:]
         row.stack.extend(self._stack(record.metadata[records.DYNAMO_START].get("stack") or []))
 
-    def _stack(self, entries: list[dict[str, Any]]) -> list[Frame]:
+    def _stack(self, entries: list[dict[str, Any]]) -> list[pb.Frame]:
         return compile_rows.stack_rows(entries, self.files, source=self._source)
 
     def _on_chromium_event(self, record: Record, compile_id: str) -> None:
@@ -208,17 +183,19 @@ class CompileLog:
                 self._end_span(span)
 
     def _begin_span(self, span: CompileSpan, compile_id: str, record: Record) -> None:
-        self._has_spans = self._has_spans or span.name in FRAME_ROOTS
-        if span.name in FRAME_ROOTS or span.name == DYNAMO:
+        self._has_spans = self._has_spans or span.name in phases.FRAME_ROOTS
+        if span.name in phases.FRAME_ROOTS or span.name == phases.DYNAMO:
             self._frames.begin(compile_id, span.name)
         span.compile_id, span.epoch, span.thread = compile_id, self._frames.epoch, record.thread
-        span.worker_process = not compile_id and span.name == COMPILE_FILE
-        if span.name in BACKWARD_ROOTS and compile_id:
+        span.worker_process = not compile_id and span.name == phases.COMPILE_FILE
+        if span.name in phases.BACKWARD_ROOTS and compile_id:
             frame = self._frames.now(compile_id)
             frame.backwards.append(
-                Compilation(key=frame.key, direction=BACKWARD, start_ns=span.start_ns, thread=record.thread)
+                pb.Compilation(
+                    key=frame.key, direction=pb.BACKWARD, start_ns=span.start_ns, thread=record.thread
+                )
             )
-        elif span.name in FRAME_ROOTS:
+        elif span.name in phases.FRAME_ROOTS:
             row = self._frames.now(compile_id).begun()
             row.start_ns, row.thread = span.start_ns, record.thread
         self._lanes.begin(span)
@@ -232,10 +209,10 @@ class CompileLog:
         frame = self._frames.find(span.epoch, span.compile_id)
         if frame is None:
             return
-        if span.name in FRAME_ROOTS:
+        if span.name in phases.FRAME_ROOTS:
             frame.finished = True
             compile_rows.set_duration(frame.forward_row(), span)
-        elif span.name in BACKWARD_ROOTS:
+        elif span.name in phases.BACKWARD_ROOTS:
             for row in reversed(frame.backwards):
                 if row.start_ns == span.start_ns:
                     compile_rows.set_duration(row, span)
@@ -258,7 +235,7 @@ class CompileLog:
                 # 2.8 if another thread compiles a backward meanwhile.
                 self._on_metrics(record, compile_id)
                 return
-            frame.backwards.append(Compilation(key=frame.key, direction=BACKWARD, thread=record.thread))
+            frame.backwards.append(pb.Compilation(key=frame.key, direction=pb.BACKWARD, thread=record.thread))
         row = frame.backwards[frame.backwards_measured]
         frame.backwards_measured += 1
         compile_rows.fill_from_metrics(row, metrics, source=self._source)
@@ -268,8 +245,8 @@ class CompileLog:
         kind = records.kind_of(record.metadata)
         metrics = record.metadata[kind]
         compile_id = compile_id or str(metrics.get("compile_id") or "")
-        row = RuntimeMetrics(key=self._frames.now(compile_id).key)
-        row.direction = FORWARD if kind == records.RUNTIME_METRICS[0] else BACKWARD
+        row = pb.RuntimeMetrics(key=self._frames.now(compile_id).key)
+        row.direction = pb.FORWARD if kind == records.RUNTIME_METRICS[0] else pb.BACKWARD
         row.metrics.update(compile_rows.metrics_json(metrics, source=self._source))
         self._runtime_metrics.append(row)
 
@@ -278,7 +255,7 @@ class CompileLog:
         if self._source and record.payload:
             key, direction = self._key_and_attempt(record, compile_id)[0], self._direction(record, compile_id)
             reason = {CUDAGRAPH_SKIP_REASON: json.dumps(record.payload.strip())}
-            self._runtime_metrics.append(RuntimeMetrics(key=key, direction=direction, metrics=reason))
+            self._runtime_metrics.append(pb.RuntimeMetrics(key=key, direction=direction, metrics=reason))
 
     def _on_shape(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
@@ -287,10 +264,9 @@ class CompileLog:
         stack = self._stack(details.get("user_stack") or [])
         self._shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
 
-    def _key_and_attempt(self, record: Record, compile_id: str) -> tuple[CompileKey, int]:
-        return CompileKey(compile_id=compile_id, epoch=self._frames.epoch), int(
-            record.metadata.get("attempt") or 0
-        )
+    def _key_and_attempt(self, record: Record, compile_id: str) -> tuple[pb.CompileKey, int]:
+        key = pb.CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
+        return key, int(record.metadata.get("attempt") or 0)
 
     def _on_torch_version(self, record: Record, compile_id: str) -> None:
         if record.payload:
@@ -310,9 +286,9 @@ class CompileLog:
     def _on_recompile(self, record: Record, compile_id: str) -> None:
         frame = self._frames.now(compile_id)
         if frame.recompile is None:
-            frame.recompile = Recompile(key=frame.key)
-        for reason in compile_text.parse_recompile_reasons(record.payload or ""):
-            text = reason if self._source else compile_text.withhold_source(reason)
+            frame.recompile = pb.Recompile(key=frame.key)
+        for reason in prose.parse_recompile_reasons(record.payload or ""):
+            text = reason if self._source else prose.withhold_source(reason)
             if text not in frame.recompile.reasons:
                 frame.recompile.reasons.append(text)
 
@@ -324,9 +300,8 @@ class CompileLog:
         frame, direction = self._frames.now(compile_id), self._direction(record, compile_id)
         if cache == "fx_graph" and (key := compile_rows.text_of(details.get("key"))):
             graph = frame.name_graph(key)
-            direction = (
-                direction if graph is None else graph.direction
-            )  # logs without spans: the code says so
+            if graph is not None:  # logs without spans: the code says so
+                direction = graph.direction
         row = self._caches.row(cache, result, details, frame.key, direction)
         self._row(record, compile_id).cache.append(row)
 
@@ -336,14 +311,14 @@ class CompileLog:
         frame = self._frames.now(compile_id)
         backward = is_backward_code(code)
         if backward is None:
-            backward = self._direction(record, compile_id) == BACKWARD
+            backward = self._direction(record, compile_id) == pb.BACKWARD
         frame.graphs.append(
-            Graph(
+            pb.Graph(
                 key=frame.key,
-                direction=BACKWARD if backward else FORWARD,
+                direction=pb.BACKWARD if backward else pb.FORWARD,
                 graph_key=frame.cache_keys.pop(0) if frame.cache_keys else "",
                 output_code_file=str(record.metadata[records.OUTPUT_CODE].get("filename") or ""),
-                kernels=compile_text.generated_kernels(code),
+                kernels=prose.generated_kernels(code),
                 index=len(frame.graphs),
             )
         )
@@ -358,9 +333,9 @@ class CompileLog:
 
     # -- summary out --------------------------------------------------------------------------------------------
 
-    def summary(self) -> CompileSummary:
+    def summary(self) -> pb.CompileSummary:
         """All that is known so far. `environment` holds what the records tell; the rest is the caller's."""
-        summary = CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
+        summary = pb.CompileSummary(format_version=FORMAT_VERSION, compile_times_complete=False)
         self._facts.put(summary.environment)
         self._frames.put(summary)
         summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
@@ -369,14 +344,14 @@ class CompileLog:
         summary.shape_events.extend(self._shape_events)
         summary.runtime_metrics.extend(self._runtime_metrics)
         summary.compile_times.extend(
-            FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
+            pb.FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
         )
         self._put_counts(summary)
         if self._payloads is not None:
             self._payloads.put(summary)
         return summary
 
-    def _open_spans(self) -> list[PhaseSpan]:
+    def _open_spans(self) -> list[pb.PhaseSpan]:
         rows = []
         for span in self._lanes.still_open():
             row = compile_rows.span_row(span)
@@ -385,7 +360,7 @@ class CompileLog:
             rows.append(row)
         return rows
 
-    def _put_counts(self, summary: CompileSummary) -> None:
+    def _put_counts(self, summary: pb.CompileSummary) -> None:
         for counter, target in (
             (self.by_kind, summary.records.by_kind),
             (self.unknown, summary.records.unknown),

@@ -12,14 +12,8 @@ import json
 import zlib
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log.records import Record
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    Artifact,
-    CompileKey,
-    CompileSummary,
-    Direction,
-    Payload,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.torch_names.artifacts import NAMED_PARTS, is_cache_lookup, name_of
 from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
 from tb_torchcompile_plugin.torch_names.records import ARTIFACT, CHROMIUM_EVENT, KINDS, METRICS, SUBGRAPH
@@ -49,10 +43,10 @@ class PayloadStore:
 
     def __init__(self) -> None:
         self._index: dict[bytes, int] = {}
-        self._payloads: list[Payload] = []
-        self._artifacts: list[Artifact] = []
+        self._payloads: list[pb.Payload] = []
+        self._artifacts: list[pb.Artifact] = []
 
-    def keep(self, kind: str, record: Record, key: CompileKey, direction: Direction) -> None:
+    def keep(self, kind: str, record: Record, key: pb.CompileKey, direction: pb.Direction) -> None:
         """Stores the payload of one record, and the settings inside compilation metrics (the same in each of them)."""
         if kind == METRICS:
             metrics = record.metadata[kind]
@@ -70,9 +64,9 @@ class PayloadStore:
         self._add(_name(kind, record), encoding, text, record, key, direction)
 
     def _add(
-        self, name: str, encoding: str, text: str, record: Record, key: CompileKey, direction: Direction
+        self, name: str, encoding: str, text: str, record: Record, key: pb.CompileKey, direction: pb.Direction
     ) -> None:
-        artifact = Artifact(
+        artifact = pb.Artifact(
             key=key,
             attempt=int(record.metadata.get("attempt") or 0),
             name=name,
@@ -96,7 +90,7 @@ class PayloadStore:
             self._payloads.append(_pack(data, digest))
         return index
 
-    def put(self, summary: CompileSummary) -> None:
+    def put(self, summary: pb.CompileSummary) -> None:
         """Appends all payloads and artifacts to `summary`."""
         summary.payloads.extend(self._payloads)
         summary.artifacts.extend(self._artifacts)
@@ -116,23 +110,23 @@ def _whole_if_unknown(kind: str, record: Record) -> str:
     return json.dumps(record.metadata[kind], default=repr)
 
 
-def _pack(data: bytes, digest: bytes) -> Payload:
+def _pack(data: bytes, digest: bytes) -> pb.Payload:
     packed = zlib.compress(data, 6)
     if len(packed) < len(data):
-        return Payload(sha256=digest, codec=Payload.ZLIB, data=packed)
-    return Payload(sha256=digest, codec=Payload.RAW, data=data)
+        return pb.Payload(sha256=digest, codec=pb.Payload.ZLIB, data=packed)
+    return pb.Payload(sha256=digest, codec=pb.Payload.RAW, data=data)
 
 
-def unpack(payload: Payload) -> str:
+def unpack(payload: pb.Payload) -> str:
     """The text of a payload that has its own data. Raises zlib.error if it is damaged."""
-    data = zlib.decompress(payload.data) if payload.codec == Payload.ZLIB else payload.data
+    data = zlib.decompress(payload.data) if payload.codec == pb.Payload.ZLIB else payload.data
     return data.decode("utf-8", "replace")
 
 
-def text_of(summary: CompileSummary, index: int) -> str:
+def text_of(summary: pb.CompileSummary, index: int) -> str:
     """The text of payload `index`, wherever it is. Raises DAMAGED errors, and IndexError where there is none."""
     payload = summary.payloads[index]
-    if payload.codec != Payload.BLOCK:
+    if payload.codec != pb.Payload.BLOCK:
         return unpack(payload)
     start = sum(before.size for before in summary.payloads[:index])
     data = _inflated(summary.payload_block)[start : start + payload.size]
@@ -141,14 +135,14 @@ def text_of(summary: CompileSummary, index: int) -> str:
     return data.decode("utf-8", "replace")
 
 
-def packed(summary: CompileSummary) -> CompileSummary:
+def packed(summary: pb.CompileSummary) -> pb.CompileSummary:
     """For the disk: the payloads of `summary` together in one stream, and everything else that grows in another.
 
     Without payloads it is `summary` itself, plain.
     """
     if not summary.payloads:
         return summary
-    head, rows = _with_block(summary), CompileSummary()
+    head, rows = _with_block(summary), pb.CompileSummary()
     rows.CopyFrom(head)
     for name in _IN_FRONT:
         rows.ClearField(name)
@@ -158,9 +152,9 @@ def packed(summary: CompileSummary) -> CompileSummary:
     return head
 
 
-def _with_block(summary: CompileSummary) -> CompileSummary:
+def _with_block(summary: pb.CompileSummary) -> pb.CompileSummary:
     """A copy, its payloads in one stream: less than half of what they take one by one."""
-    copy = CompileSummary()
+    copy = pb.CompileSummary()
     copy.CopyFrom(summary)
     if lzma is None or summary.payload_block:
         return copy
@@ -171,13 +165,13 @@ def _with_block(summary: CompileSummary) -> CompileSummary:
     copy.payload_block = _block(tuple(payload.sha256 for payload in summary.payloads), raw)
     del copy.payloads[:]
     copy.payloads.extend(
-        Payload(sha256=payload.sha256, codec=Payload.BLOCK, size=len(data))
+        pb.Payload(sha256=payload.sha256, codec=pb.Payload.BLOCK, size=len(data))
         for payload, data in zip(summary.payloads, raw)
     )
     return copy
 
 
-def unpack_rows(summary: CompileSummary) -> None:
+def unpack_rows(summary: pb.CompileSummary) -> None:
     """Puts the rows of a file back into their fields. Raises zlib.error or DecodeError if they are damaged."""
     rows = summary.rows
     summary.ClearField("rows")
@@ -185,8 +179,8 @@ def unpack_rows(summary: CompileSummary) -> None:
         summary.MergeFromString(zlib.decompress(rows))
 
 
-def _raw(payload: Payload) -> bytes:
-    return zlib.decompress(payload.data) if payload.codec == Payload.ZLIB else payload.data
+def _raw(payload: pb.Payload) -> bytes:
+    return zlib.decompress(payload.data) if payload.codec == pb.Payload.ZLIB else payload.data
 
 
 _last_block: tuple[tuple[bytes, ...], bytes] = ((), b"")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.directions import Direction
-from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, CompileKey, Graph
+from tb_torchcompile_plugin.compile_log.fields import Direction, Key, key_of, known_number
+from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Artifact as ArtifactMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import (
@@ -18,8 +18,6 @@ from tb_torchcompile_plugin.torch_names.artifacts import (
     title_of,
 )
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
-
-Key = tuple[int, str]
 
 
 class Artifact(msgspec.Struct, frozen=True):
@@ -42,8 +40,8 @@ class Artifact(msgspec.Struct, frozen=True):
 def artifacts(data: CompileData, epoch: int, compile_id: str) -> list[Artifact]:
     """The artifacts of one compile id in the order of the pipeline; of "" those that belong to none."""
     wanted = owners(epoch, compile_id)
-    mine = [(number, row) for number, row in enumerate(data.summary.artifacts) if _key(row.key) in wanted]
-    graphs = [row for row in data.summary.graphs if _key(row.key) == (epoch, compile_id)]
+    mine = [(number, row) for number, row in enumerate(data.summary.artifacts) if key_of(row.key) in wanted]
+    graphs = [row for row in data.summary.graphs if key_of(row.key) == (epoch, compile_id)]
     places = _graph_places([row for _, row in mine])
     rows = []
     for (number, row), place in zip(mine, places, strict=True):
@@ -57,10 +55,6 @@ def owners(epoch: int, compile_id: str) -> list[Key]:
     autograd, _, inner = compile_id.partition("/")
     is_inside = autograd.startswith("!") and inner
     return [(epoch, compile_id), *([(epoch, autograd)] if is_inside else [])]
-
-
-def _key(key: CompileKey) -> Key:
-    return key.epoch, key.compile_id
 
 
 def _pipeline_place(row: Artifact) -> tuple[int, int, int, int, int]:
@@ -95,7 +89,7 @@ def _artifact(number: int, row: ArtifactMessage, place: int | None, graph: Graph
         graph=place,
         encoding=row.encoding,
         language=_language(row, graph),
-        bytes=row.size if row.HasField("size") else None,
+        bytes=known_number(row, "size"),
     )
 
 

@@ -15,16 +15,17 @@ from typing import Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.directions import Direction
-from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
+from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, key_of
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Graph
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, calls, definitions
 from tb_torchcompile_plugin.generated_code.user_lines import lines_of, node_lines, node_rows, provenance
+from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.memo import once
-from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import POST_GRAD_GRAPHS, STACK_TRACES, is_captured_graph
 from tb_torchcompile_plugin.torch_names.kernels import defined_name
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
@@ -53,7 +54,7 @@ class GraphCode:
         self.compile_id = graph.key.compile_id
         self.epoch = graph.key.epoch
         self.graph_key = graph.graph_key or None
-        self.direction: Direction = "backward" if graph.direction == BACKWARD else "forward"
+        self.direction = direction_of(graph.direction)
         self.file = graph.output_code_file
         self.names = {kernel.name for kernel in graph.kernels}
         self.user_kernels = {kernel.name for kernel in graph.kernels if kernel.category == "triton_user"}
@@ -191,16 +192,12 @@ class GeneratedCode:
 
     def __init__(self, data: CompileData | None) -> None:
         self.graphs = _graphs(data) if data else []
-        self._by_key: dict[str, list[GraphCode]] = defaultdict(list)
-        self._by_id: dict[str, list[GraphCode]] = defaultdict(list)
-        for graph in self.graphs:
-            self._by_id[graph.compile_id].append(graph)
-            if graph.graph_key:
-                self._by_key[graph.graph_key].append(graph)
+        self._by_key = grouped(self.graphs, lambda graph: graph.graph_key)
+        self._by_id = grouped(self.graphs, lambda graph: graph.compile_id)
 
     def graph(self, compile_id: str | None, graph_key: str | None) -> GraphCode | None:
         """The graph of this key; of several compile ids that share it this one's, of several epochs the newest."""
-        graphs = self._by_key.get(graph_key or "", [])
+        graphs = self._by_key.get(graph_key, []) if graph_key else []
         mine = [graph for graph in graphs if graph.compile_id == compile_id] or graphs
         return mine[-1] if mine else None
 
@@ -246,7 +243,7 @@ def _graphs(data: CompileData) -> list[GraphCode]:
     counted: dict[tuple[int, str], int] = defaultdict(int)
     graphs = []
     for graph in data.summary.graphs:
-        key = graph.key.epoch, graph.key.compile_id
+        key = key_of(graph.key)
         if key not in texts:
             texts[key] = data.of(artifacts, *key)
         users = [row for row in texts[key] if is_captured_graph(row.name)]

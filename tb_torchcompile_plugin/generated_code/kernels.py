@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.directions import Direction
-from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
+from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Graph
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 
 
@@ -31,19 +32,17 @@ def generated_kernels(data: CompileData) -> list[GeneratedKernels]:
 
 
 def _rows(graph: Graph) -> Iterator[GeneratedKernels]:
-    by_category: dict[str, list[str]] = defaultdict(list)
-    for kernel in graph.kernels:
-        known = kernel.category in CATEGORIES  # a newer writer may know more
-        by_category[kernel.category if known else "other"].append(kernel.name)
+    known = set(CATEGORIES)  # a newer writer may know more
+    by_category = grouped(graph.kernels, lambda row: row.category if row.category in known else "other")
     for category in (category for category in CATEGORIES if category in by_category):
         yield GeneratedKernels(
             compile_id=graph.key.compile_id,
             epoch=graph.key.epoch,
-            direction="backward" if graph.direction == BACKWARD else "forward",
+            direction=direction_of(graph.direction),
             graph_key=graph.graph_key or None,
             output_code_file=graph.output_code_file,
             category=category,
-            kernels=by_category[category],
+            kernels=[kernel.name for kernel in by_category[category]],
         )
 
 

@@ -12,23 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tb_torchcompile_plugin.torch_names.output_code import (
-    BODIES,
-    BUFFER,
-    CALL,
-    CALL_NODES,
-    CALLED,
-    FLOP,
-    FUSED,
-    FUSED_NODE,
-    HARNESS,
-    NUM_GB,
-    TEXT_OPENS,
-    WRITTEN_AT,
-    KernelDefinition,
-    called_operator,
-    kernel_definitions,
-)
+from tb_torchcompile_plugin.torch_names import output_code as names
 
 
 @dataclass(frozen=True)
@@ -56,13 +40,13 @@ class Definition:
     @property
     def has_benchmark(self) -> bool:
         """Whether inductor wrote its own benchmark beside the kernel: TORCHINDUCTOR_BENCHMARK_KERNEL=1."""
-        return len(set(HARNESS.findall(self.source))) == 3
+        return len(set(names.HARNESS.findall(self.source))) == 3
 
 
 def definitions(code: str) -> dict[str, Definition]:
     """The kernels that an output code defines, by name, in order. Of a name that is defined twice the first counts."""
     by_name: dict[str, Definition] = {}
-    for kernel in kernel_definitions(code):
+    for kernel in names.kernel_definitions(code):
         by_name.setdefault(kernel.name, _definition(code, kernel))
     return by_name
 
@@ -71,7 +55,7 @@ def call_places(code: str) -> dict[str, list[int]]:
     """Variable → the lines on which it is called, from 1."""
     places: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(code.split("\n"), 1):
-        if called := CALLED.match(line):
+        if called := names.CALLED.match(line):
             places[called[1]].append(number)
     return places
 
@@ -94,22 +78,27 @@ def calls(code: str) -> list[CodeCall]:
     """The calls of kernels and of libraries in the body of an output code, in order."""
     rows: list[CodeCall] = []
     nodes: list[str] = []
-    body = max(*(code.rfind(body) for body in BODIES), 0)
+    body = max(*(code.rfind(body) for body in names.BODIES), 0)
     for line in code[body:].splitlines():
-        comment = CALL_NODES.match(line)
+        comment = names.CALL_NODES.match(line)
         if comment:
             nodes = _listed(comment[1])
-        elif match := CALL.match(line):
+        elif match := names.CALL.match(line):
             rows.append(
-                CodeCall(called_operator(match), match["kernel"], nodes, frozenset(BUFFER.findall(line)))
+                CodeCall(
+                    names.called_operator(match),
+                    match["kernel"],
+                    nodes,
+                    frozenset(names.BUFFER.findall(line)),
+                )
             )
     return rows
 
 
-def _definition(code: str, kernel: KernelDefinition) -> Definition:
+def _definition(code: str, kernel: names.KernelDefinition) -> Definition:
     source = _source(code, kernel)
     comment = "\n".join(reversed(list(_comment_above(code, kernel.start))))
-    original = FUSED.search(comment)
+    original = names.FUSED.search(comment)
     return Definition(
         name=kernel.name,
         language=kernel.language,
@@ -117,19 +106,19 @@ def _definition(code: str, kernel: KernelDefinition) -> Definition:
         source=source,
         aten_ops=_listed(original[2]) if original else [],
         source_nodes=_listed(original[1]) if original else [],
-        nodes=list(dict.fromkeys(FUSED_NODE.findall(comment))),
-        path=(path[1], int(path[2])) if (path := WRITTEN_AT.search(comment)) else None,
-        num_gb=_number(NUM_GB, source),
-        flop=_number(FLOP, source),
+        nodes=list(dict.fromkeys(names.FUSED_NODE.findall(comment))),
+        path=(path[1], int(path[2])) if (path := names.WRITTEN_AT.search(comment)) else None,
+        num_gb=_number(names.NUM_GB, source),
+        flop=_number(names.FLOP, source),
         variable=kernel.variable,
     )
 
 
-def _source(code: str, kernel: KernelDefinition) -> str:
+def _source(code: str, kernel: names.KernelDefinition) -> str:
     """The text between the quotes; of a definition without a text, its own line."""
     line_end = code.find("\n", kernel.opened)
     line_end = len(code) if line_end < 0 else line_end
-    opening = TEXT_OPENS.search(code, kernel.opened, line_end)
+    opening = names.TEXT_OPENS.search(code, kernel.opened, line_end)
     closing = code.find(opening[1], opening.end()) if opening else -1
     if not opening or closing < 0:
         return code[kernel.start : line_end]

@@ -123,14 +123,9 @@ def _run_name(root: str, folder: str, prefix: str) -> str:
 def _remote_folders(root: str) -> Iterator[tuple[str, list[File]]]:
     """Each folder that holds files; stores have no others."""
     files = filesystem.remote_files(root)
-    for folder, inside in groupby(
-        sorted(files, key=_folder_and_name), lambda file: os.path.dirname(file.path)
-    ):
+    in_order = sorted(files, key=lambda file: os.path.split(file.path))
+    for folder, inside in groupby(in_order, lambda file: os.path.dirname(file.path)):
         yield folder, list(inside)
-
-
-def _folder_and_name(file: File) -> tuple[str, str]:
-    return os.path.split(file.path)
 
 
 def _local_folders(root: str, notices: list[Notice]) -> Iterator[tuple[str, list[File]]]:
@@ -149,9 +144,8 @@ def _local_folders(root: str, notices: list[Notice]) -> Iterator[tuple[str, list
             children.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        children[:] = sorted(
-            name for name in children if not _COPY.match(name)
-        )  # the cache may lie in a logdir
+        # The cache may lie in a logdir.
+        children[:] = sorted(name for name in children if not _COPY.match(name))
         yield folder, _files_in(folder)
 
 

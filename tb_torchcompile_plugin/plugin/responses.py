@@ -164,9 +164,7 @@ def refuse_other_sites(request: Request) -> None:
 
 def _internal(request: Request) -> Response:
     notice = Notice(
-        "",
-        "the plugin failed on the server",
-        next_step="Report the line that TensorBoard logged about it",
+        "", "the plugin failed on the server", next_step="Report the line that TensorBoard logged about it"
     )
     return _error(request, 500, "internal", notice)
 
@@ -180,11 +178,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _respond(
-    request: Request,
-    body: bytes,
-    mime_type: str,
-    status: int,
-    headers: list[tuple[str, str]] | None = None,
+    request: Request, body: bytes, mime_type: str, status: int, headers: list[tuple[str, str]] | None = None
 ) -> Response:
     headers = list(headers or [])
     if status == 200:

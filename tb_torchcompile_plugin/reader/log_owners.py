@@ -10,20 +10,15 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import partial
 
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.logdir.discovery import (
-    File,
-    RunFiles,
-    WorkerFiles,
-    log_rank,
-    read_head,
-    span_time_ns,
-)
+from tb_torchcompile_plugin.logdir import discovery
 from tb_torchcompile_plugin.logdir.filesystem import read_range
 from tb_torchcompile_plugin.reader.cache import copies
+from tb_torchcompile_plugin.reader.memo import Memo, Value
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import LogIdentity, log_identity
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, RUNTIME_CATS
 
@@ -34,7 +29,7 @@ _HOST_PID = (
     re.compile(rb'"pid"\s*:\s*"?(\d+)[^{}]*?%b' % _OF_HOST),
 )
 _TAIL_BYTES = 64 * 1024
-_REMEMBERED = 4096  # files
+_KNOWN = Memo(most=8192)  # files
 _TRIED = 16  # traces of a worker, newest first, until one tells whose it is
 # A process id comes back sooner or later: after a pause as long as this it is taken for another process.
 _SAME_PROCESS_NS = 12 * 3600 * 10**9
@@ -56,42 +51,45 @@ class TraceIdentity:
 _UNKNOWN_LOG = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
 
 
-def trace_identity(file: File, span: str) -> TraceIdentity:
+def trace_identity(file: discovery.File, span: str) -> TraceIdentity:
     """Cheap: the first 64 KiB, and the last where the first do not tell. Never raises; unknown is None."""
     try:
-        rank, pid = _rank_and_pid(file)
+        rank, pid = _remembered(_rank_and_pid, file)
     except (OSError, UserError):  # reading it will say why
         rank, pid = None, None
     return TraceIdentity(rank, pid, _end_ns(file, span))
 
 
-def _end_ns(file: File, span: str) -> int:
-    time_ns = span_time_ns(span)
+def _end_ns(file: discovery.File, span: str) -> int:
+    time_ns = discovery.span_time_ns(span)
     return file.mtime_ns if time_ns is None else time_ns
 
 
-@lru_cache(_REMEMBERED)  # the file's size and time are part of its name here, and failures are not kept
-def _rank_and_pid(file: File) -> tuple[int | None, int | None]:
-    ends = read_head(file.path) + b"\n" + _tail(file) if file.size else b""
+def _remembered(what: Callable[[discovery.File], Value], file: discovery.File) -> Value:
+    """What a file's bytes tell, asked once as long as its size and time stay. Failures are not kept."""
+    return _KNOWN.get((what, file), partial(what, file), keep=lambda _: True)
+
+
+def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
+    ends = discovery.read_head(file.path) + b"\n" + _tail(file) if file.size else b""
     rank = _RANK.search(ends)
     pids = [match for pattern in _HOST_PID if (match := pattern.search(ends))]
     return int(rank[1]) if rank else None, int(pids[0][1]) if pids else None
 
 
-def _identity_of_log(file: File) -> LogIdentity:
+def _identity_of_log(file: discovery.File) -> LogIdentity:
     try:
-        return _known_identity_of_log(file)
+        return _remembered(_read_identity_of_log, file)
     except UserError:  # it may have gone; a worker of its own says so when it is read
         return _UNKNOWN_LOG
 
 
-@lru_cache(_REMEMBERED)
-def _known_identity_of_log(file: File) -> LogIdentity:
+def _read_identity_of_log(file: discovery.File) -> LogIdentity:
     with copies.ends(file) as path:
         return log_identity(path)
 
 
-def join_logs(run: RunFiles) -> list[WorkerFiles]:
+def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
     """The workers of a run, sorted by name, each with its rank and its log where one joins."""
     traces = {
         name: replace(_identity(worker), first_ns=_first_ns(worker)) for name, worker in run.workers.items()
@@ -111,12 +109,12 @@ def join_logs(run: RunFiles) -> list[WorkerFiles]:
     return [run.workers[name] for name in sorted(run.workers)]
 
 
-def _with_rank_of_name(log: File, identity: LogIdentity) -> LogIdentity:
-    rank = log_rank(log.name)
+def _with_rank_of_name(log: discovery.File, identity: LogIdentity) -> LogIdentity:
+    rank = discovery.log_rank(log.name)
     return identity if rank is None else replace(identity, rank=rank)
 
 
-def _identity(worker: WorkerFiles) -> TraceIdentity:
+def _identity(worker: discovery.WorkerFiles) -> TraceIdentity:
     """Of the newest trace that tells: one that is empty or half-written does not. Else by the worker's name."""
     spans = worker.spans[: -_TRIED - 1 : -1]
     newest = spans[0] if spans else None
@@ -124,9 +122,8 @@ def _identity(worker: WorkerFiles) -> TraceIdentity:
         identity = trace_identity(span.file, span.span)
         if identity.rank is not None or identity.pid is not None:
             return identity
-    if (
-        newest is not None and span_time_ns(newest.span) is None
-    ):  # a file of another tool may be called anything
+    if newest is not None and discovery.span_time_ns(newest.span) is None:
+        # A file of another tool may be called anything.
         return trace_identity(newest.file, newest.span)
     rank = re.fullmatch(r"rank_?(\d+)", worker.worker)
     pid = None if rank else re.search(r"_(\d+)$", worker.worker)  # torch's own worker names end with it
@@ -134,7 +131,7 @@ def _identity(worker: WorkerFiles) -> TraceIdentity:
     return TraceIdentity(int(rank[1]) if rank else None, int(pid[1]) if pid else None, end_ns)
 
 
-def _first_ns(worker: WorkerFiles) -> int:
+def _first_ns(worker: discovery.WorkerFiles) -> int:
     times = [_end_ns(span.file, span.span) for span in worker.spans]
     return min(times or [file.mtime_ns for file in worker.summaries], default=0)
 
@@ -173,7 +170,7 @@ def _fit(log: LogIdentity, trace: TraceIdentity) -> tuple[int, float] | None:
     return (2, apart) if same_process and not disagree else None
 
 
-def _own_name(run: RunFiles, identity: LogIdentity, log: File) -> str:
+def _own_name(run: discovery.RunFiles, identity: LogIdentity, log: discovery.File) -> str:
     if identity.rank is not None:
         wanted = f"rank_{identity.rank}"
     elif identity.pid is not None:
@@ -183,7 +180,7 @@ def _own_name(run: RunFiles, identity: LogIdentity, log: File) -> str:
     return wanted if wanted not in run.workers else f"{wanted}.{os.path.splitext(log.name)[0]}"
 
 
-def _tail(file: File) -> bytes:
+def _tail(file: discovery.File) -> bytes:
     """The last 64 KiB of a larger file; nothing of a gzip, which cannot be read from behind."""
     if file.size <= _TAIL_BYTES or read_range(file.path, 0, 2) == b"\x1f\x8b":
         return b""

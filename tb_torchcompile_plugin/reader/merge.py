@@ -4,22 +4,20 @@ what only the log has is added, and nothing counts twice.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+from tb_torchcompile_plugin.compile_log.fields import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Compilation, CompileSummary
+from tb_torchcompile_plugin.reader.grouped import grouped
 
 _SAME_START_NS = 20_000_000  # what torch's metrics and its chromium events may differ by
-_TEXTS = (
-    "artifacts",
-    "shape_events",
-    "runtime_metrics",
-)  # what belongs to compilations and is no row of them
+# What belongs to compilations and is no row of them.
+_TEXTS = ("artifacts", "shape_events", "runtime_metrics")
 _ROWS = ("graph_breaks", "recompiles", "graphs")
 
 _Row: TypeAlias = Any  # every repeated message here has a key; protobuf knows no base class that says so
-_Id: TypeAlias = tuple[int, str]  # epoch, compile id
 _Key: TypeAlias = tuple[int, str, int]  # and direction; of rows without one 0
 
 
@@ -43,7 +41,7 @@ def _replace(merged: CompileSummary, name: str, rows: list[_Row]) -> None:
 
 def _merged_rows(summary: Iterable[_Row], log: Iterable[_Row]) -> list[_Row]:
     """Of each compilation the rows of the summary, or those of the log where it recorded more of them."""
-    ours, theirs = _by_key(summary), _by_key(log)
+    ours, theirs = grouped(summary, _key), grouped(log, _key)
     fuller = [key for key in theirs if len(theirs[key]) > sum(not row.recovered for row in ours.get(key, ()))]
     gone = set(fuller)
     kept = [row for key in ours if key not in gone for row in ours[key]]
@@ -52,18 +50,13 @@ def _merged_rows(summary: Iterable[_Row], log: Iterable[_Row]) -> list[_Row]:
     return [*kept, *(row for key in fuller for row in theirs[key])]
 
 
-def _by_key(rows: Iterable[_Row]) -> defaultdict[_Key, list[_Row]]:
-    by_key = defaultdict(list)
-    for row in rows:
-        by_key[_key(row)].append(row)
-    return by_key
-
-
 def _merged_compilations(summary: CompileSummary, log: CompileSummary) -> list[Compilation]:
     """Recorded ones, those of the log that are none of them, and recovered ones that the log knows nothing of."""
     recorded = [row for row in summary.compilations if not row.recovered]
-    known = _by_key(recorded)
-    added = [row for row in log.compilations if not any(_same(row, other) for other in known[_key(row)])]
+    known = grouped(recorded, _key)
+    added = [
+        row for row in log.compilations if not any(_same(row, other) for other in known.get(_key(row), ()))
+    ]
     keys = {_key(row) for row in added}
     kept = [row for row in summary.compilations if row.recovered and _key(row) not in keys]
     return sorted([*recorded, *added, *kept], key=lambda row: row.start_ns)
@@ -101,8 +94,8 @@ def _merge_texts(merged: CompileSummary, summary: CompileSummary, log: CompileSu
         _replace(merged, name, [*kept, *(row for row in getattr(log, name) if _key(row) not in have)])
 
 
-def _id(row: _Row) -> _Id:
-    return row.key.epoch, row.key.compile_id
+def _id(row: _Row) -> Key:
+    return key_of(row.key)
 
 
 def _key(row: _Row) -> _Key:
@@ -135,15 +128,13 @@ def _aligned(summary: CompileSummary, log: CompileSummary) -> tuple[CompileSumma
     return _renumbered(summary, epoch), log
 
 
-def _pairs(summary: CompileSummary, log: CompileSummary) -> dict[_Id, int]:
+def _pairs(summary: CompileSummary, log: CompileSummary) -> dict[Key, int]:
     """(epoch, compile id) of the summary → epoch of the log, where a compilation started at the same time in both."""
-    candidates = defaultdict(list)
-    for row in log.compilations:
-        if row.HasField("start_ns"):
-            candidates[row.key.compile_id, row.direction].append(row)
+    timed = (row for row in log.compilations if row.HasField("start_ns"))
+    candidates = grouped(timed, lambda row: (row.key.compile_id, row.direction))
     pairs = {}
     for row in summary.compilations:
-        others = candidates[row.key.compile_id, row.direction] if row.HasField("start_ns") else []
+        others = candidates.get((row.key.compile_id, row.direction), []) if row.HasField("start_ns") else []
         nearest = min(others, key=lambda other: abs(other.start_ns - row.start_ns), default=None)
         if nearest is not None and abs(nearest.start_ns - row.start_ns) <= _SAME_START_NS:
             pairs[_id(row)] = nearest.key.epoch

@@ -85,15 +85,7 @@ _BACKWARD_ONLY = frozenset(
 )
 _FORWARD_ONLY = frozenset({"aot_forward_graph", "aot_joint_graph", INFERENCE_GRAPH})
 _JSON = frozenset({*CONFIG_FIELDS, "inductor_provenance_tracking_node_mappings", "torch._functorch.config"})
-_TEXT = frozenset(
-    {
-        GUARDS,
-        "dynamo_guards",
-        GRAPH_BREAK,
-        "dynamo_error",
-        "dynamo_side_effects",
-    }
-)
+_TEXT = frozenset({GUARDS, "dynamo_guards", GRAPH_BREAK, "dynamo_error", "dynamo_side_effects"})
 
 
 def kind(name: str) -> str:

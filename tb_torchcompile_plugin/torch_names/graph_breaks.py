@@ -68,9 +68,7 @@ _REASONS: dict[BreakKind, re.Pattern[str]] = {
         re.IGNORECASE,
     ),
 }
-_CALLED: dict[BreakKind, re.Pattern[str]] = {
-    "print": re.compile(r"`print`|\blogging\.|`?warnings\.warn"),
-}
+_CALLED: dict[BreakKind, re.Pattern[str]] = {"print": re.compile(r"`print`|\blogging\.|`?warnings\.warn")}
 
 
 def break_kind(reason: str, explanation: str = "") -> BreakKind:

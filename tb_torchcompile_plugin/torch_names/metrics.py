@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import re
 
-CONFIG_FIELDS = (
-    "dynamo_config",
-    "inductor_config",
-    "compiler_config",
-    "functorch_config",
-)  # dumps of settings
+# Dumps of settings.
+CONFIG_FIELDS = ("dynamo_config", "inductor_config", "compiler_config", "functorch_config")
 SUPPRESS_ERRORS = "config_suppress_errors"
-RECOMPILE_LIMIT = (
-    "config_recompile_limit"  # of torch from 2.8 on; for older ones it is taken from the settings
-)
-RECOMPILE_LIMIT_SET = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')  # its name until torch 2.6
+# Of torch from 2.8 on; for older ones it is taken from the settings, where it had another name until torch 2.6.
+RECOMPILE_LIMIT = "config_recompile_limit"
+RECOMPILE_LIMIT_SET = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')
 CUDAGRAPH_SKIP_REASON = "cudagraph_skip_reason"
 # What a row of a compilation counts, by its own name and torch's.
 COUNTS = (
@@ -39,22 +34,9 @@ BACKWARD_DURATIONS = (
     ("inductor_compile_time_s", 1e9),
 )
 # Whose text quotes none of the user's code; numbers never do.
-SAFE_TEXTS = frozenset(
-    {
-        "compile_id",
-        "frame_key",
-        "co_name",
-        "co_filename",
-        "fail_type",
-        "fail_user_frame_filename",
-        "cuda_version",
-        "triton_version",
-        "python_version",
-        "pytorch_version",
-        "remote_cache_version",
-        "inductor_fx_remote_cache_backend_type",
-    }
-)
+_SAFE = """compile_id frame_key co_name co_filename fail_type fail_user_frame_filename cuda_version triton_version
+    python_version pytorch_version remote_cache_version inductor_fx_remote_cache_backend_type"""
+SAFE_TEXTS = frozenset(_SAFE.split())
 # Fields of torch 2.4 to 2.13, by what they are about.
 GROUPS: dict[str, str] = {
     "identity": """compile_id frame_key co_name co_filename co_firstlineno is_forward is_runtime start_time

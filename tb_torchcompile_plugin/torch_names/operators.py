@@ -7,26 +7,15 @@ from typing import Literal, NamedTuple
 
 ATEN = "aten::"
 CONTIGUOUS, CAST, JOIN = "aten::contiguous", "aten::_to_copy", "aten::cat"
-TYPE_BYTES = {
-    "bool": 1,
-    "unsigned char": 1,
-    "signed char": 1,
-    "c10::Float8_e4m3fn": 1,
-    "c10::Float8_e5m2": 1,
-    "c10::Float8_e4m3fnuz": 1,
-    "c10::Float8_e5m2fnuz": 1,
-    "short": 2,
-    "short int": 2,
-    "c10::Half": 2,
-    "c10::BFloat16": 2,
-    "int": 4,
-    "float": 4,
-    "long": 8,
-    "long int": 8,
-    "double": 8,
-    "c10::complex<float>": 8,
-    "c10::complex<double>": 16,
+_FLOAT8 = ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")
+_TYPES = {
+    1: ("bool", "unsigned char", "signed char", *(f"c10::Float8_{kind}" for kind in _FLOAT8)),
+    2: ("short", "short int", "c10::Half", "c10::BFloat16"),
+    4: ("int", "float"),
+    8: ("long", "long int", "double", "c10::complex<float>"),
+    16: ("c10::complex<double>",),
 }
+TYPE_BYTES = {kind: size for size, kinds in _TYPES.items() for kind in kinds}
 HALF_TYPES = ("c10::BFloat16", "c10::Half")
 # Where the two factors stand among the arguments.
 PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1, "aten::_scaled_mm": 0}

@@ -23,66 +23,31 @@ COMPILE_FILE = "compile_file"  # of Triton or C++, in a worker process
 BACKEND_CALLS = frozenset({"backend_compile", "OutputGraph.call_user_compiler"})
 AUTOTUNER = "CachingAutotuner."  # tunes a Triton kernel
 
-_EXACT: dict[str, Phase] = {
-    "bytecode_tracing": "dynamo",
-    "build_guards": "dynamo",
-    "insert_deferred_runtime_asserts": "dynamo",
-    "fullgraph_capture": "dynamo",
-    "guard_collective": "dynamo",
-    "compiler_collective": "dynamo",
-    "get_fake_value": "dynamo",
-    "TranslationValidator.validate": "dynamo",
-    "create_aot_dispatcher_function": "aot_autograd",
-    "min_cut_rematerialization_partition": "aot_autograd",
-    "joint_graph_passes": "inductor",
-    "inductor_compile": "inductor",
-    "compile_fx_inner": "inductor",
-    "fx_codegen_and_compile": "inductor",
-    "code_gen": "inductor",
-    "codegen_and_compile": "inductor",
-    "additional_fake_tensor_prop": "inductor",
-    "generate_kernel_code_from_nodes": "inductor",
-    COMPILE_FILE: "triton",
-    "reload_kernel_in_parent": "triton",
-    "PyCodeCache.load_by_key_path": "triton",
-    "AotCodeCompiler.compile": "triton",
-    "cpp_wrapper_compile": "triton",  # from torch 2.14 on
-    "inductor_codecache_torch_key": "cache",
-    "benchmark_fused_nodes": "autotune",
-    "benchmark_codegened_module": "autotune",
-    "collective_compute_do_bench": "autotune",
-    "gc": "other",
+_NAMES: dict[Phase, str] = {
+    "dynamo": """bytecode_tracing build_guards insert_deferred_runtime_asserts fullgraph_capture guard_collective
+        compiler_collective get_fake_value TranslationValidator.validate""",
+    "aot_autograd": "create_aot_dispatcher_function min_cut_rematerialization_partition",
+    "inductor": """joint_graph_passes inductor_compile compile_fx_inner fx_codegen_and_compile code_gen
+        codegen_and_compile additional_fake_tensor_prop generate_kernel_code_from_nodes""",
+    # cpp_wrapper_compile: from torch 2.14 on
+    "triton": f"""{COMPILE_FILE} reload_kernel_in_parent PyCodeCache.load_by_key_path AotCodeCompiler.compile
+        cpp_wrapper_compile""",
+    "cache": "inductor_codecache_torch_key",
+    "autotune": "benchmark_fused_nodes benchmark_codegened_module collective_compute_do_bench",
+    "other": "gc",
 }
-_PREFIXES: tuple[tuple[str, Phase], ...] = (  # longer ones first where they overlap
-    ("compile_attempt_", "dynamo"),
-    ("bytecode_hooks", "dynamo"),
-    ("precompile_", "dynamo"),
-    ("aot_", "aot_autograd"),
-    ("invoke_subgraph_", "aot_autograd"),
-    ("_recursive_", "inductor"),
-    ("pass.", "inductor"),
-    ("compile_fx", "inductor"),
-    ("GraphLowering.", "inductor"),
-    ("Scheduler.", "inductor"),
-    ("PythonWrapperCodegen.", "inductor"),
-    ("CppWrapper", "inductor"),
-    ("fx.bucketing.", "inductor"),
-    ("async_compile.", "triton"),
-    ("StaticAutotunerFuture.", "triton"),
-    (f"{AUTOTUNER}slow_precompile", "triton"),
-    (f"{AUTOTUNER}precompile", "triton"),
-    ("aoti_compile", "triton"),
-    ("aoti_precompile", "triton"),
-    (AUTOTUNER, "autotune"),
-    ("AlgorithmSelectorCache.", "autotune"),
-    ("TritonBundler.", "cache"),
-    ("CacheBase.", "cache"),
-    ("FxGraphCache.", "cache"),
-    ("AOTAutogradCache.", "cache"),
-    ("pgo.", "cache"),
-    ("GraphPickler.", "cache"),
-    ("CompiledArtifact.", "cache"),
-)
+_BEGINNINGS: dict[Phase, str] = {  # those of triton before those of autotune, which they are longer than
+    "dynamo": "compile_attempt_ bytecode_hooks precompile_",
+    "aot_autograd": "aot_ invoke_subgraph_",
+    "inductor": """_recursive_ pass. compile_fx GraphLowering. Scheduler. PythonWrapperCodegen. CppWrapper
+        fx.bucketing.""",
+    "triton": f"""async_compile. StaticAutotunerFuture. {AUTOTUNER}slow_precompile {AUTOTUNER}precompile
+        aoti_compile aoti_precompile""",
+    "autotune": f"{AUTOTUNER} AlgorithmSelectorCache.",
+    "cache": "TritonBundler. CacheBase. FxGraphCache. AOTAutogradCache. pgo. GraphPickler. CompiledArtifact.",
+}
+_EXACT = {name: phase for phase, names in _NAMES.items() for name in names.split()}
+_PREFIXES = {beginning: phase for phase, texts in _BEGINNINGS.items() for beginning in texts.split()}
 _PRECOMPILING = "_template_precompiling"
 _TEMPLATES = (_PRECOMPILING, "_template_autotuning")  # behind the name of an operator
 
@@ -95,7 +60,7 @@ def phase_of(name: str) -> Phase | None:
         return "aot_autograd"
     if name in _EXACT:
         return _EXACT[name]
-    for prefix, phase in _PREFIXES:
+    for prefix, phase in _PREFIXES.items():
         if name.startswith(prefix):
             return phase
     return "autotune" if name.endswith(_TEMPLATES) else None

@@ -10,10 +10,8 @@ FILE_NAME = "str"  # a file name by number
 DYNAMO_START = "dynamo_start"
 METRICS = "compilation_metrics"
 BACKWARD_METRICS = "bwd_compilation_metrics"
-RUNTIME_METRICS = (
-    "compilation_metrics_runtime",
-    "bwd_compilation_metrics_runtime",
-)  # when the code first ran
+# When the code first ran.
+RUNTIME_METRICS = ("compilation_metrics_runtime", "bwd_compilation_metrics_runtime")
 OUTPUT_CODE = "inductor_output_code"
 INFERENCE_GRAPH = "aot_inference_graph"
 CUDAGRAPH_SKIP = "cudagraph_skip"  # not of torch: the recorder's own, see writer/recorder.py
@@ -25,68 +23,20 @@ CHANGED_SHAPE = "automatic_dynamic"  # an instant: an input that changed between
 SUBGRAPH = "subgraph_name"
 PAYLOAD_MD5 = "has_payload"
 ID_FIELDS = ("compiled_autograd_id", "frame_id", "frame_compile_id")
-ENVELOPE = frozenset(
-    {
-        "rank",
-        *ID_FIELDS,
-        "attempt",
-        SUBGRAPH,
-        "stack",
-        PAYLOAD_MD5,
-        "severity",
-        "timestamp",
-        "pathname",
-        "lineno",
-        "thread",
-        "process",
-    }
-)
+_AROUND = "rank attempt stack severity timestamp pathname lineno thread process"
+ENVELOPE = frozenset({*ID_FIELDS, SUBGRAPH, PAYLOAD_MD5, *_AROUND.split()})
 # Kinds that torch 2.4 to 2.13 writes and that are understood, or kept for later. All others are unknown.
+_KEPT = """dynamo_output_graph dynamo_cpp_guards_str dynamo_guards aot_joint_graph aot_forward_graph aot_backward_graph
+    inductor_pre_grad_graph inductor_post_grad_graph inductor_input_graph optimize_ddp_split_graph
+    optimize_ddp_split_child describe_storage describe_tensor describe_source link dump_file
+    compiled_autograd_graph graph_dump expression_created propagate_real_tensors
+    propagate_real_tensors_provenance mismatched_fake_kernel missing_fake_kernel guard_on_data_dependent_error
+    export exported_program log_file_version put_local_code_state get_local_code_state put_remote_code_state
+    get_remote_code_state get_extra_remote_code_state"""
 KINDS = frozenset(
     {
-        ARTIFACT,
-        CHROMIUM_EVENT,
-        FILE_NAME,
-        DYNAMO_START,
-        "dynamo_output_graph",
-        "dynamo_cpp_guards_str",
-        "dynamo_guards",
-        "aot_joint_graph",
-        "aot_forward_graph",
-        "aot_backward_graph",
-        INFERENCE_GRAPH,
-        "inductor_pre_grad_graph",
-        "inductor_post_grad_graph",
-        OUTPUT_CODE,
-        "inductor_input_graph",
-        METRICS,
-        BACKWARD_METRICS,
-        *RUNTIME_METRICS,
-        *SHAPE_KINDS,
-        "optimize_ddp_split_graph",
-        "optimize_ddp_split_child",
-        "describe_storage",
-        "describe_tensor",
-        "describe_source",
-        "link",
-        "dump_file",
-        "compiled_autograd_graph",
-        "graph_dump",
-        "expression_created",
-        "propagate_real_tensors",
-        "propagate_real_tensors_provenance",
-        "mismatched_fake_kernel",
-        "missing_fake_kernel",
-        "guard_on_data_dependent_error",
-        "export",
-        "exported_program",
-        "log_file_version",
-        "put_local_code_state",
-        "get_local_code_state",
-        "put_remote_code_state",
-        "get_remote_code_state",
-        "get_extra_remote_code_state",
-        CUDAGRAPH_SKIP,
+        *(ARTIFACT, CHROMIUM_EVENT, FILE_NAME, DYNAMO_START, METRICS, BACKWARD_METRICS, *RUNTIME_METRICS),
+        *(OUTPUT_CODE, INFERENCE_GRAPH, CUDAGRAPH_SKIP, *SHAPE_KINDS, *_KEPT.split()),
     }
 )
 

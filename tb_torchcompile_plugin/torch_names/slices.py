@@ -42,14 +42,8 @@ FORWARD_BACKWARD = "fwdbwd"  # arrows from an operator to its gradient
 KERNEL = "kernel"
 GPU_CATS = (KERNEL, "gpu_memcpy", "gpu_memset")
 RUNTIME_CATS = (
-    "cuda_runtime",
-    "cuda_driver",
-    "hip_runtime",
-    "hip_driver",
-    "xpu_runtime",
-    "mtia_runtime",
-    "privateuse1_runtime",
-    "privateuse1_driver",
+    *("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "mtia_runtime"),
+    *("privateuse1_runtime", "privateuse1_driver"),
 )
 CALL_CATS = (OPERATOR, LABEL)  # of calls: with record_shapes some of torch's operators are labels
 PROFILER_CATS = ("Trace", OVERHEAD)

@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import summary as summary_file
-from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
+from tb_torchcompile_plugin.compile_log.log import CompileLog
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.failures import CUDAGRAPH_LOGGER, says_cudagraphs_are_skipped
@@ -27,7 +28,7 @@ from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRA
 from tb_torchcompile_plugin.writer.environment import default_worker, fill_environment
 from tb_torchcompile_plugin.writer.recover import KnownObjects, known_now, recover
 from tb_torchcompile_plugin.writer.sources import fill_sources
-from tb_torchcompile_plugin.writer.step_times import StepClock
+from tb_torchcompile_plugin.writer.step_notes import StepClock
 from tb_torchcompile_plugin.writer.torch_state import Counters, Times, compiling_now, file_names
 from tb_torchcompile_plugin.writer.winners import add_winners
 

@@ -15,19 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tb_torchcompile_plugin.compile_log import rows as compile_rows
-from tb_torchcompile_plugin.compile_log import text as compile_text
-from tb_torchcompile_plugin.compile_log.rows import Recovered
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    BACKWARD,
-    FORWARD,
-    Compilation,
-    CompileKey,
-    Frame,
-    Graph,
-    GraphBreak,
-    Recompile,
-)
+from tb_torchcompile_plugin.compile_log import compile_rows, prose
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.torch_names.graph_breaks import BRANCH, BRANCH_INSIDE
 from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
 from tb_torchcompile_plugin.torch_names.tracebacks import summary_place
@@ -115,8 +105,8 @@ def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], sourc
             if str(compile_id) in seen:  # ids begin again after torch._dynamo.reset()
                 epoch, seen = epoch + 1, set()
             seen.add(str(compile_id))
-        key = CompileKey(compile_id=str(compile_id), epoch=epoch)
-        row = Compilation(key=key, direction=BACKWARD if backward else FORWARD, recovered=True)
+        key = pb.CompileKey(compile_id=str(compile_id), epoch=epoch)
+        row = pb.Compilation(key=key, direction=pb.BACKWARD if backward else pb.FORWARD, recovered=True)
         compile_rows.fill_from_metrics(row, metrics, source=source)
         row.stack.extend(_frames_from_text(metrics.get("stack_trace") or []))
         recovered.compilations.append(row)
@@ -124,15 +114,15 @@ def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], sourc
             _add_recompile(recovered, row, str(metrics["recompile_reason"]), source)
 
 
-def _add_recompile(recovered: Recovered, row: Compilation, reason: str, source: bool) -> None:
-    recompile = Recompile(key=row.key, file=row.file, line=row.line, recovered=True)
-    recompile.reasons.append(reason if source else compile_text.withhold_source(reason))
+def _add_recompile(recovered: Recovered, row: pb.Compilation, reason: str, source: bool) -> None:
+    recompile = pb.Recompile(key=row.key, file=row.file, line=row.line, recovered=True)
+    recompile.reasons.append(reason if source else prose.withhold_source(reason))
     recovered.recompiles.append(recompile)
 
 
-def _frames_from_text(lines: Iterable[str]) -> list[Frame]:
+def _frames_from_text(lines: Iterable[str]) -> list[pb.Frame]:
     places = (summary_place(str(line)) for line in lines)
-    return [Frame(file=place.file, line=place.line, function=place.function) for place in places if place]
+    return [pb.Frame(file=place.file, line=place.line, function=place.function) for place in places if place]
 
 
 def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: bool) -> None:
@@ -142,10 +132,7 @@ def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: b
     """
     placed: Counter[str] = Counter()
     unimplemented = getattr(utils, "counters", {}).get("unimplemented", {})
-    branch = next(
-        (text for text in unimplemented if text.startswith(BRANCH)),
-        "",
-    )
+    branch = next((text for text in unimplemented if text.startswith(BRANCH)), "")
     for reason in _others(getattr(utils, "graph_break_reasons", []), known.breaks):
         text = str(reason.reason)
         placed[text] += 1
@@ -159,12 +146,12 @@ def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: b
             _add_break(recovered, compile_rows.break_row(text, source=source, count=rest))
 
 
-def _add_break(recovered: Recovered, row: GraphBreak) -> None:
+def _add_break(recovered: Recovered, row: pb.GraphBreak) -> None:
     row.recovered = True
     recovered.graph_breaks.append(row)
 
 
-def _place(row: GraphBreak, stack: Iterable[Any], source: bool) -> None:
+def _place(row: pb.GraphBreak, stack: Iterable[Any], source: bool) -> None:
     for summary in stack:
         frame = row.stack.add(file=summary.filename, line=summary.lineno or 0, function=summary.name)
         if source and summary.line:
@@ -189,11 +176,11 @@ def _add_graphs(recovered: Recovered, known_codes: Counter[int]) -> None:
             unknown.append((number, code, thing))
     keys = _keys_by_number(recovered, [number for number, _, _ in unknown])
     for number, code, thing in unknown:
-        graph = Graph(
+        graph = pb.Graph(
             key=keys.get(number),
-            direction=BACKWARD if _is_backward(thing, code) else FORWARD,
+            direction=pb.BACKWARD if _is_backward(thing, code) else pb.FORWARD,
             graph_key=compile_rows.text_of(getattr(thing, "_fx_graph_cache_key", None)),
-            kernels=compile_text.generated_kernels(code),
+            kernels=prose.generated_kernels(code),
             recovered=True,
         )
         recovered.graphs.append(graph)
@@ -215,9 +202,9 @@ def _is_backward(thing: object, code: str) -> bool:
     return bool(is_backward_code(code) if recorded is None else recorded)
 
 
-def _keys_by_number(recovered: Recovered, numbers: list[int]) -> dict[int, CompileKey]:
+def _keys_by_number(recovered: Recovered, numbers: list[int]) -> dict[int, pb.CompileKey]:
     """Inductor numbers its graphs in the order of compilation. With one graph for each frame the orders agree; with
     more of either (DDP splits, forgotten metrics) no one can tell, and nothing is claimed."""
-    rows = [row for row in recovered.compilations if row.direction == FORWARD and row.graph_ops]
+    rows = [row for row in recovered.compilations if row.direction == pb.FORWARD and row.graph_ops]
     distinct = sorted({number for number in numbers if number >= 0})
     return {n: row.key for n, row in zip(distinct, rows, strict=True)} if len(distinct) == len(rows) else {}

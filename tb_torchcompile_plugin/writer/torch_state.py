@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from tb_torchcompile_plugin.compile_log.rows import break_row
+from tb_torchcompile_plugin.compile_log.compile_rows import break_row
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.torch_names.records import ID_FIELDS
 

@@ -6,10 +6,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
+from served import wait_for
 from tb_torchcompile_plugin.api import read_queue as readings
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.errors import TorchCompilePluginError, UserError
@@ -58,13 +59,6 @@ def pool(clock: Clock) -> Iterator[Readings[str, str]]:
 
 def ask(pool: Readings[str, str], job: Job, made_of: object = 1) -> Reading[str]:
     return pool.ask(job.name, made_of, job.start)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def cancelled(reading: Reading[str]) -> bool:

@@ -258,7 +258,7 @@ def test_lanes_are_reordered_by_hand_and_by_key_hidden_and_filtered(tab: Tab) ->
             "Steps on GPU 0",
             "GPU busy",
             "stream 7",
-        ),
+        )
     ]
     tab.tab_to("ul[aria-label='Lanes'] button")
     tab.press(Keys.TAB)

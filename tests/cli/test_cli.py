@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.api import report as answer
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from terminal import deny
 from traces import kernel, slice_, write_trace
 
 EVENTS = [slice_(f"op{number}", number, 1) for number in range(200)] + [
@@ -129,14 +130,7 @@ def test_a_log_with_invalid_utf8_keeps_its_other_records(tmp_path, capsys, recor
 def test_a_folder_without_permission_as_root(tmp_path, capsys, monkeypatch):
     locked = healthy(tmp_path) / "locked"
     locked.mkdir()
-    scandir = os.scandir
-
-    def denied(path=".", *args):
-        if os.fspath(path) == str(locked):
-            raise PermissionError(13, "Permission denied", str(locked))
-        return scandir(path, *args)
-
-    monkeypatch.setattr(os, "scandir", denied)
+    deny(monkeypatch, locked)
     _assert_locked_is_named(*report(capsys, tmp_path))
 
 

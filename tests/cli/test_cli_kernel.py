@@ -8,22 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tb_torchcompile_plugin.cli import command as cli
+from terminal import Run, command_line
 
-Run = Callable[..., tuple[int, str, str]]
 KERNEL = "triton_poi_fused_addmm_relu_threshold_backward_1"
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """`run(logdir, name, …)`: exit status, stdout, stderr."""
-
-    def command(*argv: str | Path) -> tuple[int, str, str]:
-        status = cli.main(["kernel", *map(str, argv)])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return command
+    return command_line(capsys, "kernel")
 
 
 def test_a_kernel_is_printed_with_its_numbers_and_source(run: Run, recording: Callable[[str], Path]) -> None:

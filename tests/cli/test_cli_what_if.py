@@ -10,22 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tb_torchcompile_plugin.cli import command as cli
+from terminal import Run, command_line
 from traces import slice_, write_trace
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """`run(logdir, …)`: exit status, stdout, stderr."""
-
-    def command(*argv: str | Path) -> tuple[int, str, str]:
-        status = cli.main(["what-if", *map(str, argv)])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return command
+    return command_line(capsys, "what-if")
 
 
 def test_the_step_and_its_fixes_are_told(run: Run, recording: Callable[[str], Path]) -> None:

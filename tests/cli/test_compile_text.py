@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tb_torchcompile_plugin.compile_log.text import (
+from tb_torchcompile_plugin.compile_log.prose import (
     generated_kernels,
     parse_graph_break,
     parse_recompile_reasons,

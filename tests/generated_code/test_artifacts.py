@@ -10,32 +10,26 @@ import pytest
 
 from compile_records import artifact
 from profiles import data_of
-from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    BACKWARD,
-    FORWARD,
-    CompileKey,
-    CompileSummary,
-    Graph,
-)
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Artifact as ArtifactMessage
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.compile_log.log import CompileLog
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
-from tb_torchcompile_plugin.reader.torch_trace.records import payload_at
+from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
 
-KEY = CompileKey(compile_id="0/0")
+KEY = pb.CompileKey(compile_id="0/0")
 PROGRAMS = ["breaks", "resnet18", "recompiles", "ddp"]
 
 
-def summary(*names: str, directions: tuple[int, ...] = ()) -> CompileSummary:
-    return CompileSummary(
-        artifacts=[ArtifactMessage(key=KEY, name=name) for name in names],
-        graphs=[Graph(key=KEY, direction=direction) for direction in directions],  # type: ignore[arg-type]
+def summary(*names: str, directions: tuple[int, ...] = ()) -> pb.CompileSummary:
+    return pb.CompileSummary(
+        artifacts=[pb.Artifact(key=KEY, name=name) for name in names],
+        graphs=[pb.Graph(key=KEY, direction=direction) for direction in directions],  # type: ignore[arg-type]
     )
 
 
-def of(summary: CompileSummary) -> list[Artifact]:
+def of(summary: pb.CompileSummary) -> list[Artifact]:
     return artifacts(data_of(summary), 0, "0/0")
 
 
@@ -68,7 +62,7 @@ def test_the_order_is_that_of_the_pipeline_and_not_of_the_log() -> None:
 
 def test_texts_about_a_graph_stay_together() -> None:
     names = ("fx_graph_runnable", "inductor_post_grad_graph", "inductor_output_code", "fx_graph_cache_miss")
-    rows = of(summary(*names, *names, directions=(FORWARD, BACKWARD)))
+    rows = of(summary(*names, *names, directions=(pb.FORWARD, pb.BACKWARD)))
     assert [row.graph for row in rows] == [0] * 4 + [1] * 4
     assert [row.direction for row in rows] == ["forward"] * 4 + ["backward"] * 4
 
@@ -88,7 +82,7 @@ def test_the_parts_that_inductor_compiles_are_told_apart() -> None:
 def test_a_graph_says_itself_that_it_is_a_backward() -> None:
     """Compiled inside its forward frame, so that when it was written tells nothing."""
     rows = of(
-        summary("aot_backward_graph", "aot_forward_graph", "inductor_output_code", directions=(BACKWARD,))
+        summary("aot_backward_graph", "aot_forward_graph", "inductor_output_code", directions=(pb.BACKWARD,))
     )
     assert {row.name: row.direction for row in rows} == {
         "aot_forward_graph": "forward",
@@ -110,13 +104,13 @@ def test_a_graph_says_itself_that_it_is_a_backward() -> None:
     ],
 )
 def test_the_language_of_a_text(name: str, encoding: str, language: str) -> None:
-    message = ArtifactMessage(key=KEY, name=name, encoding=encoding)
-    (row,) = of(CompileSummary(artifacts=[message]))
+    message = pb.Artifact(key=KEY, name=name, encoding=encoding)
+    (row,) = of(pb.CompileSummary(artifacts=[message]))
     assert (row.language, row.encoding) == (language, encoding)
 
 
 def test_a_cpp_wrapper_is_cpp() -> None:
-    compiled = summary("inductor_output_code", directions=(FORWARD,))
+    compiled = summary("inductor_output_code", directions=(pb.FORWARD,))
     compiled.graphs[0].output_code_file = "/tmp/c/xyz.cpp"
     assert of(compiled)[0].language == "cpp"
 

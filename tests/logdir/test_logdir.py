@@ -6,6 +6,7 @@ import os
 import pytest
 
 from tb_torchcompile_plugin.logdir.discovery import discover, read_head, summary_name
+from terminal import deny
 
 TRACE = b'{"schemaVersion": 1, "traceEvents": []}'
 
@@ -90,14 +91,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
     write(tmp_path / "open" / "w.1.pt.trace.json")
     locked = tmp_path / "locked"
     write(locked / "w.1.pt.trace.json")
-    scandir = os.scandir
-
-    def denied(path=".", *args):
-        if os.fspath(path) == str(locked):
-            raise PermissionError(13, "Permission denied", str(locked))
-        return scandir(path, *args)
-
-    monkeypatch.setattr(os, "scandir", denied)
+    deny(monkeypatch, locked)
     runs, (notice,) = shape(tmp_path)
     assert runs == {"open": {"w": ["1"]}}
     assert notice.file == str(locked) and "Permission denied" in notice.problem and notice.next_step

@@ -12,7 +12,7 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from served import ROOT, error_of, make_client, make_plugin
-from tb_torchcompile_plugin.analysis.compare import report
+from tb_torchcompile_plugin.analysis.compare import verdict
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
@@ -57,7 +57,7 @@ def test_it_answers_what_the_command_prints(
 
 def test_a_comparison_is_made_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     first = ask(client, A | B)
-    monkeypatch.setattr(report, "compare", None)
+    monkeypatch.setattr(verdict, "compare", None)
     assert ask(client, A | B).data == first.data
 
 

@@ -14,14 +14,7 @@ from werkzeug.test import Client
 from compile_records import a_compilation, artifact, line
 from served import BREAKS, ROOT, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.compile_log import summary as summary_file
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    Artifact,
-    Compilation,
-    CompileKey,
-    CompileSummary,
-    Environment,
-    Payload,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 LOG_TIME_S = 1795230247  # of the lines that `line` makes, but for the time zone
 
@@ -139,26 +132,26 @@ def test_hostile_text_is_carried_and_never_interpreted(tmp_path: Path) -> None:
 
 
 def summary_with(tmp_path: Path, **fields: Any) -> tuple[Client, dict[str, str]]:
-    key = CompileKey(compile_id="0/0")
-    rows = {"compilations": [Compilation(key=key)], **fields}
-    summary_file.save(CompileSummary(**rows), str(tmp_path / "w_1.1795230236326796082.pt.compile.pb"))
+    key = pb.CompileKey(compile_id="0/0")
+    rows = {"compilations": [pb.Compilation(key=key)], **fields}
+    summary_file.save(pb.CompileSummary(**rows), str(tmp_path / "w_1.1795230236326796082.pt.compile.pb"))
     return make_client(make_plugin(tmp_path)), {"run": ".", "worker": "w_1"}
 
 
 def test_without_source_the_route_says_how_to_get_it(tmp_path: Path) -> None:
-    client, ids = summary_with(tmp_path, environment=Environment(capture="summary"))
+    client, ids = summary_with(tmp_path, environment=pb.Environment(capture="summary"))
     error = error_of(client.get(f"{ROOT}/artifact", query_string={**ids, "id": 0}))
     assert 'capture="summary"' in error["message"]
     assert 'capture="full"' in error["next_step"]
 
 
 @pytest.mark.parametrize(
-    "payloads", [[], [Payload(codec=Payload.ZLIB, data=b"not zlib")]], ids=["missing", "damaged"]
+    "payloads", [[], [pb.Payload(codec=pb.Payload.ZLIB, data=b"not zlib")]], ids=["missing", "damaged"]
 )
-def test_a_damaged_text_costs_itself_alone(tmp_path: Path, payloads: list[Payload]) -> None:
-    key = CompileKey(compile_id="0/0")
+def test_a_damaged_text_costs_itself_alone(tmp_path: Path, payloads: list[pb.Payload]) -> None:
+    key = pb.CompileKey(compile_id="0/0")
     client, ids = summary_with(
-        tmp_path, artifacts=[Artifact(key=key, name="dynamo_cpp_guards_str")], payloads=payloads
+        tmp_path, artifacts=[pb.Artifact(key=key, name="dynamo_cpp_guards_str")], payloads=payloads
     )
     response = client.get(f"{ROOT}/artifact", query_string={**ids, "id": 0})
     assert (response.status_code, error_of(response)["code"]) == (422, "unreadable")
@@ -170,7 +163,7 @@ def test_a_damaged_text_costs_itself_alone(tmp_path: Path, payloads: list[Payloa
 
 def test_a_log_adds_the_texts_that_a_summary_lacks(tmp_path: Path) -> None:
     """A summary without texts beside a log of the same process: the rows of the one, the texts of the other."""
-    client, ids = summary_with(tmp_path, environment=Environment(capture="summary", pid=1))
+    client, ids = summary_with(tmp_path, environment=pb.Environment(capture="summary", pid=1))
     data = b"".join(line(record, pid=1) for record in [*a_compilation(), artifact("wanted", "text")])
     (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(data)
     for file in tmp_path.iterdir():  # of the day that the log's lines tell

@@ -14,21 +14,16 @@ import msgspec
 import pytest
 
 from compile_records import START_US, a_compilation, artifact, mark
-from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
-from tb_torchcompile_plugin.compile_log.rows import Recovered
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    BACKWARD,
-    FORWARD,
-    Compilation,
-    CompileKey,
-    CompileSummary,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
+from tb_torchcompile_plugin.compile_log.log import CompileLog
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.reader.merge import merge
-from tb_torchcompile_plugin.reader.torch_trace.records import HEAD, untab
+from tb_torchcompile_plugin.reader.torch_trace.log_records import HEAD, untab
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 
-def summary_of(records: Iterable[Record], recovered: Recovered | None = None) -> CompileSummary:
+def summary_of(records: Iterable[Record], recovered: Recovered | None = None) -> pb.CompileSummary:
     log = CompileLog(payloads=True)
     if recovered is not None:
         log.start_from(recovered)
@@ -54,11 +49,11 @@ def earlier(records: Iterable[Record]) -> Recovered:
     return Recovered(compilations=rows)
 
 
-def ids(summary: CompileSummary) -> list[tuple[str, int, int]]:
+def ids(summary: pb.CompileSummary) -> list[tuple[str, int, int]]:
     return sorted((row.key.compile_id, row.key.epoch, row.direction) for row in summary.compilations)
 
 
-def times(summary: CompileSummary) -> Counter[tuple[int, str, int]]:
+def times(summary: pb.CompileSummary) -> Counter[tuple[int, str, int]]:
     return Counter((span.start_ns, span.name, span.thread) for span in summary.spans)
 
 
@@ -66,8 +61,8 @@ def test_the_forward_of_a_backward_that_was_recorded_is_that_of_the_log() -> Non
     before, after = a_compilation(), backward(20_000)
     merged = merge(summary_of(after, earlier(before)), summary_of([*before, *after]))
     assert [(row.direction, row.recovered, bool(row.phases)) for row in merged.compilations] == [
-        (FORWARD, False, True),
-        (BACKWARD, False, True),
+        (pb.FORWARD, False, True),
+        (pb.BACKWARD, False, True),
     ]
     assert [text.name for text in merged.artifacts] == ["a_backward_text"]
 
@@ -94,7 +89,7 @@ def test_a_recorder_that_knows_of_no_reset_counts_epochs_as_the_log_does() -> No
     third = [*a_compilation("1/0", 5_000_000), artifact("a_text", "x", "1/0")]
     live = summary_of([*after, *third])
     merged = merge(live, summary_of([*before, *after, *third]))
-    assert ids(merged) == [("0/0", 0, FORWARD), ("0/0", 1, FORWARD), ("1/0", 1, FORWARD)]
+    assert ids(merged) == [("0/0", 0, pb.FORWARD), ("0/0", 1, pb.FORWARD), ("1/0", 1, pb.FORWARD)]
     assert len(merged.artifacts) == 1 and sum(times(merged).values()) == 3 * 3
 
 
@@ -102,20 +97,20 @@ def test_a_reset_in_the_middle_of_a_recording_that_began_late() -> None:
     """The recorder sees 1/0 of the first epoch and then 0/0 of the second, which it cannot tell from the first."""
     before, seen = a_compilation(), [*a_compilation("1/0", 2_000_000), *a_compilation("0/0", 4_000_000)]
     merged = merge(summary_of(seen), summary_of([*before, *seen]))
-    assert ids(merged) == [("0/0", 0, FORWARD), ("0/0", 1, FORWARD), ("1/0", 0, FORWARD)]
+    assert ids(merged) == [("0/0", 0, pb.FORWARD), ("0/0", 1, pb.FORWARD), ("1/0", 0, pb.FORWARD)]
 
 
 def test_a_log_that_lost_its_beginning_counts_epochs_as_the_summary_does() -> None:
     before, after = a_compilation(), a_compilation(begin_us=3_000_000)
     late = a_compilation("1/0", 5_000_000)
     merged = merge(summary_of(after, earlier(before)), summary_of([*after, *late]))
-    assert ids(merged) == [("0/0", 0, FORWARD), ("0/0", 1, FORWARD), ("1/0", 1, FORWARD)]
+    assert ids(merged) == [("0/0", 0, pb.FORWARD), ("0/0", 1, pb.FORWARD), ("1/0", 1, pb.FORWARD)]
 
 
 def test_without_times_the_epochs_stand() -> None:
-    row = Compilation(key=CompileKey(compile_id="0/0", epoch=0), direction=FORWARD)
-    merged = merge(CompileSummary(compilations=[row]), CompileSummary(compilations=[row]))
-    assert ids(merged) == [("0/0", 0, FORWARD)]
+    row = pb.Compilation(key=pb.CompileKey(compile_id="0/0", epoch=0), direction=pb.FORWARD)
+    merged = merge(pb.CompileSummary(compilations=[row]), pb.CompileSummary(compilations=[row]))
+    assert ids(merged) == [("0/0", 0, pb.FORWARD)]
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "recompiles", "ddp"])
@@ -137,7 +132,7 @@ def test_wherever_a_recorder_begins_the_whole_is_that_of_the_log(
             assert graphs(merged) == graphs(whole), at
 
 
-def graphs(summary: CompileSummary) -> list[tuple[str, int, int]]:
+def graphs(summary: pb.CompileSummary) -> list[tuple[str, int, int]]:
     return sorted((row.key.compile_id, row.key.epoch, row.direction) for row in summary.graphs)
 
 

@@ -15,7 +15,7 @@ from profiles import data_of
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.compile_log.summary_pb2 import StepTimes
 from tb_torchcompile_plugin.profile.noted_steps import recorded_step_ns, unrecorded_step_ns
-from tb_torchcompile_plugin.writer import step_times
+from tb_torchcompile_plugin.writer import step_notes
 from tb_torchcompile_plugin.writer.recorder import recorder
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
@@ -26,7 +26,7 @@ MS = 1_000_000
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time in ns, which a test moves on."""
     now = [0]
-    monkeypatch.setattr(step_times, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(step_notes, "perf_counter_ns", lambda: now[0])
     return now
 
 
@@ -342,7 +342,7 @@ def test_the_child_of_a_fork_has_its_own_steps(torch: Any, clock: list[int], tmp
 def test_a_torch_without_these_names(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(step_times, "_hooked", False)
+    monkeypatch.setattr(step_notes, "_hooked", False)
     monkeypatch.delattr(sys.modules["torch.optim.optimizer"], "register_optimizer_step_post_hook")
     monkeypatch.delattr(torch.profiler.profile, "step")
     tensorboard_trace_handler(tmp_path)

@@ -86,17 +86,17 @@ export type BreakKind =
   | 'print';
 
 export interface CacheLookup {
-  compile_id: string;
-  epoch: number;
   cache: string;
   result: string;
   key: string;
   direction: Direction;
   graph: number | null;
-  graphs: number;
   why: string | null;
   reason: string | null;
   time_saved_s: number | null;
+  compile_id: string;
+  epoch: number;
+  graphs: number;
   nearest: string | null;
   nearest_epoch: number | null;
   differences: KeyDifference[];

@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from functools import lru_cache
 from math import isqrt
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -28,14 +29,9 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.kernels import (
-    CATEGORIES,
-    Category,
-    fused_operators,
-    is_generated_name,
-    without_number,
-)
+from tb_torchcompile_plugin.torch_names import kernels as kernel_names
 from tb_torchcompile_plugin.torch_names.operators import is_library_operator, landmark_of
 from tb_torchcompile_plugin.torch_names.slices import is_optimizer_step
 
@@ -61,7 +57,7 @@ class KernelDifference(Compared, frozen=True):
     step it is done. `delta_us`: b less a."""
 
     name: str
-    category: Category
+    category: kernel_names.Category
     change: Change
     places: int
     a: SideWork
@@ -81,7 +77,7 @@ class Launch(msgspec.Struct, frozen=True, gc=False):
     operator: str
     family: str
     unit: int
-    category: Category
+    category: kernel_names.Category
     ns: int
     shapes: str = ""
 
@@ -152,9 +148,8 @@ def match_kernels(a: list[Step], b: list[Step]) -> list[KernelDifference]:
         for part in _parts(both, is_landmark=place % 2 == 1):
             kinds[_kinds(part[0]), _kinds(part[1])].append(part)
     rows = [_difference(pairs, len(a), len(b)) for pairs in kinds.values()]
-    assert sum(len(pair[0]) + len(pair[1]) for pairs in kinds.values() for pair in pairs) == sum(
-        map(len, a + b)
-    )
+    matched = sum(len(side) for pairs in kinds.values() for pair in pairs for side in pair)
+    assert matched == sum(map(len, a + b))
     return sorted(rows, key=lambda row: (-abs(row.delta_us), row.category, row.a.kernels))
 
 
@@ -177,11 +172,8 @@ def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[
     for start, time, operator, optimizer, name, category, ns, dims in zip(
         *(column.tolist() for column in columns)
     ):
-        plain = _launch(
-            trace.names[name],
-            trace.names[trace.name[operator]] if operator >= 0 else "",
-            CATEGORIES[category],
-        )
+        called_by = trace.names[trace.name[operator]] if operator >= 0 else ""
+        plain = _launch(trace.names[name], called_by, kernel_names.CATEGORIES[category])
         unit = optimizer if optimizer >= 0 else operator if plain.unit >= 0 else -1
         family = "optimizer" if optimizer >= 0 else plain.family
         launch = Launch(
@@ -191,11 +183,11 @@ def _gpu_launches(profile: Profile, rows: Launches, called: Int64s) -> Iterator[
 
 
 @lru_cache(maxsize=65536)
-def _launch(kernel: str, operator: str, category: Category) -> Launch:
+def _launch(kernel: str, operator: str, category: kernel_names.Category) -> Launch:
     """What names tell of a launch; `unit` is 0 where the operator groups its launches, else -1."""
     of_library = is_library_operator(operator)
-    short = operator.partition("::")[2] if of_library else fused_operators(kernel)
-    kind = without_number(kernel) if is_generated_name(kernel) else kernel
+    short = operator.partition("::")[2] if of_library else kernel_names.fused_operators(kernel)
+    kind = kernel_names.without_number(kernel) if kernel_names.is_generated_name(kernel) else kernel
     family = (landmark_of(operator) if of_library else None) or _FAMILY.get(category, "")
     return Launch(kind, kernel, short, family, 0 if of_library else -1, category, 0)
 
@@ -311,9 +303,8 @@ def _common_subsequence(ours: list[Landmark], theirs: list[Landmark]) -> list[tu
 def _codes(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> tuple[Int64s, Int64s]:
     """Equal ones have equal codes."""
     codes = {one: code for code, one in enumerate(dict.fromkeys([*ours, *theirs]))}
-    return np.array([codes[one] for one in ours], np.int64), np.array(
-        [codes[one] for one in theirs], np.int64
-    )
+    ours_coded, theirs_coded = (np.array([codes[one] for one in side], np.int64) for side in (ours, theirs))
+    return ours_coded, theirs_coded
 
 
 def _parts(pair: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
@@ -321,7 +312,7 @@ def _parts(pair: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
     if is_landmark:
         yield pair
         return
-    ours, theirs = map(_by_kind, pair)
+    ours, theirs = (grouped(side, attrgetter("kind")) for side in pair)
     common = ours.keys() & theirs.keys()
     for kind in sorted(common):
         yield ours[kind], theirs[kind]
@@ -331,13 +322,6 @@ def _parts(pair: _Pair, *, is_landmark: bool) -> Iterator[_Pair]:
 
 def _without(launches: Step, kinds: Set[str]) -> Step:
     return [launch for launch in launches if launch.kind not in kinds]
-
-
-def _by_kind(launches: Step) -> dict[str, Step]:
-    steps: defaultdict[str, Step] = defaultdict(list)
-    for launch in launches:
-        steps[launch.kind].append(launch)
-    return steps
 
 
 def _kinds(launches: Step) -> frozenset[str]:
@@ -357,12 +341,10 @@ def _difference(pairs: list[_Pair], steps_a: int, steps_b: int) -> KernelDiffere
     change: Change = (
         "appeared" if not a else "vanished" if not b else "same" if _kinds(a) == _kinds(b) else "changed"
     )
-    names = [name for side in work for name in side.operators] or [
-        name for side in work for name in side.kernels
-    ]
+    operators, kernels = [*work[0].operators, *work[1].operators], [*work[0].kernels, *work[1].kernels]
     time, launches = (pair(*both) for both in zip(*((side.time_us, side.launches) for side in work)))
     return KernelDifference(
-        name=", ".join(dict.fromkeys(names)),
+        name=", ".join(dict.fromkeys(operators or kernels)),
         category=_category(b or a),
         change=change,
         places=len(pairs),
@@ -382,9 +364,9 @@ def _side(launches: Step, steps: int) -> SideWork:
     )
 
 
-def _category(launches: Step) -> Category:
+def _category(launches: Step) -> kernel_names.Category:
     """The one that takes most of the time."""
-    times: Counter[Category] = Counter()
+    times: Counter[kernel_names.Category] = Counter()
     for launch in launches:
         times[launch.category] += launch.ns
     return times.most_common(1)[0][0]

@@ -7,14 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.words import (
-    duration,
-    percent,
-    seconds,
-    signed,
-    significant,
-    size,
-)
+from tb_torchcompile_plugin.analysis.words import duration, percent, seconds, signed, significant, size
 
 Outcome = Literal["vanished", "appeared", "equal", "faster", "slower"]
 _TEXTS: dict[str, Callable[[float], str]] = {"us": duration, "s": seconds, "percent": percent, "bytes": size}

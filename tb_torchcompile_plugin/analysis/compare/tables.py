@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.compare.operators import (
     compare_modules,
     compare_operators,
 )
-from tb_torchcompile_plugin.analysis.compare.sides import Side, as_a_whole
+from tb_torchcompile_plugin.analysis.compare.sides import Sides, as_a_whole
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 
 
@@ -58,8 +58,9 @@ class ComparedTables(msgspec.Struct, frozen=True):
     layout: list[TableLayout]
 
 
-def compare_tables(a: Side, b: Side) -> ComparedTables:
+def compare_tables(sides: Sides) -> ComparedTables:
     """All rows that either side has."""
+    a, b = sides.a, sides.b
     if a.profile is None or b.profile is None:
         return ComparedTables([], [], [], [], LAYOUT)
     ran, whole = (a.profile, b.profile), as_a_whole(a, b)

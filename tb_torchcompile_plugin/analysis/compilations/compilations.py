@@ -13,8 +13,8 @@ from tb_torchcompile_plugin.analysis.compilations.rows import (
     Status,
     compilations,
     in_order,
-    key_of,
 )
+from tb_torchcompile_plugin.compile_log.fields import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts, owners
 from tb_torchcompile_plugin.generated_code.frame import Frame

@@ -30,28 +30,17 @@ from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import (
 from tb_torchcompile_plugin.analysis.words import percent, plural
 from tb_torchcompile_plugin.analysis.words import seconds as spent
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_BREAK, GUARDS
 from tb_torchcompile_plugin.torch_names.failures import ERROR
 from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON, SUPPRESS_ERRORS
 from tb_torchcompile_plugin.torch_names.phases import Phase
 from tb_torchcompile_plugin.torch_names.tracebacks import places
-
-__all__ = [
-    "CompilationDetails",
-    "CompileTime",
-    "GuardChecks",
-    "compilation",
-    "compile_time",
-    "compile_time_headline",
-    "guard_checks",
-]
 
 
 class _HasCompileId(Protocol):
@@ -64,7 +53,7 @@ class _HasCompileId(Protocol):
 Row = TypeVar("Row", bound=_HasCompileId)
 
 
-class CompileTime(PhaseSpans, frozen=True):
+class CompileTime(PhaseSpans, frozen=True, kw_only=True):
     """Where compile time went. `recorded_s`: wall time that the recording covers; `share_percent` is of that,
     None where something was compiled outside it, and for a log, which covers little but compilations.
 
@@ -151,12 +140,9 @@ def compile_time_headline(data: CompileData) -> str:
     number = len({(row.epoch, row.compile_id) for row in rows})
     recorded = spent(_recorded_s(data.summary))
     part = f", {percent(share)} of the {recorded} that were recorded" if share is not None else ""
-    late = (
-        f"; {plural(backward, 'backward graph')} {'was' if backward == 1 else 'were'} compiled on first use"
-    )
-    return (
-        f"{plural(number, 'compilation')} took {spent(data.of(ct.total_s))}{part}{late if backward else ''}."
-    )
+    were = "was" if backward == 1 else "were"
+    late = f"; {plural(backward, 'backward graph')} {were} compiled on first use" if backward else ""
+    return f"{plural(number, 'compilation')} took {spent(data.of(ct.total_s))}{part}{late}."
 
 
 def _share_percent(data: CompileData) -> float | None:
@@ -192,7 +178,7 @@ def compilation(data: CompileData, epoch: int, compile_id: str) -> CompilationDe
         shape_guards=shapes.guards,
         dynamic_changes=shapes.changes,
         metrics=rows_of_metrics,
-        cudagraph_skip_reasons=_skip_reasons(rows_of_metrics, _late_skips(summary, first)),
+        cudagraph_skip_reasons=_skip_reasons(summary, first, rows_of_metrics),
         artifacts=texts,
         warnings=warnings,
     )
@@ -266,7 +252,8 @@ def _failure(
     failed = next((row for row in rows if row.failure is not None), None)
     if failed is None or (failure := failed.failure) is None:
         return None
-    eager = _broke(texts) or ran_eager(failure, _values(recorded, SUPPRESS_ERRORS))
+    broke = any(text.name == GRAPH_BREAK for text in texts)  # dynamo could not resume: it skipped the frame
+    eager = broke or ran_eager(failure, _values(recorded, SUPPRESS_ERRORS))
     traceback = _last_text(data, texts, ERROR, warnings) or _text_of(recorded, "exception_stack_trace")
     return DetailedFailure(
         type=failure.type,
@@ -277,11 +264,6 @@ def _failure(
         ran_eager=eager,
         consequence=consequence(failed, eager),
     )
-
-
-def _broke(texts: list[Artifact]) -> bool:
-    """A graph break that dynamo could not resume from: it skipped the frame."""
-    return any(text.name == GRAPH_BREAK for text in texts)
 
 
 def _counts(row: Compilation | None, recorded: list[Metric], guard_checks: int | None) -> Counts:
@@ -295,27 +277,22 @@ def _counts(row: Compilation | None, recorded: list[Metric], guard_checks: int |
     )
 
 
-def _skip_reasons(recorded: list[Metric], late: list[str]) -> list[str]:
+def _skip_reasons(summary: CompileSummary, row: Compilation | None, recorded: list[Metric]) -> list[str]:
     """Why CUDA graphs were not used, each reason once."""
-    return list(dict.fromkeys([*(str(value) for value in _values(recorded, CUDAGRAPH_SKIP_REASON)), *late]))
+    known = [str(value) for value in _values(recorded, CUDAGRAPH_SKIP_REASON)]
+    return list(dict.fromkeys([*known, *_late_skips(summary, row)]))
 
 
 def _late_skips(summary: CompileSummary, row: Compilation | None) -> list[str]:
     """Reasons that torch found when the code first ran, where it names no compile id: those that quote this function,
     if it was compiled once."""
-    if (
-        row is None
-        or sum((one.file, one.function) == (row.file, row.function) for one in _forwards(summary)) != 1
-    ):
+    places_of = [(one.file, one.function) for one in summary.compilations if one.direction == FORWARD]
+    if row is None or places_of.count((row.file, row.function)) != 1:
         return []
     unnamed = [one.metrics for one in summary.runtime_metrics if not one.key.compile_id]
     reasons = [json.loads(one[CUDAGRAPH_SKIP_REASON]) for one in unnamed if CUDAGRAPH_SKIP_REASON in one]
     mine = row.file, row.function
     return [text for text in map(str, reasons) if any((at.file, at.function) == mine for at in places(text))]
-
-
-def _forwards(summary: CompileSummary) -> Iterable[CompilationMessage]:
-    return (row for row in summary.compilations if row.direction == FORWARD)
 
 
 def _text_of(recorded: list[Metric], name: str) -> str | None:

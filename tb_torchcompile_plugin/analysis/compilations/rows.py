@@ -8,9 +8,9 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheResult, cache_results
-from tb_torchcompile_plugin.compile_log.directions import Direction, direction_of
+from tb_torchcompile_plugin.compile_log import fields
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.generated_code.frame import Frame, frames
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -18,7 +18,6 @@ from tb_torchcompile_plugin.torch_names.failures import UNSUPPORTED, is_limit
 from tb_torchcompile_plugin.torch_names.phases import PHASES, Phase
 
 Status = Literal["ok", "failed", "limit", "empty", "break", "recovered", "unfinished"]
-Key = tuple[int, str]
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -40,7 +39,7 @@ class Compilation(msgspec.Struct, frozen=True):
     key: str
     compile_id: str
     epoch: int
-    direction: Direction
+    direction: fields.Direction
     part: int
     parts: int
     function: str
@@ -68,22 +67,19 @@ class Compilation(msgspec.Struct, frozen=True):
 def compilations(data: CompileData) -> list[Compilation]:
     """One row a compilation, in order of time."""
     summary = data.summary
-    breaks = Counter(key_of(row.key) for row in summary.graph_breaks)
-    reasons: dict[Key, list[str]] = defaultdict(list)
+    breaks = Counter(fields.key_of(row.key) for row in summary.graph_breaks)
+    reasons: dict[fields.Key, list[str]] = defaultdict(list)
     for recompile in summary.recompiles:
-        reasons[key_of(recompile.key)] += recompile.reasons
-    parts = Counter((key_of(row.key), row.direction) for row in summary.compilations)
-    before: Counter[tuple[Key, int]] = Counter()
+        reasons[fields.key_of(recompile.key)] += recompile.reasons
+    parts = Counter((fields.key_of(row.key), row.direction) for row in summary.compilations)
+    before: Counter[tuple[fields.Key, int]] = Counter()
     answer = []
     for row in in_order(summary):
-        key, kin = key_of(row.key), (key_of(row.key), row.direction)
-        forward = direction_of(row.direction) == "forward"
+        key, kin = fields.key_of(row.key), (fields.key_of(row.key), row.direction)
+        forward = fields.direction_of(row.direction) == "forward"
         answer.append(
             _compilation(
-                row,
-                (before[kin], parts[kin]),
-                breaks[key] if forward else 0,
-                reasons[key] if forward else [],
+                row, (before[kin], parts[kin]), breaks[key] if forward else 0, reasons[key] if forward else []
             )
         )
         before[kin] += 1
@@ -111,20 +107,11 @@ def in_order(summary: CompileSummary) -> list[CompilationMessage]:
     return sorted(summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
 
 
-def key_of(key: CompileKey) -> Key:
-    """Compile ids start anew when dynamo is reset."""
-    return key.epoch, key.compile_id
-
-
 def _compilation(
     row: CompilationMessage, place: tuple[int, int], breaks: int, reasons: list[str]
 ) -> Compilation:
-    def known(field: str) -> int | None:
-        return getattr(row, field) if row.HasField(field) else None
-
-    start, duration = known("start_ns"), known("duration_ns")
     phases: dict[Phase, float] = {phase.name: seconds(phase.exclusive_ns) for phase in row.phases}
-    direction, failure, (part, parts) = direction_of(row.direction), _failure(row), place
+    direction, failure, (part, parts) = fields.direction_of(row.direction), _failure(row), place
     key = f"{row.key.compile_id},{row.key.epoch},{direction}"
     return Compilation(
         key=key + (f"~{part + 1}" if part else ""),
@@ -135,17 +122,17 @@ def _compilation(
         parts=parts,
         function=row.function,
         file=row.file,
-        line=known("line"),
+        line=fields.known_number(row, "line"),
         status=_status(row, failure, breaks),
-        attempts=known("attempts"),
-        start_s=None if start is None else seconds(start),
-        duration_s=None if duration is None else seconds(duration),
+        attempts=fields.known_number(row, "attempts"),
+        start_s=fields.known_seconds(row, "start_ns"),
+        duration_s=fields.known_seconds(row, "duration_ns"),
         phases_s=phases or None,
         phases_percent=phases_percent(phases),
-        graph_ops=known("graph_ops"),
-        graph_nodes=known("graph_nodes"),
-        graph_inputs=known("graph_inputs"),
-        guards=known("guards"),
+        graph_ops=fields.known_number(row, "graph_ops"),
+        graph_nodes=fields.known_number(row, "graph_nodes"),
+        graph_inputs=fields.known_number(row, "graph_inputs"),
+        guards=fields.known_number(row, "guards"),
         cache=cache_results(row),
         breaks=breaks,
         recompile_reasons=reasons,
@@ -171,13 +158,11 @@ def _status(row: CompilationMessage, failure: Failure | None, breaks: int) -> St
         return "break"
     if not row.HasField("duration_ns"):
         return "unfinished"
-    return "empty" if direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
+    return "empty" if fields.direction_of(row.direction) == "forward" and not row.graph_ops else "ok"
 
 
 def _failure(row: CompilationMessage) -> Failure | None:
     if not row.HasField("failure"):
         return None
     failure = row.failure
-    return Failure(
-        failure.type, failure.reason, failure.file, failure.line if failure.HasField("line") else None
-    )
+    return Failure(failure.type, failure.reason, failure.file, fields.known_number(failure, "line"))

@@ -9,29 +9,14 @@ from typing import Any, Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.words import duration, plural
-from tb_torchcompile_plugin.compile_log.directions import Direction
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    BACKWARD,
-    CompileKey,
-    CompileSummary,
-    GeneratedKernel,
-    Graph,
-    PhaseSpan,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.compile_log.fields import Direction, Key, direction_of, key_of, known_number
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names import phases
 from tb_torchcompile_plugin.torch_names.kernels import without_number
-from tb_torchcompile_plugin.torch_names.phases import (
-    AUTOTUNER,
-    COMPILING_BACKWARD,
-    FRAME_ROOTS,
-    compiles_templates,
-    phase_of,
-    tuned_operator,
-)
 
-Key = tuple[int, str]
-Generated = dict[tuple[int, str, str], tuple[Graph, GeneratedKernel]]  # by epoch, compile id and name
+Generated = dict[tuple[int, str, str], tuple[pb.Graph, pb.GeneratedKernel]]  # by epoch, compile id and name
 
 
 class Autotune(msgspec.Struct, frozen=True):
@@ -65,7 +50,7 @@ def autotune(data: CompileData) -> list[Autotune]:
         _untimed(graph, kernel)
         for graph in summary.graphs
         for kernel in graph.kernels
-        if _has_choice(kernel) and (*_key(graph.key), kernel.name) not in seen
+        if _has_choice(kernel) and (*key_of(graph.key), kernel.name) not in seen
     ]
     return sorted([*timed, *untimed], key=lambda row: -(row.time_s or 0))
 
@@ -86,84 +71,77 @@ def autotuning_headline(data: CompileData) -> str:
     return what + (f": {times}" if times else "") if rows else ""
 
 
-def _key(key: CompileKey) -> Key:
-    return key.epoch, key.compile_id
-
-
-def _has_choice(kernel: GeneratedKernel) -> bool:
+def _has_choice(kernel: pb.GeneratedKernel) -> bool:
     return kernel.num_configs > 1 or kernel.autotune == "hit"
 
 
-def _generated(summary: CompileSummary) -> Generated:
+def _generated(summary: pb.CompileSummary) -> Generated:
     return {
-        (*_key(graph.key), kernel.name): (graph, kernel)
+        (*key_of(graph.key), kernel.name): (graph, kernel)
         for graph in summary.graphs
         for kernel in graph.kernels
     }
 
 
 def _by_kernel(
-    summary: CompileSummary, generated: Generated
-) -> dict[tuple[int, str, str, int], list[PhaseSpan]]:
+    summary: pb.CompileSummary, generated: Generated
+) -> dict[tuple[int, str, str, int], list[pb.PhaseSpan]]:
     """The outermost autotune spans by compilation and kernel. One that names a winner ends its choice: the same
     operator and shapes may be tuned again, with another winner."""
-    rows: dict[tuple[int, str, str, int], list[PhaseSpan]] = defaultdict(list)
+    rows: dict[tuple[int, str, str, int], list[pb.PhaseSpan]] = defaultdict(list)
     chosen = Counter[tuple[int, str, str]]()
     ends: dict[tuple[int, str, int], int] = {}
     for span in sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns)):
-        lane = (*_key(span.key), span.thread)
-        if phase_of(span.name) != "autotune" or span.start_ns < ends.get(lane, 0):
+        lane = (*key_of(span.key), span.thread)
+        if phases.phase_of(span.name) != "autotune" or span.start_ns < ends.get(lane, 0):
             continue
         ends[lane] = span.start_ns + span.duration_ns
-        epoch, compile_id = _key(span.key)
-        kernel = (epoch, compile_id, _kernel_of(span, generated))
+        kernel = (*key_of(span.key), _kernel_of(span, generated))
         choice = (*kernel, chosen[kernel])
         rows[choice].append(span)
         chosen[kernel] += bool(span.choices)
     return rows
 
 
-def _kernel_of(span: PhaseSpan, generated: Generated) -> str:
+def _kernel_of(span: pb.PhaseSpan, generated: Generated) -> str:
     """The kernel that a span tunes. torch 2.11 numbers a user's own kernel here, and only here."""
-    key = _key(span.key)
+    key = key_of(span.key)
     if span.kernel:
         own = without_number(span.kernel)
         return own if (*key, span.kernel) not in generated and (*key, own) in generated else span.kernel
-    if span.name.startswith(AUTOTUNER):
+    if span.name.startswith(phases.AUTOTUNER):
         return "a Triton kernel (torch does not say which)"
-    operator = tuned_operator(span.name)  # torch 2.11 does not say for which shapes it compiles
-    return f"{operator} (compiling the templates)" if compiles_templates(span.name) else operator
+    operator = phases.tuned_operator(span.name)  # torch 2.11 does not say for which shapes it compiles
+    return f"{operator} (compiling the templates)" if phases.compiles_templates(span.name) else operator
 
 
-def _compiling(summary: CompileSummary) -> dict[Key, list[tuple[int, int, Direction]]]:
+def _compiling(summary: pb.CompileSummary) -> dict[Key, list[tuple[int, int, Direction]]]:
     """When each compile id was being compiled, and when its backward was."""
     times: dict[Key, list[tuple[int, int, Direction]]] = defaultdict(list)
     for span in summary.spans:
-        if span.name in COMPILING_BACKWARD or span.name in FRAME_ROOTS:
-            direction: Direction = "backward" if span.name in COMPILING_BACKWARD else "forward"
-            times[_key(span.key)].append((span.start_ns, span.start_ns + span.duration_ns, direction))
+        if span.name in phases.COMPILING_BACKWARD or span.name in phases.FRAME_ROOTS:
+            direction: Direction = "backward" if span.name in phases.COMPILING_BACKWARD else "forward"
+            times[key_of(span.key)].append((span.start_ns, span.start_ns + span.duration_ns, direction))
     return times
 
 
-def _while_compiling(span: PhaseSpan, times: list[tuple[int, int, Direction]]) -> Direction | None:
+def _while_compiling(span: pb.PhaseSpan, times: list[tuple[int, int, Direction]]) -> Direction | None:
     """What was being compiled then; a backward may be compiled inside its frame."""
     around: set[Direction] = {what for start, end, what in times if start <= span.start_ns < end}
     return "backward" if "backward" in around else "forward" if around else None
 
 
 def _timed(
-    spans: list[PhaseSpan],
-    generated: Generated,
-    compiling: dict[Key, list[tuple[int, int, Direction]]],
+    spans: list[pb.PhaseSpan], generated: Generated, compiling: dict[Key, list[tuple[int, int, Direction]]]
 ) -> Autotune:
     first, name = spans[0], _kernel_of(spans[0], generated)
-    graph, kernel = generated.get((*_key(first.key), name), (None, None))
+    graph, kernel = generated.get((*key_of(first.key), name), (None, None))
     choices = _choices(spans)
-    compiled = _while_compiling(first, compiling.get(_key(first.key), []))
+    compiled = _while_compiling(first, compiling.get(key_of(first.key), []))
     return Autotune(
         compile_id=first.key.compile_id,
         epoch=first.key.epoch,
-        direction=_direction(graph) if graph else compiled,
+        direction=direction_of(graph.direction) if graph else compiled,
         kernel=name,
         time_s=seconds(sum(span.duration_ns for span in spans)),
         configs=_configs(kernel, choices),
@@ -174,14 +152,14 @@ def _timed(
     )
 
 
-def _untimed(graph: Graph, kernel: GeneratedKernel) -> Autotune:
+def _untimed(graph: pb.Graph, kernel: pb.GeneratedKernel) -> Autotune:
     return Autotune(
         compile_id=graph.key.compile_id,
         epoch=graph.key.epoch,
-        direction=_direction(graph),
+        direction=direction_of(graph.direction),
         kernel=kernel.name,
         time_s=None,
-        configs=kernel.num_configs if kernel.HasField("num_configs") else None,
+        configs=known_number(kernel, "num_configs"),
         choice=kernel.config or None,
         cache=kernel.autotune or None,
         best_time_us=None,
@@ -189,11 +167,7 @@ def _untimed(graph: Graph, kernel: GeneratedKernel) -> Autotune:
     )
 
 
-def _direction(graph: Graph) -> Direction:
-    return "backward" if graph.direction == BACKWARD else "forward"
-
-
-def _choices(spans: list[PhaseSpan]) -> dict[str, Any]:
+def _choices(spans: list[pb.PhaseSpan]) -> dict[str, Any]:
     """What torch says of the templates that it tried: {"num_choices", "best_kernel", "best_time" in ms, …}."""
     text = next((span.choices for span in spans if span.choices), "")
     try:
@@ -203,10 +177,10 @@ def _choices(spans: list[PhaseSpan]) -> dict[str, Any]:
     return decoded if isinstance(decoded, dict) else {}
 
 
-def _configs(kernel: GeneratedKernel | None, choices: dict[str, Any]) -> int | None:
+def _configs(kernel: pb.GeneratedKernel | None, choices: dict[str, Any]) -> int | None:
     if isinstance(choices.get("num_choices"), int):
         return int(choices["num_choices"])
-    return kernel.num_configs if kernel is not None and kernel.HasField("num_configs") else None
+    return known_number(kernel, "num_configs") if kernel is not None else None
 
 
 def _choice(choices: dict[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.directions import Direction, direction_of
+from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, known_number, known_seconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.compile_log.summary_pb2 import KeyDifference as DifferenceMessage
@@ -49,7 +49,7 @@ class KeyDifference(msgspec.Struct, frozen=True):
     now: str | None
 
 
-class CacheLookup(msgspec.Struct, frozen=True):
+class CacheLookup(CacheResult, frozen=True, kw_only=True):
     """A `CacheResult` with its compilation. `graphs`: how many lookups of its kind the compilation made.
 
     differences: from the nearest earlier key of this process, which is of compilation `nearest`.
@@ -58,15 +58,7 @@ class CacheLookup(msgspec.Struct, frozen=True):
 
     compile_id: str
     epoch: int
-    cache: str
-    result: str
-    key: str
-    direction: Direction
-    graph: int | None
     graphs: int
-    why: str | None
-    reason: str | None
-    time_saved_s: float | None
     nearest: str | None
     nearest_epoch: int | None
     differences: list[KeyDifference]
@@ -80,11 +72,11 @@ def cache_results(row: Compilation) -> list[CacheResult]:
             cache=lookup.cache,
             result=lookup.result,
             key=lookup.key,
-            direction=_direction(row, lookup),
-            graph=lookup.graph if lookup.HasField("graph") else None,
+            direction=direction_of(row.direction or lookup.direction),
+            graph=known_number(lookup, "graph"),
             why=why(lookup),
             reason=lookup.reason if lookup.HasField("reason") else None,
-            time_saved_s=seconds(lookup.time_saved_ns) if lookup.HasField("time_saved_ns") else None,
+            time_saved_s=known_seconds(lookup, "time_saved_ns"),
         )
         for lookup in row.cache
     ]
@@ -118,7 +110,7 @@ def _lookup(
         nearest_epoch=message.nearest.epoch if known else None,
         differences=[_difference(difference) for difference in message.differences],
         artifact=next(texts.get((row.key.epoch, row.key.compile_id, name), iter(())), None),
-        **{field: getattr(result, field) for field in result.__struct_fields__},
+        **msgspec.structs.asdict(result),
     )
 
 
@@ -126,16 +118,10 @@ def time_saved_s(data: CompileData) -> float | None:
     """By all hits. One of AOTAutograd's cache includes those of the FX graphs in it."""
     saved = []
     for row in data.summary.compilations:
-        saved_ns = [
-            (lookup.cache, lookup.time_saved_ns) for lookup in row.cache if lookup.HasField("time_saved_ns")
-        ]
-        whole = [time for cache, time in saved_ns if cache == "aotautograd"]
-        saved += whole or [time for _, time in saved_ns]
+        known = [lookup for lookup in row.cache if lookup.HasField("time_saved_ns")]
+        whole = [lookup for lookup in known if lookup.cache == "aotautograd"]
+        saved += [lookup.time_saved_ns for lookup in whole or known]
     return seconds(sum(saved)) if saved else None
-
-
-def _direction(row: Compilation, lookup: CacheMessage) -> Direction:
-    return direction_of(row.direction or lookup.direction)
 
 
 def _texts(summary: CompileSummary) -> _Texts:
@@ -154,10 +140,8 @@ def why(lookup: CacheMessage) -> str | None:
     if lookup.result == "hit":
         return None
     if lookup.result == "bypass":
-        return (
-            f"The cache was not used: {lookup.reason}"
-            if lookup.reason
-            else "The cache was not used; torch gives no reason"
+        return "The cache was not used" + (
+            f": {lookup.reason}" if lookup.reason else "; torch gives no reason"
         )
     if lookup.reason == "guard_miss":
         return "An entry has this key, but its guards on symbolic shapes do not hold for these sizes"

@@ -6,19 +6,20 @@ being compiled on the same thread counts once.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.words import duration, percent
+from tb_torchcompile_plugin.compile_log.fields import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_slices
 from tb_torchcompile_plugin.profile.units import seconds, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.grouped import grouped
 
 EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970
 
@@ -44,7 +45,7 @@ class FunctionTime(msgspec.Struct, frozen=True):
 
 def count_compilations(rows: Iterable[CompilationMessage]) -> int:
     """A backward that is compiled later is a row of its own, but belongs to the same compilation."""
-    return len({(row.key.epoch, row.key.compile_id) for row in rows})
+    return len({key_of(row.key) for row in rows})
 
 
 def compile_times(data: CompileData) -> dict[str, list[float]]:
@@ -82,7 +83,8 @@ def compile_overlap(profile: Profile) -> CompileOverlap | None:
     first, last = trace.window()
     if trace.base_ns + first < EPOCH_FROM_NS or len(timed) < len(summary.compilations):
         return None
-    threads = [_shifted(spans, trace.base_ns) for spans in _by_thread(timed)]
+    base = trace.base_ns
+    threads = [Intervals(spans.starts - base, spans.ends - base) for spans in _by_thread(timed)]
     steps = profile.of(step_slices)
     inside = _covered(threads, trace.ts[steps], trace.ts[steps] + trace.dur[steps])
     return CompileOverlap(
@@ -110,15 +112,13 @@ def overlap_headline(profile: Profile) -> str:
 
 
 def _by_thread(rows: list[CompilationMessage]) -> list[Intervals]:
-    threads: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for row in rows:
-        threads[row.thread].append((row.start_ns, row.start_ns + row.duration_ns))
-    spans = [np.array(pairs, np.int64) for pairs in threads.values()]
-    return [union(pairs[:, 0], pairs[:, 1]) for pairs in spans]
-
-
-def _shifted(spans: Intervals, base_ns: int) -> Intervals:
-    return Intervals(spans.starts - base_ns, spans.ends - base_ns)
+    return [
+        union(
+            np.array([row.start_ns for row in mine]),
+            np.array([row.start_ns + row.duration_ns for row in mine]),
+        )
+        for mine in grouped(rows, lambda row: row.thread).values()
+    ]
 
 
 def _covered(threads: list[Intervals], starts: Int64s, ends: Int64s) -> Int64s:

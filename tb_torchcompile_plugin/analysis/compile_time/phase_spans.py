@@ -9,6 +9,7 @@ import msgspec
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.codes import Codes
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.phases import Phase, phase_of
 
@@ -53,7 +54,7 @@ def phase_spans(data: CompileData) -> PhaseSpans:
     rows = sorted(data.summary.spans, key=lambda row: (row.start_ns, -row.duration_ns))
     origin = rows[0].start_ns if rows else 0
     threads = thread_labels(rows)
-    names, ids = _Codes(), _Codes()
+    names, ids = Codes(), Codes()
     name_codes = [names.code(row.name) for row in rows]
     lanes = [WORKERS if row.worker_process else threads[row.thread] for row in rows]
     labels = [*dict.fromkeys(threads.values()), *([WORKERS] if WORKERS in lanes else [])]
@@ -75,20 +76,6 @@ def phase_spans(data: CompileData) -> PhaseSpans:
             unfinished=[row.unfinished for row in rows],
         ),
     )
-
-
-class _Codes:
-    """Texts by number, in the order in which they were met."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._codes: dict[str, int] = {}
-
-    def code(self, text: str) -> int:
-        if text not in self._codes:
-            self._codes[text] = len(self.texts)
-            self.texts.append(text)
-        return self._codes[text]
 
 
 def thread_labels(rows: Iterable[PhaseSpan]) -> dict[int, str]:

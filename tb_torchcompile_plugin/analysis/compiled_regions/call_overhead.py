@@ -13,12 +13,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import calls_inside
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural, significant
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    every,
-    marks_graphs,
-    marks_overhead,
-    region_calls,
-)
+from tb_torchcompile_plugin.profile.compiled.regions import every, marks_graphs, marks_overhead, region_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import percent as share
@@ -55,10 +50,8 @@ def call_overhead(profile: Profile) -> CallOverhead | None:
     in_steps = calls_inside(steps, sorted(every(calls), key=lambda call: call.start))
     marked = marks_graphs(trace) or all(call.graphs for call in in_steps)
     guards, overhead = sum(call.guard_ns for call in in_steps), sum(call.overhead_ns for call in in_steps)
-    graphs, backward = (
-        sum(call.graph_ns for call in in_steps),
-        _backward_ns(trace, steps, profile.of(Ownership)),
-    )
+    graphs = sum(call.graph_ns for call in in_steps)
+    backward = _backward_ns(trace, steps, profile.of(Ownership))
     return CallOverhead(
         window="steps" if len(steps) else "span",
         steps=len(steps),
@@ -80,8 +73,11 @@ def _backward_ns(trace: Trace, steps: StepWindows, ownership: Ownership) -> int:
     return int(trace.dur[rows[inside]].sum())
 
 
-def headline(cost: CallOverhead) -> str:
+def headline(profile: Profile) -> str:
     """ "Guards and wrappers take 275 µs a step, 4.56 % of it: …" """
+    cost = profile.of(call_overhead)
+    if cost is None:
+        return "No compiled region ran inside this span."
     each = cost.steps or 1
     beside = cost.guard_us + (cost.overhead_us or 0)
     what, parts = "Guards", ""

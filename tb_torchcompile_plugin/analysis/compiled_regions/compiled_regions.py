@@ -5,25 +5,20 @@ A region nested in another (a resume function, a called frame) is not counted in
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
+from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    RegionCall,
-    every,
-    marks_graphs,
-    marks_overhead,
-    region_calls,
-)
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Cover, host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import BACKWARD_GRAPH
 
@@ -60,19 +55,18 @@ class CompiledRegion(msgspec.Struct, frozen=True):
 def compiled_regions(profile: Profile) -> list[CompiledRegion]:
     """One row a compile id, in order of first call."""
     trace, ownership = profile.trace, profile.of(Ownership)
-    by_id: dict[str, list[RegionCall]] = defaultdict(list)
-    for call in sorted(every(profile.of(region_calls)), key=lambda call: call.start):
-        by_id[call.compile_id].append(call)
+    in_order = sorted(regions.every(profile.of(regions.region_calls)), key=lambda call: call.start)
+    by_id = grouped(in_order, lambda call: call.compile_id)
     backward_ns, backward_calls = Counter[str](), Counter[str]()
     for index, code in ownership.backwards:
         backward_ns[ownership.names[code]] += int(trace.dur[index])
         backward_calls[ownership.names[code]] += 1
     gpus = [row for row in profile.of(kernel_launches) if row.device != "cpu"]
-    steps, marked = profile.of(StepWindows), marks_overhead(trace)
+    steps, marked = profile.of(StepWindows), regions.marks_overhead(trace)
     gpu, backward_gpu = _gpu_time(trace, gpus, ownership)
     known = _forwards(profile)
 
-    def row(compile_id: str, calls: list[RegionCall]) -> CompiledRegion:
+    def row(compile_id: str, calls: list[regions.RegionCall]) -> CompiledRegion:
         compilation = known.get(compile_id)
         guards, graphs = sum(call.guard_ns for call in calls), graph_us(trace, calls)
         overhead = sum(call.overhead_ns for call in calls)
@@ -107,13 +101,13 @@ def _forwards(profile: Profile) -> dict[str, Compilation]:
     return {row.compile_id: row for row in rows if row.direction == "forward"}
 
 
-def _guards_a_step(steps: StepWindows, calls: list[RegionCall]) -> float | None:
+def _guards_a_step(steps: StepWindows, calls: list[regions.RegionCall]) -> float | None:
     if not len(steps):
         return None
     return us(sum(call.guard_ns for call in calls_inside(steps, calls))) / len(steps)
 
 
-def calls_inside(steps: StepWindows, calls: list[RegionCall]) -> list[RegionCall]:
+def calls_inside(steps: StepWindows, calls: list[regions.RegionCall]) -> list[regions.RegionCall]:
     """Those that begin in a profiled step; all where there are none."""
     if not len(steps):
         return calls
@@ -125,9 +119,9 @@ def _share(part: float, other: float) -> float | None:
     return 100 * part / (part + other) if part else None
 
 
-def graph_us(trace: Trace, calls: list[RegionCall]) -> float | None:
+def graph_us(trace: Trace, calls: list[regions.RegionCall]) -> float | None:
     """Host time of the graphs of some calls of one region, None where the trace does not mark them."""
-    known = marks_graphs(trace) or any(call.graphs for call in calls)
+    known = regions.marks_graphs(trace) or any(call.graphs for call in calls)
     return us(sum(call.graph_ns for call in calls)) if known else None
 
 

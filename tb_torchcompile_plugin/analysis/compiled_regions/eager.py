@@ -5,14 +5,13 @@ See `eager_roots` for what counts as eager. Where the trace has no steps, the sp
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compilations.compilations import problems
+from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.analysis.words import percent as in_percent
 from tb_torchcompile_plugin.profile.columns import distinct
@@ -24,6 +23,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Cover, host_slices, mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.autograd import is_backward, node
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_profiler_hook, is_users
@@ -137,7 +137,7 @@ def _by_step(steps: StepWindows, roots: Roots, running: Int64s, gpu: bool) -> li
 
 def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = None) -> list[EagerOp]:
     """One row for each operator, kind and calling function."""
-    trace, why = profile.trace, profile.of(_reasons)
+    trace, given_up = profile.trace, profile.of(_given_up)
     keys, row = distinct(trace.name[roots.row], _kinds(trace, roots.row), _callers(trace, roots.row))
     host, device = np.zeros((2, keys.shape[1]), np.int64)
     np.add.at(host, row, roots.host_ns)
@@ -148,7 +148,7 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
             node(trace.names[name]),
             kind or _KINDS[code],
             *(place := _place(trace.names[caller] if caller >= 0 else "")),
-            why="graph_break" if kind else _why(why, *place),
+            why="graph_break" if kind else _why(given_up, *place),
             calls=int(calls[at]),
             host_us=us(host[at]),
             device_us=us(device[at]) if gpu else None,
@@ -158,17 +158,14 @@ def _ops(profile: Profile, roots: Roots, gpu: bool, kind: EagerKind | None = Non
     return sorted(rows, key=lambda op: (-op.host_us, op.name))
 
 
-def _reasons(profile: Profile) -> dict[str, list[tuple[str, EagerReason]]]:
-    """By function: the files in which torch gave one of that name up, and why."""
-    reasons: dict[str, list[tuple[str, EagerReason]]] = defaultdict(list)
-    for row in profile.data.of(problems) if profile.data else []:
-        if row.ran_eager:
-            reasons[row.function].append((row.file, _GIVEN_UP[row.kind]))
-    return reasons
+def _given_up(profile: Profile) -> dict[str, list[Problem]]:
+    """Where torch gave functions up, by their names."""
+    known = profile.data.of(problems) if profile.data else []
+    return grouped((row for row in known if row.ran_eager), lambda row: row.function)
 
 
 def _why(
-    reasons: Mapping[str, list[tuple[str, EagerReason]]],
+    given_up: Mapping[str, list[Problem]],
     file: str | None,
     _: int | None,
     function: str | None,
@@ -177,8 +174,8 @@ def _why(
         return None
     if is_profiler_hook(function):
         return "profiler_hook"
-    given_up = (why for path, why in reasons.get(function, ()) if path.endswith(file))
-    return next(given_up, "not_compiled")
+    here = (_GIVEN_UP[row.kind] for row in given_up.get(function, ()) if row.file.endswith(file))
+    return next(here, "not_compiled")
 
 
 _KINDS: tuple[EagerKind, ...] = ("op", "backward", "optimizer", "dataloader")

@@ -12,14 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    Moment,
-    RegionCall,
-    breaks,
-    frames,
-    marks_overhead,
-    region_calls,
-)
+from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
@@ -47,10 +40,10 @@ def frame_times(profile: Profile) -> list[FrameTime] | None:
     """Rows in order of first call; None where nothing tells resumes from called frames."""
     if profile.of(resumes) is None:
         return None
-    overhead_marked = marks_overhead(profile.trace)
+    overhead_marked = regions.marks_overhead(profile.trace)
     parts: dict[str, Counter[str]] = defaultdict(Counter)
     count, whole = Counter[str](), Counter[str]()
-    for frame in frames(profile.of(region_calls)):
+    for frame in regions.frames(profile.of(regions.region_calls)):
         count[frame.compile_id] += 1
         whole[frame.compile_id] += frame.end - frame.begin
         parts[frame.compile_id].update(_parts(frame))
@@ -61,23 +54,23 @@ def frame_times(profile: Profile) -> list[FrameTime] | None:
     ]
 
 
-def frame_parts(frame: RegionCall) -> Iterator[tuple[str, int, int]]:
+def frame_parts(frame: regions.RegionCall) -> Iterator[tuple[str, int, int]]:
     """(part, start, end) in ns: the time of one frame cut into the parts of `FrameTime`, in order of time.
 
     They neither overlap nor leave a gap.
     """
     chain = list(frame.chain())
-    layers: list[tuple[str, list[Moment]]] = [
+    layers: list[tuple[str, list[regions.Moment]]] = [
         ("graphs", [moment for call in chain for moment in call.graphs]),
         ("guards", [moment for call in chain for moment in call.lookups]),
         ("overhead", [moment for call in chain for moment in call.overhead]),
         ("called", [(one.begin, one.end) for call in chain for one in call.nested if not one.resume]),
-        ("breaks", [(gap.start, gap.end) for gap in breaks(frame)]),
+        ("breaks", [(gap.start, gap.end) for gap in regions.breaks(frame)]),
     ]
     return _split(frame.begin, frame.end, layers)
 
 
-def _parts(frame: RegionCall) -> Counter[str]:
+def _parts(frame: regions.RegionCall) -> Counter[str]:
     parts = Counter[str]()
     for part, start, end in frame_parts(frame):
         parts[part] += end - start
@@ -85,7 +78,7 @@ def _parts(frame: RegionCall) -> Counter[str]:
 
 
 def _split(
-    begin: int, end: int, layers: Sequence[tuple[str, list[Moment]]]
+    begin: int, end: int, layers: Sequence[tuple[str, list[regions.Moment]]]
 ) -> Iterator[tuple[str, int, int]]:
     """[begin, end) in pieces, each of the first layer that covers it."""
     changes = [(begin, len(layers), 1), (end, len(layers), -1)]

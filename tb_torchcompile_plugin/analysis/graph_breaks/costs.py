@@ -7,24 +7,17 @@ long no device of the process did anything inside those intervals.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.compiled.regions import (
-    Break,
-    breaks,
-    frames,
-    marks_overhead,
-    region_calls,
-)
+from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.resumes import BreakLine, resumes
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 
@@ -66,10 +59,8 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
     if known is None:
         return None
     gpu = busy(trace, work.index) if len(work.index) else None
-    executed: dict[tuple[str, str], list[Break]] = defaultdict(list)
-    for frame in frames(profile.of(region_calls)):
-        for gap in breaks(frame):
-            executed[gap.call.compile_id, gap.resumed.compile_id].append(gap)
+    gaps = regions.every_break(profile.of(regions.region_calls))
+    executed = grouped(gaps, lambda gap: (gap.call.compile_id, gap.resumed.compile_id))
     steps = profile.of(StepWindows)
     rows = [_row(trace, ids, gap, gpu, steps, known.place(*ids)) for ids, gap in executed.items()]
     return sorted(rows, key=lambda row: -row.host_us)
@@ -78,7 +69,7 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
 def _row(
     trace: Trace,
     ids: tuple[str, str],
-    gaps: list[Break],
+    gaps: list[regions.Break],
     gpu: Intervals | None,
     steps: StepWindows,
     place: BreakLine,
@@ -86,7 +77,7 @@ def _row(
     starts = np.array([one.start for one in gaps], np.int64)
     ends = np.array([one.end for one in gaps], np.int64)
     idle = None if gpu is None else (ends - starts) - covered_ns(gpu, starts, ends)
-    first = trace.window()[0]
+    first, overhead = trace.window()[0], sum(one.resumed.overhead_ns for one in gaps)
     return GraphBreakCost(
         compile_id=ids[0],
         resume_compile_id=ids[1],
@@ -95,9 +86,7 @@ def _row(
         calls=len(gaps),
         host_us=us((ends - starts).sum()),
         resume_guard_us=us(sum(one.resumed.guard_ns for one in gaps)),
-        resume_overhead_us=us(sum(one.resumed.overhead_ns for one in gaps))
-        if marks_overhead(trace)
-        else None,
+        resume_overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
         gpu_idle_us=None if idle is None else us(idle.sum()),
         first_us=us(starts[0] - first),
         last_us=us(ends[0] - first),

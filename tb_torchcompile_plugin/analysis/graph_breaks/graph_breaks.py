@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tb_torchcompile_plugin.compile_log.fields import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import GraphBreak as GraphBreakMessage
 from tb_torchcompile_plugin.generated_code.frame import Frame, frames
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -34,8 +35,7 @@ def graph_breaks(data: CompileData) -> list[GraphBreak]:
 
 
 def _graph_break(row: GraphBreakMessage) -> GraphBreak:
-    line = row.line if row.HasField("line") else None
-    stack = frames(row.stack)
+    line, stack = known_number(row, "line"), frames(row.stack)
     here = [frame.source for frame in stack if (frame.file, frame.line) == (row.file, line)]
     return GraphBreak(
         compile_id=row.key.compile_id,

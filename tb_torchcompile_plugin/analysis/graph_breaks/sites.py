@@ -6,7 +6,6 @@ place are one site. A site that the log knows and the trace did not execute has 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 import msgspec
@@ -18,6 +17,7 @@ from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, profiled_steps
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind
 
 _Site = tuple[str, int | None, str]
@@ -53,12 +53,10 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
 def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
     """Most expensive first; sites without a price last, in the order in which torch reported them."""
     reported = profile.data.of(graph_breaks) if profile.data else []
-    ended = {
-        row.compile_id: _site(row) for row in reported if row.compile_id
-    }  # the last break ends its graph
-    paid: dict[_Site, list[GraphBreakCost]] = defaultdict(list)
-    for cost in profile.of(graph_break_costs) or []:
-        paid[ended.get(cost.compile_id, (cost.file, cost.line, ""))].append(cost)
+    # The last break ends its graph.
+    ended = {row.compile_id: _site(row) for row in reported if row.compile_id}
+    costs = profile.of(graph_break_costs)
+    paid = grouped(costs or (), lambda cost: ended.get(cost.compile_id, (cost.file, cost.line, "")))
     return sorted(_rows(reported, paid, profile.of(profiled_steps)), key=lambda row: -(row.host_us or 0))
 
 
@@ -69,11 +67,8 @@ def reported_sites(data: CompileData) -> list[GraphBreakSite]:
 
 def headline(profile: Profile) -> str:
     """ "4 graph break sites cost 555 µs a step, 9.22 % of it (mean of 3)." """
-    sites, costs, steps = (
-        profile.of(graph_break_sites),
-        profile.of(graph_break_costs),
-        profile.of(profiled_steps),
-    )
+    sites, costs = profile.of(graph_break_sites), profile.of(graph_break_costs)
+    steps = profile.of(profiled_steps)
     what = plural(len(sites), "graph break site")
     priced = [site for site in sites if site.host_us is not None]
     if not sites:
@@ -108,9 +103,7 @@ def _site(row: GraphBreak) -> _Site:
 def _rows(
     reported: list[GraphBreak], paid: Mapping[_Site, list[GraphBreakCost]], steps: list[Step]
 ) -> list[GraphBreakSite]:
-    breaks: dict[_Site, list[GraphBreak]] = defaultdict(list)
-    for row in reported:
-        breaks[_site(row)].append(row)
+    breaks = grouped(reported, _site)
     return [
         _row(site, breaks.get(site, []), paid.get(site, []), steps)
         for site in dict.fromkeys((*breaks, *paid))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import (
     CallWork,
@@ -20,12 +19,10 @@ from tb_torchcompile_plugin.analysis.kernels.op_shapes import (
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, values_of
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
-from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.profile.slices import Mask, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, gradient_of, is_triton, launches
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION_BACKWARD, Family, family_of
-
-Bools = npt.NDArray[np.bool_]
 
 _TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
 _FAMILY: dict[Category, Family] = {
@@ -44,7 +41,7 @@ class Work:
 
     bytes: Floats
     flop: Floats
-    estimated: Bools
+    estimated: Mask
 
 
 def work_of(trace: Trace, rows: Launches) -> Work:
@@ -108,7 +105,7 @@ def _of_operator(trace: Trace, op: int, operator: str, shapes: str, kinds: str) 
     return operator_work(operator, shapes, kinds, values if isinstance(values, list) else None)
 
 
-def _is_main(trace: Trace, rows: Launches) -> Bools:
+def _is_main(trace: Trace, rows: Launches) -> Mask:
     """An operator may launch several kernels of a family: the longest computes the result, others prepare it or sum
     it up. Two of ATen's own share the work in a way that is not known.
 

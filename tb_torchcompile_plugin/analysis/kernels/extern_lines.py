@@ -7,8 +7,6 @@ a CUDA graph replays have no calls.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 
 from tb_torchcompile_plugin.generated_code.frame import Frame
@@ -20,6 +18,7 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_graph_call
 
@@ -49,20 +48,17 @@ class ExternLines:
         """(row of the call, row of the graph's execution) for each compile id and key."""
         known = self._tops >= 0
         columns = rows.compile_id, rows.graph_key, self._tops, self._executions
-        calls: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         keys, _ = distinct(*(column[known] for column in columns))
-        for compile_id, key, top, execution in keys.T.tolist():
-            calls[compile_id, key].append((top, execution))
-        return calls
+        by_graph = grouped(keys.T.tolist(), lambda row: (row[0], row[1]))
+        return {graph: [(top, execution) for *_, top, execution in rows] for graph, rows in by_graph.items()}
 
     def _learn(self, trace: Trace, graph: GraphCode, calls: list[tuple[int, int]]) -> None:
-        by_execution: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for row, execution in sorted(calls, key=lambda call: int(trace.ts[call[0]])):
-            by_execution[execution, trace.names[trace.name[row]]].append(row)
+        in_order = sorted(calls, key=lambda call: int(trace.ts[call[0]]))
+        by_execution = grouped(in_order, lambda call: (call[1], trace.names[trace.name[call[0]]]))
         for (_, operator), executed in by_execution.items():
             written = [call for call in graph.calls if call.operator == operator]
             if len(executed) == len(written):
-                for row, call in zip(executed, written, strict=True):
+                for (row, _), call in zip(executed, written, strict=True):
                     self._calls[row] = graph, call
 
 

@@ -9,13 +9,23 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
 from tb_torchcompile_plugin.analysis.kernels.extern_lines import ExternLines
+from tb_torchcompile_plugin.analysis.kernels.kernel_modules import module_names
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
+    Kernel,
+    KernelName,
+    distinct_kernels,
+    kernel_name,
+)
 from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig, LaunchConfigs
-from tb_torchcompile_plugin.analysis.kernels.modules import module_names
+from tb_torchcompile_plugin.analysis.kernels.per_step import (
+    StepCategory,
+    alone_ns,
+    launched_in,
+    step_categories,
+)
 from tb_torchcompile_plugin.analysis.kernels.roofline import DevicePeak, achieved, device_peaks
-from tb_torchcompile_plugin.analysis.kernels.rows import Kernel, KernelName, distinct_kernels, kernel_name
-from tb_torchcompile_plugin.analysis.kernels.steps import StepCategory, alone_ns, launched_in, step_categories
 from tb_torchcompile_plugin.analysis.words import duration, plural
-from tb_torchcompile_plugin.compile_log.directions import Direction
+from tb_torchcompile_plugin.compile_log.fields import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphPiece
@@ -208,7 +218,7 @@ def _details(profile: Profile, kernel: KernelName, rows: Launches, places: Int64
     return KernelDetails(
         launches=_launches(profile, rows, places),
         configs=LaunchConfigs(profile.trace, rows).of(places),
-        compile_config=_compile_config(code),
+        compile_config=code.code.configs.get(code.definition.name) if code else None,
         context=context,
         graph=graph,
         source=code.definition.source if code else None,
@@ -239,10 +249,6 @@ def _direction(profile: Profile, kernel: KernelName, rows: Launches, places: Int
     if rows.backward[places].all():
         return "backward"
     return "forward" if kernel.compile_id and not rows.backward[places].any() else None
-
-
-def _compile_config(code: Generated | None) -> str | None:
-    return code.code.configs.get(code.definition.name) if code else None
 
 
 def _launches(profile: Profile, rows: Launches, places: Int64s) -> KernelLaunches:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.kernels.op_shapes import decoded
 from tb_torchcompile_plugin.profile.columns import alike, codes_of
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
@@ -65,11 +65,7 @@ class LaunchConfigs:
 
 
 def _sizes(trace: Trace, column: str, code: int) -> list[int]:
-    try:
-        value = json.loads(trace.texts[column][code]) if code >= 0 else []
-    except ValueError:
-        return []
-    return [int(size) for size in value] if isinstance(value, list) else []
+    return [int(size) for size in decoded(trace.texts[column][code])] if code >= 0 else []
 
 
 def _property(trace: Trace, name: str, otherwise: int) -> int:

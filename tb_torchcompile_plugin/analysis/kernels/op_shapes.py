@@ -11,16 +11,7 @@ import json
 import math
 from typing import Any
 
-from tb_torchcompile_plugin.torch_names.operators import (
-    ATTENTION,
-    CONVOLUTION_BACKWARD,
-    PRODUCTS,
-    TYPE_BYTES,
-    WINDOWS,
-    AttentionArguments,
-    family_of,
-    touches_arguments_only,
-)
+from tb_torchcompile_plugin.torch_names import operators
 
 Shape = list[int]
 CallWork = tuple[float | None, float | None]  # bytes, floating point operations
@@ -29,19 +20,21 @@ _UNKNOWN: CallWork = None, None
 
 def tensor_bytes(dims: str, types: str) -> float | None:
     """The summed size of all tensors among the arguments; None where a type or a shape is not known."""
-    shapes, kinds = _decoded(dims), _decoded(types)
+    shapes, kinds = decoded(dims), decoded(types)
     sizes = [
         math.prod(shape) * size
         for shape, kind in zip(shapes, kinds)
-        if (size := TYPE_BYTES.get(kind)) and _is_shape(shape)
+        if (size := operators.TYPE_BYTES.get(kind)) and _is_shape(shape)
     ]
-    strange = any(kind not in TYPE_BYTES and kind not in ("", "Scalar", "ScalarList") for kind in kinds)
+    strange = any(
+        kind not in operators.TYPE_BYTES and kind not in ("", "Scalar", "ScalarList") for kind in kinds
+    )
     return None if strange or not sizes else float(sum(sizes))
 
 
 def asks_for_values(operator: str) -> bool:
     """Whether `operator_work` needs the values of arguments that are no tensors."""
-    return operator in WINDOWS or operator in ATTENTION
+    return operator in operators.WINDOWS or operator in operators.ATTENTION
 
 
 def operator_work(name: str, dims: str, types: str, values: list[str] | None = None) -> CallWork:
@@ -49,18 +42,18 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
 
     values: "Concrete Inputs" of the call, where `asks_for_values`.
     """
-    shapes, kinds = _decoded(dims), _decoded(types)
+    shapes, kinds = decoded(dims), decoded(types)
     try:
-        if name in PRODUCTS:
-            return _product(shapes[PRODUCTS[name] :], kinds[PRODUCTS[name] :])
-        if name in WINDOWS and values:
-            first = WINDOWS[name]
+        if name in operators.PRODUCTS:
+            return _product(shapes[operators.PRODUCTS[name] :], kinds[operators.PRODUCTS[name] :])
+        if name in operators.WINDOWS and values:
+            first = operators.WINDOWS[name]
             return _convolution(shapes, kinds, [json.loads(text) for text in values[first : first + 3]])
-        if name == CONVOLUTION_BACKWARD:
-            return _gradient(shapes, kinds)
-        if name in ATTENTION and values:
-            return _attention(ATTENTION[name], shapes, kinds, values)
-        if family_of(name) == "aten":
+        if name == operators.CONVOLUTION_BACKWARD:
+            return _of_three(kinds[0], *shapes[:3])
+        if name in operators.ATTENTION and values:
+            return _attention(operators.ATTENTION[name], shapes, kinds, values)
+        if operators.family_of(name) == "aten":
             return _aten_bytes(name, dims, types), None
     except (IndexError, ValueError, TypeError, ZeroDivisionError):
         pass
@@ -68,7 +61,7 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
 
 
 def _attention(
-    where: AttentionArguments, shapes: list[Shape], kinds: list[str], values: list[str]
+    where: operators.AttentionArguments, shapes: list[Shape], kinds: list[str], values: list[str]
 ) -> CallWork:
     """Two products of each query with each key it sees: one with the key, one with its value. The gradient makes
     the first anew, and of both those of either factor. Packed sequences of several lengths are not known."""
@@ -81,9 +74,7 @@ def _attention(
     products = (3 * query[3] + 2 * value[3]) if where.backward else (query[3] + value[3])
     result = math.prod(query[:3]) * value[3]
     numbers = math.prod(query) + math.prod(key) + math.prod(value) + result
-    size = TYPE_BYTES.get(kinds[where.query])
-    moved = None if size is None else float(size * numbers * (2 if where.backward else 1))
-    return moved, 2.0 * seen * products
+    return _moved(kinds[where.query], numbers * (2 if where.backward else 1)), 2.0 * seen * products
 
 
 def _is_true(value: str) -> bool:
@@ -94,12 +85,12 @@ def _is_true(value: str) -> bool:
 def _aten_bytes(name: str, dims: str, types: str) -> float | None:
     """All arguments, and the result: as large as they make it together, of the type of the largest."""
     arguments = tensor_bytes(dims, types)
-    if arguments is None or touches_arguments_only(name):
+    if arguments is None or operators.touches_arguments_only(name):
         return arguments
     tensors = [
-        (shape, TYPE_BYTES[kind])
-        for shape, kind in zip(_decoded(dims), _decoded(types))
-        if kind in TYPE_BYTES and _is_shape(shape)
+        (shape, operators.TYPE_BYTES[kind])
+        for shape, kind in zip(decoded(dims), decoded(types))
+        if kind in operators.TYPE_BYTES and _is_shape(shape)
     ]
     if name.endswith("_"):
         shape, size = tensors[0]
@@ -119,9 +110,8 @@ def _product(shapes: list[Shape], kinds: list[str]) -> CallWork:
     *batch, rows, inner = shapes[0]
     columns = shapes[1][-1]
     many = math.prod(batch)
-    size = TYPE_BYTES.get(kinds[0])
     numbers = many * (rows * inner + inner * columns + rows * columns)
-    return (None if size is None else float(size * numbers)), 2.0 * many * rows * inner * columns
+    return _moved(kinds[0], numbers), 2.0 * many * rows * inner * columns
 
 
 def _convolution(shapes: list[Shape], kinds: list[str], window: list[Shape]) -> CallWork:
@@ -131,26 +121,24 @@ def _convolution(shapes: list[Shape], kinds: list[str], window: list[Shape]) -> 
         (size + 2 * pad - gap * (taps - 1) - 1) // step + 1
         for size, taps, step, pad, gap in zip(image[2:], weight[2:], stride, padding, dilation, strict=True)
     ]
-    result = [image[0], weight[0], *spatial]
-    size = TYPE_BYTES.get(kinds[0])
+    return _of_three(kinds[0], [image[0], weight[0], *spatial], image, weight)
+
+
+def _of_three(kind: str, result: Shape, image: Shape, weight: Shape) -> CallWork:
+    """A convolution, or one of its two gradients: of result, image and weight two are read and one is written. Two
+    operations for each number of the result and each weight that goes into it; the same for either gradient."""
     numbers = math.prod(image) + math.prod(weight) + math.prod(result)
-    return (None if size is None else float(size * numbers)), _convolution_flop(result, weight)
+    return _moved(kind, numbers), 2.0 * math.prod(result) * math.prod(weight[1:])
 
 
-def _gradient(shapes: list[Shape], kinds: list[str]) -> CallWork:
-    """Of one of the two gradients: of result, image and weight it reads two and writes what belongs to the third."""
-    result, image, weight = shapes[:3]
-    size = TYPE_BYTES.get(kinds[0])
-    numbers = math.prod(result) + math.prod(image) + math.prod(weight)
-    return (None if size is None else float(size * numbers)), _convolution_flop(result, weight)
+def _moved(kind: str, numbers: int) -> float | None:
+    """Bytes of so many numbers; None where the size of their type is not known."""
+    size = operators.TYPE_BYTES.get(kind)
+    return None if size is None else float(size * numbers)
 
 
-def _convolution_flop(result: Shape, weight: Shape) -> float:
-    """Two for each number of the result and each weight that goes into it; the same for either gradient."""
-    return 2.0 * math.prod(result) * math.prod(weight[1:])
-
-
-def _decoded(text: str) -> list[Any]:
+def decoded(text: str) -> list[Any]:
+    """The list that a JSON text is; [] where it is none."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -11,13 +11,14 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.kernels.bandwidth import Bools, Work
+from tb_torchcompile_plugin.analysis.kernels.bandwidth import Work
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import Definition
 from tb_torchcompile_plugin.profile.columns import Floats, codes_of
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.slices import Mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.devices import Peak, peak_of
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
@@ -72,12 +73,9 @@ def device_peaks(trace: Trace, devices: list[Device]) -> tuple[list[DevicePeak],
             peak = peak_of(names.get(device))
         except ValueError as error:
             peak, notices = None, [Notice("", str(error), "Bandwidths are shown without their share", "")]
-        rows.append(DevicePeak(device, names.get(device), peak is not None, *_figures(peak or Peak())))
+        figures = msgspec.structs.asdict(peak or Peak())
+        rows.append(DevicePeak(device, names.get(device), peak is not None, **figures))
     return rows, notices
-
-
-def _figures(peak: Peak) -> tuple[float | None, float | None, float | None, float | None]:
-    return peak.bandwidth_gb_s, peak.fp32_tflop_s, peak.tf32_tflop_s, peak.bf16_tflop_s
 
 
 def achieved(
@@ -95,22 +93,20 @@ def achieved(
     return Achieved(
         bandwidth_gb_s=gb_s,
         bandwidth_percent=None if is_copy else _share(gb_s, peak.bandwidth_gb_s if peak else None),
-        bandwidth_from=None
-        if gb_s is None
-        else "copy"
-        if is_copy
-        else "shapes"
-        if is_estimate
-        else "inductor",
+        bandwidth_from="copy" if is_copy and gb_s is not None else _told_by(gb_s, is_estimate),
         tflop_s=tflop_s,
         tflop_percent=_share(tflop_s, _limit(peak, precision)),
-        tflop_from=None if tflop_s is None else "shapes" if is_flop_estimate else "inductor",
+        tflop_from=_told_by(tflop_s, is_flop_estimate),
         flop_per_byte=float(flop[both].sum() / moved[both].sum()) if both.any() else None,
         precision=precision,
     )
 
 
-def _amount(known: Floats, estimated: Bools, exact: float | None) -> tuple[Floats, bool]:
+def _told_by(rate: float | None, is_estimate: bool) -> WorkFrom | None:
+    return None if rate is None else "shapes" if is_estimate else "inductor"
+
+
+def _amount(known: Floats, estimated: Mask, exact: float | None) -> tuple[Floats, bool]:
     """The amount of each launch, and whether any is an estimate. told: what the generated code says of one launch,
     which is better than an estimate; nothing at all says that inductor does not count it for this kernel."""
     weak = np.isnan(known) | estimated

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
@@ -156,9 +157,7 @@ def _alone(modules: list[Module]) -> dict[str, int]:
 
 def _tree_order(parents: list[int], weight: list[int]) -> list[int]:
     """Rows as a tree is read: each followed by what it called, the longest first."""
-    children: dict[int, list[int]] = {}
-    for row, parent in enumerate(parents):
-        children.setdefault(parent, []).append(row)
+    children = grouped(range(len(parents)), parents.__getitem__)
     order: list[int] = []
     waiting = sorted(children.get(-1, []), key=lambda row: weight[row])
     while waiting:

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.compilations.rows import (
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune, autotuning_headline
 from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import CallOverhead, call_overhead
-from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import headline as region_headline
+from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import headline as regions_headline
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import CompiledRegion, compiled_regions
 from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import FrameTime, frame_times
 from tb_torchcompile_plugin.analysis.findings.rule import Panel
@@ -36,7 +36,11 @@ from tb_torchcompile_plugin.analysis.graph_breaks.sites import (
     reported_sites,
 )
 from tb_torchcompile_plugin.analysis.graph_breaks.sites import headline as sites_headline
-from tb_torchcompile_plugin.analysis.kernels.rows import KernelCategory, distinct_kernels, kernel_categories
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
+    KernelCategory,
+    distinct_kernels,
+    kernel_categories,
+)
 from tb_torchcompile_plugin.analysis.overview.overview import compile_headline
 from tb_torchcompile_plugin.analysis.recompiles.moments import (
     GuardScan,
@@ -53,6 +57,7 @@ from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
     recompiles,
     recompiles_headline,
 )
+from tb_torchcompile_plugin.compile_log.fields import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.kernels import GeneratedKernels, generated_kernels
@@ -61,6 +66,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, profiled_steps, step_slices
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.phases import Phase
 from tb_torchcompile_plugin.torch_names.slices import TORCH_CATS
@@ -266,12 +272,9 @@ def compile_report(data: CompileData) -> Compile:
 
 
 def _headlines(profile: Profile) -> dict[Panel, str]:
-    overhead = profile.of(call_overhead)
     return {
         "compile_time": profile.of(ct.overlap_headline),
-        "compiled_regions": region_headline(overhead)
-        if overhead
-        else "No compiled region ran inside this span.",
+        "compiled_regions": profile.of(regions_headline),
         "graph_breaks": profile.of(sites_headline),
         "recompiles": profile.of(recompile_headline),
     }
@@ -283,17 +286,12 @@ def _sorted(values: Mapping[str, _Key]) -> dict[str, _Key]:
 
 
 def _counters(summary: CompileSummary) -> dict[str, dict[str, int]]:
-    groups: dict[str, dict[str, int]] = {}
-    for counter in summary.counters:
-        groups.setdefault(counter.group, {})[counter.name] = counter.value
-    return groups
+    groups = grouped(summary.counters, lambda counter: counter.group)
+    return {name: {counter.name: counter.value for counter in rows} for name, rows in groups.items()}
 
 
 def _environment(summary: CompileSummary) -> Environment:
     recorded = summary.environment
-
-    def known(field: str) -> int | None:
-        return getattr(recorded, field) if recorded.HasField(field) else None
 
     def text(value: str) -> str | None:
         return value or None
@@ -308,8 +306,8 @@ def _environment(summary: CompileSummary) -> Environment:
         device_names=list(recorded.device_names),
         hostname=text(recorded.hostname),
         pid=recorded.pid or None,
-        rank=known("rank"),
-        world_size=known("world_size"),
+        rank=known_number(recorded, "rank"),
+        world_size=known_number(recorded, "world_size"),
         capture=text(recorded.capture),
         backends=list(recorded.backends),
         variables=_sorted(recorded.variables),

@@ -53,13 +53,13 @@ def collectives(profile: Profile) -> Collectives:
     name = np.where(label >= 0, trace.name[label], trace.name[index])
     keys, place = distinct(trace.device[index], name, _sizes(trace, label))
     rows = [
-        _row(trace, device, trace.names[code], size, trace.dur[index[place == at]])
+        _row(device, trace.names[code], size, trace.dur[index[place == at]])
         for at, (device, code, size) in enumerate(keys.T.tolist())
     ]
     return Collectives(sorted(rows, key=lambda row: -row.time_us))
 
 
-def _row(trace: Trace, device: int, name: str, size: int, times: Int64s) -> Collective:
+def _row(device: int, name: str, size: int, times: Int64s) -> Collective:
     least = int(times.min())
     return Collective(
         device=device,

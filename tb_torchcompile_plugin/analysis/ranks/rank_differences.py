@@ -10,17 +10,15 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.compile_log.fields import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import COLLECTIVES, EXECUTED, EXECUTION_ORDER
 
 DifferenceKind = Literal["compilation", "cache", "collectives", "execution_order"]
-_TEXTS: dict[str, DifferenceKind] = {
-    COLLECTIVES: "collectives",
-    EXECUTION_ORDER: "execution_order",
-}
+_TEXTS: dict[str, DifferenceKind] = {COLLECTIVES: "collectives", EXECUTION_ORDER: "execution_order"}
 _ABSENT = "not compiled"
 _TOLD_CHARS = 200
 
@@ -71,11 +69,7 @@ def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
     if len(ranks) < 2:
         return RankDifferences([], [])
     facts = {rank.rank: dict(_facts(rank)) for rank in sorted(ranks, key=lambda rank: rank.rank)}
-    functions = {
-        (row.key.epoch, row.key.compile_id): row.function
-        for rank in ranks
-        for row in rank.data.summary.compilations
-    }
+    functions = {key_of(row.key): row.function for rank in ranks for row in rank.data.summary.compilations}
     differences = []
     for key in dict.fromkeys(key for known in facts.values() for key in known):
         groups = _groups(key, facts)
@@ -88,14 +82,13 @@ def rank_differences(ranks: Sequence[Rank]) -> RankDifferences:
 def _facts(rank: Rank) -> Iterator[tuple[_Key, str]]:
     for row in rank.data.summary.compilations:
         if row.direction == FORWARD:
-            key = row.key.epoch, row.key.compile_id
+            key = key_of(row.key)
             yield _Key(*key, "compilation"), "failed" if row.HasField("failure") else "compiled"
             if row.cache:
                 yield _Key(*key, "cache"), ", ".join(f"{one.cache} {one.result}" for one in row.cache)
     for number, artifact in enumerate(rank.data.summary.artifacts):
         if artifact.name in _TEXTS:
-            key = artifact.key.epoch, artifact.key.compile_id
-            yield _Key(*key, _TEXTS[artifact.name]), _list(rank.data, number)
+            yield _Key(*key_of(artifact.key), _TEXTS[artifact.name]), _list(rank.data, number)
 
 
 def _list(data: CompileData, number: int) -> str:
@@ -107,9 +100,8 @@ def _list(data: CompileData, number: int) -> str:
     rows = decoded.get(EXECUTED) if isinstance(decoded, dict) else decoded
     if not isinstance(rows, list):
         return str(rows)
-    return (
-        ", ".join(str(row.get("compile_id")) if isinstance(row, dict) else str(row) for row in rows) or "none"
-    )
+    names = (str(row.get("compile_id") if isinstance(row, dict) else row) for row in rows)
+    return ", ".join(names) or "none"
 
 
 def _groups(key: _Key, facts: dict[int, dict[_Key, str]]) -> list[RankGroup]:

@@ -22,12 +22,14 @@ from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
     recompiles_headline,
 )
 from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.compile_log.fields import forwards
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _SAME_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most
@@ -60,13 +62,9 @@ def recompile_moments(profile: Profile) -> list[RecompileMoment] | None:
     if profile.data is None:
         return None
     calls = profile.of(calls_by_id)
-    forwards = {
-        (row.key.epoch, row.key.compile_id): row
-        for row in profile.data.summary.compilations
-        if row.direction == FORWARD and row.HasField("start_ns")
-    }
+    compiled = forwards(profile.data.summary)
     return [
-        _moment(profile, row, forwards.get((row.epoch, row.compile_id)), calls[row.compile_id])
+        _moment(profile, row, compiled.get((row.epoch, row.compile_id)), calls[row.compile_id])
         for row in profile.data.of(recompiles)
     ]
 
@@ -88,9 +86,8 @@ def frame_versions(profile: Profile) -> list[RecompiledFrame]:
             )
             for row in profile.data.of(recompiled_frames)
         ]
-    frames: dict[str, list[Version]] = defaultdict(list)
-    for compile_id, count in calls.items():
-        frames[frame_of(compile_id)].append(Version(compile_id, None, count))
+    ran = (Version(compile_id, None, count) for compile_id, count in calls.items())
+    frames = grouped(ran, lambda version: frame_of(version.compile_id))
     return [
         RecompiledFrame(frame, 0, "", "", None, versions, None, None)
         for frame, versions in frames.items()
@@ -110,7 +107,7 @@ def headline(profile: Profile) -> str:
 
 def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, calls: int) -> RecompileMoment:
     known = msgspec.structs.asdict(row)
-    if compilation is None:
+    if compilation is None or not compilation.HasField("start_ns"):
         return RecompileMoment(**known, start_us=None, where=None, step=None, when=None, calls=calls)
     trace, steps = profile.trace, profile.of(StepWindows)
     (first, last), start = trace.window(), _start(trace, profile.of(Ownership), compilation)
@@ -128,11 +125,8 @@ def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, c
 def _start(trace: Trace, ownership: Ownership, row: Compilation) -> int:
     """On the trace's clock: its own slice of that compilation, where it has one, else the time of the log."""
     recorded = row.start_ns - trace.base_ns
-    mine = [
-        int(trace.ts[at])
-        for at, code in ownership.compilations
-        if ownership.names[code] == row.key.compile_id
-    ]
+    name = row.key.compile_id
+    mine = [int(trace.ts[at]) for at, code in ownership.compilations if ownership.names[code] == name]
     nearest = min(mine, key=lambda start: abs(start - recorded), default=recorded)
     return nearest if abs(nearest - recorded) < _SAME_NS else recorded
 
@@ -144,20 +138,16 @@ def guard_scans(profile: Profile) -> list[GuardScan] | None:
     ends = _entries(profile.trace, profile.summary)
     by_entries: dict[tuple[str, int], list[int]] = defaultdict(list)
     for call in every(profile.of(region_calls)):
-        others = [
-            end
-            for compile_id, end in ends[frame_of(call.compile_id)].items()
-            if compile_id != call.compile_id
-        ]
+        versions = ends[frame_of(call.compile_id)]
+        others = [end for compile_id, end in versions.items() if compile_id != call.compile_id]
         if others and call.lookups:
             alive = 1 + sum(end <= call.begin for end in others)
             by_entries[call.compile_id, alive].append(call.guard_ns)
-    return [
+    rows = [
         GuardScan(compile_id, entries, len(costs), float(np.median(costs)) / 1000, us(max(costs)))
-        for (compile_id, entries), costs in sorted(
-            by_entries.items(), key=lambda item: (item[0][1], item[0][0])
-        )
+        for (compile_id, entries), costs in by_entries.items()
     ]
+    return sorted(rows, key=lambda row: (row.entries, row.compile_id))
 
 
 def _entries(trace: Trace, summary: CompileSummary) -> dict[str, dict[str, int]]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard, failed_guard
 from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import DynamicChange, symbolic_shapes
 from tb_torchcompile_plugin.analysis.words import duration, plural
-from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileKey
+from tb_torchcompile_plugin.compile_log.fields import forwards, key_of, known_number, known_seconds
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Recompile as RecompileMessage
-from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.failures import is_limit
 from tb_torchcompile_plugin.torch_names.metrics import RECOMPILE_LIMIT
 
@@ -60,8 +60,8 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
 
 def recompiles(data: CompileData) -> list[Recompile]:
     """In the order in which torch reported them."""
-    compiled = {_key(row.key): row for row in data.summary.compilations if row.direction == FORWARD}
-    return [_recompile(data, row, compiled.get(_key(row.key))) for row in data.summary.recompiles]
+    compiled = forwards(data.summary)
+    return [_recompile(data, row, compiled.get(key_of(row.key))) for row in data.summary.recompiles]
 
 
 def recompiles_headline(data: CompileData) -> str:
@@ -73,10 +73,8 @@ def recompiles_headline(data: CompileData) -> str:
 
 def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
     """In the order of their first version."""
-    frames: dict[tuple[int, str], list[Compilation]] = defaultdict(list)
-    for row in data.summary.compilations:
-        if row.direction == FORWARD and row.key.compile_id:
-            frames[row.key.epoch, frame_of(row.key.compile_id)].append(row)
+    rows = (row for row in data.summary.compilations if row.direction == FORWARD and row.key.compile_id)
+    frames = grouped(rows, lambda row: (row.key.epoch, frame_of(row.key.compile_id)))
     all_frames = [_frame(frame, epoch, rows) for (epoch, frame), rows in frames.items()]
     return [row for row in all_frames if len(row.versions) > 1 or row.limit_hit]
 
@@ -96,11 +94,9 @@ def _frame(frame: str, epoch: int, rows: list[Compilation]) -> RecompiledFrame:
         epoch=epoch,
         function=first.function,
         file=first.file,
-        line=first.line if first.HasField("line") else None,
+        line=known_number(first, "line"),
         versions=[
-            Version(
-                row.key.compile_id, seconds(row.duration_ns) if row.HasField("duration_ns") else None, None
-            )
+            Version(row.key.compile_id, known_seconds(row, "duration_ns"), None)
             for row in rows
             if not row.HasField("failure")
         ],
@@ -119,9 +115,9 @@ def _recompile(data: CompileData, row: RecompileMessage, frame: Compilation | No
         dynamic=changes,
         function=frame.function if frame else "",
         file=row.file,
-        line=row.line if row.HasField("line") else None,
-        start_s=seconds(frame.start_ns) if frame and frame.HasField("start_ns") else None,
-        duration_s=seconds(frame.duration_ns) if frame and frame.HasField("duration_ns") else None,
+        line=known_number(row, "line"),
+        start_s=known_seconds(frame, "start_ns") if frame else None,
+        duration_s=known_seconds(frame, "duration_ns") if frame else None,
         recovered=row.recovered,
     )
 
@@ -133,7 +129,3 @@ def _with_new_value(guard: FailedGuard, changes: list[DynamicChange]) -> FailedG
     sources = (guard.source, f"L['{guard.source}']")
     came = [change.now for change in changes if change.source in sources and change.before == guard.old]
     return msgspec.structs.replace(guard, new=came[0]) if came else guard
-
-
-def _key(key: CompileKey) -> tuple[int, str]:
-    return key.epoch, key.compile_id

@@ -27,9 +27,8 @@ from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
 _LAST: tuple[Category, ...] = ("communication", "memcpy", "memset")
 _ORDER: tuple[Category, ...] = (*(name for name in CATEGORIES if name not in _LAST), *_LAST)
-_ON_CPU: dict[Cause, Part] = {
-    "launch_call": "compiled_graph"
-}  # what a graph calls is launched where there is a GPU, and runs where not
+# What a graph calls is launched where there is a GPU, and runs where not.
+_ON_CPU: dict[Cause, Part] = {"launch_call": "compiled_graph"}
 PartKind = Literal["gpu", "idle", "host"]
 Part = Category | Cause | Literal["compiled_graph"]
 

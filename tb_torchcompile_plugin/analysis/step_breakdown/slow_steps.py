@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import step_slices
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.slices import is_autotuning, is_collection
 
 SLOW_PERCENT = 10
@@ -131,8 +132,6 @@ def _named_us(profile: Profile, named: Callable[[str], bool]) -> list[float]:
 
 def _recompiled(profile: Profile) -> dict[str, list[str]]:
     """Step → the compile ids of the recompiles that began in it."""
-    ids: dict[str, list[str]] = {}
-    for moment in profile.of(recompile_moments) or []:
-        if moment.step is not None:
-            ids.setdefault(moment.step, []).append(moment.compile_id)
-    return ids
+    moments = profile.of(recompile_moments)
+    by_step = grouped(moments or (), lambda moment: moment.step)
+    return {step: [moment.compile_id for moment in rows] for step, rows in by_step.items() if step}

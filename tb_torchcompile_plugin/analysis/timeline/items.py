@@ -7,19 +7,20 @@ nothing of them, before its first event and behind its last one.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Iterator
 
 from tb_torchcompile_plugin.analysis.compile_time.compile_time import EPOCH_FROM_NS
 from tb_torchcompile_plugin.analysis.compile_time.phase_spans import ALL_THREADS, WORKERS, thread_labels
 from tb_torchcompile_plugin.analysis.timeline.lanes import Item, LaneKind
-from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary, PhaseSpan
+from tb_torchcompile_plugin.compile_log.fields import forwards, key_of
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, PhaseSpan
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import Break, breaks, every, frames, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import every, every_break, region_calls
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices, steps_by_gpu
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.phases import phase_of
 
 _Lane = tuple[LaneKind, str, list[Item]]  # the kind and the title of a lane, and what is on it
@@ -48,13 +49,7 @@ def item_lanes(profile: Profile, origin: int) -> Iterator[_Lane]:
 def _steps(profile: Profile, origin: int) -> list[Item]:
     trace = profile.trace
     return [
-        Item(
-            trace.names[trace.name[row]],
-            int(trace.ts[row]) - origin,
-            int(trace.dur[row]),
-            "step",
-            row=int(row),
-        )
+        Item(trace.names[trace.name[row]], int(trace.ts[row]) - origin, int(trace.dur[row]), "step", int(row))
         for row in profile.of(step_slices)
     ]
 
@@ -116,62 +111,46 @@ def _breaks(profile: Profile, origin: int) -> list[Item]:
     known = profile.of(resumes)
     if known is None:
         return []
-    reasons = (
-        {row.key.compile_id: row.reason for row in profile.summary.graph_breaks} if profile.summary else {}
-    )
+    reported = profile.summary.graph_breaks if profile.summary else ()
+    reasons = {row.key.compile_id: row.reason for row in reported}
     items = []
-    for frame in frames(profile.of(region_calls)):
-        for gap in breaks(frame):
-            place = known.place(gap.call.compile_id, gap.resumed.compile_id)
-            name = f"{os.path.basename(place.file)}:{place.line}" if place.file else _ids(gap)
-            facts = {
-                "host_us": us(gap.host_ns),
-                "resume_guard_us": us(gap.resumed.guard_ns),
-                "resume_overhead_us": us(gap.resumed.overhead_ns),
-                "resume_compile_id": gap.resumed.compile_id,
-                "reason": reasons.get(gap.call.compile_id, ""),
-                "file": place.file,
-                "line": place.line,
-            }
-            start, row = gap.start - origin, gap.resumed.index
-            items.append(Item(name, start, gap.host_ns, "break", row, gap.call.compile_id, None, facts))
+    for gap in every_break(profile.of(region_calls)):
+        place = known.place(gap.call.compile_id, gap.resumed.compile_id)
+        ids = f"{gap.call.compile_id} → {gap.resumed.compile_id}"
+        name = f"{os.path.basename(place.file)}:{place.line}" if place.file else ids
+        facts = {
+            "host_us": us(gap.host_ns),
+            "resume_guard_us": us(gap.resumed.guard_ns),
+            "resume_overhead_us": us(gap.resumed.overhead_ns),
+            "resume_compile_id": gap.resumed.compile_id,
+            "reason": reasons.get(gap.call.compile_id, ""),
+            "file": place.file,
+            "line": place.line,
+        }
+        start, row = gap.start - origin, gap.resumed.index
+        items.append(Item(name, start, gap.host_ns, "break", row, gap.call.compile_id, None, facts))
     return items
 
 
-def _ids(gap: Break) -> str:
-    return f"{gap.call.compile_id} → {gap.resumed.compile_id}"
-
-
 def _recompiles(summary: CompileSummary, epoch: int) -> list[Item]:
-    compiled = {
-        (row.key.epoch, row.key.compile_id): row for row in summary.compilations if row.direction == FORWARD
-    }
+    compiled = forwards(summary)
     items = []
     for row in summary.recompiles:
-        frame = compiled.get((row.key.epoch, row.key.compile_id))
+        frame = compiled.get(key_of(row.key))
         if frame is not None and frame.HasField("start_ns"):
-            facts = {
-                "reasons": list(row.reasons),
-                "duration_us": _duration_us(frame),
-                "function": frame.function,
-            }
+            duration = us(frame.duration_ns) if frame.HasField("duration_ns") else None
+            facts = {"reasons": list(row.reasons), "duration_us": duration, "function": frame.function}
             name = f"recompile {row.key.compile_id}"
             start = frame.start_ns - epoch
             items.append(Item(name, start, 0, "recompile", None, row.key.compile_id, row.key.epoch, facts))
     return items
 
 
-def _duration_us(row: Compilation) -> float | None:
-    return us(row.duration_ns) if row.HasField("duration_ns") else None
-
-
 def _phases(summary: CompileSummary, epoch: int) -> Iterator[tuple[str, list[Item]]]:
     """Each thread that compiled, and all worker processes together."""
     rows = sorted(summary.spans, key=lambda row: (row.start_ns, -row.duration_ns))
     labels = thread_labels(rows)
-    lanes: dict[str, list[PhaseSpan]] = defaultdict(list)
-    for row in rows:
-        lanes[WORKERS if row.worker_process else labels[row.thread]].append(row)
+    lanes = grouped(rows, lambda row: WORKERS if row.worker_process else labels[row.thread])
     for label in [*dict.fromkeys(labels.values()), WORKERS]:
         if label in lanes:
             yield _title(label), _phase_items(lanes[label], epoch)

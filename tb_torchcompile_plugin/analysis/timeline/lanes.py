@@ -109,7 +109,6 @@ class Palette:
         self._by_cat = np.array([COLOR_OF[_kind(cat)] for cat in self._trace.cats] or [0], np.uint8)
         kernels = [code for code, cat in enumerate(self._trace.cats) if cat in (*GPU_CATS, OPERATOR)]
         self._named = np.isin(np.arange(len(self._by_cat)), kernels)
-        self._known: dict[tuple[int, int], int] = {}
 
     def colors(self, rows: Int64s) -> Colors:
         cats = np.asarray(self._trace.cat[rows], np.int64)
@@ -123,12 +122,6 @@ class Palette:
         return colors
 
     def _color(self, name: int, cat: int) -> int:
-        known = self._known.get((name, cat))
-        if known is None:
-            known = self._known[name, cat] = self._find(name, cat)
-        return known
-
-    def _find(self, name: int, cat: int) -> int:
         category = category_of(self._trace.names[name], self._trace.cats[cat])
         if self._trace.cats[cat] == OPERATOR:
             return COLOR_OF["cpp" if category == "cpp" else OPERATOR]

@@ -32,7 +32,7 @@ class SourceLine(msgspec.Struct, frozen=True):
     function: str
 
 
-class TimelineSlice(msgspec.Struct, frozen=True):
+class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     """`parent`: the row around it in its lane. `args`: as recorded; null with `args_problem` where the file is gone.
 
     `launch` is the call that launched this GPU work and `kernels` what this call launched; `forward` and `backward` are
@@ -46,23 +46,23 @@ class TimelineSlice(msgspec.Struct, frozen=True):
     color: int
     start_ns: int
     dur_ns: int
-    self_ns: int | None
+    self_ns: int | None = None
     depth: int
-    crossing: bool
+    crossing: bool = False
     parent: int | None
     args: dict[str, Any] | None
-    args_problem: str
-    launch: SliceRef | None
-    kernels: list[SliceRef]
-    op: SliceRef | None
-    forward: SliceRef | None
-    backward: list[SliceRef]
-    slice: SliceRef | None
+    args_problem: str = ""
+    launch: SliceRef | None = None
+    kernels: list[SliceRef] = []
+    op: SliceRef | None = None
+    forward: SliceRef | None = None
+    backward: list[SliceRef] = []
+    slice: SliceRef | None = None
     compile_id: str | None
-    epoch: int | None
-    graph_key: str | None
+    epoch: int | None = None
+    graph_key: str | None = None
     kernel: str | None
-    user_line: SourceLine | None
+    user_line: SourceLine | None = None
 
 
 def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
@@ -101,23 +101,13 @@ def _item(timeline: Timeline, slices: ItemSlices, lane: int, row: int) -> Timeli
         color=_color(slices, row),
         start_ns=item.start,
         dur_ns=item.dur,
-        self_ns=None,
         depth=int(slices.line[row]),
-        crossing=False,
         parent=parent,
         args=item.facts,
-        args_problem="",
-        launch=None,
-        kernels=[],
-        op=None,
-        forward=None,
-        backward=[],
         slice=None if item.row is None else slice_ref(timeline, item.row),
         compile_id=item.compile_id,
         epoch=item.epoch,
-        graph_key=None,
         kernel=item.facts.get("kernel"),
-        user_line=None,
     )
 
 
@@ -163,9 +153,7 @@ class _Details:
             op=self._op(),
             forward=self._ref(self._forward()),
             backward=[slice_ref(self._timeline, other) for other in self._backward()],
-            slice=None,
             compile_id=owner,
-            epoch=None,
             graph_key=key,
             kernel=self._kernel_name(kernels),
             user_line=user_line(trace, host),

@@ -34,6 +34,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices
+from tb_torchcompile_plugin.reader.codes import Codes
 from tb_torchcompile_plugin.reader.memo import Memo, once
 
 MAX_WIDTH = 16384
@@ -87,7 +88,7 @@ class Timeline:
         self.profile = profile
         self.rows = TraceRows(profile.trace)
         self.origin, self.duration = self.rows.origin, self.rows.end - self.rows.origin
-        self.palette = Palette(profile.trace, partial(user_kernels, profile))
+        self.palette = Palette(profile.trace, partial(profile.of, user_kernels))
         self.lanes, self.slices, self.counters = layout(profile, self.rows, self.palette)
         drawn = ((lane, slices) for lane, slices in self.slices.items() if isinstance(slices, TrackSlices))
         self.lane_of_track = {slices.track: lane for lane, slices in drawn}
@@ -202,21 +203,11 @@ class Timeline:
         return start, max(end, int(finished.max(initial=end)))
 
 
-class _Names:
+class _Names(Codes):
     """The texts that one answer names, each once."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._codes: dict[str, int] = {}
 
     def codes(self, slices: Slices, rows: Int64s) -> Int64s:
         """The name of each row as a place in `texts`."""
         distinct, inverse = np.unique(slices.name_codes(rows), return_inverse=True)
-        codes = [self._code(slices.texts[code]) for code in distinct.tolist()]
+        codes = [self.code(slices.texts[code]) for code in distinct.tolist()]
         return np.array(codes, np.int64)[inverse]
-
-    def _code(self, text: str) -> int:
-        if text not in self._codes:
-            self._codes[text] = len(self.texts)
-            self.texts.append(text)
-        return self._codes[text]

@@ -7,19 +7,10 @@ own below all others of the track: nothing overlaps, and nothing is left out.
 from __future__ import annotations
 
 import heapq
-import threading
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.timeline.detail import (
-    Level,
-    MergedSlices,
-    coarsest,
-    levels,
-    merged,
-    singles,
-    touching,
-)
+from tb_torchcompile_plugin.analysis.timeline import detail
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -30,15 +21,11 @@ class TraceRows:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._lock = threading.Lock()
-        self._made: list[Level] | None = None
         self.origin, self.end = trace.window()
         depth = np.array(trace.depth)
         self.crossing, self._clamped = crossing_rows(trace)
         tracks = range(len(trace.tracks))
-        self.depths = [
-            self._deepest(depth, track) for track in tracks
-        ]  # without the lines of crossing slices
+        self.depths = [self._deepest(depth, track) for track in tracks]  # without lines of crossing slices
         lines = self._lines(depth)
         self.lines = [self._deepest(lines, track) for track in tracks]
         self.first_group = np.concatenate(([0], np.cumsum(self.lines, dtype=np.int64)))
@@ -51,16 +38,13 @@ class TraceRows:
         counts = np.bincount(group, minlength=self.groups) if len(group) else np.zeros(0, np.int64)
         self.bounds = np.concatenate(([0], np.cumsum(counts)))
 
-    def runs(self, track: int, start: int, end: int, shift: int) -> MergedSlices:
+    def runs(self, track: int, start: int, end: int, shift: int) -> detail.MergedSlices:
         """The runs of level `shift` of one track that touch [start, end), by (group, start)."""
         groups = range(int(self.first_group[track]), int(self.first_group[track + 1]))
-        level = coarsest(self._levels(), shift)
-        near = (
-            level.window(groups, start, end, shift)
-            if level
-            else self._slices(groups, track, start, end, shift)
-        )
-        return touching(merged(near, shift), start, end)
+        level = detail.coarsest(self._levels, shift)
+        window = start, end, shift
+        near = level.window(groups, *window) if level else self._slices(groups, track, *window)
+        return detail.touching(detail.merged(near, shift), start, end)
 
     def line_of(self, row: int) -> int:
         """The line in which a row is drawn."""
@@ -73,7 +57,7 @@ class TraceRows:
     def touching(self, track: int, start: int, end: int) -> Int64s:
         """The rows of one track that touch [start, end)."""
         groups = range(int(self.first_group[track]), int(self.first_group[track + 1]))
-        rows: Int64s = touching(self._slices(groups, track, start, end, 0), start, end).row
+        rows: Int64s = detail.touching(self._slices(groups, track, start, end, 0), start, end).row
         return rows
 
     def clamped_end(self, rows: Int64s) -> Int64s:
@@ -84,24 +68,21 @@ class TraceRows:
             ends = np.where(self.crossing[place] == rows, self._clamped[place], ends)
         return ends
 
-    def _levels(self) -> list[Level]:
-        """Made once: browsers ask for several windows at a time, and would wait for as many times the work."""
-        with self._lock:
-            if self._made is None:
-                self._made = self._make_levels() if len(self.trace) >= _WORTH_LEVELS else []
-            return self._made
-
-    def _make_levels(self) -> list[Level]:
+    @once
+    def _levels(self) -> list[detail.Level]:
+        """Browsers ask for several windows at a time, and would wait for as many times the work."""
+        if len(self.trace) < _WORTH_LEVELS:
+            return []
         lines = (self._line(group) for group in range(self.groups))
-        return list(levels(lines, self.groups, self.end - self.origin))
+        return list(detail.levels(lines, self.groups, self.end - self.origin))
 
-    def _line(self, group: int) -> MergedSlices:
+    def _line(self, group: int) -> detail.MergedSlices:
         rows = self.order[int(self.bounds[group]) : int(self.bounds[group + 1])]
-        return singles(
+        return detail.singles(
             np.full(len(rows), group, np.int32), self.trace.ts[rows] - self.origin, self.trace.dur[rows], rows
         )
 
-    def _slices(self, groups: range, track: int, start: int, end: int, shift: int) -> MergedSlices:
+    def _slices(self, groups: range, track: int, start: int, end: int, shift: int) -> detail.MergedSlices:
         first, last = self.trace.track_bounds[track : track + 2].tolist()
         moments = np.array((start - (1 << shift), end)) + self.origin
         low_row, high_row = first + np.searchsorted(self.trace.ts[first:last], moments)
@@ -114,7 +95,7 @@ class TraceRows:
             sizes.append(high - low)
         rows = np.concatenate(places) if places else np.zeros(0, np.int64)
         group_of = np.repeat(np.array(groups, np.int32), sizes)
-        return singles(group_of, self.trace.ts[rows] - self.origin, self.trace.dur[rows], rows)
+        return detail.singles(group_of, self.trace.ts[rows] - self.origin, self.trace.dur[rows], rows)
 
     def _lines(self, depth: Int64s) -> Int64s:
         lines = depth

@@ -10,33 +10,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every, marks_graphs, region_calls
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import (
-    Int64s,
-    Intervals,
-    covered_ns,
-    subtract,
-    union,
-    within,
-)
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Cover, by_track, host_slices
+from tb_torchcompile_plugin.profile.slices import Cover, Mask, by_track, host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.autograd import node
-from tb_torchcompile_plugin.torch_names.slices import (
-    LOOKUPS,
-    OPERATOR,
-    WRAPPERS,
-    compiling,
-    is_graph,
-    is_region,
-)
-
-Mask = npt.NDArray[np.bool_]
 
 
 class Roots(NamedTuple):
@@ -64,10 +47,10 @@ class EagerRoots:
         launch = trace.launch_of()[work.index]
         self._launches = np.where(launch >= 0, launch, trace.op_of()[work.index])
         self._gpu_ns = trace.dur[work.index]
-        regions, parts = host_slices(trace, is_region), host_slices(trace, _parts_of(trace.names))
+        regions, parts = host_slices(trace, slices.is_region), host_slices(trace, _parts_of(trace.names))
         made, ops = np.zeros((2, len(trace)), bool)
         made[regions] = made[parts] = True
-        ops[trace.select(cat=OPERATOR)] = ops[launch[launch >= 0]] = True
+        ops[trace.select(cat=slices.OPERATOR)] = ops[launch[launch >= 0]] = True
         ops, made = np.flatnonzero(ops & ~made), np.flatnonzero(made)
         compiled, graphs = Cover(trace, made), Cover(trace, parts)
         broken = Cover(trace, _known_regions(trace, profile.of(region_calls)))
@@ -105,8 +88,10 @@ class EagerRoots:
 
 def _parts_of(names: list[str]) -> Callable[[str], bool]:
     """Which names are of compiled code, of what calls it, and of compiling."""
-    compiled = {name for name, at_work in zip(names, compiling(names), strict=True) if at_work}
-    return lambda name: name in compiled or name in (*LOOKUPS, *WRAPPERS) or is_graph(node(name))
+    compiled = {name for name, at_work in zip(names, slices.compiling(names), strict=True) if at_work}
+    return lambda name: (
+        name in compiled or name in (*slices.LOOKUPS, *slices.WRAPPERS) or slices.is_graph(node(name))
+    )
 
 
 def _joined(columns: list[Int64s]) -> Int64s:

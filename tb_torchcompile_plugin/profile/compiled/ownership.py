@@ -11,24 +11,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.generated_code.kernels import unique_graph_keys
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.profile.slices import Mask, host_slices
+from tb_torchcompile_plugin.reader.codes import Codes
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.autograd import is_backward
-from tb_torchcompile_plugin.torch_names.slices import (
-    BACKWARD_GRAPH,
-    FORWARD_GRAPH,
-    compilation_id,
-    graph_key,
-    is_compilation,
-    region_id,
-)
 
-Bools = npt.NDArray[np.bool_]
 Owned = list[tuple[int, int]]  # (index of a slice, code of the owner of the time inside it)
 
 
@@ -41,10 +34,10 @@ class Ownership:
 
     def __init__(self, profile: Profile) -> None:
         self._trace = trace = profile.trace
-        self.names: list[str] = []
-        self._codes: dict[str, int] = {}
-        self.regions = self._named(region_id)
-        graph_calls = self._named(graph_key)
+        self._codes = Codes()
+        self.names = self._codes.texts
+        self.regions = self._named(slices.region_id)
+        graph_calls = self._named(slices.graph_key)
         self.compilations = self._compilations()
         frames = [*self.regions, *self.compilations]
         self._graphs = _Timelines(trace, graph_calls)
@@ -63,7 +56,7 @@ class Ownership:
         """The key of the graph call around the start of each host slice. `None` (caches off) is no key."""
         return self._graphs.at(index)
 
-    def is_backward(self, index: Int64s) -> Bools:
+    def is_backward(self, index: Int64s) -> Mask:
         """Whether the start of each host slice lies in a step of autograd's backward."""
         return self._autograd.at(index) > 0
 
@@ -72,10 +65,7 @@ class Ownership:
 
     def code(self, name: str) -> int:
         """The code of a name; a new one where the trace does not have it."""
-        if name not in self._codes:
-            self._codes[name] = len(self.names)
-            self.names.append(name)
-        return self._codes[name]
+        return self._codes.code(name)
 
     def _rows(self, name: str) -> list[int]:
         rows: list[int] = host_slices(self._trace, name.__eq__).tolist()
@@ -89,8 +79,8 @@ class Ownership:
 
     def _compilations(self) -> Owned:
         """Compilations inside the profile: the slice has no id, a near-empty `…_data` slice inside it has."""
-        frames = [(row, row) for row in host_slices(self._trace, is_compilation).tolist()]
-        data = self._named(compilation_id)
+        frames = [(row, row) for row in host_slices(self._trace, slices.is_compilation).tolist()]
+        data = self._named(slices.compilation_id)
         around = _Timelines(self._trace, frames).at(np.array([index for index, _ in data], np.int64))
         return [(int(frame), code) for frame, (_, code) in zip(around, data) if frame >= 0]
 
@@ -101,7 +91,7 @@ class Ownership:
         the key of a graph called inside, where only one compile id has it.
         """
         trace = self._trace
-        index = np.array(self._rows(FORWARD_GRAPH), np.int64)
+        index = np.array(self._rows(slices.FORWARD_GRAPH), np.int64)
         codes = frames.at(index)
         forwards = [(int(row), int(code)) for row, code in zip(index, codes) if code >= 0]
         starts = {(int(trace.track[row]), int(trace.ts[row])): code for row, code in forwards}
@@ -111,7 +101,7 @@ class Ownership:
         arrows = _arrows(trace)
         by_key = self._by_graph_key(graph_calls)
         owned = []
-        for row in self._rows(BACKWARD_GRAPH):
+        for row in self._rows(slices.BACKWARD_GRAPH):
             owner = starts.get(arrows.get((int(trace.track[row]), int(trace.ts[row])), (-1, -1)))
             if owner is None and trace.sequence[row] >= 0:
                 owner = _latest(by_sequence[int(trace.sequence[row])], int(trace.ts[row]))
@@ -123,7 +113,7 @@ class Ownership:
 
     def _by_graph_key(self, graph_calls: Owned) -> dict[int, int]:
         """Backward slice → the compile id that alone has the key of a graph called inside."""
-        backwards = [(row, row) for row in self._rows(BACKWARD_GRAPH)]
+        backwards = [(row, row) for row in self._rows(slices.BACKWARD_GRAPH)]
         around = _Timelines(self._trace, backwards).at(np.array([row for row, _ in graph_calls], np.int64))
         owners = [
             (int(row), int(self._unique_keys[key])) for row, (_, key) in zip(around, graph_calls) if row >= 0
@@ -159,9 +149,7 @@ class _Timelines:
 
     def __init__(self, trace: Trace, owned: Iterable[tuple[int, int]]) -> None:
         self._trace = trace
-        by_track: dict[int, Owned] = defaultdict(list)
-        for index, owner in owned:
-            by_track[int(trace.track[index])].append((index, owner))
+        by_track = grouped(owned, lambda row: int(trace.track[row[0]]))
         self._tracks = {track: _changes(trace, rows) for track, rows in by_track.items()}
 
     def at(self, index: Int64s) -> Int64s:

@@ -7,7 +7,6 @@ start of the next is the price of the break between them. A nested region is a r
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -15,14 +14,9 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.slices import (
-    LOOKUPS,
-    WRAPPERS,
-    is_compilation,
-    is_forward_graph,
-    is_graph_call,
-)
+from tb_torchcompile_plugin.torch_names import slices
 
 Moment = tuple[int, int]  # start and end, ns
 
@@ -96,9 +90,8 @@ def region_calls(profile: Profile) -> list[RegionCall]:
     trace, ownership, known = profile.trace, profile.of(Ownership), profile.of(resumes)
     resumed = known.ids if known else ()
     regions = {index: ownership.names[code] for index, code in ownership.regions}
-    tracks: dict[int, list[int]] = defaultdict(list)
-    for index in (*regions, *host_slices(trace, _is_part).tolist()):
-        tracks[int(trace.track[index])].append(index)
+    parts = (*regions, *host_slices(trace, _is_part).tolist())
+    tracks = grouped(parts, lambda index: int(trace.track[index]))
     calls = [call for rows in tracks.values() for call in _build(trace, sorted(rows), regions, resumed)]
     return sorted(calls, key=lambda call: call.start)
 
@@ -131,19 +124,19 @@ def frames(calls: list[RegionCall]) -> Iterator[RegionCall]:
 
 def lookups_in_vain(profile: Profile) -> int:
     """How often dynamo looked a frame up in its cache and no compiled region followed: torch has given it up."""
-    lookups = len(host_slices(profile.trace, LOOKUPS.__contains__))
+    lookups = len(host_slices(profile.trace, slices.LOOKUPS.__contains__))
     return max(lookups - len(profile.of(Ownership).regions), 0)
 
 
 def marks_graphs(trace: Trace) -> bool:
     """Whether the trace marks each graph that inductor made. Other back ends, and torch before 2.11, mark only those
     that have a backward: of a region without marks nobody knows when its graph ran."""
-    return any(is_graph_call(name) for name in trace.names)
+    return any(slices.is_graph_call(name) for name in trace.names)
 
 
 def marks_overhead(trace: Trace) -> bool:
     """Whether the trace marks pregraph bytecode and runtime wrappers: torch before 2.8 does not."""
-    return not set(WRAPPERS).isdisjoint(trace.names)
+    return not set(slices.WRAPPERS).isdisjoint(trace.names)
 
 
 def breaks(frame: RegionCall) -> Iterator[Break]:
@@ -152,6 +145,11 @@ def breaks(frame: RegionCall) -> Iterator[Break]:
         for resumed in call.resumes:
             start = _resumed_from(call, resumed)
             yield Break(call, resumed, start, max(start, _resumed_at(resumed)))
+
+
+def every_break(calls: list[RegionCall]) -> Iterator[Break]:
+    """The graph breaks of all frames, frame by frame."""
+    return (gap for frame in frames(calls) for gap in breaks(frame))
 
 
 def _resumed_from(call: RegionCall, resumed: RegionCall) -> int:
@@ -174,7 +172,12 @@ def _total(moments: list[Moment]) -> int:
 
 
 def _is_part(name: str) -> bool:
-    return name in LOOKUPS or name in WRAPPERS or is_forward_graph(name) or is_compilation(name)
+    return (
+        name in slices.LOOKUPS
+        or name in slices.WRAPPERS
+        or slices.is_forward_graph(name)
+        or slices.is_compilation(name)
+    )
 
 
 def _build(
@@ -183,9 +186,8 @@ def _build(
     """The outermost calls of one thread. Slices are in order of time; a region may outlive the one around it."""
     outermost: list[RegionCall] = []
     open_calls: list[RegionCall] = []
-    lookups: dict[
-        RegionCall | None, Moment
-    ] = {}  # by the call around it: the lookup that may lead to its next region
+    # By the call around it: the lookup that may lead to its next region.
+    lookups: dict[RegionCall | None, Moment] = {}
     graph_until = -1
     for index in rows:
         start = int(trace.ts[index])
@@ -198,11 +200,11 @@ def _build(
             call = RegionCall(index, regions[index], start, end, around, regions[index] in resumes, lookup)
             (around.nested if around else outermost).append(call)
             open_calls.append(call)
-        elif name in LOOKUPS:
+        elif name in slices.LOOKUPS:
             lookups[around] = (start, end)  # an earlier one led to eager code
-        elif is_compilation(name):
+        elif slices.is_compilation(name):
             lookups.pop(around, None)  # no entry held: it led to a compilation
-        elif around and name in WRAPPERS:
+        elif around and name in slices.WRAPPERS:
             around.overhead.append((start, end))
         elif around and start >= graph_until:
             around.graphs.append((start, end))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_torchcompile_plugin.compile_log.fields import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -47,7 +48,7 @@ def resumes(profile: Profile) -> Resumes | None:
     alive = _alive(trace, summary)
     ids = {compile_id for compile_id, row in alive.items() if row.function.startswith(RESUME)}
     breaks = {
-        row.key.compile_id: BreakLine(row.file, row.line if row.HasField("line") else None)
+        row.key.compile_id: BreakLine(row.file, known_number(row, "line"))
         for row in summary.graph_breaks
         if row.key.compile_id in alive and alive[row.key.compile_id].key.epoch == row.key.epoch
     }

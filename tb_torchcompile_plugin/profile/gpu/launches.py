@@ -20,24 +20,17 @@ from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.kernels import (
-    CATEGORIES,
-    category_of,
-    is_anonymous,
-    is_certain,
-    is_generated_name,
-    is_users_triton,
-)
+from tb_torchcompile_plugin.torch_names import kernels
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_driver_launch
 
 Device = int | Literal["cpu"]
 
-_CERTAIN = [code for code, name in enumerate(CATEGORIES) if is_certain(name)]
-_USERS = CATEGORIES.index("triton_user")
+_CERTAIN = [code for code, name in enumerate(kernels.CATEGORIES) if kernels.is_certain(name)]
+_USERS = kernels.CATEGORIES.index("triton_user")
 
 
 class Launches(msgspec.Struct, frozen=True):
-    """The kernels of one device as parallel columns; categories are codes into `kernel_names.CATEGORIES`."""
+    """The kernels of one device as parallel columns; categories are codes into `torch_names.kernels.CATEGORIES`."""
 
     device: Device
     index: Int64s
@@ -94,14 +87,14 @@ def _gpu(trace: Trace, work: GpuWork, ownership: Ownership, code: GeneratedCode)
 
 
 def _cpu(trace: Trace, ownership: Ownership) -> Launches:
-    codes = [code for code, name in enumerate(trace.names) if category_of(name, OPERATOR) == "cpp"]
+    codes = [code for code, name in enumerate(trace.names) if kernels.category_of(name, OPERATOR) == "cpp"]
     host = trace.select(cat=(OPERATOR,))
     index = host[np.isin(trace.name[host], codes)]
     return Launches(
         device="cpu",
         index=index,
         name=trace.name[index].astype(np.int64),
-        category=np.full(len(index), CATEGORIES.index("cpp"), np.int64),
+        category=np.full(len(index), kernels.CATEGORIES.index("cpp"), np.int64),
         compile_id=ownership.compile_ids(index),
         graph_key=ownership.graph_keys(index),
         dur=trace.dur[index],
@@ -114,9 +107,11 @@ def _cpu(trace: Trace, ownership: Ownership) -> Launches:
 def _names(trace: Trace, index: Int64s, parent: Int64s) -> Int64s:
     """The name of each kernel. Inductor's are all `triton_` without `unique_kernel_names`: their launch has it then."""
     names = trace.name[index].astype(np.int64)
-    anonymous = [code for code in np.unique(names).tolist() if is_anonymous(trace.names[code])]
+    anonymous = [code for code in np.unique(names).tolist() if kernels.is_anonymous(trace.names[code])]
     generated = (
-        [code for code, name in enumerate(trace.names) if is_generated_name(name)] if anonymous else []
+        [code for code, name in enumerate(trace.names) if kernels.is_generated_name(name)]
+        if anonymous
+        else []
     )
     caller = np.where(parent >= 0, trace.name[parent], -1)
     return np.where(np.isin(names, anonymous) & np.isin(caller, generated), caller, names)
@@ -141,10 +136,10 @@ def _by_definition(
 
 
 def _categories_of(trace: Trace, work: GpuWork, names: Int64s, launch: Int64s, code: GeneratedCode) -> Int64s:
-    category = np.array([CATEGORIES.index(name) for name in work.categories], np.int64)[work.category]
+    category = np.array([kernels.CATEGORIES.index(name) for name in work.categories], np.int64)[work.category]
     renamed = names != trace.name[work.index]
     for name in np.unique(names[renamed]).tolist():
-        category[renamed & (names == name)] = CATEGORIES.index(category_of(trace.names[name]))
+        category[renamed & (names == name)] = kernels.CATEGORIES.index(kernels.category_of(trace.names[name]))
     return _user_kernels(trace, work.index, launch, category, code.user_kernels)
 
 
@@ -161,7 +156,9 @@ def _user_kernels(
     for kernel, call, caller, code in unique.T.tolist():
         caller_name = trace.names[caller] if caller >= 0 else ""
         through_driver = is_driver_launch(trace.names[call])
-        if is_users_triton(trace.names[kernel], through_driver, caller_name, CATEGORIES[code]):
+        if kernels.is_users_triton(
+            trace.names[kernel], through_driver, caller_name, kernels.CATEGORIES[code]
+        ):
             users.add(kernel)
     mine = np.isin(trace.name[index], list(users)) & ~np.isin(category, _CERTAIN)
     return np.where(mine, _USERS, category)

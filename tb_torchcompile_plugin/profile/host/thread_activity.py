@@ -6,31 +6,21 @@ thread that compiles inside the data loader compiles.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, breaks, frames, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every_break, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
-from tb_torchcompile_plugin.torch_names.slices import (
-    LOOKUPS,
-    OPERATOR,
-    RUNTIME_CATS,
-    WRAPPERS,
-    compiling,
-    is_data_loading,
-    is_graph,
-    is_region,
-    is_synchronisation,
-)
 
 Cause = Literal[
     "compile",
@@ -49,14 +39,14 @@ NOTHING = len(CAUSES) - 1
 # What a host slice is by its name, where it is not the compiler's. Whatever has no rule is what its `cat` says.
 _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("communication", is_communication),
-    ("synchronise", is_synchronisation),
-    ("data", is_data_loading),
-    ("guards", (*LOOKUPS, *WRAPPERS).__contains__),
-    ("graph", is_graph),
-    ("region", is_region),
+    ("synchronise", slices.is_synchronisation),
+    ("data", slices.is_data_loading),
+    ("guards", (*slices.LOOKUPS, *slices.WRAPPERS).__contains__),
+    ("graph", slices.is_graph),
+    ("region", slices.is_region),
 )
 _KINDS = ("compile", *(kind for kind, _ in _RULES), "op", "call", "other")
-_OF_CAT = {OPERATOR: "op"} | dict.fromkeys(RUNTIME_CATS, "call")
+_OF_CAT = {slices.OPERATOR: "op"} | dict.fromkeys(slices.RUNTIME_CATS, "call")
 
 
 class Activity(NamedTuple):
@@ -149,14 +139,14 @@ def _kinds_of_names(names: list[str]) -> npt.NDArray[np.int8]:
     rules = list(enumerate((holds for _, holds in _RULES), 1))
     kinds = (
         0 if at_work else next((kind for kind, holds in rules if holds(name)), -1)
-        for name, at_work in zip(names, compiling(names), strict=True)
+        for name, at_work in zip(names, slices.compiling(names), strict=True)
     )
     return np.fromiter(kinds, np.int8, len(names))
 
 
-def _breaks_by_track(trace: Trace, calls: Iterable[RegionCall]) -> dict[int, Intervals]:
-    gaps: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for frame in frames(list(calls)):
-        for gap in breaks(frame):
-            gaps[int(trace.track[gap.call.index])].append((gap.start, gap.end))
-    return {track: union(*np.array(moments, np.int64).reshape(-1, 2).T) for track, moments in gaps.items()}
+def _breaks_by_track(trace: Trace, calls: list[RegionCall]) -> dict[int, Intervals]:
+    by_track = grouped(every_break(calls), lambda gap: int(trace.track[gap.call.index]))
+    return {
+        track: union(np.array([gap.start for gap in gaps]), np.array([gap.end for gap in gaps]))
+        for track, gaps in by_track.items()
+    }

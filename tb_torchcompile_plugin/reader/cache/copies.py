@@ -13,7 +13,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.discovery import copy_name
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.reader.cache import cache
-from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled
+from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Cancelled
 
 _BLOCK = 1 << 20
 _AT_ONCE = 8  # requests; what is held in memory is as many blocks
@@ -30,13 +30,9 @@ _TRIES = 3  # a file that changes while it is fetched is fetched again
 _EDGE = 512 << 10
 _log = logging.getLogger(__name__)
 
-Advance = Callable[[BytesRead], None]
-
 
 @contextlib.contextmanager
-def local(
-    file: File, progress: Advance | None = None, cancelled: Callable[[], bool] | None = None
-) -> Iterator[str]:
+def local(file: File, progress: Advance | None = None, cancelled: Cancel | None = None) -> Iterator[str]:
     """A path to read `file` from, good inside the context. Errors raised there name the file, not the copy.
 
     progress, cancelled: as for `read_trace`, while a remote file is fetched. Raises UserError, Cancelled.
@@ -79,7 +75,7 @@ def _ends(file: File) -> bytes:
 
 
 @contextlib.contextmanager
-def _copy(file: File, progress: Advance | None, cancelled: Callable[[], bool] | None) -> Iterator[Path]:
+def _copy(file: File, progress: Advance | None, cancelled: Cancel | None) -> Iterator[Path]:
     """The copy in the cache; where nothing may be kept, one that is gone afterwards."""
     if cache.max_cache_bytes() > 0:
         try:
@@ -102,7 +98,7 @@ def _copy(file: File, progress: Advance | None, cancelled: Callable[[], bool] | 
         yield Path(folder, file.name)
 
 
-def _entry(file: File, progress: Advance | None, cancelled: Callable[[], bool] | None) -> Path:
+def _entry(file: File, progress: Advance | None, cancelled: Cancel | None) -> Path:
     root = cache.cache_directory()
     with cache.lock(file.path):
         if entry := _whole(root, file):
@@ -142,7 +138,7 @@ def _now(file: File) -> File:
     return now
 
 
-def _fetch(file: File, folder: Path, progress: Advance | None, cancelled: Callable[[], bool] | None) -> File:
+def _fetch(file: File, folder: Path, progress: Advance | None, cancelled: Cancel | None) -> File:
     """Put the whole file into the folder; it is returned as it was then. Raises UserError, Cancelled, OSError."""
     for _ in range(_TRIES):
         path = folder / file.name
@@ -157,7 +153,7 @@ def _fetch(file: File, folder: Path, progress: Advance | None, cancelled: Callab
     )
 
 
-def _write(file: File, path: Path, progress: Advance | None, cancelled: Callable[[], bool] | None) -> int:
+def _write(file: File, path: Path, progress: Advance | None, cancelled: Cancel | None) -> int:
     begun, done = time.monotonic(), 0
     with path.open("wb") as copy:
         for block in filesystem.read_blocks(file.path, file.size, _BLOCK, _AT_ONCE):

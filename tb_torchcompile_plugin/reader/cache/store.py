@@ -1,9 +1,8 @@
 """Parsed traces on disk: `open_trace` reads a file once and maps its columns from the user's cache ever after.
 
 An entry is a directory of .npy columns plus `contents.json`, which holds all else and a checksum of every file.
-It is named after the trace's path, size, modification time and the format version, filled under a temporary name
-and then renamed. So a killed process leaves no wrong entry, and of two servers one wins. An entry that does not
-check out is thrown away and read anew. Nothing is ever written beside the trace.
+It is named after the trace's path, size, modification time and the format version; `cache` makes it whole or not at
+all. An entry that does not check out is thrown away and read anew. Nothing is ever written beside the trace.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,10 +20,10 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
-from tb_torchcompile_plugin.reader.trace.columns import load_column
 from tb_torchcompile_plugin.reader.trace.ingest import Result, ingest
-from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Trace, make_trace, read_trace
+from tb_torchcompile_plugin.reader.trace.kineto import Advance, Cancel, Trace, make_trace, read_trace
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
+from tb_torchcompile_plugin.reader.trace.sinks import load_column
 from tb_torchcompile_plugin.reader.trace.table import Contents
 
 FORMAT_VERSION = 3
@@ -50,8 +48,8 @@ class _Stored:
 def open_trace(
     path: str,
     *,
-    progress: Callable[[BytesRead], None] | None = None,
-    cancelled: Callable[[], bool] | None = None,
+    progress: Advance | None = None,
+    cancelled: Cancel | None = None,
     workers: int | None = None,
 ) -> Trace:
     """The trace in `path`, from the cache if it is there; else it is read (see `read_trace`) and stored.
@@ -122,11 +120,7 @@ def _checksum(path: Path) -> int:
 
 
 def _read_and_store(
-    path: str,
-    entry: Path,
-    progress: Callable[[BytesRead], None] | None,
-    cancelled: Callable[[], bool] | None,
-    workers: int | None,
+    path: str, entry: Path, progress: Advance | None, cancelled: Cancel | None, workers: int | None
 ) -> Trace:
     with cache.filling(entry.parent) as temporary:
         result = ingest(path, progress, cancelled, workers, CHUNK_BYTES, temporary)

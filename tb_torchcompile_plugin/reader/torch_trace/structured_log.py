@@ -18,21 +18,12 @@ from typing import Any
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.log import CompileLog, Record, nanoseconds
+from tb_torchcompile_plugin.compile_log.log import CompileLog
+from tb_torchcompile_plugin.compile_log.record import Record, nanoseconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import log_rank
-from tb_torchcompile_plugin.reader.torch_trace.records import (
-    HEAD,
-    CutOffError,
-    cannot_open,
-    content,
-    has_md5,
-    is_gzip,
-    untab,
-    with_unix_lines,
-    without_tabs,
-)
+from tb_torchcompile_plugin.reader.torch_trace import log_records
 from tb_torchcompile_plugin.reader.torch_trace.unlogged import add_unlogged
 from tb_torchcompile_plugin.torch_names.records import PAYLOAD_MD5
 
@@ -69,13 +60,13 @@ def log_identity(path: str) -> LogIdentity:
     """
     try:
         head = _head(path)
-        tail = b"" if is_gzip(path) else _tail(path)
+        tail = b"" if log_records.is_gzip(path) else _tail(path)
     except OSError as error:
-        raise cannot_open(path, error) from error
+        raise log_records.cannot_open(path, error) from error
     starts, ends = _TIME.search(head), _TIME.findall(tail or b"")
     return LogIdentity(
         rank=rank_of(path, head),
-        pid=next((_pid(match["pid"]) for match in HEAD.finditer(head)), None),
+        pid=next((_pid(match["pid"]) for match in log_records.HEAD.finditer(head)), None),
         start_ns=_to_ns(starts[1]) if starts else None,
         end_ns=_to_ns(ends[-1]) if ends else None,
     )
@@ -110,8 +101,8 @@ def _loads(text: str) -> Any:
 
 def _head(path: str) -> bytes:
     head = b""
-    with open(path, "rb") as file, contextlib.suppress(CutOffError):
-        for piece in content(file):
+    with open(path, "rb") as file, contextlib.suppress(log_records.CutOffError):
+        for piece in log_records.content(file):
             head += piece
             if len(head) >= _EDGE:
                 break
@@ -182,19 +173,19 @@ class _LogReader:
         try:
             with open(self._path, "rb") as file:
                 total = os.path.getsize(self._path)
-                for chunk in content(file):
+                for chunk in log_records.content(file):
                     yield chunk
                     if self._progress is not None:
                         self._progress(min(total, file.tell()), total)
-        except CutOffError:
+        except log_records.CutOffError:
             self._log.unreadable["the gz is cut off or damaged"] += 1
         except OSError as error:
             if not self._records:
-                raise cannot_open(self._path, error) from error
+                raise log_records.cannot_open(self._path, error) from error
             self._log.unreadable[f"the file could not be read further ({error.strerror})"] += 1
 
     def _take(self, raw: bytes, offset: int, is_last: bool) -> None:
-        head = HEAD.match(raw)
+        head = log_records.HEAD.match(raw)
         if head is None:
             if raw.strip():
                 cause = (
@@ -239,8 +230,8 @@ class _LogReader:
             if raw[start:].strip():
                 self._damage("lines that belong to no record")
             return None
-        payload = without_tabs(raw, start)
-        if not has_md5(payload, md5):
+        payload = log_records.without_tabs(raw, start)
+        if not log_records.has_md5(payload, md5):
             payload = self._mended(raw[start:], md5, is_last)
         try:
             return payload.decode()
@@ -249,12 +240,12 @@ class _LogReader:
             return payload.decode("utf-8", "replace")
 
     def _mended(self, body: bytes, md5: object, is_last: bool) -> bytes:
-        payload, foreign = untab(body)
+        payload, foreign = log_records.untab(body)
         if foreign:
             self._damage("lines that belong to no record")
-        if has_md5(payload, md5):
+        if log_records.has_md5(payload, md5):
             return payload
-        if has_md5(unix := with_unix_lines(payload), md5):
+        if log_records.has_md5(unix := log_records.with_unix_lines(payload), md5):
             self._tolerated["payloads had lines ending in CR LF; they were read as LF"] += 1
             return unix
         cause = "the last payload is cut off" if is_last else "a payload does not match its md5"

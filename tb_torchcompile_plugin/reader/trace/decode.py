@@ -2,7 +2,7 @@
 
 Strings become codes at once. One dictionary look-up per event, on (ph, cat, name, pid, tid), gives its *combo*,
 and with it the kind of event, which says what args to extract. All codes are private to one decoder;
-`kineto_table` brings the parts of several decoders together.
+`table` brings the parts of several decoders together.
 """
 
 from __future__ import annotations
@@ -48,61 +48,28 @@ LAST_SLICE_KIND = PARAMETERS
 
 _KEY = attrgetter("ph", "cat", "name", "pid", "tid")
 _ARGS = attrgetter("args")
-TEXTS = (
-    "grid",
-    "block",
-    "input_types",
-    "input_dims",
-    "concrete_inputs",
-    "collective",
-    "group_name",
-    "group_ranks",
-    "dtype",
-    "comms_id",
+TEXT_FIELDS = (
+    *("grid", "block", "input_types", "input_dims", "concrete_inputs"),
+    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
 )
 FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
 
+_LAUNCH_FIELDS = ("correlation", "external")
+_DEVICE_FIELDS = (*_LAUNCH_FIELDS, "device", "stream")
 _HOST_FIELDS = (
-    "correlation",
-    "external",
-    "sequence",
-    "forward_thread",
-    "device",
-    "stream",
-    "kernel_num_gb",
-    "kernel_flop",
-    "input_types",
-    "input_dims",
+    *(*_DEVICE_FIELDS, "sequence", "forward_thread", "kernel_num_gb", "kernel_flop"),
+    *("input_types", "input_dims"),
 )
-_GPU_FIELDS = (
-    "correlation",
-    "external",
-    "device",
-    "stream",
-    "registers",
-    "shared_memory",
-    "occupancy",
-    "bytes",
-    "grid",
-    "block",
-)
+_GPU_FIELDS = (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block")
 COLLECTIVE_FIELDS = (
-    "collective",
-    "group_name",
-    "group_ranks",
-    "dtype",
-    "comms_id",
-    "collective_seq",
-    "in_elements",
-    "out_elements",
-    "source_rank",
-    "destination_rank",
+    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
+    *("collective_seq", "in_elements", "out_elements", "source_rank", "destination_rank"),
 )
 
 # what each kind of slice may carry; the table is also what `Trace` offers as columns
 SLICE_FIELDS: dict[int, tuple[str, ...]] = {
     GPU: _GPU_FIELDS,
-    RUNTIME: ("correlation", "external"),
+    RUNTIME: _LAUNCH_FIELDS,
     PYTHON: ("python_id", "python_parent", "python_module"),
     HOST: _HOST_FIELDS,
     # the one operator whose work does not follow from its shapes alone
@@ -114,24 +81,20 @@ SLICE_FIELDS: dict[int, tuple[str, ...]] = {
 MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
 
 
+_KIND_OF_CAT = {
+    **dict.fromkeys(GPU_CATS, GPU),
+    **dict.fromkeys(RUNTIME_CATS, RUNTIME),
+    PYTHON_FUNCTION: PYTHON,
+}
+_KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
+
+
 def kind_of(ph: Any, cat: Any, name: Any) -> int:
     """What sort of event this is, from its phase, category and name."""
     if ph == "X":
-        return (
-            COLLECTIVE
-            if cat == KERNEL and category_of(str(name)) == "communication"
-            else GPU
-            if cat in GPU_CATS
-            else RUNTIME
-            if cat in RUNTIME_CATS
-            else PYTHON
-            if cat == PYTHON_FUNCTION
-            else CONVOLUTION
-            if name == CONVOLUTION_NAME
-            else PARAMETERS
-            if name == PARAM_COMMS
-            else HOST
-        )
+        if cat == KERNEL and category_of(str(name)) == "communication":
+            return COLLECTIVE
+        return _KIND_OF_CAT.get(cat, _KIND_OF_NAME.get(name, HOST))
     if ph == "M":
         return META
     if ph in ("i", "I") and name == MEMORY_MOMENT:
@@ -204,7 +167,7 @@ class Decoder:
 
     def __init__(self) -> None:
         self.combos = Combos()
-        self.interners = {name: Interner() for name in TEXTS}
+        self.interners = {name: Interner() for name in TEXT_FIELDS}
         self._exact = False  # whether time stamps are too long for a float
         self._common = True  # whether all phases and categories so far were common ones
         self._start_part()
@@ -316,7 +279,7 @@ class Decoder:
             self._put(f"{kind}.{name}", self._column(args, name))
 
     def _column(self, args: list[Any], name: str) -> Array:
-        if name in TEXTS:
+        if name in TEXT_FIELDS:
             return self._interned(args, name)
         if name in FLOATS:
             return _numbers(args, name, FLOATS[name], _real)

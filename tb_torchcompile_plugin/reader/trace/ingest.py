@@ -6,18 +6,18 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tb_torchcompile_plugin.errors import Notice
-from tb_torchcompile_plugin.reader.trace.columns import FileSink, MemorySink, Sink
 from tb_torchcompile_plugin.reader.trace.decode import Array
 from tb_torchcompile_plugin.reader.trace.head import Surroundings, find_head, read_surroundings
 from tb_torchcompile_plugin.reader.trace.pool import PoolReader, can_start_processes
 from tb_torchcompile_plugin.reader.trace.segment import CUT_OFF
-from tb_torchcompile_plugin.reader.trace.serial import BytesRead, Meter, Outcome, read_in_process
+from tb_torchcompile_plugin.reader.trace.serial import Advance, Cancel, Meter, Outcome, Task, read_in_process
+from tb_torchcompile_plugin.reader.trace.sinks import FileSink, MemorySink, Sink
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 from tb_torchcompile_plugin.reader.trace.table import Contents, build
 
@@ -41,8 +41,8 @@ class Result:
 
 def ingest(
     path: str,
-    progress: Callable[[BytesRead], None] | None,
-    cancelled: Callable[[], bool] | None,
+    progress: Advance | None,
+    cancelled: Cancel | None,
     workers: int | None,
     chunk_bytes: int,
     directory: Path | None = None,
@@ -53,14 +53,14 @@ def ingest(
         before = os.stat(path)
         meter = Meter(path, source.size, progress, cancelled)
         head = find_head(source)
+        task = Task(source, head, meter, chunk_bytes, SEGMENT_BYTES)
         count = _worker_count(workers, source)
         with contextlib.ExitStack() as stack:
             if count > 1:
-                pool = PoolReader(source, head, meter, chunk_bytes, SEGMENT_BYTES, count, directory)
-                outcome = stack.enter_context(pool).read()
+                outcome = stack.enter_context(PoolReader(task, count, directory)).read()
             else:
                 spool = stack.enter_context(_spool(source, directory))
-                outcome = read_in_process(source, head, meter, chunk_bytes, SEGMENT_BYTES, spool)
+                outcome = read_in_process(task, spool)
             contents, columns = _finish(outcome, source.size, directory, meter)
         contents.file = (before.st_size, before.st_mtime_ns)
         around = read_surroundings(head, outcome.tail)

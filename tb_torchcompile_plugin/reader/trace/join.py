@@ -31,8 +31,3 @@ def _dense(ids: Array, rows: Array, wanted: Array) -> Array:
     inside = (wanted >= 0) & (wanted < len(table))
     matches: Array = table[np.where(inside, wanted, len(table) - 1)]
     return matches
-
-
-def rows_of(ids: Array, value: int) -> Array:
-    """Rows where `ids` equals `value`."""
-    return np.flatnonzero(ids == value)

@@ -7,7 +7,7 @@ counted in `Trace.notices`; only a file that holds no trace at all raises. Nothi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,13 @@ from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.reader.trace.args import ArgsReader
 from tb_torchcompile_plugin.reader.trace.decode import Array
 from tb_torchcompile_plugin.reader.trace.ingest import ingest
-from tb_torchcompile_plugin.reader.trace.join import first_row_of, rows_of
+from tb_torchcompile_plugin.reader.trace.join import first_row_of
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
-from tb_torchcompile_plugin.reader.trace.serial import BytesRead, Cancelled
+from tb_torchcompile_plugin.reader.trace.serial import Advance, BytesRead, Cancel, Cancelled
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS
 
-__all__ = ["BytesRead", "Cancelled", "Trace", "Track", "read_trace"]
+__all__ = ["Advance", "BytesRead", "Cancel", "Cancelled", "Trace", "Track", "read_trace"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,16 @@ class Track:
     tid: int | str
     process_name: str = ""
     thread_name: str = ""
+
+
+class _Column:
+    """An attribute of a `Trace` that is its column of that name."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, trace: Trace, owner: type) -> Array:
+        return trace.columns[self._name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,80 +74,27 @@ class Trace:
     notices: list[Notice]
     file: tuple[int, int]
 
+    ts = _Column()
+    dur = _Column()
+    name = _Column()
+    cat = _Column()
+    track = _Column()
+    track_bounds = _Column()
+    event = _Column()
+    correlation = _Column()
+    external_id = _Column()
+    device = _Column()
+    stream = _Column()
+    sequence = _Column()
+    forward_thread = _Column()
+    python_id = _Column()
+    python_parent = _Column()
+    depth = _Column()
+    parent = _Column()
+    self_ns = _Column()
+
     def __len__(self) -> int:
         return len(self.ts)
-
-    @property
-    def ts(self) -> Array:
-        return self.columns["ts"]
-
-    @property
-    def dur(self) -> Array:
-        return self.columns["dur"]
-
-    @property
-    def name(self) -> Array:
-        return self.columns["name"]
-
-    @property
-    def cat(self) -> Array:
-        return self.columns["cat"]
-
-    @property
-    def track(self) -> Array:
-        return self.columns["track"]
-
-    @property
-    def track_bounds(self) -> Array:
-        return self.columns["track_bounds"]
-
-    @property
-    def event(self) -> Array:
-        return self.columns["event"]
-
-    @property
-    def correlation(self) -> Array:
-        return self.columns["correlation"]
-
-    @property
-    def external_id(self) -> Array:
-        return self.columns["external_id"]
-
-    @property
-    def device(self) -> Array:
-        return self.columns["device"]
-
-    @property
-    def stream(self) -> Array:
-        return self.columns["stream"]
-
-    @property
-    def sequence(self) -> Array:
-        return self.columns["sequence"]
-
-    @property
-    def forward_thread(self) -> Array:
-        return self.columns["forward_thread"]
-
-    @property
-    def python_id(self) -> Array:
-        return self.columns["python_id"]
-
-    @property
-    def python_parent(self) -> Array:
-        return self.columns["python_parent"]
-
-    @property
-    def depth(self) -> Array:
-        return self.columns["depth"]
-
-    @property
-    def parent(self) -> Array:
-        return self.columns["parent"]
-
-    @property
-    def self_ns(self) -> Array:
-        return self.columns["self_ns"]
 
     @property
     def base_ns(self) -> int:
@@ -223,7 +180,7 @@ class Trace:
 
     def slices_of(self, column: str, value: int) -> Array:
         """Rows where an id column (correlation, external_id, python_id, …) has this value."""
-        return rows_of(self.columns[column], value)
+        return np.flatnonzero(self.columns[column] == value)
 
     @once
     def _args_reader(self) -> ArgsReader:
@@ -246,8 +203,8 @@ class Trace:
 def read_trace(
     path: str,
     *,
-    progress: Callable[[BytesRead], None] | None = None,
-    cancelled: Callable[[], bool] | None = None,
+    progress: Advance | None = None,
+    cancelled: Cancel | None = None,
     workers: int | None = None,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Trace:

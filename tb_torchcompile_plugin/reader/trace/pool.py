@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from tb_torchcompile_plugin.reader.trace.decode import Decoder
-from tb_torchcompile_plugin.reader.trace.head import Head
 from tb_torchcompile_plugin.reader.trace.pieces import Piece, Vocabulary
 from tb_torchcompile_plugin.reader.trace.segment import NO_LIMIT, SegmentReader, Stop
-from tb_torchcompile_plugin.reader.trace.serial import Meter, Outcome, read_tail, without_gc
+from tb_torchcompile_plugin.reader.trace.serial import Outcome, Task, read_tail, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 from tb_torchcompile_plugin.reader.trace.worker import Job, SegmentReport, WorkerProgress, receive, send
 
@@ -84,19 +83,8 @@ class _Process:
 class PoolReader:
     """Reads one file's event array with several processes. Use as a context: the parts' columns live as long."""
 
-    def __init__(
-        self,
-        source: Source,
-        head: Head,
-        meter: Meter,
-        chunk_bytes: int,
-        segment: int,
-        workers: int,
-        scratch: Path | None = None,
-    ) -> None:
-        self._scratch = scratch
-        self._source, self._head, self._meter = source, head, meter
-        self._chunk, self._segment, self._workers = chunk_bytes, segment, workers
+    def __init__(self, task: Task, workers: int, scratch: Path | None = None) -> None:
+        self._task, self._workers, self._scratch = task, workers, scratch
         self._reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
 
     def __enter__(self) -> PoolReader:
@@ -113,14 +101,13 @@ class PoolReader:
     def read(self) -> Outcome:
         """All parts in file order. Raises Cancelled; leaves no process behind either way."""
         self._collect()
-        return _Assembly(
-            self._source, self._head, self._meter, self._chunk, self._segment, self._reports
-        ).run()
+        return _Assembly(self._task, self._reports).run()
 
     def _collect(self) -> None:
         inbox: queue.Queue[Any] = queue.Queue()
-        packed = isinstance(self._source, GzipSource)
-        indices = _Shared(range(max(1, -(-(self._source.size - self._head.start) // self._segment))))
+        source, head, _, _, segment = self._task
+        packed = isinstance(source, GzipSource)
+        indices = _Shared(range(max(1, -(-(source.size - head.start) // segment))))
         processes: list[_Process] = []
         try:
             for number in range(self._workers):
@@ -134,12 +121,13 @@ class PoolReader:
 
     def _job(self, number: int) -> Job:
         spool = os.path.join(self._folder, f"spool-{number}")
-        return Job(self._source.path, self._source.size, self._head.start, self._segment, self._chunk, spool)
+        source, head, _, chunk_bytes, segment = self._task
+        return Job(source.path, source.size, head.start, segment, chunk_bytes, spool)
 
     def _listen(self, inbox: queue.Queue[Any], talking: int, packed: bool) -> None:
         moved: dict[int, WorkerProgress] = {}
         while talking:
-            self._meter.check()
+            self._task.meter.check()
             try:
                 process, message = inbox.get(timeout=_PATIENCE)
             except queue.Empty:
@@ -149,7 +137,9 @@ class PoolReader:
             elif isinstance(message, WorkerProgress):
                 moved[process.number] = message
                 share = [m.consumed for m in moved.values()]
-                self._meter.at(max(share) if packed else sum(share), sum(m.events for m in moved.values()))
+                self._task.meter.at(
+                    max(share) if packed else sum(share), sum(m.events for m in moved.values())
+                )
             else:
                 process.vocabulary.learn_words(message.combos, message.texts)
                 self._reports[message.index] = message, process.vocabulary
@@ -173,26 +163,18 @@ class _Shared:
 class _Assembly:
     """Puts reports in order and reads again what does not fit."""
 
-    def __init__(
-        self,
-        source: Source,
-        head: Head,
-        meter: Meter,
-        chunk_bytes: int,
-        segment: int,
-        reports: dict[int, tuple[SegmentReport, Vocabulary]],
-    ) -> None:
-        self._source, self._head, self._meter = source, head, meter
-        self._chunk, self._segment, self._reports = chunk_bytes, segment, reports
+    def __init__(self, task: Task, reports: dict[int, tuple[SegmentReport, Vocabulary]]) -> None:
+        self._task, self._reports = task, reports
         self._again: tuple[SegmentReader, Decoder, Vocabulary, Source] | None = None
         self._pieces: list[Piece] = []
 
     def run(self) -> Outcome:
-        stop, tail, problem = Stop("more", self._head.start), None, ""
+        begin, segment = self._task.head.start, self._task.segment
+        stop, tail, problem = Stop("more", begin), None, ""
         last = max(self._reports, default=-1)
         try:
             for index in itertools.count():
-                limit = self._head.start + (index + 1) * self._segment
+                limit = begin + (index + 1) * segment
                 report, vocabulary = self._reports.get(index, (None, None))
                 if report is not None and vocabulary is not None and report.start == stop.offset:
                     self._pieces.append(Piece(report.part, vocabulary))
@@ -209,11 +191,17 @@ class _Assembly:
 
     def _read_again(self, offset: int, limit: int) -> Stop:
         if self._again is None:
-            source, decoder = open_source(self._source.path, self._source.size), Decoder()
-            self._again = SegmentReader(source, decoder, self._chunk), decoder, Vocabulary(), source
+            known, decoder = self._task.source, Decoder()
+            source = open_source(known.path, known.size)
+            self._again = (
+                SegmentReader(source, decoder, self._task.chunk_bytes),
+                decoder,
+                Vocabulary(),
+                source,
+            )
         reader, decoder, vocabulary, _ = self._again
         with without_gc():
-            stop = reader.run(offset, limit, lambda _: self._meter.check())
+            stop = reader.run(offset, limit, lambda _: self._task.meter.check())
         self._pieces.append(Piece(decoder.take(), vocabulary))
         vocabulary.learn(decoder)
         return stop

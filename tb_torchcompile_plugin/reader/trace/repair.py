@@ -28,10 +28,6 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 Repair = Callable[[bytes], bytes]
 
 
-def _comma_decimals(text: bytes) -> bytes:
-    return _COMMA_DECIMAL.sub(rb"\1.\2", text)
-
-
 def _inner_minus(text: bytes) -> bytes:
     # Kineto prints the thousandths of a negative number with their sign, padded to three characters
     return _INNER_MINUS.sub(lambda m: m.group(1) + b"-%s.%03d" % (m.group(2), int(m.group(3))), text)
@@ -70,7 +66,7 @@ def _quotes_anywhere(text: bytes) -> bytes:
 
 REPAIRS: tuple[tuple[str, Repair], ...] = (
     ("numbers that are inf, nan or N/A", lambda text: _NOT_A_NUMBER.sub(rb"\1null", text)),
-    ("decimal commas", _comma_decimals),
+    ("decimal commas", lambda text: _COMMA_DECIMAL.sub(rb"\1.\2", text)),
     ("a minus sign inside a number", _inner_minus),
     ("backslashes that escape nothing", _lone_backslashes),
     ("quotes inside a name", _quotes_in_name),

@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tb_torchcompile_plugin.errors import TorchCompilePluginError
 from tb_torchcompile_plugin.reader.trace.decode import Decoder
@@ -31,6 +32,10 @@ class BytesRead:
     seconds_left: float | None
 
 
+Advance = Callable[[BytesRead], None]
+Cancel = Callable[[], bool]  # asked now and then; true ends the reading with `Cancelled`
+
+
 @dataclass
 class Outcome:
     """What came of the event array: pieces in file order, where it stopped, what follows it, why it broke off."""
@@ -46,13 +51,7 @@ class Meter:
 
     _EVERY = 0.1
 
-    def __init__(
-        self,
-        path: str,
-        total: int,
-        progress: Callable[[BytesRead], None] | None,
-        cancelled: Callable[[], bool] | None,
-    ) -> None:
+    def __init__(self, path: str, total: int, progress: Advance | None, cancelled: Cancel | None) -> None:
         self._path, self._total = path, total
         self._progress, self._cancelled = progress, cancelled
         self._start = time.monotonic()
@@ -80,10 +79,19 @@ class Meter:
             self._progress(BytesRead(self._path, self._total, self._total, events, 0.0))
 
 
-def read_in_process(
-    source: Source, head: Head, meter: Meter, chunk_bytes: int, segment: int, spool: str = ""
-) -> Outcome:
+class Task(NamedTuple):
+    """What is read, and how: `segment` bytes after another, decoded `chunk_bytes` at a time."""
+
+    source: Source
+    head: Head
+    meter: Meter
+    chunk_bytes: int
+    segment: int
+
+
+def read_in_process(task: Task, spool: str = "") -> Outcome:
     """The event array, read by this process, one segment after the other. Parts go to the file `spool`, if named."""
+    source, head, meter, chunk_bytes, segment = task
     decoder = Decoder()
     reader = SegmentReader(source, decoder, chunk_bytes)
     vocabulary = Vocabulary()

@@ -13,46 +13,37 @@ from typing import Any
 
 import numpy as np
 
-from tb_torchcompile_plugin.reader.trace.columns import Sink
 from tb_torchcompile_plugin.reader.trace.decode import (
     COLLECTIVE_FIELDS,
     FLOATS,
     KIND_NAMES,
     MEMORY_FIELDS,
     SLICE_FIELDS,
-    TEXTS,
+    TEXT_FIELDS,
     Array,
     Combo,
 )
 from tb_torchcompile_plugin.reader.trace.nest import nest
 from tb_torchcompile_plugin.reader.trace.pieces import Piece
+from tb_torchcompile_plugin.reader.trace.sinks import Sink
 
 _ROWS = 1 << 18  # rows that are permuted and written at once
-_DENSE = {  # column → (field of the args, dtype)
-    "correlation": ("correlation", np.int64),
-    "external_id": ("external", np.int64),
-    "device": ("device", np.int32),
-    "stream": ("stream", np.int64),
-    "sequence": ("sequence", np.int64),
-    "forward_thread": ("forward_thread", np.int64),
-    "python_id": ("python_id", np.int64),
-    "python_parent": ("python_parent", np.int64),
-}
-SPARSE = (
+_DENSE = (
+    *("correlation", "external_id", "device", "stream", "sequence", "forward_thread"),
+    *("python_id", "python_parent"),
+)
+_NAMES = {"external_id": "external"}  # of a column among the args
+_NUMBERS = (
     "registers",
     "shared_memory",
     "occupancy",
     "bytes",
-    "grid",
-    "block",
     "kernel_num_gb",
     "kernel_flop",
-    "input_types",
-    "input_dims",
-    "concrete_inputs",
     "python_module",
     *COLLECTIVE_FIELDS,
 )
+SPARSE = (*_NUMBERS, *TEXT_FIELDS)
 
 
 @dataclass
@@ -206,7 +197,8 @@ class _Builder:
 
     def _args(self) -> None:
         rows = {kind: self._rows(name) for kind, name in KIND_NAMES.items()}
-        for column, (name, dtype) in _DENSE.items():
+        for column in _DENSE:
+            name, dtype = _NAMES.get(column, column), np.int32 if column == "device" else np.int64
             dense = np.full(self._contents.slices, -1, dtype)
             for kind in (kind for kind, fields in SLICE_FIELDS.items() if name in fields):
                 dense[rows[kind]] = self._gather(f"{KIND_NAMES[kind]}.{name}", np.int64)
@@ -216,7 +208,7 @@ class _Builder:
 
     def _sparse(self, column: str, rows: dict[int, Array]) -> None:
         kinds = [kind for kind, fields in SLICE_FIELDS.items() if column in fields]
-        if column in TEXTS:
+        if column in TEXT_FIELDS:
             parts = self._texts(column, [KIND_NAMES[kind] for kind in kinds])
         else:
             dtype = FLOATS.get(column, np.int64)

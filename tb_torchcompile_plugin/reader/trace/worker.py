@@ -1,4 +1,4 @@
-"""The process that reads segments for `kineto_pool`: commands on stdin, reports on stdout, columns in a file.
+"""The process that reads segments for `pool`: commands on stdin, reports on stdout, columns in a file.
 
 Started with `-c`, not through multiprocessing: the caller's `__main__` is never imported again, no thread state is
 forked, and a process whose caller has died ends at its next message, because the pipe is closed.

@@ -9,9 +9,9 @@ import pytest
 from profiles import data_of, profile_in, profile_of
 from tb_torchcompile_plugin.analysis.compare.compare import compare
 from tb_torchcompile_plugin.analysis.compare.pairs import InWords
-from tb_torchcompile_plugin.analysis.compare.report import compare_report, full_report
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
+from tb_torchcompile_plugin.analysis.compare.verdict import compare_report, full_report
 from tb_torchcompile_plugin.analysis.step_breakdown.parts import step_breakdowns
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
@@ -39,7 +39,7 @@ def comparison(profiles):
 
 @pytest.fixture(scope="module")
 def tables(profiles):
-    return compare_tables(*map(side_of, profiles))
+    return compare_tables(Sides(*map(side_of, profiles)))
 
 
 def ns(time_us):
@@ -212,15 +212,18 @@ def test_only_launches_of_a_step_count(tmp_path):
     side = side_of(profile_in(tmp_path))
     (category,) = compare(side, side).kernel_categories
     assert (category.time_us.a, category.launches.b) == (5, 1)
-    assert [row.a.kernels for row in compare_tables(side, side).kernels] == [["in"]]
-    assert {row.name for row in compare_tables(side, side).operators} == {"ProfilerStep*", "cuLaunchKernelEx"}
+    assert [row.a.kernels for row in compare_tables(Sides(side, side)).kernels] == [["in"]]
+    assert {row.name for row in compare_tables(Sides(side, side)).operators} == {
+        "ProfilerStep*",
+        "cuLaunchKernelEx",
+    }
 
 
 def test_ranks_of_one_job(recording):
     session = Session([("", str(recording("ddp")))])
     (run,) = session.runs().runs
     sides = [side_of(session.profile(run.run, worker.worker, worker.spans[0].span)) for worker in run.workers]
-    comparison, tables = compare(*sides), compare_tables(*sides)
+    comparison, tables = compare(*sides), compare_tables(Sides(*sides))
     reduce = tables.kernels[0]
     assert {row.change for row in tables.kernels} == {"same"} and reduce.category == "communication"
     assert reduce.delta_us == pytest.approx(495.677, abs=1e-3)  # the GPU of rank 1 waits for that of rank 0
@@ -233,7 +236,7 @@ def test_ranks_of_one_job(recording):
 def test_one_side_with_steps_is_compared_as_a_whole(recording):
     """A step of one against all of the other would tell nothing."""
     sides = opened(recording("resnet18")), opened(recording("resnet18_compile"))
-    comparison, tables = compare(*sides), compare_tables(*sides)
+    comparison, tables = compare(*sides), compare_tables(Sides(*sides))
     steps = next(row for row in tables.operators if row.name == "ProfilerStep*")
     assert (steps.calls.a, steps.calls.b) == (3, 0)
     figures = {figure.name: figure.value for figure in comparison.figures}
@@ -256,7 +259,7 @@ def test_without_a_trace_what_was_compiled_is_compared(recording, profiles):
     comparison = compare(compiled, opened(recording("breaks")))
     figures = {figure.name: figure.value for figure in comparison.figures}
     assert not comparison.kernel_categories and not comparison.parts and comparison.step_time is None
-    assert compare_tables(compiled, Side(profiles[0], None)).operators == []
+    assert compare_tables(Sides(compiled, Side(profiles[0], None))).operators == []
     assert (figures["graph_breaks"].a, figures["graph_breaks"].b) == (0, 4)
     assert (figures["compilations"].a, figures["compilations"].b) == (1, 5)  # 5 forward, 4 backward rows
     assert figures["compile_s"].delta is not None and figures["span_us"].a is None
@@ -287,7 +290,7 @@ def test_notes_tell_what_else_differs(tmp_path):
     ]
     comparison = compare(b, c)
     assert "B has no GPU events: GPU time and kernels are not compared." in comparison.notes
-    tables = compare_tables(b, c)
+    tables = compare_tables(Sides(b, c))
     assert tables.kernels == [] and all(row.self_device_us.delta is None for row in tables.operators)
     assert comparison.step_time is not None and comparison.step_time.within_noise is None
 
@@ -298,7 +301,7 @@ def test_peaks_of_memory(tmp_path):
         args = {"Bytes": size, "Device Type": 1, "Device Id": 0, "Addr": 1, "Total Allocated": size}
         moment = slice_("[memory]", 10, 0) | {"ph": "i", "args": args | {"Total Reserved": 4096}}
         write_trace(tmp_path / name, [slice_("aten::mm", 0, 50), moment])
-    tables = compare_tables(*(side_of(profile_in(tmp_path / name)) for name in "ab"))
+    tables = compare_tables(Sides(*(side_of(profile_in(tmp_path / name)) for name in "ab")))
     (row,) = tables.memory
     assert (row.device, row.peak_bytes.a, row.peak_bytes.b, row.peak_bytes.delta) == (0, 512, 2048, 1536)
     assert row.reserved_bytes.b == 4096
@@ -315,7 +318,7 @@ def test_modules_stand_beside_one_another_without_what_compile_wraps_them_in(tmp
     ):
         (tmp_path / name).mkdir()
         write_trace(tmp_path / name, events)
-    rows = compare_tables(*(side_of(profile_in(tmp_path / name)) for name in "ab")).modules
+    rows = compare_tables(Sides(*(side_of(profile_in(tmp_path / name)) for name in "ab"))).modules
     assert [(row.path, row.host_us.a, row.host_us.b) for row in rows] == [
         ("Net_0", 100, 70),
         ("Net_0/Linear_0", 20, None),
@@ -331,7 +334,7 @@ def test_a_module_called_with_and_without_compile_is_one_row(tmp_path):
     compiled = [module("OptimizedModule_0", 0, 90), module("Net_0", 10, 70)]
     write_trace(tmp_path, [*compiled, module("Net_0", 100, 5)])
     side = side_of(profile_in(tmp_path))
-    (row,) = compare_tables(side, side).modules
+    (row,) = compare_tables(Sides(side, side)).modules
     assert (row.path, row.calls.a, row.host_us.a, row.device_us.a) == ("Net_0", 2, 75, None)
 
 

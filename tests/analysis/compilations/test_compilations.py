@@ -8,24 +8,14 @@ from profiles import data_of
 from tb_torchcompile_plugin.analysis.compilations.compilations import TrieNode, compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compile_time
 from tb_torchcompile_plugin.analysis.compilations.rows import Status, compilations
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    BACKWARD,
-    Artifact,
-    Compilation,
-    CompileKey,
-    CompileSummary,
-    Failure,
-    Frame,
-    GraphBreak,
-    Recompile,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
-KEY = CompileKey(compile_id="0/0")
+KEY = pb.CompileKey(compile_id="0/0")
 HOSTILE = "<script>alert('\x1b[31m')</script>"
 
 
-def compilation(**fields: object) -> Compilation:
-    return Compilation(**{"key": KEY, "function": "f", "duration_ns": 10**9, "graph_ops": 3, **fields})  # type: ignore[arg-type]
+def compilation(**fields: object) -> pb.Compilation:
+    return pb.Compilation(**{"key": KEY, "function": "f", "duration_ns": 10**9, "graph_ops": 3, **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -37,19 +27,23 @@ def compilation(**fields: object) -> Compilation:
         ({"graph_ops": None}, False, "empty"),
         ({"graph_ops": None, "duration_ns": None}, False, "unfinished"),
         ({"recovered": True, "duration_ns": None}, False, "recovered"),
-        ({"failure": Failure(type="BackendCompilerFailed")}, False, "failed"),
-        ({"failure": Failure(type="BackendCompilerFailed")}, True, "failed"),
-        ({"failure": Failure(type="Unsupported", reason="…")}, True, "break"),
-        ({"failure": Failure(type="Unsupported", reason="…")}, False, "failed"),
-        ({"failure": Failure(type="RecompileLimitExceeded")}, False, "limit"),
-        ({"failure": Failure(type="CacheLimitExceeded")}, False, "limit"),
-        ({"failure": Failure(type="Unsupported", reason="Dynamo recompile limit exceeded")}, True, "limit"),
-        ({"failure": Failure(type="Unsupported", reason="cache_size_limit reached")}, False, "limit"),
+        ({"failure": pb.Failure(type="BackendCompilerFailed")}, False, "failed"),
+        ({"failure": pb.Failure(type="BackendCompilerFailed")}, True, "failed"),
+        ({"failure": pb.Failure(type="Unsupported", reason="…")}, True, "break"),
+        ({"failure": pb.Failure(type="Unsupported", reason="…")}, False, "failed"),
+        ({"failure": pb.Failure(type="RecompileLimitExceeded")}, False, "limit"),
+        ({"failure": pb.Failure(type="CacheLimitExceeded")}, False, "limit"),
+        (
+            {"failure": pb.Failure(type="Unsupported", reason="Dynamo recompile limit exceeded")},
+            True,
+            "limit",
+        ),
+        ({"failure": pb.Failure(type="Unsupported", reason="cache_size_limit reached")}, False, "limit"),
     ],
 )
 def test_the_status_of_a_compilation(fields: dict[str, object], broken: bool, status: Status) -> None:
-    breaks = [GraphBreak(key=KEY)] if broken else []
-    data = data_of(CompileSummary(compilations=[compilation(**fields)], graph_breaks=breaks))
+    breaks = [pb.GraphBreak(key=KEY)] if broken else []
+    data = data_of(pb.CompileSummary(compilations=[compilation(**fields)], graph_breaks=breaks))
     assert compilations(data)[0].status == status
     assert compilations_overview(data).trie[0].compilations[0].status == status
 
@@ -57,16 +51,18 @@ def test_the_status_of_a_compilation(fields: dict[str, object], broken: bool, st
 @pytest.mark.parametrize(
     ("failure", "broken", "kind", "ran_eager"),
     [
-        (Failure(type="RecompileLimitExceeded"), False, "limit", True),
-        (Failure(type="BackendCompilerFailed"), False, "failed", None),
-        (Failure(type="Unsupported"), True, "skipped", True),
+        (pb.Failure(type="RecompileLimitExceeded"), False, "limit", True),
+        (pb.Failure(type="BackendCompilerFailed"), False, "failed", None),
+        (pb.Failure(type="Unsupported"), True, "skipped", True),
     ],
 )
-def test_what_went_wrong_is_listed(failure: Failure, broken: bool, kind: str, ran_eager: bool | None) -> None:
-    breaks = [GraphBreak(key=KEY)] if broken else []
-    rows = [compilation(failure=failure), compilation(key=CompileKey(compile_id="1/0"), start_ns=1)]
+def test_what_went_wrong_is_listed(
+    failure: pb.Failure, broken: bool, kind: str, ran_eager: bool | None
+) -> None:
+    breaks = [pb.GraphBreak(key=KEY)] if broken else []
+    rows = [compilation(failure=failure), compilation(key=pb.CompileKey(compile_id="1/0"), start_ns=1)]
     (problem,) = compilations_overview(
-        data_of(CompileSummary(compilations=rows, graph_breaks=breaks))
+        data_of(pb.CompileSummary(compilations=rows, graph_breaks=breaks))
     ).problems
     assert (problem.kind, problem.compile_id, problem.ran_eager) == (kind, "0/0", ran_eager)
     words = {
@@ -80,21 +76,24 @@ def test_what_went_wrong_is_listed(failure: Failure, broken: bool, kind: str, ra
 @pytest.mark.parametrize(("setting", "ran_eager"), [("true", True), ("false", False)])
 def test_suppress_errors_tells_whether_the_frame_ran_eager(setting: str, ran_eager: bool) -> None:
     row = compilation(
-        failure=Failure(type="BackendCompilerFailed"), metrics={"config_suppress_errors": setting}
+        failure=pb.Failure(type="BackendCompilerFailed"), metrics={"config_suppress_errors": setting}
     )
-    (problem,) = compilations_overview(data_of(CompileSummary(compilations=[row]))).problems
+    (problem,) = compilations_overview(data_of(pb.CompileSummary(compilations=[row]))).problems
     assert problem.ran_eager is ran_eager
 
 
 def test_stacks_share_their_beginning() -> None:
-    main, step = Frame(file="t.py", line=9, function="main"), Frame(file="t.py", line=5, function="step")
+    main, step = (
+        pb.Frame(file="t.py", line=9, function="main"),
+        pb.Frame(file="t.py", line=5, function="step"),
+    )
     rows = [
-        compilation(stack=[main, Frame(file="t.py", line=7, function="a")], start_ns=1),
-        compilation(key=CompileKey(compile_id="1/0"), stack=[main, step], start_ns=2),
-        compilation(key=CompileKey(compile_id="1/1"), stack=[main, step], start_ns=3),
-        compilation(direction=BACKWARD, start_ns=4),
+        compilation(stack=[main, pb.Frame(file="t.py", line=7, function="a")], start_ns=1),
+        compilation(key=pb.CompileKey(compile_id="1/0"), stack=[main, step], start_ns=2),
+        compilation(key=pb.CompileKey(compile_id="1/1"), stack=[main, step], start_ns=3),
+        compilation(direction=pb.BACKWARD, start_ns=4),
     ]
-    (root,) = compilations_overview(data_of(CompileSummary(compilations=rows))).trie
+    (root,) = compilations_overview(data_of(pb.CompileSummary(compilations=rows))).trie
     assert (root.frame.function, root.compilations) == ("main", [])
     assert [(node.frame.function, ids(node)) for node in root.children] == [
         ("a", ["0/0"]),
@@ -104,11 +103,11 @@ def test_stacks_share_their_beginning() -> None:
 
 def test_a_stack_tells_whose_its_functions_are() -> None:
     stack = [
-        Frame(file="<frozen runpy>", line=9),
-        Frame(file="/v/lib/python3.12/site-packages/torch/_ops.py", line=5),
+        pb.Frame(file="<frozen runpy>", line=9),
+        pb.Frame(file="/v/lib/python3.12/site-packages/torch/_ops.py", line=5),
     ]
-    row = compilation(stack=[*stack, Frame(file="/home/me/torch/train.py", line=7)])
-    (node,) = compilations_overview(data_of(CompileSummary(compilations=[row]))).trie
+    row = compilation(stack=[*stack, pb.Frame(file="/home/me/torch/train.py", line=7)])
+    (node,) = compilations_overview(data_of(pb.CompileSummary(compilations=[row]))).trie
     users = [node.users, node.children[0].users, node.children[0].children[0].users]
     assert users == [False, False, True]
 
@@ -119,17 +118,20 @@ def ids(node: TrieNode) -> list[str]:
 
 def test_a_compilation_without_a_stack_stands_at_its_own_place() -> None:
     (root,) = compilations_overview(
-        data_of(CompileSummary(compilations=[compilation(file="m.py", line=4)]))
+        data_of(pb.CompileSummary(compilations=[compilation(file="m.py", line=4)]))
     ).trie
     assert (root.frame.file, root.frame.line, root.frame.function) == ("m.py", 4, "f")
     assert ids(root) == ["0/0"]
 
 
 def test_breaks_and_reasons_belong_to_the_frame_and_not_to_its_backward() -> None:
-    summary = CompileSummary(
-        compilations=[compilation(start_ns=1), compilation(direction=BACKWARD, start_ns=2, graph_ops=None)],
-        graph_breaks=[GraphBreak(key=KEY), GraphBreak(key=KEY)],
-        recompiles=[Recompile(key=KEY, reasons=["0/0: x"])],
+    summary = pb.CompileSummary(
+        compilations=[
+            compilation(start_ns=1),
+            compilation(direction=pb.BACKWARD, start_ns=2, graph_ops=None),
+        ],
+        graph_breaks=[pb.GraphBreak(key=KEY), pb.GraphBreak(key=KEY)],
+        recompiles=[pb.Recompile(key=KEY, reasons=["0/0: x"])],
     )
     forward, backward = compilations(data_of(summary))
     assert (forward.breaks, forward.recompile_reasons, forward.status) == (2, ["0/0: x"], "break")
@@ -137,24 +139,21 @@ def test_breaks_and_reasons_belong_to_the_frame_and_not_to_its_backward() -> Non
 
 
 def test_epochs_are_apart() -> None:
-    later = CompileKey(compile_id="0/0", epoch=1)
-    summary = CompileSummary(
+    later = pb.CompileKey(compile_id="0/0", epoch=1)
+    summary = pb.CompileSummary(
         compilations=[compilation(start_ns=1), compilation(key=later, start_ns=2)],
-        graph_breaks=[GraphBreak(key=later)],
+        graph_breaks=[pb.GraphBreak(key=later)],
     )
-    assert [(row.epoch, row.breaks) for row in compilations(data_of(summary))] == [
-        (0, 0),
-        (1, 1),
-    ]
+    assert [(row.epoch, row.breaks) for row in compilations(data_of(summary))] == [(0, 0), (1, 1)]
 
 
 def test_texts_without_a_compilation_are_kept() -> None:
-    summary = CompileSummary(
-        compilations=[compilation(key=CompileKey(compile_id="!0/1/0"))],
+    summary = pb.CompileSummary(
+        compilations=[compilation(key=pb.CompileKey(compile_id="!0/1/0"))],
         artifacts=[
-            Artifact(key=CompileKey(compile_id="!0"), name="compiled_autograd_graph"),
-            Artifact(key=CompileKey(compile_id="!1"), name="compiled_autograd_graph"),
-            Artifact(key=CompileKey(), name="never_seen_before"),
+            pb.Artifact(key=pb.CompileKey(compile_id="!0"), name="compiled_autograd_graph"),
+            pb.Artifact(key=pb.CompileKey(compile_id="!1"), name="compiled_autograd_graph"),
+            pb.Artifact(key=pb.CompileKey(), name="never_seen_before"),
         ],
     )
     others = compilations_overview(data_of(summary)).others
@@ -168,10 +167,10 @@ def test_text_from_programs_stays_what_it_is() -> None:
     row = compilation(
         function=HOSTILE,
         file=HOSTILE,
-        failure=Failure(type=HOSTILE, reason=HOSTILE),
-        stack=[Frame(file=HOSTILE, function=HOSTILE, source=HOSTILE)],
+        failure=pb.Failure(type=HOSTILE, reason=HOSTILE),
+        stack=[pb.Frame(file=HOSTILE, function=HOSTILE, source=HOSTILE)],
     )
-    data = data_of(CompileSummary(compilations=[row]))
+    data = data_of(pb.CompileSummary(compilations=[row]))
     overview = compilations_overview(data)
     assert compilations(data)[0].function == overview.problems[0].reason == HOSTILE
     assert overview.trie[0].frame.source == HOSTILE
@@ -184,7 +183,7 @@ def test_text_from_programs_stays_what_it_is() -> None:
 def test_the_share_of_compile_time_is_of_what_was_recorded_alone(
     start_s: int | None, recovered: bool, share: float | None
 ) -> None:
-    summary = CompileSummary()
+    summary = pb.CompileSummary()
     row = summary.compilations.add(duration_ns=2 * 10**9, recovered=recovered)
     row.key.compile_id = "0/0"
     if start_s is not None:

@@ -10,7 +10,8 @@ from typing import Any
 from compile_records import artifact, envelope, mark
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune, autotuning_headline
-from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
+from tb_torchcompile_plugin.compile_log.log import CompileLog
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
@@ -126,12 +127,7 @@ def test_spans_inside_one_another_count_once() -> None:
     inner = "CachingAutotuner.benchmark_one"
     outer = "CachingAutotuner.coordinate_descent_tuning"
     choices = rows(
-        compiling(
-            mark("B", outer, 10),
-            mark("B", inner, 20),
-            mark("E", inner, 30),
-            mark("E", outer, 60),
-        )
+        compiling(mark("B", outer, 10), mark("B", inner, 20), mark("E", inner, 30), mark("E", outer, 60))
     )
     assert [(row.kernel, row.time_s) for row in choices] == [
         ("a Triton kernel (torch does not say which)", 0.00005)

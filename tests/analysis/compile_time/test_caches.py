@@ -12,7 +12,8 @@ from compile_records import artifact, envelope, mark
 from live import HAS_TORCH, run, summaries
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, time_saved_s
-from tb_torchcompile_plugin.compile_log.log import CompileLog, Record
+from tb_torchcompile_plugin.compile_log.log import CompileLog
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 

@@ -75,10 +75,7 @@ def test_compile_workers_have_a_lane_of_their_own_and_lie_side_by_side() -> None
 def test_threads_are_numbered_and_a_log_has_none() -> None:
     assert phase_spans(
         data_of(CompileSummary(spans=[span("a", 0, 1), span("b", 2, 1, thread=99)]))
-    ).threads == [
-        "thread 1",
-        "thread 2",
-    ]
+    ).threads == ["thread 1", "thread 2"]
     assert phase_spans(data_of(CompileSummary(spans=[span("a", 0, 1, thread=0)]))).threads == ["all threads"]
 
 

@@ -42,7 +42,7 @@ def test_only_calls_in_steps_count(tmp_path):
     (row,) = compiled_regions(made)
     assert (row.calls, row.guard_us_per_call, row.guard_us_per_step, row.graph_us_per_call) == (2, 5, 5, 22)
     assert row.beside_percent == pytest.approx(100 * 8 / 30)
-    assert headline(cost) == (
+    assert headline(made) == (
         "Guards and wrappers take 8.00 µs a step, 4.00 % of it: guards 5.00 µs, wrappers 3.00 µs, for 1 call. "
         "Their graphs run for 22.0 µs and backward for 40.0 µs; 11.4 % of all this is overhead of the calls."
     )
@@ -98,7 +98,7 @@ def test_what_a_trace_does_not_mark_is_not_zero(tmp_path):
     assert (cost.guard_us, cost.overhead_us, cost.overhead_percent) == (5, None, None)
     assert (cost.graph_us, cost.beside_percent) == (None, None)
     assert (row.overhead_us_per_call, row.graph_us_per_call, row.beside_percent) == (None, None, None)
-    assert headline(cost) == (
+    assert headline(made) == (
         "Guards take 5.00 µs in this span, 8.93 % of it, for 1 call. The trace does not mark all of their graphs."
     )
     (frame,) = frame_times(made) or []

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, subtract, union, within
-from traces import AUTOGRAD, kernel, launch, slice_
+from traces import AUTOGRAD, kernel, launch, slice_, step
 
 NODE = "autograd::engine::evaluate_function: "
 
@@ -28,14 +28,9 @@ def rows(eager):
     return {(op.name, op.kind): (op.calls, op.host_us, op.device_us) for op in eager.ops}
 
 
-def step(number, ts, dur):
-    return slice_(f"ProfilerStep#{number}", ts, dur, "user_annotation")
-
-
 def test_the_outermost_operator_counts_with_all_that_it_launched(tmp_path):
     eager = eager_of(
-        tmp_path,
-        [slice_("aten::linear", 0, 50), slice_("aten::addmm", 10, 30), *launch("k", 20, 100, 7)],
+        tmp_path, [slice_("aten::linear", 0, 50), slice_("aten::addmm", 10, 30), *launch("k", 20, 100, 7)]
     )
     assert rows(eager) == {("aten::linear", "op"): (1, 50, 7)}
     assert (eager.window, eager.window_us, eager.host_us, eager.device_us) == ("span", 107, 50, 7)

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import verdict
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from traces import Event, kernel, slice_, write_trace
+from traces import Event, kernel, slice_, step, write_trace
 
 
 def report(path: Path, data: CompileData | None = None) -> GpuUtilization:
@@ -51,10 +51,6 @@ def launched(
         event["args"]["stream"] = event["tid"] = stream
         events.append(event)
     return events
-
-
-def step(number: int, ts: float, dur: float) -> Event:
-    return slice_(f"ProfilerStep#{number}", ts, dur, "user_annotation")
 
 
 def test_a_host_that_is_ahead_is_not_what_bounds(tmp_path: Path) -> None:

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from profiles import profile_of
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import kernel_categories
 from tb_torchcompile_plugin.analysis.kernels.kernels import (
     KernelDetails,
     Kernels,
     kernel_details,
     kernel_table,
 )
+from tb_torchcompile_plugin.analysis.kernels.per_step import alone_ns
 from tb_torchcompile_plugin.analysis.kernels.roofline import achieved
-from tb_torchcompile_plugin.analysis.kernels.rows import kernel_categories
-from tb_torchcompile_plugin.analysis.kernels.steps import alone_ns
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api.session import Session
@@ -34,8 +34,8 @@ from tb_torchcompile_plugin.generated_code.output_code import Definition
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.payloads import read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import Event, kernel, launch, slice_, write_trace
 
@@ -64,10 +64,6 @@ def opened(recording: Callable[[str], Path]) -> Open:
 
 def table(opened: Profile) -> Kernels:
     return opened.of(kernel_table)
-
-
-def kernels_of(profile: Profile) -> Kernels:
-    return profile.of(kernel_table)
 
 
 def raw_events(opened: Profile) -> list[dict[str, Any]]:
@@ -255,7 +251,7 @@ def test_shapes_alone_give_an_estimate_that_is_marked(opened: Open, tmp_path: Pa
     (tmp_path / "w.1.pt.trace.json").write_text(json.dumps(document))
     rows = [
         row
-        for row in kernels_of(profile_of(tmp_path / "w.1.pt.trace.json")).rows
+        for row in table(profile_of(tmp_path / "w.1.pt.trace.json")).rows
         if row.category.startswith("triton")
     ]
     assert rows and all(row.achieved.bandwidth_from == "shapes" for row in rows)
@@ -336,7 +332,7 @@ def test_only_time_in_which_nothing_else_ran_can_be_gained(tmp_path: Path) -> No
         *launch("a", 3, 60, 10),
         *launch("a", 200, 201, 10),
     ]
-    rows = {row.name: row for row in kernels_of(profile_of(write_trace(tmp_path, events))).rows}
+    rows = {row.name: row for row in table(profile_of(write_trace(tmp_path, events))).rows}
     assert (rows["a"].alone_us, rows["b"].alone_us) == (20, 20), (
         "10–20 and 60–70; 30–50; what is launched later is not"
     )
@@ -374,7 +370,7 @@ def test_without_names_of_their_own_kernels_have_that_of_their_launch(tmp_path: 
     for at, name in enumerate(("triton_poi_fused_add_0", "triton_red_fused_sum_1")):
         events += [slice_(name, 10 * at, 5), *launch("triton_", 10 * at + 1, 10 * at + 3, 4)]
     events.append(kernel("triton_", 50, 3))
-    answer = kernels_of(profile_of(write_trace(tmp_path, events)))
+    answer = table(profile_of(write_trace(tmp_path, events)))
     assert {(row.name, row.category) for row in answer.rows} == {
         ("triton_poi_fused_add_0", "triton_pointwise"),
         ("triton_red_fused_sum_1", "triton_reduction"),
@@ -400,7 +396,7 @@ def test_a_kernel_launched_before_the_trace_belongs_to_the_only_graph_that_defin
         {"fa": [(mine, "triton_pointwise"), (ours, "triton_pointwise")], "fb": [(ours, "triton_pointwise")]}
     )
     events = [kernel(mine, 1, 2), kernel(ours, 4, 2), *launch(mine, 8, 9, 2)]
-    answer = kernels_of(profile_of(write_trace(tmp_path, events), data))
+    answer = table(profile_of(write_trace(tmp_path, events), data))
     owners = {(row.name, row.launches): (row.compile_id, row.graph_key) for row in answer.rows}
     assert owners == {(mine, 1): ("0/0", "fa"), (ours, 1): (None, None)} | {(mine, 1): owners[mine, 1]}
     assert sorted((row.compile_id or "") for row in answer.rows if row.name == mine) == ["", "0/0"]
@@ -409,7 +405,7 @@ def test_a_kernel_launched_before_the_trace_belongs_to_the_only_graph_that_defin
 def test_the_generated_code_tells_which_kernels_the_user_wrote(tmp_path: Path) -> None:
     """A CUDA graph replays them without a launch of their own."""
     data = compile_data({"fa": [("my_scale_kernel", "triton_user")]})
-    answer = kernels_of(profile_of(write_trace(tmp_path, [kernel("my_scale_kernel", 1, 2)]), data))
+    answer = table(profile_of(write_trace(tmp_path, [kernel("my_scale_kernel", 1, 2)]), data))
     assert [(row.category, row.compile_id) for row in answer.rows] == [("triton_user", "0/0")]
 
 
@@ -425,7 +421,7 @@ def test_modules_are_known_where_stacks_were_recorded(tmp_path: Path) -> None:
         slice_("aten::mm", 30, 6),
         *launch("k", 31, 33, 4),
     ]
-    (row,) = kernels_of(profile_of(write_trace(tmp_path, events))).rows
+    (row,) = table(profile_of(write_trace(tmp_path, events))).rows
     assert sorted(row.modules) == ["Linear_3", "Net_0"]
 
 
@@ -467,7 +463,7 @@ def test_an_occupancy_that_cannot_be_zero_is_not_known(
     }
     properties = [{"id": 0, "name": "NVIDIA H200", "numSms": 132, "warpSize": 32}]
     path = write_trace(tmp_path, [kernel("k", 0, 5, **args)], deviceProperties=properties)
-    (row,) = kernels_of(profile_of(path)).rows
+    (row,) = table(profile_of(path)).rows
     assert row.config is not None and row.config.occupancy_percent == shown
 
 
@@ -484,7 +480,7 @@ def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:
         kernel("k", 10, 2, **(shape | {"grid": [1, 1, 1]})),
         kernel("k", 20, 4, **shape, **occupancy),
     ]
-    (row,) = kernels_of(profile_of(write_trace(tmp_path, events))).rows
+    (row,) = table(profile_of(write_trace(tmp_path, events))).rows
     assert row.config is not None and row.configs == 2
     assert (row.config.grid, row.config.block, row.config.warps) == ([2, 6, 1], [128, 1, 1], 4)
     assert (row.config.registers, row.config.shared_memory_bytes, row.config.occupancy_percent) == (

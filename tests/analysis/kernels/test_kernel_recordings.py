@@ -14,8 +14,8 @@ from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.gpu_utilization.idle import idle_causes
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
-from tb_torchcompile_plugin.analysis.kernels.rows import Kernel
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.gpu.idle import causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches

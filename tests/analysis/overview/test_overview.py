@@ -15,14 +15,7 @@ from tb_torchcompile_plugin.analysis.compile_time.compile_time import (
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import Gpu, gpus
 from tb_torchcompile_plugin.analysis.overview.halves import compile_report
 from tb_torchcompile_plugin.analysis.overview.overview import compile_headline, overview
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    BACKWARD,
-    CacheResult,
-    Compilation,
-    CompileKey,
-    CompileSummary,
-    Phase,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from traces import slice_
@@ -34,15 +27,15 @@ def gpu(device: int, busy: float) -> Gpu:
     return Gpu(device, "NVIDIA H200", 1, 1, busy, 0, 0, 0, 0)
 
 
-def compiled(compile_id: str, **fields: object) -> Compilation:
-    return Compilation(key=CompileKey(compile_id=compile_id), duration_ns=2_000_000_000, **fields)  # type: ignore[arg-type]
+def compiled(compile_id: str, **fields: object) -> pb.Compilation:
+    return pb.Compilation(key=pb.CompileKey(compile_id=compile_id), duration_ns=2_000_000_000, **fields)  # type: ignore[arg-type]
 
 
-def log(*rows: Compilation) -> CompileData:
-    return data_of(CompileSummary(compilations=rows))
+def log(*rows: pb.Compilation) -> CompileData:
+    return data_of(pb.CompileSummary(compilations=rows))
 
 
-LOG = (compiled("0/0"), compiled("0/0", direction=BACKWARD), compiled("1/0"))
+LOG = (compiled("0/0"), compiled("0/0", direction=pb.BACKWARD), compiled("1/0"))
 
 
 def profile(
@@ -84,8 +77,8 @@ def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
     some = CompileOverlap(in_span_us=3000, in_steps_us=None, steps=[])
     made = profile(tmp_path, log(*LOG), some, steps=())
     assert overview(made).headline == (
-        "Span 21.0 ms · GPU busy 2.61 % → Nothing that runs in this span is compiled, though there were 2 compilations: "
-        "what they made is not called here. Compile 6.00 s (2 compilations), 3.00 ms of it inside this span."
+        "Span 21.0 ms · GPU busy 2.61 % → Nothing that runs in this span is compiled, though there were 2 "
+        "compilations: what they made is not called here. Compile 6.00 s (2 compilations), 3.00 ms of it inside this span."
     )
     assert overlap_headline(made) == "14.3 % of this span’s 21.0 ms went into compiling."
 
@@ -97,22 +90,28 @@ def test_several_devices_have_a_range(tmp_path: Path) -> None:
 
 def test_what_is_counted_over_all_compilations() -> None:
     """Frames, not rows; ids begin anew with each epoch."""
-    anew = Compilation(
-        key=CompileKey(compile_id="0/0", epoch=1), phases=[Phase(name="dynamo", exclusive_ns=10**9)]
+    anew = pb.Compilation(
+        key=pb.CompileKey(compile_id="0/0", epoch=1), phases=[pb.Phase(name="dynamo", exclusive_ns=10**9)]
     )
     hit = compiled(
         "0/0",
-        cache=[CacheResult(result="hit"), CacheResult(result="miss")],
-        phases=[Phase(name="other", exclusive_ns=9 * 10**9), Phase(name="dynamo", exclusive_ns=2 * 10**9)],
+        cache=[pb.CacheResult(result="hit"), pb.CacheResult(result="miss")],
+        phases=[
+            pb.Phase(name="other", exclusive_ns=9 * 10**9),
+            pb.Phase(name="dynamo", exclusive_ns=2 * 10**9),
+        ],
     )
-    report = compile_report(log(hit, compiled("0/0", direction=BACKWARD), anew))
+    report = compile_report(log(hit, compiled("0/0", direction=pb.BACKWARD), anew))
     assert (report.distinct_compilations, report.cache_hits, report.cache_lookups) == (2, 1, 2)
     assert report.phases_s == pytest.approx({"dynamo": 3, "other": 9})
     assert [row.key for row in report.compilations] == ["0/0,0,forward", "0/0,0,backward", "0/0,1,forward"]
 
 
 def test_several_backwards_of_one_frame_are_told_apart() -> None:
-    rows = [compiled("4/0", start_ns=1), *(compiled("4/0", direction=BACKWARD, start_ns=n) for n in (2, 3))]
+    rows = [
+        compiled("4/0", start_ns=1),
+        *(compiled("4/0", direction=pb.BACKWARD, start_ns=n) for n in (2, 3)),
+    ]
     answer = compile_report(log(*rows)).compilations
     assert [(row.key, row.part, row.parts) for row in answer] == [
         ("4/0,0,forward", 0, 1),

@@ -10,13 +10,7 @@ from tb_torchcompile_plugin.analysis.recompiles.moments import (
     recompile_moments,
 )
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import frame_of, recompiled_frames, recompiles
-from tb_torchcompile_plugin.compile_log.summary_pb2 import (
-    Compilation,
-    CompileKey,
-    CompileSummary,
-    Failure,
-    Recompile,
-)
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 from traces import slice_
 
@@ -25,7 +19,9 @@ BASE = 1_790_000_000_000_000_000
 
 def compiled(compile_id, start_us, end_us, **fields):
     start, length = BASE + 1000 * start_us, 1000 * (end_us - start_us)
-    return Compilation(key=CompileKey(compile_id=compile_id), start_ns=start, duration_ns=length, **fields)
+    return pb.Compilation(
+        key=pb.CompileKey(compile_id=compile_id), start_ns=start, duration_ns=length, **fields
+    )
 
 
 def call(compile_id, ts, guards):
@@ -41,7 +37,7 @@ def joined(folder, events, summary):
 
 
 def test_lookups_by_the_version_that_was_hit_and_the_versions_alive(tmp_path):
-    summary = CompileSummary(
+    summary = pb.CompileSummary(
         compilations=[compiled("0/0", -50, -10), compiled("0/1", 200, 300), compiled("1/0", 0, 5)]
     )
     events = [
@@ -60,9 +56,9 @@ def test_lookups_by_the_version_that_was_hit_and_the_versions_alive(tmp_path):
 
 
 def test_a_refused_version_is_no_entry(tmp_path):
-    limit = Failure(type="Unsupported", reason="Dynamo recompile limit exceeded")
-    summary = CompileSummary(
-        compilations=[compiled("0/0", -50, -10), compiled("0/1", -9, -8, failure=limit)],
+    limit = pb.Failure(type="Unsupported", reason="Dynamo recompile limit exceeded")
+    summary = pb.CompileSummary(
+        compilations=[compiled("0/0", -50, -10), compiled("0/1", -9, -8, failure=limit)]
     )
     _, scans = joined(tmp_path, call("0/0", 100, 7), summary)
     (frame,) = recompiled_frames(data_of(summary))
@@ -74,8 +70,8 @@ def test_a_recompile_is_in_the_step_in_which_it_began(tmp_path):
         compiled("0/0", -50, -10),
         *(compiled(f"0/{n}", at, at + 5) for n, at in ((1, -5), (2, 30), (3, 120), (4, 999))),
     ]
-    summary = CompileSummary(
-        compilations=rows, recompiles=[Recompile(key=row.key, reasons=["?"]) for row in rows[1:]]
+    summary = pb.CompileSummary(
+        compilations=rows, recompiles=[pb.Recompile(key=row.key, reasons=["?"]) for row in rows[1:]]
     )
     steps = [slice_(f"ProfilerStep#{n}", ts, 50, "user_annotation") for n, ts in ((1, 0), (2, 50))]
     moments, _ = joined(tmp_path, [*steps, slice_("aten::add", 200, 10)], summary)
@@ -90,7 +86,7 @@ def test_a_recompile_is_in_the_step_in_which_it_began(tmp_path):
 def test_calls_of_versions_with_and_without_a_log(tmp_path):
     events = [*call("0/0", 0, 5), *call("0/1", 50, 5), *call("0/1", 100, 5), *call("1/0", 150, 5)]
     rows = [compiled("0/0", -50, -10), compiled("0/1", -9, -8)]
-    summary = CompileSummary(compilations=rows, recompiles=[Recompile(key=rows[1].key)])
+    summary = pb.CompileSummary(compilations=rows, recompiles=[pb.Recompile(key=rows[1].key)])
     logged = profile_with(tmp_path, events, data_of(summary))
     assert [row.calls for row in recompile_moments(logged) or []] == [2]
     assert headline(logged) == "1 recompile cost 1.00 µs of compile time."
@@ -102,7 +98,7 @@ def test_calls_of_versions_with_and_without_a_log(tmp_path):
 
 
 def test_a_recompile_whose_time_is_not_known_is_kept(tmp_path):
-    summary = CompileSummary(recompiles=[Recompile(key=CompileKey(compile_id="0/1"))])
+    summary = pb.CompileSummary(recompiles=[pb.Recompile(key=pb.CompileKey(compile_id="0/1"))])
     ((moment,), _) = joined(tmp_path, call("0/1", 0, 5), summary)
     assert (moment.start_us, moment.where, moment.step, moment.when, moment.calls) == (
         None,
@@ -114,8 +110,9 @@ def test_a_recompile_whose_time_is_not_known_is_kept(tmp_path):
 
 
 def test_the_traces_own_slice_tells_when_better_than_the_logs_clock(tmp_path):
-    summary = CompileSummary(
-        compilations=[compiled("0/1", 108, 150)], recompiles=[Recompile(key=CompileKey(compile_id="0/1"))]
+    summary = pb.CompileSummary(
+        compilations=[compiled("0/1", 108, 150)],
+        recompiles=[pb.Recompile(key=pb.CompileKey(compile_id="0/1"))],
     )
     events = [
         *(slice_(f"ProfilerStep#{n}", ts, 100, "user_annotation") for n, ts in ((1, 0), (2, 100))),

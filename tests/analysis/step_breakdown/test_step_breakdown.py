@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSumma
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.kernels import category_of
-from traces import Event, launch, slice_, write_trace
+from traces import Event, launch, slice_, step, write_trace
 
 SPAN = SpanFile("1", File("w.1.pt.trace.json", 0, 0, ""))
 BASE_NS = 1_790_000_000_000_000_000
@@ -49,10 +49,6 @@ def ns(time_us: float) -> int:
 
 def parts(row: StepBreakdown) -> dict[tuple[str, str], int]:
     return {(part.kind, part.part): ns(part.time_us) for part in row.parts}
-
-
-def step(number: int, ts: float, dur: float) -> Event:
-    return slice_(f"ProfilerStep#{number}", ts, dur, "user_annotation")
 
 
 @pytest.mark.parametrize("name", ["breaks", "resnet18", "resnet18_eager"])
@@ -386,5 +382,5 @@ class TestLive:
         reasons = {step: slow_steps[f"ProfilerStep#{step}"].reason for step in (3, 5, 7)}
         assert reasons == {3: "data_loading", 5: "gc", 7: "recompile"}
         assert slow_steps["ProfilerStep#7"].compile_ids == ["0/1"]
-        for step in row.step_breakdown.steps:
-            assert sum(parts(step).values()) == ns(step.wall_us)
+        for one in row.step_breakdown.steps:
+            assert sum(parts(one).values()) == ns(one.wall_us)

@@ -16,9 +16,9 @@ from tb_torchcompile_plugin.analysis.compilations.details import compilation
 from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.analysis.overview.halves import compile_report
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.compile_log.log import Record
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.torch_trace.records import payload_at
+from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from compile_records import a_compilation, artifact, envelope, line, mark
-from tb_torchcompile_plugin.compile_log.log import Record
+from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.torch_trace import records as log_records
+from tb_torchcompile_plugin.reader.torch_trace import log_records
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import log_identity, read_log
 
 NAME = "dedicated_log_torch_trace_abc.log"

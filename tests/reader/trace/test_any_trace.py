@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from profiles import SPAN_QUESTIONS, ask, profile_with
 from tb_torchcompile_plugin.analysis.compare.compare import compare
-from tb_torchcompile_plugin.analysis.compare.sides import side_of
+from tb_torchcompile_plugin.analysis.compare.sides import Sides, side_of
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
@@ -121,7 +121,7 @@ def test_every_question_has_an_answer(folder: Path, before: list[Event], after: 
     for question in SPAN_QUESTIONS:
         msgspec.json.encode(ask(sides[0], question))
     compare(*map(side_of, sides))
-    compare_tables(*map(side_of, sides))
+    compare_tables(Sides(*map(side_of, sides)))
 
 
 def test_owned_slices_that_last_no_time_own_nothing(folder: Path) -> None:

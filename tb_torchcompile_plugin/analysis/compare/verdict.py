@@ -37,15 +37,10 @@ def compare_report(sides: Sides) -> CompareReport:
     return CompareReport(sides.a.name, sides.b.name, _verdict(comparison), comparison)
 
 
-def compared_tables(sides: Sides) -> ComparedTables:
-    """The same row by row."""
-    return compare_tables(sides.a, sides.b)
-
-
 def full_report(sides: Sides) -> FullReport:
-    """Both."""
+    """The same, and row by row."""
     report = sides.of(compare_report)
-    return FullReport(report.a, report.b, report.verdict, report.comparison, sides.of(compared_tables))
+    return FullReport(report.a, report.b, report.verdict, report.comparison, sides.of(compare_tables))
 
 
 def _verdict(comparison: Comparison) -> str:

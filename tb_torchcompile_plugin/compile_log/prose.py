@@ -12,14 +12,7 @@ import textwrap
 from dataclasses import dataclass, field
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame, GeneratedKernel
-from tb_torchcompile_plugin.torch_names.graph_breaks import (
-    BREAK_AT,
-    DOCS,
-    EXPLANATION,
-    HINT,
-    REASON,
-    STACK_HEADS,
-)
+from tb_torchcompile_plugin.torch_names import graph_breaks
 from tb_torchcompile_plugin.torch_names.guards import STRING
 from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, is_generated_name
 from tb_torchcompile_plugin.torch_names.output_code import CPP, TRITON, kernel_definitions
@@ -46,12 +39,12 @@ def parse_graph_break(text: str) -> BreakText:
     """The text of a `dynamo_graph_break_reason` record, or a key of the `graph_break` counters."""
     head, stack_text = _split_stack(text)
     parsed = BreakText(reason=_reason_of(head), stack=parse_traceback(stack_text))
-    if explanation := EXPLANATION.search(head):
+    if explanation := graph_breaks.EXPLANATION.search(head):
         parsed.explanation = _prose(explanation["text"])
-    parsed.hints = [_prose(hint["text"]) for hint in HINT.finditer(head)]
-    if docs := DOCS.search(head):
+    parsed.hints = [_prose(hint["text"]) for hint in graph_breaks.HINT.finditer(head)]
+    if docs := graph_breaks.DOCS.search(head):
         parsed.docs_url = docs["url"]
-    if place := BREAK_AT.search(head):
+    if place := graph_breaks.BREAK_AT.search(head):
         parsed.file, parsed.line = place["file"], int(place["line"])
     elif parsed.stack:
         parsed.file, parsed.line = parsed.stack[-1].file, parsed.stack[-1].line
@@ -65,7 +58,7 @@ def _prose(text: str) -> str:
 
 
 def _split_stack(text: str) -> tuple[str, str]:
-    starts = [(text.find(head), head) for head in STACK_HEADS if head in text]
+    starts = [(text.find(head), head) for head in graph_breaks.STACK_HEADS if head in text]
     if not starts:
         return text, ""
     start, head = min(starts)
@@ -78,13 +71,15 @@ def _reason_of(head: str) -> str:
     for above, line in zip(["", *lines], lines, strict=False):
         if line.lstrip().startswith("Explanation:") and above.strip():
             return _without_label(above.strip())
-    if match := REASON.search(head):
+    if match := graph_breaks.REASON.search(head):
         return match["reason"].strip()
-    return next((line.strip() for line in lines if line.strip() and not BREAK_AT.search(line)), "")
+    return next(
+        (line.strip() for line in lines if line.strip() and not graph_breaks.BREAK_AT.search(line)), ""
+    )
 
 
 def _without_label(line: str) -> str:
-    match = REASON.match(line)
+    match = graph_breaks.REASON.match(line)
     return match["reason"].strip() if match else line
 
 

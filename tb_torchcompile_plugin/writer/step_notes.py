@@ -161,7 +161,7 @@ def _hide_from_dynamo(function: Any, *, beside: Any) -> None:
     or a loop that is compiled as a whole gets frames and graph breaks that it did not have.
     """
     folder = os.path.dirname(beside.__code__.co_filename)
-    name = os.path.join(folder, "tb_torchcompile_plugin.step_times")
+    name = os.path.join(folder, "tb_torchcompile_plugin.step_notes")
     function.__code__ = function.__code__.replace(co_filename=name)
 
 

@@ -6,7 +6,7 @@ from tb_torchcompile_plugin.compile_log.payloads import DAMAGED, text_of
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.torch_trace.records import payload_at
+from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
 
 _HOW = 'Record with tensorboard_trace_handler(..., capture="full"), which is the default'
 

@@ -6,17 +6,15 @@ from collections.abc import Iterator
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import Mask
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
-
-Bools = npt.NDArray[np.bool_]
 
 
 class StepCategory(msgspec.Struct, frozen=True):
@@ -72,7 +70,7 @@ def _categories(
         )
 
 
-def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Bools) -> Int64s:
+def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Mask) -> Int64s:
     """For each group of launches: the time in which it and nothing else ran on the device, of launches that count.
 
     The device's busy time without them is shorter by exactly this.
@@ -94,7 +92,7 @@ def alone_ns(trace: Trace, rows: Launches, groups: list[Int64s], counted: Bools)
     return np.bincount(total[single] // running[single], length[single], nobody + 1)[:-1].astype(np.int64)
 
 
-def launched_in(profile: Profile, rows: Launches) -> Bools:
+def launched_in(profile: Profile, rows: Launches) -> Mask:
     """Which launches were made inside a step; all of them where there are no steps."""
     steps = profile.of(StepWindows)
     if not len(steps):

@@ -1,0 +1,37 @@
+"""The command line as a test asks it, and a folder that it may not look into."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tb_torchcompile_plugin.cli.command import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def command_line(capsys: pytest.CaptureFixture[str], command: str) -> Run:
+    """`run(logdir, …)` of one command: exit status, stdout, stderr."""
+
+    def run(*argv: str | Path) -> tuple[int, str, str]:
+        status = main([command, *map(str, argv)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def deny(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """From now on this folder cannot be listed."""
+    scandir = os.scandir
+
+    def denied(path: str | Path = ".", *args: Any) -> Any:
+        if os.fspath(path) == str(folder):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(path, *args)
+
+    monkeypatch.setattr(os, "scandir", denied)
