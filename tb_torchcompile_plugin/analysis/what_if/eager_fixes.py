@@ -70,8 +70,8 @@ def _compiled_frames(profile: Profile) -> Iterator[Fix]:
 def given_up(profile: Profile) -> bool:
     """Whether torch runs frames eager that it was to compile: the compile data tells, or calls that it looked up in its
     cache and for which it has no code."""
-    told = profile.data.of(problems) if profile.data else []
-    return any(row.given_up for row in told) or profile.of(lookups_in_vain) >= profile.of(host_lane).steps
+    known = profile.data.of(problems) if profile.data else []
+    return any(row.given_up for row in known) or profile.of(lookups_in_vain) >= profile.of(host_lane).steps
 
 
 def eager_points(profile: Profile) -> Bools:

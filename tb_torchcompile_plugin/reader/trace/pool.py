@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.reader.trace.pieces import Piece, Vocabulary
 from tb_torchcompile_plugin.reader.trace.segment import NO_LIMIT, SegmentReader, Stop
 from tb_torchcompile_plugin.reader.trace.serial import Outcome, Task, read_tail, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
-from tb_torchcompile_plugin.reader.trace.worker import Job, SegmentReport, WorkerProgress, receive, send
+from tb_torchcompile_plugin.reader.trace.worker import Assignment, SegmentReport, WorkerProgress, receive, send
 
 _BOOT = """
 import json, sys
@@ -41,7 +41,7 @@ _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 class _Process:
     """One worker process, and the thread that talks to it."""
 
-    def __init__(self, number: int, job: Job, inbox: queue.Queue[Any], orders: Iterator[Any]) -> None:
+    def __init__(self, number: int, job: Assignment, inbox: queue.Queue[Any], orders: Iterator[Any]) -> None:
         self.number, self._inbox, self._orders = number, inbox, orders
         self.vocabulary = Vocabulary()
         self._popen = subprocess.Popen(
@@ -54,7 +54,7 @@ class _Process:
         self._thread = threading.Thread(target=self._talk, args=(job,), daemon=True)
         self._thread.start()
 
-    def _talk(self, job: Job) -> None:
+    def _talk(self, job: Assignment) -> None:
         commands, reports = self._popen.stdin, self._popen.stdout
         assert commands is not None and reports is not None
         with contextlib.suppress(OSError, ValueError, EOFError):
@@ -119,10 +119,10 @@ class PoolReader:
             for process in processes:
                 process.close()
 
-    def _job(self, number: int) -> Job:
+    def _job(self, number: int) -> Assignment:
         spool = os.path.join(self._folder, f"spool-{number}")
         source, head, _, chunk_bytes, segment = self._task
-        return Job(source.path, source.size, head.start, segment, chunk_bytes, spool)
+        return Assignment(source.path, source.size, head.start, segment, chunk_bytes, spool)
 
     def _listen(self, inbox: queue.Queue[Any], talking: int, packed: bool) -> None:
         moved: dict[int, WorkerProgress] = {}

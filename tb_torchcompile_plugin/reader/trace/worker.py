@@ -24,7 +24,7 @@ _EVERY = 0.1  # seconds between progress messages
 
 
 @dataclass(frozen=True)
-class Job:
+class Assignment:
     """What a worker needs to know once. start: offset of the first event's array; segment: bytes of one segment."""
 
     path: str
@@ -77,7 +77,7 @@ def receive(stream: IO[bytes]) -> Any:
 class SegmentWorker:
     """Reads the segments it is told to."""
 
-    def __init__(self, job: Job, out: IO[bytes]) -> None:
+    def __init__(self, job: Assignment, out: IO[bytes]) -> None:
         self._job, self._out = job, out
         self._source = open_source(job.path, job.size)
         self._decoder = Decoder()
