@@ -1,0 +1,97 @@
+"""Where each rank's time goes in each step: compute, communication in its two halves, copies, idling. To the ns.
+
+A step of a rank is its GPU's: from the first work that it launched to the first that the next one did. Compute that
+communication runs beside counts as overlapped; of communication alone what waits for another rank is told from what
+transfers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_torchcompile_plugin.job.calls import calls
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work, layers
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import GpuSteps, StepWindows, gpu_steps
+
+
+class RankSteps(NamedTuple):
+    """The steps of one rank as columns (ns); all but `step` and `span` sum to `span`."""
+
+    step: list[str]
+    span: Int64s
+    compute: Int64s
+    overlapped: Int64s
+    exposed_transfer: Int64s
+    exposed_wait: Int64s
+    exposed_memory: Int64s
+    idle: Int64s
+
+    @property
+    def mean_ns(self) -> float:
+        """Of all but the last one, of which nobody knows when the next one's work would have begun."""
+        spans = self.span[:-1] if len(self.span) > 1 else self.span
+        return float(spans.mean()) if len(spans) else 0.0
+
+
+def job_steps(job: Job) -> list[RankSteps | None]:
+    """By rank; None where no step of it launched GPU work."""
+    return [_of_rank(job, place) for place in range(len(job.ranks))]
+
+
+def _of_rank(job: Job, place: int) -> RankSteps | None:
+    profile = job.ranks[place].profile
+    steps = profile.of(gpu_steps)
+    if steps is None or not len(steps.step):
+        return None
+    names = profile.of(StepWindows).names
+    return _parts(profile, steps, _waiting(job, place), [names[row] for row in steps.step.tolist()])
+
+
+def _waiting(job: Job, place: int) -> Intervals:
+    """When collectives of a rank waited for another one, by its own clock."""
+    made, known = job.of(calls), job.of(waits)
+    mine = np.flatnonzero((made.place == place) & (known.wait > 0))
+    begin = made.begin[mine] - job.ranks[place].profile.trace.base_ns
+    return union(begin, begin + known.wait[mine])
+
+
+def _parts(profile: Profile, steps: GpuSteps, waiting: Intervals, names: list[str]) -> RankSteps:
+    work = profile.of(gpu_work)
+    did = layers(profile.trace, work.where(work.device == steps.device))
+    exposed = subtract(did.communication, did.compute)
+    held = subtract(exposed, subtract(exposed, waiting))
+
+    def inside(intervals: Intervals) -> Int64s:
+        return covered_ns(intervals, steps.begin, steps.end)
+
+    communicating = inside(did.communication)
+    computing, busy, alone = inside(did.compute), inside(did.memory), inside(exposed)
+    overlapped = computing - inside(subtract(did.compute, _communicating(profile, steps.device)))
+    rows = RankSteps(
+        step=names,
+        span=steps.length,
+        compute=computing - overlapped,
+        overlapped=overlapped,
+        exposed_transfer=alone - inside(held),
+        exposed_wait=inside(held),
+        exposed_memory=busy - communicating,
+        idle=steps.length - busy,
+    )
+    assert np.array_equal(rows.span, sum(rows[2:]))
+    return rows
+
+
+def _communicating(profile: Profile, device: int) -> Intervals:
+    """When any collective ran on the device."""
+    work = profile.of(gpu_work)
+    if "communication" not in work.categories:
+        return Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    mine = (work.device == device) & (work.category == work.categories.index("communication"))
+    begin = profile.trace.ts[work.index[mine]]
+    return union(begin, begin + profile.trace.dur[work.index[mine]])
