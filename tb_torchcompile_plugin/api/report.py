@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from inspect import get_annotations
 from typing import Any
 
@@ -19,13 +19,18 @@ from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, symptoms
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
+from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.session import Session, compile_files, read
+from tb_torchcompile_plugin.api.session import Session, compile_files, job_of, read
 from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.members import Member, members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -67,9 +72,12 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
+    """`job`: the ranks together, None where fewer than two have a trace that can be read."""
+
     run: str
     workers: list[Worker]
     ranks: RankDifferences
+    job: JobReport | None
 
 
 class RunFinding(Finding, frozen=True, kw_only=True):
@@ -99,15 +107,36 @@ def whole_report(session: Session, progress: Advance | None = None) -> Report:
     """Everything. What cannot be read becomes a warning."""
     look = session.look()
     findings: list[RunFinding] = []
-    runs = [
-        Run(
-            run.run,
-            [_worker(session, run.run, worker, progress, findings) for worker in workers],
-            rank_differences(session.ranks_of(workers)),
-        )
-        for run, workers in look.runs
-    ]
+    runs = [_run(session, run.run, workers, progress, findings) for run, workers in look.runs]
     return Report(runs=runs, findings=ranked(findings), warnings=look.notices)
+
+
+def _run(
+    session: Session,
+    run: str,
+    workers: Sequence[WorkerFiles],
+    progress: Advance | None,
+    findings: list[RunFinding],
+) -> Run:
+    """Adds what should be changed to `findings`, without what only shows that a rank waits for another one."""
+    profiles: dict[Member, Profile | None] = dict.fromkeys(members(workers))
+    found: list[RunFinding] = []
+    rows = [_worker(session, run, worker, progress, found, profiles) for worker in workers]
+    job = _job({member: profile for member, profile in profiles.items() if profile is not None})
+    findings += _without_symptoms(found, job)
+    if job:
+        findings += _located(job.of(job_findings), run, "", None)
+    return Run(run, rows, rank_differences(session.ranks_of(workers)), job.of(job_report) if job else None)
+
+
+def _job(profiles: dict[Member, Profile]) -> Job | None:
+    return job_of(list(profiles), list(profiles.values())) if len(profiles) > 1 else None
+
+
+def _without_symptoms(found: list[RunFinding], job: Job | None) -> list[RunFinding]:
+    hidden = job.of(symptoms) if job else {}
+    workers = {one.worker: hidden.get(one.rank, set()) for one in job.ranks} if job else {}
+    return [row for row in found if row.rule not in workers.get(row.worker, ())]
 
 
 def span_answers(profile: Profile) -> SpanReport:
@@ -120,17 +149,25 @@ def span_answers(profile: Profile) -> SpanReport:
 
 
 def _worker(
-    session: Session, run: str, worker: WorkerFiles, progress: Advance | None, findings: list[RunFinding]
+    session: Session,
+    run: str,
+    worker: WorkerFiles,
+    progress: Advance | None,
+    findings: list[RunFinding],
+    profiles: dict[Member, Profile | None],
 ) -> Worker:
-    """Adds what should be changed to `findings`."""
+    """Adds what should be changed to `findings`, and what was read to those of `profiles` that are asked for."""
     data, compiled, notices = _compile_side(session, worker)
     if data:
         findings += _located(data.of(compile_findings), run, worker.worker, None)
     spans = []
     for span in worker.spans:
-        report, rows = _span_or_why_not(span, data, progress)
+        report, rows, profile = _span_or_why_not(span, data, progress)
         spans.append(report)
         findings += _located(rows, run, worker.worker, span.span)
+        member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
+        if member in profiles:
+            profiles[member] = profile
     return Worker(worker=worker.worker, rank=worker.rank, spans=spans, compile=compiled, warnings=notices)
 
 
@@ -152,15 +189,15 @@ def _compile_side(
 
 def _span_or_why_not(
     span: SpanFile, data: CompileData | None, progress: Advance | None
-) -> tuple[SpanReport | UnreadSpan, list[Finding]]:
+) -> tuple[SpanReport | UnreadSpan, list[Finding], Profile | None]:
     try:
         profile = Profile(read(span.file, progress, progress), data, span)
-        return span_answers(profile), profile.of(span_findings)
+        return span_answers(profile), profile.of(span_findings), profile
     except UserError as error:
         notice = error.notice
     except Exception as error:
         notice = _unexpected(span.file, error)
-    return UnreadSpan(span.span, span.file.name, span.file.size, [notice]), []
+    return UnreadSpan(span.span, span.file.name, span.file.size, [notice]), [], None
 
 
 def _unexpected(file: File, error: Exception) -> Notice:

@@ -31,6 +31,7 @@ from tb_torchcompile_plugin.analysis.operators.operators import operators
 from tb_torchcompile_plugin.analysis.overview.halves import compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import overview
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
@@ -55,6 +56,7 @@ from tb_torchcompile_plugin.api.parameters import (
 )
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -102,6 +104,7 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
 
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
 RUN = Subject("run", (text("run"),), Session.ranks)
+JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
 WORKER = Subject("worker", worker_ids(), Session.compile_data)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
@@ -126,6 +129,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compile_time", WORKER, compile_time),
     Route("compilations", WORKER, compilations_overview),
     Route("rank_differences", RUN, rank_differences),
+    Route("job", JOB, job_report),
     Route("compilation", WORKER, compilation, _COMPILE_ID),
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
@@ -188,6 +192,8 @@ def _soon(about: Memoized, question: Callable[[Any], Result]) -> Result | Progre
 def _all_read(about: Memoized) -> Progress:
     """What whoever polls is told while the answer is made of what was read."""
     profile = about.b.profile if isinstance(about, Sides) else about
+    if isinstance(about, Job):
+        profile = about.ranks[-1].profile
     if not isinstance(profile, Profile) or profile.span is None:
         return Progress("", 0, 0, 0, None)
     file = profile.span.file

@@ -18,6 +18,8 @@ from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.job.members import Member, members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import copies
@@ -47,7 +49,7 @@ class Session:
         self._catalog = Catalog(logdirs)
         self._readings: Readings[_Ids, Profile] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
-        self._compile_data, self._sides = Memo(_KEPT), Memo(_COMPARED)
+        self._compile_data, self._sides, self._jobs = Memo(_KEPT), Memo(_COMPARED), Memo(_COMPARED)
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
@@ -85,6 +87,26 @@ class Session:
         by_rank = {worker.rank: worker for worker in workers if worker.rank is not None}
         data_of_ranks = ((rank, self.compile_data_of(worker)[0]) for rank, worker in by_rank.items())
         return [Rank(rank, data) for rank, data in data_of_ranks if data is not None]
+
+    def job_members(self, run: str, span: str = "") -> list[Member]:
+        """The spans of a run that were recorded together with this one, or with the newest. Raises NotFound."""
+        return members(self._catalog.workers(run), span)
+
+    def poll_job(self, run: str, span: str = "") -> Job | Progress:
+        """The ranks of a run together; while one of their traces is being read, how far that is. Raises NotFound where
+        fewer than two ranks have one."""
+        known = self.job_members(run, span)
+        if not known:
+            raise NotFound(
+                f"run {run!r} holds no traces of two ranks",
+                next_step="Record every rank into one folder, each under a worker_name of its own",
+            )
+        found = [self.poll_profile(run, one.worker, one.span) for one in known]
+        for one in found:
+            if isinstance(one, Progress):
+                return one
+        profiles = [one for one in found if isinstance(one, Profile)]
+        return self._jobs.get((run, *known), lambda: job_of(known, profiles), profiles)
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
         """A span with its trace and compile data. Reads the trace if need be; raises UserError."""
@@ -157,6 +179,11 @@ class Session:
         profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span)
         profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile
+
+
+def job_of(members: Sequence[Member], profiles: Sequence[Profile]) -> Job:
+    """What was read of each member, together."""
+    return Job(tuple(JobRank(one.rank, one.worker, profile) for one, profile in zip(members, profiles)))
 
 
 def read(

@@ -1,7 +1,7 @@
 """Why does a rank come last? What it did between two collectives beyond what its peers did between the same two.
 
-Peers are compared one with one: with the rank in the middle, so that the causes sum to the excess. Where the host was in
-time and its GPU was not, the work of the GPU is compared: the same kernels may run slower, or there are more of them.
+It is compared with one peer, the one in the middle, so that the causes sum to the excess. Where the host was in time
+and its GPU was not, the GPU's work is compared: the same kernels may run slower, or there are more of them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
 LateCause = Literal[CulpritCause, "slower_kernels", "more_work"]
+GPU_CAUSES: tuple[LateCause, ...] = ("slower_kernels", "more_work")
 _WAITS: tuple[CulpritCause, ...] = ("synchronise", "memory_copy", "communication", "launch")
 _LEAST_NS = 20_000  # what ranks are apart anyway
 

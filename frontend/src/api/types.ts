@@ -196,6 +196,21 @@ export interface Collective {
   gb_s: number | null;
 }
 
+export interface CollectiveRow {
+  group: string;
+  ranks: number[];
+  op: Operation;
+  dtype: string;
+  message_bytes: number | null;
+  group_size: number;
+  instances: number;
+  transfer_us: number;
+  wait_us: number;
+  algbw_gb_s: number | null;
+  busbw_gb_s: number | null;
+  end_skew_us_p95: number;
+}
+
 export interface Collectives {
   rows: Collective[];
 }
@@ -885,6 +900,34 @@ export interface InWords {
   change: string;
 }
 
+export interface JobReport {
+  headline: string;
+  ranks: number;
+  missing_ranks: number[];
+  world_size: number | null;
+  clock_residual_us_p95: number | null;
+  matched: number;
+  unmatched: number;
+  by_rank: RankRow[];
+  waits: WaitRow[];
+  collectives: CollectiveRow[];
+  steps: JobStep[];
+  late: LateRank[];
+  findings: Finding[];
+}
+
+export interface JobStep {
+  step: string;
+  rank: number;
+  span_us: number;
+  compute_us: number;
+  overlapped_us: number;
+  exposed_transfer_us: number;
+  exposed_wait_us: number;
+  exposed_memory_us: number;
+  idle_us: number;
+}
+
 export interface Kernel {
   key: string;
   device: number | 'cpu';
@@ -1002,6 +1045,44 @@ export type LaneKind =
   'breaks' | 'counter' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
 
 export type Language = 'cpp' | 'json' | 'python' | 'text';
+
+export type LateCause =
+  | 'allocation'
+  | 'communication'
+  | 'compile'
+  | 'data_loading'
+  | 'garbage'
+  | 'graph'
+  | 'graph_capture'
+  | 'guards'
+  | 'label'
+  | 'launch'
+  | 'library'
+  | 'memory_copy'
+  | 'module_load'
+  | 'more_work'
+  | 'nothing'
+  | 'operator'
+  | 'optimizer'
+  | 'python'
+  | 'query'
+  | 'slower_kernels'
+  | 'synchronise'
+  | 'wrappers';
+
+export interface LateRank {
+  rank: number;
+  instances: number;
+  excess_us: number;
+  causes: LateReason[];
+}
+
+export interface LateReason {
+  cause: LateCause;
+  name: string;
+  where: string | null;
+  excess_us: number;
+}
 
 export interface LaunchCall {
   name: string;
@@ -1155,6 +1236,20 @@ export interface OpInRange {
   time_ns: number;
 }
 
+export type Operation =
+  | 'all_gather'
+  | 'all_reduce'
+  | 'all_to_all'
+  | 'barrier'
+  | 'broadcast'
+  | 'gather'
+  | 'other'
+  | 'recv'
+  | 'reduce'
+  | 'reduce_scatter'
+  | 'scatter'
+  | 'send';
+
 export interface Operator {
   name: string;
   kind: OperatorKind;
@@ -1230,6 +1325,7 @@ export type Panel =
   | 'modules'
   | 'operators'
   | 'overview'
+  | 'ranks'
   | 'recompiles'
   | 'step_breakdown'
   | 'timeline'
@@ -1325,6 +1421,20 @@ export interface RankDifferences {
 export interface RankGroup {
   ranks: number[];
   value: string;
+}
+
+export interface RankRow {
+  rank: number;
+  worker: string;
+  span: string;
+  host: string | null;
+  communication_us: number;
+  transfer_us: number;
+  wait_us: number;
+  unmatched_us: number;
+  last: number;
+  late_us: number;
+  step_us: number | null;
 }
 
 export interface Recompile {
@@ -1747,6 +1857,12 @@ export interface Version {
   calls: number | null;
 }
 
+export interface WaitRow {
+  rank: number;
+  for_rank: number;
+  wait_us: number;
+}
+
 export interface WindowColumn {
   dtype: string;
   offset: number;
@@ -1788,6 +1904,7 @@ export interface AboutWorker {
 
 export interface AboutRun {
   rank_differences: RankDifferences;
+  job: JobReport;
 }
 
 export interface AboutSpan {

@@ -31,7 +31,8 @@ SPAN_RULES: tuple[Rule, ...] = (
     *SETUP_RULES,
     CudaGraphsSkipped(),
 )
-_MOOT = ("profiler_hooks", "anomaly_mode")  # everything else is about another program
+# Everything else is about another program, or is what waiting for that rank looks like.
+_MOOT = ("profiler_hooks", "anomaly_mode", "late_rank")
 # Would make most programs faster, whatever is wrong with them; and what nobody can act on yet.
 _GENERIC = ("launch_bound", "nothing")
 _BLOCKS = ("nothing_compiled", "frame_given_up")  # advice that would not help before, where nothing prices it

@@ -31,6 +31,7 @@ Panel = Literal[
     "memory",
     "modules",
     "compare",
+    "ranks",
 ]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 Evidence: TypeAlias = dict[str, float | int]
@@ -87,7 +88,7 @@ class Rule(ABC):
         share = predicted.gain_percent if predicted else context.share(saves_us)
         return Finding(
             rule=self.id,
-            severity=severity or _severity(share),
+            severity=severity or severity_of(share),
             title=title,
             evidence=evidence,
             saves_us=saves_us,
@@ -100,7 +101,8 @@ class Rule(ABC):
         )
 
 
-def _severity(share: float | None) -> Severity:
+def severity_of(share: float | None) -> Severity:
+    """By the share of a step that is to be gained, in percent."""
     if share is None or share < thresholds.warning_percent:
         return "info"
     return "warning" if share < thresholds.critical_percent else "critical"

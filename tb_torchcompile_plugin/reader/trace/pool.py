@@ -27,7 +27,13 @@ from tb_torchcompile_plugin.reader.trace.pieces import Piece, Vocabulary
 from tb_torchcompile_plugin.reader.trace.segment import NO_LIMIT, SegmentReader, Stop
 from tb_torchcompile_plugin.reader.trace.serial import Outcome, Task, read_tail, without_gc
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
-from tb_torchcompile_plugin.reader.trace.worker import Assignment, SegmentReport, WorkerProgress, receive, send
+from tb_torchcompile_plugin.reader.trace.worker import (
+    Assignment,
+    SegmentReport,
+    WorkerProgress,
+    receive,
+    send,
+)
 
 _BOOT = """
 import json, sys

@@ -1,0 +1,154 @@
+"""Findings about a job of several ranks: the rank that all others wait for, or communication that nothing overlaps.
+
+They are predictions, too: all ranks are replayed together without what the late one did beyond its peers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.rule import Finding, severity_of
+from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
+from tb_torchcompile_plugin.analysis.ranks.late_words import advice, does
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, prediction
+from tb_torchcompile_plugin.analysis.words import duration, percent
+from tb_torchcompile_plugin.job.as_early import as_early
+from tb_torchcompile_plugin.job.coupled import has_models, job_clocks, pace_ns
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.late import late
+from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
+from tb_torchcompile_plugin.job.waits import blame
+
+_FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
+_NAMED = 8  # ranks that a title lists
+
+
+def job_findings(job: Job) -> list[Finding]:
+    """Largest gain first; [] where no rank waits, and where the job cannot be replayed."""
+    if not job.of(has_models):
+        return []
+    rows = [*_late(job), *_exposed(job)]
+    return sorted(rows, key=lambda row: -(row.predicted.gain_percent if row.predicted else 0.0))
+
+
+def symptoms(job: Job) -> dict[int, set[str]]:
+    """By rank the rules whose findings only show what those of the job tell: they are not told again."""
+    found = {row.rule for row in job.of(job_findings)}
+    hidden = {rank: {"communication"} if found else set() for rank in job.numbers}
+    for row in job.of(late_ranks) if "late_rank" in found else ():
+        hidden[row.rank] |= _rules_of(row)
+    return hidden
+
+
+def _rules_of(row: LateRank) -> set[str]:
+    cause = row.causes[0].cause
+    same = {"garbage": ("garbage_collection",), "compile": ("recompiles", "compile_in_steps")}
+    return {cause, *same.get(cause, ())}
+
+
+def _predicted(job: Job, after_ns: float) -> Predicted:
+    now = pace_ns(job.of(job_clocks))
+    return prediction(now, min(after_ns, now))
+
+
+def _late(job: Job) -> list[Finding]:
+    lateness: Counter[int] = Counter()
+    for one in job.of(late):
+        lateness[one.place] += one.lateness
+    if not lateness:
+        return []
+    (first, most), total = lateness.most_common(1)[0], sum(lateness.values())
+    places = [first] if most >= _FIXED * total else list(lateness)
+    predicted = _predicted(job, pace_ns(job_clocks(job, as_early(job, places))))
+    if predicted.gain_percent < thresholds.gain_percent:
+        return []
+    return [_one_late(job, first, predicted) if len(places) == 1 else _rotating(job, places, predicted)]
+
+
+def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
+    rank, steps = job.ranks[place].rank, _steps(job)
+    row = next(row for row in job.of(late_ranks) if row.rank == rank)
+    main = row.causes[0]
+    waited = job.of(blame)[:, place].sum() / 1000 / steps / max(len(job.ranks) - 1, 1)
+    return Finding(
+        rule="late_rank",
+        severity=severity_of(predicted.gain_percent),
+        title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: it {does(main, steps)}; "
+        f"{_as_early('as early as its peers, a step takes', predicted)}",
+        evidence=_gain(predicted)
+        | {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances},
+        saves_us=(predicted.step_us - predicted.after_us) * steps,
+        panel="ranks",
+        row=f"ranks:{rank}",
+        next_step=advice(main),
+        predicted=predicted,
+        where=[f"rank {rank}", *([main.where] if main.where else [])],
+    )
+
+
+def _rotating(job: Job, places: list[int], predicted: Predicted) -> Finding:
+    steps, ranks = _steps(job), sorted(job.ranks[place].rank for place in places)
+    main = max(
+        (cause for row in job.of(late_ranks) for cause in row.causes), key=lambda cause: cause.excess_us
+    )
+    more = " …" if len(ranks) > _NAMED else ""
+    return Finding(
+        rule="ranks_take_turns",
+        severity=severity_of(predicted.gain_percent),
+        title=f"Ranks take turns at coming last ({', '.join(map(str, ranks[:_NAMED]))}{more}), and the others wait: "
+        f"in the main one {does(main, steps)}; {_as_early('if all came at once, a step would take', predicted)}",
+        evidence=_gain(predicted) | {"ranks": len(ranks)},
+        saves_us=(predicted.step_us - predicted.after_us) * steps,
+        panel="ranks",
+        row=None,
+        next_step=advice(main),
+        predicted=predicted,
+        where=[main.where] if main.where else [],
+    )
+
+
+def _gain(predicted: Predicted) -> dict[str, float | int]:
+    gain = predicted.step_us - predicted.after_us
+    return {"gain_us_per_step": gain, "share_percent": predicted.gain_percent}
+
+
+def _as_early(words: str, predicted: Predicted) -> str:
+    return f"{words} {duration(predicted.after_us)} instead of {duration(predicted.step_us)}"
+
+
+def _exposed(job: Job) -> list[Finding]:
+    """Transfers that nothing overlaps: waiting is not in them."""
+    steps = _known_steps(job)
+    if not steps:
+        return []
+    share = float(np.mean([one.exposed_transfer.sum() / max(one.span.sum(), 1) for one in steps])) * 100
+    if share < thresholds.communication_percent:
+        return []
+    mean_us = float(np.mean([one.exposed_transfer.mean() for one in steps])) / 1000
+    predicted = _predicted(job, pace_ns(job_clocks(job, transfers=0.0)))
+    return [
+        Finding(
+            rule="communication",
+            severity=severity_of(predicted.gain_percent),
+            title=f"Transfers that nothing overlaps take {duration(mean_us)} a step, {percent(share)} of it",
+            evidence={"exposed_transfer_us_per_step": mean_us, "share_percent": share},
+            saves_us=None,
+            panel="ranks",
+            row=None,
+            next_step="Let them overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching; or send "
+            "less: bfloat16 gradients (torch.distributed.algorithms.ddp_comm_hooks), several batches a step",
+            predicted=predicted,
+        )
+    ]
+
+
+def _known_steps(job: Job) -> list[RankSteps]:
+    """Of the ranks that launched GPU work."""
+    return [steps for steps in job.of(job_steps) if steps is not None]
+
+
+def _steps(job: Job) -> int:
+    return max((len(one.step) for one in _known_steps(job)), default=1)

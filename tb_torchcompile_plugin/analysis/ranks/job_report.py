@@ -1,0 +1,47 @@
+"""The answer about a job as a whole: what panel, report and pandas show of it."""
+
+from __future__ import annotations
+
+from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
+from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
+from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.job.clocks import clocks
+from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.job import Job
+
+
+def job_report(job: Job) -> JobReport:
+    """Who waits for whom, why, and how fast collectives are."""
+    residual, of_call = job.of(clocks).residual_ns_p95, job.of(instances).of_call
+    return JobReport(
+        headline=_headline(job),
+        ranks=len(job.ranks),
+        missing_ranks=job.missing,
+        world_size=job.world_size,
+        clock_residual_us_p95=None if residual is None else residual / 1000,
+        matched=int((of_call >= 0).sum()),
+        unmatched=int((of_call < 0).sum()),
+        by_rank=job.of(rows.by_rank),
+        waits=job.of(rows.wait_rows),
+        collectives=job.of(rows.collective_rows),
+        steps=job.of(rows.step_rows),
+        late=job.of(rows.late_ranks),
+        findings=job.of(job_findings),
+    )
+
+
+def _headline(job: Job) -> str:
+    """The first finding; where there is none, how much the ranks wait."""
+    first = next(iter(job.of(job_findings)), None)
+    if first:
+        return f"{first.title}."
+    ranks = job.of(rows.by_rank)
+    if not job.of(instances).members:
+        return (
+            f"{plural(len(ranks), 'rank')}, and no collective that two of them have in common was recorded."
+        )
+    steps = [row.step_us for row in ranks if row.step_us is not None]
+    step = f"A step of the {plural(len(ranks), 'rank')} takes {duration(max(steps))}. " if steps else ""
+    waited = max(row.wait_us for row in ranks)
+    return f"{step}No rank keeps the others waiting: at most {duration(waited)} in all that was recorded."

@@ -1,0 +1,228 @@
+"""A job of several ranks: who waits for whom, why, how fast collectives are, and where each rank's steps go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.job.calls import Calls, Kind, calls
+from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.late import Blamed, LateCause, late
+from tb_torchcompile_plugin.job.steps import job_steps
+from tb_torchcompile_plugin.job.waits import Waits, blame, waits
+from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
+
+
+class RankRow(msgspec.Struct, frozen=True):
+    """communication_us = transfer_us + wait_us + unmatched_us. last: at how many collectives this rank came last.
+    late_us: how long the others waited for it. worker: whose files these are."""
+
+    rank: int
+    worker: str
+    span: str
+    host: str | None
+    communication_us: float
+    transfer_us: float
+    wait_us: float
+    unmatched_us: float
+    last: int
+    late_us: float
+    step_us: float | None
+
+
+class WaitRow(msgspec.Struct, frozen=True):
+    """How long one rank waited for another."""
+
+    rank: int
+    for_rank: int
+    wait_us: float
+
+
+class CollectiveRow(msgspec.Struct, frozen=True):
+    """Instances of one collective, group and size. Times are sums over ranks and instances. Bandwidths are those of the
+    mean over the instances' shortest transfers; null where the size is not known. end_skew_us_p95: how far apart its
+    ranks are done, on the common clock."""
+
+    group: str
+    ranks: list[int]
+    op: Operation
+    dtype: str
+    message_bytes: int | None
+    group_size: int
+    instances: int
+    transfer_us: float
+    wait_us: float
+    algbw_gb_s: float | None
+    busbw_gb_s: float | None
+    end_skew_us_p95: float
+
+
+class JobStep(msgspec.Struct, frozen=True):
+    """One step of one rank on its GPU; the parts sum to `span_us`."""
+
+    step: str
+    rank: int
+    span_us: float
+    compute_us: float
+    overlapped_us: float
+    exposed_transfer_us: float
+    exposed_wait_us: float
+    exposed_memory_us: float
+    idle_us: float
+
+
+class LateReason(msgspec.Struct, frozen=True):
+    """A part of what a rank did beyond its peers. where: the user's line; name: operator, call, function or kernel."""
+
+    cause: LateCause
+    name: str
+    where: str | None
+    excess_us: float
+
+
+class LateRank(msgspec.Struct, frozen=True):
+    """Why a rank came last: `causes` sum to `excess_us`, most first."""
+
+    rank: int
+    instances: int
+    excess_us: float
+    causes: list[LateReason]
+
+
+class JobReport(msgspec.Struct, frozen=True):
+    """`ranks`: how many were recorded together; missing_ranks: those that are not here: waiting is a lower bound then.
+    unmatched: calls of no instance. clock_residual_us_p95: how far apart the ranks' clocks still are."""
+
+    headline: str
+    ranks: int
+    missing_ranks: list[int]
+    world_size: int | None
+    clock_residual_us_p95: float | None
+    matched: int
+    unmatched: int
+    by_rank: list[RankRow]
+    waits: list[WaitRow]
+    collectives: list[CollectiveRow]
+    steps: list[JobStep]
+    late: list[LateRank]
+    findings: list[Finding]
+
+
+def by_rank(job: Job) -> list[RankRow]:
+    """In order of the ranks."""
+    made, times, steps = job.of(calls), job.of(waits), job.of(job_steps)
+    matrix = job.of(blame)
+    rows = []
+    for place, one in enumerate(job.ranks):
+        mine = made.place == place
+        known = mine & (times.wait >= 0)
+        step = steps[place]
+        rows.append(
+            RankRow(
+                rank=one.rank,
+                worker=one.worker,
+                span=one.profile.span.span if one.profile.span else "",
+                host=_host(one.profile.trace.metadata),
+                communication_us=us(made.dur[mine].sum()),
+                transfer_us=us(times.transfer[known].sum()),
+                wait_us=us(int(times.wait[known].sum())),
+                unmatched_us=us(made.dur[mine & ~known].sum()),
+                last=int(times.last[mine].sum()),
+                late_us=us(matrix[:, place].sum()),
+                step_us=step.mean_ns / 1000 if step else None,
+            )
+        )
+    return rows
+
+
+def _host(metadata: dict[str, object]) -> str | None:
+    name = metadata.get("host_name") or metadata.get("hostname")
+    return str(name) if name else None
+
+
+def wait_rows(job: Job) -> list[WaitRow]:
+    """Most waiting first."""
+    matrix, ranks = job.of(blame), job.numbers
+    rows = [
+        WaitRow(ranks[one], ranks[other], us(matrix[one, other])) for one, other in zip(*np.nonzero(matrix))
+    ]
+    return sorted(rows, key=lambda row: -row.wait_us)
+
+
+def collective_rows(job: Job) -> list[CollectiveRow]:
+    """Most time first."""
+    made, times = job.of(calls), job.of(waits)
+    alike: dict[Kind, list[Int64s]] = defaultdict(list)
+    for rows in job.of(instances).members:
+        kind = made.kinds[int(rows[0])]
+        alike[kind._replace(comms_id="", source=-1, destination=-1)].append(rows)
+    found = [_collective(made, times, kind, members) for kind, members in alike.items()]
+    return sorted(found, key=lambda row: -(row.transfer_us + row.wait_us))
+
+
+def _collective(made: Calls, times: Waits, kind: Kind, members: list[Int64s]) -> CollectiveRow:
+    rows = np.concatenate(members)
+    size = len(kind.group.ranks) if kind.group and kind.group.ranks else max(map(len, members))
+    shortest = np.array([times.transfer[one].min() for one in members])
+    skew = np.array([times.end[one].max() - times.end[one].min() for one in members])
+    rate = kind.message_bytes / shortest.mean() if kind.message_bytes > 0 and shortest.mean() > 0 else None
+    return CollectiveRow(
+        group=kind.group.name if kind.group else "",
+        ranks=list(kind.group.ranks) if kind.group else [],
+        op=kind.operation,
+        dtype=kind.dtype,
+        message_bytes=kind.message_bytes if kind.message_bytes >= 0 else None,
+        group_size=size,
+        instances=len(members),
+        transfer_us=us(times.transfer[rows].sum()),
+        wait_us=us(times.wait[rows].sum()),
+        algbw_gb_s=None if rate is None else float(rate),
+        busbw_gb_s=None if rate is None else float(rate) * bus_factor(kind.operation, size),
+        end_skew_us_p95=us(int(np.sort(skew)[-1 - len(skew) // 20])),
+    )
+
+
+def step_rows(job: Job) -> list[JobStep]:
+    """Step by step of the first rank, rank by rank."""
+    rows = [
+        JobStep(name, one.rank, *map(us, parts))
+        for one, steps in zip(job.ranks, job.of(job_steps))
+        if steps is not None
+        for name, *parts in zip(*steps)
+    ]
+    order = {name: place for place, name in enumerate(dict.fromkeys(row.step for row in rows))}
+    return sorted(rows, key=lambda row: (order[row.step], row.rank))
+
+
+def late_ranks(job: Job) -> list[LateRank]:
+    """Most excess first."""
+    sums: dict[int, dict[Blamed, int]] = defaultdict(lambda: defaultdict(int))
+    times: dict[int, int] = defaultdict(int)
+    for one in job.of(late):
+        times[one.place] += 1
+        for blamed, ns in one.parts.items():
+            sums[one.place][blamed] += ns
+    rows = [
+        LateRank(
+            rank=job.ranks[place].rank,
+            instances=times[place],
+            excess_us=us(sum(parts.values())),
+            causes=[
+                LateReason(blamed.cause, blamed.name, place_of(blamed), us(ns))
+                for blamed, ns in sorted(parts.items(), key=lambda pair: -pair[1])
+            ],
+        )
+        for place, parts in sums.items()
+    ]
+    return sorted(rows, key=lambda row: -row.excess_us)
+
+
+def place_of(blamed: Blamed) -> str | None:
+    """The user's line: "train.py:12"."""
+    return f"{blamed.file.rpartition('/')[2]}:{blamed.line}" if blamed.file else None

@@ -1,0 +1,44 @@
+"""What a late rank does beyond its peers, in words, and what to do about it."""
+
+from __future__ import annotations
+
+from tb_torchcompile_plugin.analysis.ranks.job_rows import LateReason
+from tb_torchcompile_plugin.analysis.what_if.words import WORDS
+from tb_torchcompile_plugin.analysis.words import duration
+
+_DOES: dict[str, str] = {
+    "nothing": "does nothing that was recorded for {time}",
+    "python": "runs Python for {time}{where}",
+    "library": "runs Python in {name} for {time}{where}",
+    "garbage": "collects garbage for {time}{where}",
+    "data_loading": "waits for its next batch for {time}{where}",
+    "compile": "compiles for {time}{where}",
+    "synchronise": "waits for its GPU in {name} for {time}{where}",
+    "memory_copy": "waits for copies ({name}) for {time}{where}",
+    "operator": "spends {time} in {name}{where}",
+    "slower_kernels": "runs the same kernels, and they take {time} longer",
+    "more_work": "has {time} more to compute ({name})",
+}
+_ADVICE: dict[str, str] = {
+    "compile": "Recompiles names the guard that failed on this rank: keep what it checks the same on all ranks, or "
+    "mark it dynamic; with torch.compiler.config.compile_on_one_rank one rank compiles for all",
+    "slower_kernels": "Look at that GPU: another process on it (nvidia-smi), its power limit, clocks and temperature",
+    "more_work": "Share the work out evenly: batches of the same size, or samples by their length",
+    "synchronise": "Let all ranks do the same: without the wait on this one alone",
+}
+_LONGEST = 60
+
+
+def does(row: LateReason, steps: int) -> str:
+    """ "does nothing that was recorded for 20.3 ms a step" """
+    time = f"{duration(row.excess_us / max(steps, 1))} a step"
+    words = _DOES.get(row.cause, "spends {time} more in {name}{where}")
+    return words.format(
+        time=time, name=row.name[:_LONGEST] or row.cause, where=f" at {row.where}" if row.where else ""
+    )
+
+
+def advice(row: LateReason) -> str:
+    """What to write instead."""
+    known = [words.next_step.format() for kind, words in WORDS.items() if kind == row.cause]
+    return _ADVICE.get(row.cause) or next(iter(known), "See its timeline at the begin of a step")
