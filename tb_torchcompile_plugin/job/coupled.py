@@ -24,11 +24,14 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
+from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, without_recording
+from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
 Change = Callable[[Model], Model]
 _AS_IT_IS: Mapping[int, Change] = MappingProxyType({})
 _ROUNDS, _STILL_NS = 200, 1_000
+_MOST_NS, _HALVINGS = 1 << 16, 12  # of the cost of one slice
 _NEVER = np.iinfo(np.int64).min // 2
 
 
@@ -74,15 +77,17 @@ def _works(job: Job, place: int) -> Int64s:
     return np.where(queue.row[at] == rows, at, -1)
 
 
-def job_clocks(job: Job, changes: Mapping[int, Change] = _AS_IT_IS, transfers: float = 1.0) -> list[Clock]:
+def job_clocks(
+    job: Job, changes: Mapping[int, Change] = _AS_IT_IS, transfers: float = 1.0, slice_ns: int = 0
+) -> list[Clock]:
     """How long the steps of each rank take. changes: of the models of ranks, by place. transfers: the share of each
-    transfer that is left. Raises IndexError where a rank has no model."""
+    transfer that is left. slice_ns: what writing a slice cost. Raises IndexError where a rank has no model."""
     held = job.of(tied)
     held = held._replace(transfer=(held.transfer * transfers).astype(np.int64))
-    models = [
-        _alone(held, place, changes.get(place, _same)(one.profile.of(model)))
-        for place, one in enumerate(job.ranks)
-    ]
+    models = []
+    for place, one in enumerate(job.ranks):
+        made = changes.get(place, _same)(one.profile.of(model))
+        models.append(_alone(held, place, without_recording(one.profile, made, slice_ns)))
     walked = [replay(made) for made in models]
     for _ in range(_ROUNDS):
         until, done = _done(held, walked)
@@ -130,5 +135,22 @@ def has_models(job: Job) -> bool:
 
 
 def pace_ns(clocks: list[Clock]) -> float:
-    """A step of the job is that of its slowest rank."""
-    return max(one.step for one in clocks)
+    """A step of the job: ranks that wait for each other take equally long, but for what one was ahead at the begin."""
+    return min(one.step for one in clocks)
+
+
+def recording_cost_ns(job: Job) -> int:
+    """What writing a slice cost each rank, if the job's steps take as long unrecorded as was noted; 0 where nothing was
+    noted, or no longer."""
+    noted = [one.profile.data.of(unrecorded_step_ns) for one in job.ranks if one.profile.data]
+    step = max((ns for ns in noted if ns), default=0)
+    if not step or pace_ns(job.of(job_clocks)) <= step:
+        return 0
+    low, high = 0, _MOST_NS
+    if pace_ns(job_clocks(job, slice_ns=high)) > step:
+        return USUAL_NS
+    for _ in range(_HALVINGS):
+        middle = (low + high) // 2
+        shorter = pace_ns(job_clocks(job, slice_ns=middle)) <= step
+        low, high = (low, middle) if shorter else (middle, high)
+    return high

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import Waits, waiting_times, waits
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
-from tb_torchcompile_plugin.profile.model.culprits import CulpritCause, culprits, culprits_of
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, CulpritCause, culprits, culprits_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
@@ -45,7 +45,7 @@ class Blamed(NamedTuple):
 class Late(NamedTuple):
     """One collective at which a rank was last. place: the rank; peer: the one that it is compared with. begin, end:
     between which two launches, or from the first step on (ns, on the clock of its trace). lateness: how much later than
-    its peer it came. parts: the excess by cause, which they sum to (ns)."""
+    its peer it came. parts: the excess by cause, which they sum to; usual: how long each took the peer (ns)."""
 
     place: int
     peer: int
@@ -54,6 +54,7 @@ class Late(NamedTuple):
     end: int
     lateness: int
     parts: dict[Blamed, int]
+    usual: dict[Blamed, int]
 
     @property
     def excess(self) -> int:
@@ -126,16 +127,19 @@ def _peer(between: dict[int, _Since], times: Waits, rows: Int64s, last: int) -> 
 
 def _one(job: Job, between: dict[int, _Since], last: int, peer: int, number: int, lateness: int) -> Late:
     since, usual = between[last], between[peer]
-    parts = _difference(*(_host_parts(job, one) for one in (since, usual)))
+    mine, others = (_host_parts(job, one) for one in (since, usual))
+    parts = _difference(mine, others)
     worked = sum(ns for one, ns in parts.items() if one.cause not in WAITS)
     if worked < lateness // 2:
         gpu = _gpu_difference(*(_kernels(job, one) for one in (since, usual)))
         parts = gpu if sum(gpu.values()) >= lateness // 2 else parts
-    return Late(since.place, usual.place, number, since.begin, since.end, lateness, parts)
+    return Late(since.place, usual.place, number, since.begin, since.end, lateness, parts, dict(others))
 
 
 def _difference(mine: Counter[Blamed], others: Counter[Blamed]) -> dict[Blamed, int]:
+    """Whoever waits longer for a GPU is not ahead by that."""
     difference = {one: mine[one] - others[one] for one in {*mine, *others}}
+    difference = {one: max(ns, 0) if one.cause in WAITS else ns for one, ns in difference.items()}
     return {one: ns for one, ns in sorted(difference.items(), key=lambda pair: -pair[1]) if ns}
 
 
@@ -159,7 +163,7 @@ def host_costs(profile: Profile) -> HostCosts:
     """Of the lane of a rank."""
     lane, pieces, own = profile.of(host_lane), profile.of(host_pieces), profile.of(model).own
     between, at = profile.of(culprits), culprits_of(profile, lane.row)
-    blamed = [Blamed(*one) for one in (*between.culprits, *at.culprits)]
+    blamed = [_blamed(one) for one in (*between.culprits, *at.culprits)]
     code = at.code + len(between.culprits)
     working = np.minimum(lane.begin + own, lane.end)
     return HostCosts(
@@ -170,6 +174,11 @@ def host_costs(profile: Profile) -> HostCosts:
         len(pieces.point),
         len(lane),
     )
+
+
+def _blamed(culprit: Culprit) -> Blamed:
+    """The key of a compiled graph is another one on each rank."""
+    return Blamed(*(culprit._replace(name="") if culprit.cause == "graph" else culprit))
 
 
 def _host_parts(job: Job, since: _Since) -> Counter[Blamed]:
