@@ -413,7 +413,7 @@ def backwards(times: float) -> list[Event]:
     events: list[Event] = []
     for step in range(3):
         begin = 200 * step
-        numbered = {"Sequence number": step}
+        numbered: dict[str, Any] = {"Sequence number": step}
         events.append(slice_(f"ProfilerStep#{step}", begin, 200, "user_annotation"))
         events.append(slice_("Torch-Compiled Region: 0/0", begin, 30))
         events += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,8 @@ def checked(times: int, around: str = NODE) -> list[Event]:
 def test_without_anomaly_mode_its_checks_are_gone_and_what_they_launch(tmp_path: Path) -> None:
     """Of a step of 1000 µs ten checks of 30 µs."""
     row = fix(profile_with(tmp_path, steps(*checked(10))), "anomaly_mode")
-    assert (row.times, row.predicted.after_us) == (10, pytest.approx(700, abs=1))
+    assert row.times == 10
+    assert row.predicted.after_us == pytest.approx(700, abs=1)
 
 
 def test_the_stacks_that_anomaly_mode_keeps_are_gone_with_it(tmp_path: Path) -> None:
@@ -81,17 +83,18 @@ def test_a_program_may_look_for_a_nan_itself(tmp_path: Path, times: int, around:
 def backwards(forwards: int, backwards_: int) -> list[Event]:
     """So many calls of one graph of 50 µs, and backwards of it of 80 µs, in each of which a kernel runs for 70."""
     events: list[Event] = []
+    numbered: dict[str, Any] = {"Sequence number": 7}
     for place in range(forwards):
         at = 10 + 60 * place
         events += [
             slice_("Torch-Compiled Region: 0/0", at, 50),
-            slice_("CompiledFunction", at + 1, 48, **{"Sequence number": 7}),
+            slice_("CompiledFunction", at + 1, 48, **numbered),
             *launch("k", at + 5, at + 10, 20),
         ]
     for place in range(backwards_):
         at = 300 + 100 * place
         events += [
-            slice_("CompiledFunctionBackward", at, 80, tid=AUTOGRAD, **{"Sequence number": 7}),
+            slice_("CompiledFunctionBackward", at, 80, tid=AUTOGRAD, **numbered),
             *launch("b", at + 2, at + 5, 70, AUTOGRAD),
         ]
     return [*events, *launch("accumulate", 985, 988, 5, AUTOGRAD)]
