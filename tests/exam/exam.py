@@ -117,6 +117,7 @@ def described(program: Program) -> dict[str, Any]:
         "name": program.name,
         "family": program.family,
         "healthy": program.healthy,
+        "blind": "blind" in program.build.__module__.split("."),
         "cause": program.cause,
         "also": list(program.also),
         "where": list(program.where),
