@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.job.coupled import Change
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import GPU_CAUSES, HostCosts, Late, host_costs, late
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model
@@ -33,6 +34,7 @@ def _without_excess(job: Job, place: int) -> Change:
             work_left *= _work_left(profile, one)
         elif one.place == place:
             left *= _host_left(costs, one)
+    left = _tail_too(costs, left, max((one.end for one in job.of(late) if one.place == place), default=0))
     host, own, waiting = np.split(left, (costs.pieces, costs.pieces + costs.calls))
     no_wait = waiting < _HALF
 
@@ -63,6 +65,26 @@ def _host_left(costs: HostCosts, one: Late) -> Shares:
     share = np.minimum(cut, 1.0)[costs.code]
     left: Shares = 1 - share * ns / np.maximum(costs.end - costs.begin, 1)
     return left
+
+
+def _tail_too(costs: HostCosts, left: Shares, end: int) -> Shares:
+    """What is behind the last of these collectives is compared with nothing: it goes as it did before them."""
+    ns = costs.end - costs.begin
+    whole, kept = (Counter[object]() for _ in range(2))
+    for code, (total, rest) in enumerate(zip(_by_code(costs, ns), _by_code(costs, ns * left))):
+        whole[costs.blamed[code]] += total
+        kept[costs.blamed[code]] += rest
+    behind = costs.begin >= end
+    for code, total in enumerate(_by_code(costs, ns * behind)):
+        whole[costs.blamed[code]] -= total
+        kept[costs.blamed[code]] -= total
+    share = np.array([kept[blamed] / whole[blamed] if whole[blamed] > 0 else 1.0 for blamed in costs.blamed])
+    return np.where(behind, share[costs.code], left)
+
+
+def _by_code(costs: HostCosts, ns: Shares | Int64s) -> list[float]:
+    sums: list[float] = np.bincount(costs.code, ns, len(costs.blamed)).tolist()
+    return sums
 
 
 def _work_left(profile: Profile, one: Late) -> Shares:
