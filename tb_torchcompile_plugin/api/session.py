@@ -102,12 +102,16 @@ class Session:
                 f"run {run!r} holds no traces of two ranks",
                 next_step="Record every rank into one folder, each under a worker_name of its own",
             )
-        profiles, waiting = [], []
+        profiles: list[Profile] = []
+        waiting: list[Progress] = []
         for one in known:
             found = self.poll_profile(run, one.worker, one.span)
-            (waiting if isinstance(found, Progress) else profiles).append(found)
-            if len(waiting) == _READ_AT_ONCE:  # each is read by several processes
-                break
+            if isinstance(found, Profile):
+                profiles.append(found)
+            elif len([*waiting, found]) == _READ_AT_ONCE:  # each is read by several processes
+                return found
+            else:
+                waiting.append(found)
         if waiting:
             return waiting[0]
         return self._jobs.get((run, *known), lambda: job_of(known, profiles), profiles)

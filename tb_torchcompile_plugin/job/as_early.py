@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -31,7 +31,7 @@ def _without_excess(job: Job, place: int) -> Change:
     left, work_left = np.ones(len(costs.begin)), np.ones(len(profile.of(gpu_queue)))
     for one in job.of(late):
         if one.place == place and any(blamed.cause in GPU_CAUSES for blamed in one.parts):
-            work_left *= _work_left(profile, one)
+            work_left *= _work_left(profile, one, len(job.ranks))
         elif one.place == place:
             left *= _host_left(costs, one)
     left = _tail_too(costs, left, max((one.end for one in job.of(late) if one.place == place), default=0))
@@ -70,7 +70,8 @@ def _host_left(costs: HostCosts, one: Late) -> Shares:
 def _tail_too(costs: HostCosts, left: Shares, end: int) -> Shares:
     """What is behind the last of these collectives is compared with nothing: it goes as it did before them."""
     ns = costs.end - costs.begin
-    whole, kept = (Counter[object]() for _ in range(2))
+    whole: dict[object, float] = defaultdict(float)
+    kept: dict[object, float] = defaultdict(float)
     for code, (total, rest) in enumerate(zip(_by_code(costs, ns), _by_code(costs, ns * left))):
         whole[costs.blamed[code]] += total
         kept[costs.blamed[code]] += rest
@@ -87,10 +88,14 @@ def _by_code(costs: HostCosts, ns: Shares | Int64s) -> list[float]:
     return sums
 
 
-def _work_left(profile: Profile, one: Late) -> Shares:
-    """The share that is left of each kernel that was launched meanwhile."""
+def _work_left(profile: Profile, one: Late, ranks: int) -> Shares:
+    """The share that is left of each kernel that was launched meanwhile. More work than others have does not vanish: it
+    is shared with them."""
+    excess = sum(
+        ns * ((ranks - 1) / ranks if blamed.cause == "more_work" else 1) for blamed, ns in one.parts.items()
+    )
     queue = profile.of(gpu_queue)
     launched = profile.of(host_lane).begin[queue.point]
     mine = (launched >= one.begin) & (launched < one.end)
     total = int(queue.dur[mine].sum())
-    return np.where(mine, 1 - min(1.0, max(one.excess, 0) / max(total, 1)), 1.0)
+    return np.where(mine, 1 - min(1.0, max(excess, 0) / max(total, 1)), 1.0)

@@ -30,6 +30,7 @@ from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 LateCause = Literal[CulpritCause, "slower_kernels", "more_work"]
 GPU_CAUSES: tuple[LateCause, ...] = ("slower_kernels", "more_work")
 WAITS: tuple[LateCause, ...] = ("synchronise", "memory_copy", "launch")  # for a GPU
+_MORE_SHARE = 0.1  # of the excess in kernels of other grids, and all of it is: libraries' grids tell no sizes
 _LEAST_NS = 20_000  # what ranks are apart anyway
 
 
@@ -199,7 +200,7 @@ _Kernels = dict[tuple[str, str], tuple[int, int]]  # (name, grid) → how many, 
 
 
 def _gpu_difference(mine: _Kernels, others: _Kernels) -> dict[Blamed, int]:
-    """Kernel by kernel: slower ones, and more of them."""
+    """Kernel by kernel: are the same ones slower, or are there more of them, or larger ones?"""
     slower, more = 0, Counter[str]()
     for key in {*mine, *others}:
         (count, ns), (usual_count, usual_ns) = mine.get(key, (0, 0)), others.get(key, (0, 0))
@@ -207,10 +208,13 @@ def _gpu_difference(mine: _Kernels, others: _Kernels) -> dict[Blamed, int]:
             slower += ns - usual_ns
         else:
             more[key[0]] += ns - usual_ns
-    parts = {Blamed("slower_kernels", "", "", 0): slower}
-    if more:
-        parts[Blamed("more_work", max(more, key=lambda name: more[name]), "", 0)] = sum(more.values())
-    return {one: ns for one, ns in sorted(parts.items(), key=lambda pair: -pair[1]) if ns}
+    total = slower + sum(more.values())
+    if more and sum(more.values()) < _MORE_SHARE * total:
+        more = Counter()
+    if not more:
+        return {Blamed("slower_kernels", "", "", 0): total} if total else {}
+    parts = {Blamed("more_work", max(more, key=lambda name: more[name]), "", 0): total}
+    return {one: ns for one, ns in parts.items() if ns}
 
 
 def _kernels(job: Job, since: _Since) -> _Kernels:

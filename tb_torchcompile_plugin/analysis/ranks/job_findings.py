@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, predictio
 from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.job.as_early import as_early
 from tb_torchcompile_plugin.job.coupled import Change, has_models, job_clocks, pace_ns, recording_cost_ns
+from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
@@ -39,7 +40,7 @@ def job_findings(job: Job) -> list[Finding]:
 def symptoms(job: Job) -> dict[int, set[str]]:
     """By rank the rules whose findings only show what those of the job tell: they are not told again."""
     found = {row.rule for row in job.of(job_findings)}
-    hidden = {rank: {"communication"} if found else set() for rank in job.numbers}
+    hidden = {rank: {"communication"} if job.of(instances).members else set() for rank in job.numbers}
     for row in job.of(late_ranks) if "late_rank" in found else ():
         hidden[row.rank] |= _rules_of(row)
     return hidden
