@@ -104,7 +104,7 @@ def garbage_on_one_rank(rank: Rank, mended: bool) -> Step:
     train = training(tensor_parallel(rank, linear_layers(rank, 3, 2048)), x)
     late = rank.number == 0 and not mended
     gc.freeze()  # what the libraries hold would take longer than all else
-    kept = [{"sample": [number]} for number in range(100_000)] if late else []
+    kept = [{"sample": [number]} for number in range(60_000)] if late else []
 
     def step() -> int:
         train()
