@@ -23,7 +23,7 @@ MARGIN_S = 15  # a job ends itself before it is ended
 
 @dataclass(frozen=True)
 class Twin:
-    """A task of the exam: the process that starts the ranks. It has no CUDA of its own, so that it may fork."""
+    """A task of the exam: the process that starts the ranks."""
 
     name: str
     mended: bool
@@ -57,7 +57,8 @@ class Twin:
     def _child(self, number: int, port: int) -> Child:
         seat = Seat(self.name, self.mended, number, self.ranks, port, self.cpu, self.quick, self.folder)
         name = f"{self.name}{'_mended' * self.mended}_rank{number}"
-        return Child(multiprocessing.get_context("fork"), name, self.logs / f"{name}.log", seat)
+        context = multiprocessing.get_context("fork" if self.cpu else "spawn")  # torch may have started CUDA
+        return Child(context, name, self.logs / f"{name}.log", seat)
 
 
 def twins(options: argparse.Namespace, name: str) -> list[Twin]:
