@@ -63,12 +63,12 @@ def lone_recompile(rank: Rank, mended: bool) -> Step:
     "late:work",
     "more work",
     "longer sequences",
-    mending="both ranks have sequences of the same length",
+    mending="samples are shared out by their length",
     late_rank=1,
 )
 def uneven_work(rank: Rank, mended: bool) -> Step:
-    twice = rank.number == 1 and not mended
-    x = batch(rank, 32, 1024 if twice else 512)  # planted: uneven_work
+    planted = 512 if rank.number == 0 else 3584
+    x = batch(rank, 48, 2048 if mended else planted)  # planted: uneven_work
     return training(fsdp(rank, layers(rank)), x)
 
 
