@@ -57,8 +57,8 @@ class Twin:
     def _child(self, number: int, port: int) -> Child:
         seat = Seat(self.name, self.mended, number, self.ranks, port, self.cpu, self.quick, self.folder)
         name = f"{self.name}{'_mended' * self.mended}_rank{number}"
-        context = multiprocessing.get_context("fork" if self.cpu else "spawn")  # torch may have started CUDA
-        return Child(context, name, self.logs / f"{name}.log", seat)
+        fork, spawn = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
+        return Child(fork if self.cpu else spawn, name, self.logs / f"{name}.log", seat)
 
 
 def twins(options: argparse.Namespace, name: str) -> list[Twin]:
