@@ -42,7 +42,9 @@ def launched(name: str, launch: int, begin: int, ns: int, **args: Any) -> list[E
     ]
 
 
-def metadata_of(word: str, group: PG, elements: int = 1024, dtype: str = "Float", **more: Any) -> dict[str, Any]:
+def metadata_of(
+    word: str, group: PG, elements: int = 1024, dtype: str = "Float", /, **more: Any
+) -> dict[str, Any]:
     """What torch writes beside the kernel of a collective."""
     return {
         "Collective name": word,
@@ -125,7 +127,9 @@ def training(
             args = metadata_of("allreduce", world, elements, Seq=number)
             events[rank] += launched(ALL_REDUCE, launches[rank], arrives[rank], done - arrives[rank], **args)
             waiting = launches[rank] + CALL
-            events[rank].append(host("cudaDeviceSynchronize", waiting, done + 2_000 - waiting, "cuda_runtime"))
+            events[rank].append(
+                host("cudaDeviceSynchronize", waiting, done + 2_000 - waiting, "cuda_runtime")
+            )
             now[rank] = done + 10_000
             events[rank].append(
                 host(f"ProfilerStep#{number}", begins[rank], now[rank] - begins[rank], "user_annotation")

@@ -117,8 +117,10 @@ def _called(trace: Trace, rows: Int64s) -> Int64s:
     made = host_slices(trace, is_group_call)
     made = made[np.argsort(trace.ts[made], kind="stable")]
     operations = [operation_of(name) for name in trace.names]
-    of_call, of_row = (np.array([operations[name] for name in trace.name[some]], str) for some in (made, rows))
-    called = rows.copy()
+    of_call, of_row = (
+        np.array([operations[name] for name in trace.name[some]], str) for some in (made, rows)
+    )
+    called: Int64s = rows.copy()
     for operation in set(of_row.tolist()):
         mine, its = np.flatnonzero(of_row == operation), made[of_call == operation]
         its = its[: len(mine)]

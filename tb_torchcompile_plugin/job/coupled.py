@@ -30,7 +30,8 @@ _ROUNDS, _STILL_NS = 50, 1_000
 
 class Tied(NamedTuple):
     """Matched calls that are in the model of their rank, as columns: place of the rank, place in its queue, instance
-    (numbered from 0), what its clock is ahead (ns), and how long its transfer takes (ns)."""
+    (numbered from 0), what its clock is ahead (ns), and how long it goes on when the last one has come (ns): less than
+    no time where clocks are not known that well."""
 
     place: Int64s
     work: Int64s
@@ -56,13 +57,16 @@ def tied(job: Job) -> Tied:
         if made.kinds[int(rows[0])].operation in HOLD_ALL and (work[rows] >= 0).all()
     ]
     rows = np.concatenate([np.zeros(0, np.int64), *whole])
+    latest = np.repeat([times.begin[one].max() for one in whole], [len(one) for one in whole]).astype(
+        np.int64
+    )
     base = np.array([one.profile.trace.base_ns for one in job.ranks], np.int64)
     return Tied(
         place=made.place[rows],
         work=work[rows],
         instance=np.repeat(np.arange(len(whole)), [len(one) for one in whole]),
         ahead=offset[made.place[rows]] - (base - base.min())[made.place[rows]],
-        transfer=times.transfer[rows],
+        transfer=made.end[rows] - offset[made.place[rows]] - latest,
     )
 
 
@@ -71,7 +75,8 @@ def job_clocks(job: Job, changes: Mapping[int, Change] = {}, transfers: float = 
     transfer that is left. Raises IndexError where a rank has no model."""
     models = [changes.get(place, _as_it_is)(one.profile.of(model)) for place, one in enumerate(job.ranks)]
     held, walked = job.of(tied), [replay(made) for made in models]
-    held = held._replace(transfer=(held.transfer * transfers).astype(np.int64))
+    left = np.where(held.transfer > 0, held.transfer * transfers, held.transfer)
+    held = held._replace(transfer=left.astype(np.int64))
     for _ in range(_ROUNDS):
         dur = _durations(held, walked)
         moved = 0
@@ -99,7 +104,7 @@ def _durations(held: Tied, walked: list[Replayed]) -> Int64s:
     common = begin - held.ahead
     latest = np.full(int(held.instance.max(initial=-1)) + 1, np.iinfo(np.int64).min)
     np.maximum.at(latest, held.instance, common)
-    return np.asarray(latest[held.instance] - common + held.transfer, np.int64)
+    return np.asarray(np.maximum(latest[held.instance] - common + held.transfer, 0), np.int64)
 
 
 def has_models(job: Job) -> bool:

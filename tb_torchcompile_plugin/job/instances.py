@@ -102,7 +102,7 @@ def _counted(job: Job, made: Calls) -> list[_Count | None]:
 
     Without steps in common from the first one on, where all ranks launched as many.
     """
-    from_ns = _anchors(job)
+    from_ns = job.of(anchors)
     counts: Counter[tuple[int, _Row]] = Counter()
     numbers: list[_Count | None] = [None] * len(made.row)
     for call in np.argsort(made.launch, kind="stable").tolist():
@@ -121,7 +121,7 @@ def _even(numbers: list[_Count | None], counts: Counter[tuple[int, _Row]]) -> li
     return [number if number and len(totals[number[0]]) == 1 else None for number in numbers]
 
 
-def _anchors(job: Job) -> list[int]:
+def anchors(job: Job) -> list[int]:
     """By rank when the first step begins that all of them have (ns, Unix time); [] where they share none."""
     windows = [one.profile.of(StepWindows) for one in job.ranks]
     shared = set(windows[0].names).intersection(*(window.names for window in windows[1:]))

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.job.calls import Calls, calls
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import anchors, instances
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.waits import Waits, waits
+from tb_torchcompile_plugin.job.waits import Waits, waiting, waits
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
 from tb_torchcompile_plugin.profile.model.culprits import CulpritCause, culprits, culprits_of
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
@@ -45,7 +44,8 @@ class Blamed(NamedTuple):
 class Late(NamedTuple):
     """One collective at which a rank was last. place: the rank; peer: the one that it is compared with. begin, end:
     between which two launches (ns, on the clock of its trace); work_begin, work_end: between which two kernels.
-    lateness: how much later than its peer it came. parts: the excess by cause, which they sum to (ns)."""
+    The first collective comes from the begin of the first common step. lateness: how much later than its peer it came.
+    parts: the excess by cause, which they sum to (ns)."""
 
     place: int
     peer: int
@@ -66,46 +66,64 @@ def late(job: Job) -> list[Late]:
     """Of the collectives that hold all, in order of time; without those at which nobody was late to speak of."""
     made, times, known = job.of(calls), job.of(waits), job.of(instances)
     least = max(_LEAST_NS, 2 * (job.of(clocks).residual_ns_p95 or 0))
-    before = _before(made, known.of_call)
-    found = []
+    before = _before(job)
+    lates = []
     for number, rows in enumerate(known.members):
         if made.kinds[int(rows[0])].operation not in HOLD_ALL:
             continue
         last = int(rows[np.argmax(times.begin[rows])])
-        peer = _peer(known.of_call, times, before, rows, last)
+        peer = _peer(times, before, rows, last)
         if peer is not None and times.begin[last] - times.begin[peer] > least:
-            found.append(_one(job, made, times, before, last, peer, number))
-    return found
+            lates.append(_one(job, made, times, before, last, peer, number))
+    return lates
 
 
-def _before(made: Calls, instance: Int64s) -> dict[int, int]:
+class _From(NamedTuple):
+    """Where a rank comes from. instance: of the collective before, -1 for the begin of the first common step. launch,
+    end: when that was on the host, and on the GPU (ns, Unix time)."""
+
+    instance: int
+    launch: int
+    end: int
+
+
+_Before = dict[int, _From]
+
+
+def _before(job: Job) -> _Before:
     """By call the matched one that its rank launched before it."""
+    made, instance, begin = job.of(calls), job.of(instances).of_call, job.of(anchors)
     order = np.lexsort((made.launch, made.place))
     order = order[(instance[order] >= 0) & (made.launch[order] >= 0)]
-    return {int(b): int(a) for a, b in pairwise(order.tolist()) if made.place[a] == made.place[b]}
+    before: _Before = {}
+    for row, last in zip(order.tolist(), [-1, *order.tolist()]):
+        place = int(made.place[row])
+        if last >= 0 and made.place[last] == place:
+            before[row] = _From(int(instance[last]), int(made.launch[last]), int(made.end[last]))
+        elif begin and made.launch[row] >= begin[place]:
+            before[row] = _From(-1, begin[place], begin[place])
+    return before
 
 
-def _peer(instance: Int64s, times: Waits, before: dict[int, int], rows: Int64s, last: int) -> int | None:
+def _peer(times: Waits, before: _Before, rows: Int64s, last: int) -> int | None:
     """The other member that came in the middle, of those that come from the same collective."""
     if last not in before:
         return None
     others = [
         row
         for row in rows.tolist()
-        if row != last and row in before and instance[before[row]] == instance[before[last]]
+        if row != last and row in before and before[row].instance == before[last].instance
     ]
     others.sort(key=lambda row: int(times.begin[row]))
     return others[len(others) // 2] if others else None
 
 
-def _one(
-    job: Job, made: Calls, times: Waits, before: dict[int, int], last: int, peer: int, number: int
-) -> Late:
+def _one(job: Job, made: Calls, times: Waits, before: _Before, last: int, peer: int, number: int) -> Late:
     lateness = int(times.begin[last] - times.begin[peer])
     host = _difference(*(_host_parts(job, made, before[row], row) for row in (last, peer)))
     parts, excess = host, sum(host.values())
-    waiting = sum(ns for one, ns in host.items() if one.cause in _WAITS)
-    if excess - max(waiting, 0) < lateness // 2:
+    waited = sum(ns for one, ns in host.items() if one.cause in _WAITS)
+    if excess - max(waited, 0) < lateness // 2:
         gpu = _gpu_difference(job, made, before, last, peer)
         if sum(gpu.values()) >= lateness // 2:
             parts = gpu
@@ -114,9 +132,9 @@ def _one(
         place=int(made.place[last]),
         peer=int(made.place[peer]),
         instance=number,
-        begin=int(made.launch[before[last]]) - base,
+        begin=before[last].launch - base,
         end=int(made.launch[last]) - base,
-        work_begin=int(made.end[before[last]]) - base,
+        work_begin=before[last].end - base,
         work_end=int(made.begin[last]) - base,
         lateness=lateness,
         parts=parts,
@@ -150,21 +168,30 @@ def host_costs(profile: Profile) -> HostCosts:
     )
 
 
-def _host_parts(job: Job, made: Calls, before: int, row: int) -> Counter[Blamed]:
-    """What the launching threads did from one launch to the next; what nothing tells is the rest."""
+def _host_parts(job: Job, made: Calls, before: _From, row: int) -> Counter[Blamed]:
+    """What the launching threads did from one launch to the next; what nothing tells is the rest.
+
+    Where the host waits for a collective that waits for another rank, that is not its own doing: it does not count.
+    """
     profile = job.ranks[int(made.place[row])].profile
     base = profile.trace.base_ns
-    begin, end = int(made.launch[before]) - base, int(made.launch[row]) - base
+    begin, end = before.launch - base, int(made.launch[row]) - base
     costs = profile.of(host_costs)
-    ns = np.maximum(np.minimum(costs.end, end) - np.maximum(costs.begin, begin), 0)
+    first, last = np.maximum(costs.begin, begin), np.minimum(costs.end, end)
+    ns = np.maximum(last - first, 0)
+    waits_there = np.array([blamed.cause in _WAITS for blamed in costs.blamed] or [False])[costs.code]
+    held = np.flatnonzero(waits_there & (ns > 0))
+    others = np.zeros(len(ns), np.int64)
+    others[held] = covered_ns(job.of(waiting, int(made.place[row])), first[held], last[held])
+    ns -= others
     parts: Counter[Blamed] = Counter()
     for code, total in enumerate(np.bincount(costs.code, ns, len(costs.blamed)).astype(np.int64).tolist()):
         parts[costs.blamed[code]] += total
-    parts[Blamed("nothing", "", "", 0)] += end - begin - sum(parts.values())
+    parts[Blamed("nothing", "", "", 0)] += end - begin - int(others.sum()) - sum(parts.values())
     return parts
 
 
-def _gpu_difference(job: Job, made: Calls, before: dict[int, int], last: int, peer: int) -> dict[Blamed, int]:
+def _gpu_difference(job: Job, made: Calls, before: _Before, last: int, peer: int) -> dict[Blamed, int]:
     """The work of the GPU between the two collectives, kernel by kernel: slower ones, and more of them."""
     mine, others = (dict(_kernels(job, made, before[row], row)) for row in (last, peer))
     slower, more = 0, Counter[str]()
@@ -181,12 +208,12 @@ def _gpu_difference(job: Job, made: Calls, before: dict[int, int], last: int, pe
 
 
 def _kernels(
-    job: Job, made: Calls, before: int, row: int
+    job: Job, made: Calls, before: _From, row: int
 ) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
     """(name, grid) of what ran between two collectives on the GPU, with how many there were and how long (ns)."""
     profile = job.ranks[int(made.place[row])].profile
     trace, work = profile.trace, profile.of(gpu_work)
-    begin, end = int(made.end[before]) - trace.base_ns, int(made.begin[row]) - trace.base_ns
+    begin, end = before.end - trace.base_ns, int(made.begin[row]) - trace.base_ns
     first = trace.ts[work.index]
     here = work.index[(first + trace.dur[work.index] > begin) & (first < end)]
     here = here[[work_category != "communication" for work_category in _categories(profile, here)]]

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.job.calls import Calls, calls
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
 
@@ -59,6 +59,14 @@ def _needed(made: Calls, rows: Int64s, begin: Int64s) -> int | None:
         return int(rows[np.argmax(begin[rows])])
     senders = [row for row, operation in zip(rows.tolist(), operations) if operation == "send"]
     return senders[0] if len(senders) == 1 else None
+
+
+def waiting(job: Job, place: int) -> Intervals:
+    """When collectives of a rank waited for another one, by the clock of its trace."""
+    made, known = job.of(calls), job.of(waits)
+    mine = np.flatnonzero((made.place == place) & (known.wait > 0))
+    begin = made.begin[mine] - job.ranks[place].profile.trace.base_ns
+    return union(begin, begin + known.wait[mine])
 
 
 def blame(job: Job) -> Int64s:

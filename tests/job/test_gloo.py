@@ -106,14 +106,19 @@ def test_calls_that_wait_for_a_thread_are_in_the_order_in_which_they_were_called
     """Threads may begin in another order, and in another step."""
     steps = [host(f"ProfilerStep#{step}", 40_000 * step, 40_000, "user_annotation") for step in range(3)]
     ranks = {
-        0: asynchronous(("broadcast", 1_000, 41_000), ("all_reduce", 43_000, 44_000), ("broadcast", 46_000, 47_000)),
-        1: asynchronous(("broadcast", 1_000, 2_000), ("all_reduce", 43_000, 49_000), ("broadcast", 46_000, 47_000)),
+        0: asynchronous(
+            ("broadcast", 1_000, 41_000), ("all_reduce", 43_000, 44_000), ("broadcast", 46_000, 47_000)
+        ),
+        1: asynchronous(
+            ("broadcast", 1_000, 2_000), ("all_reduce", 43_000, 49_000), ("broadcast", 46_000, 47_000)
+        ),
     }
     events = {rank: [*steps[1:], *some] for rank, some in ranks.items()}
     job = written(tmp_path, events, [PG("0", (0, 1))])
     known = job.of(calls)
     pairs = [
-        (known.kinds[int(rows[0])].operation, known.launch[rows].tolist()) for rows in job.of(instances).members
+        (known.kinds[int(rows[0])].operation, known.launch[rows].tolist())
+        for rows in job.of(instances).members
     ]
     base = int(job.ranks[0].profile.trace.base_ns)
     assert pairs == [("all_reduce", [base + 43_000] * 2), ("broadcast", [base + 46_000] * 2)]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from job_plans import KEYS, Plan, grouped, job, measured, plans, truth
 from jobs import ALL_REDUCE, PG, launched, metadata_of, written
-from plans import KEYS, Plan, grouped, job, measured, plans, truth
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import instances
@@ -25,9 +25,7 @@ Folders = pytest.TempPathFactory
 
 @settings(max_examples=25)
 @given(plans(), st.sampled_from(KEYS))
-def test_planted_waits_come_back_to_the_nanosecond(
-    tmp_path_factory: Folders, plan: Plan, key: str
-) -> None:
+def test_planted_waits_come_back_to_the_nanosecond(tmp_path_factory: Folders, plan: Plan, key: str) -> None:
     made = job(plan, tmp_path_factory.mktemp("job"), key)
     known, times = made.of(calls), made.of(waits)
     assert measured(plan, made) == truth(plan, key)
@@ -108,7 +106,8 @@ WORLD = PG("0", (0, 1))
 
 
 def numbers(made: Job) -> list[int]:
-    return made.of(instances).of_call.tolist()
+    known: list[int] = made.of(instances).of_call.tolist()
+    return known
 
 
 def test_clocks_of_ranks_that_meet_in_pairs_only(tmp_path: Path) -> None:
@@ -129,9 +128,7 @@ def test_a_clock_is_the_median_over_collectives(tmp_path: Path) -> None:
     ends = [0, 2, -2, 0, 90_000]
     times = [(100_000 * (at + 1), 5_000) for at in range(5)]
     late = [(begin + 1_000_000, ns + end) for (begin, ns), end in zip(times, ends)]
-    made = written(
-        tmp_path, {0: calls_at("allreduce", WORLD, times), 1: calls_at("allreduce", WORLD, late)}
-    )
+    made = written(tmp_path, {0: calls_at("allreduce", WORLD, times), 1: calls_at("allreduce", WORLD, late)})
     assert np.diff(made.of(clocks).offset_ns).tolist() == [1_000_000]
     assert made.of(clocks).residual_ns_p95 == 45_000
 
@@ -143,7 +140,11 @@ def test_without_collectives_all_clocks_count(tmp_path: Path) -> None:
 
 def test_what_differs_is_of_no_instance_and_counted(tmp_path: Path) -> None:
     """The second one: other words, sizes or types under one number."""
-    for rank_1 in (("_allgather_base", 1024, "Float"), ("allreduce", 8, "Float"), ("allreduce", 1024, "Half")):
+    for rank_1 in (
+        ("_allgather_base", 1024, "Float"),
+        ("allreduce", 8, "Float"),
+        ("allreduce", 1024, "Half"),
+    ):
         word, elements, dtype = rank_1
         first = calls_at("allreduce", WORLD, [(10_000, 5_000), (20_000, 5_000), (30_000, 5_000)])
         other = calls_at("allreduce", WORLD, [(10_000, 5_000), (20_000, 5_000), (30_000, 5_000)])

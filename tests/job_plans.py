@@ -90,9 +90,7 @@ def plans(draw: st.DrawFn) -> Plan:
                 Op(len(ops), step, word, group, ranks, late, draw(st.integers(1, 50_000)), 8 + len(ops) % 2)
             )
     first = draw(st.integers(0, steps - 1))
-    recorded = tuple(
-        (draw(st.integers(0, first)), draw(st.integers(first + 1, steps))) for _ in range(size)
-    )
+    recorded = tuple((draw(st.integers(0, first)), draw(st.integers(first + 1, steps))) for _ in range(size))
     shift = tuple(draw(st.sampled_from([0, 0, 5_000_000, -700_001])) for _ in range(size))
     return Plan(size, steps, tuple(ops), recorded, shift, tuple(range(size)))
 
@@ -149,7 +147,9 @@ def _events(plan: Plan, took: Course, rank: int, key: str) -> Iterator[Event]:
         counter = op.group.name, op.word == "send"  # one of all that a rank exchanges, with whomever
         seqs[counter] = seqs.get(counter, -1) + 1
         if op.step == first - 1:
-            yield kernel(_KERNELS[op.word], begin / 1000, (end - begin) / 1000)  # launched before the recording
+            yield kernel(
+                _KERNELS[op.word], begin / 1000, (end - begin) / 1000
+            )  # launched before the recording
         if first <= op.step < behind:
             args = {} if op.word == "untold" else _args(op, rank, key, seqs[counter])
             yield from launched(_KERNELS[op.word], begin - 3_000, begin, end - begin, **args)
@@ -184,9 +184,7 @@ def truth(plan: Plan, key: str) -> Truth:
         if len(here) < 2 or op.word == "untold" or not counted:
             continue
         awaited = (
-            op.ranks[0]
-            if op.word == "send"
-            else max(here, key=lambda rank: times[rank, op.number].begin)
+            op.ranks[0] if op.word == "send" else max(here, key=lambda rank: times[rank, op.number].begin)
         )
         for rank in here:
             _, begin, end = times[rank, op.number]
@@ -197,9 +195,7 @@ def truth(plan: Plan, key: str) -> Truth:
 
 def measured(plan: Plan, made: Job) -> Truth:
     """The same as the job tells it."""
-    number = {
-        (rank, one.begin): one.op.number for rank, ran in course(plan).ran.items() for one in ran
-    }
+    number = {(rank, one.begin): one.op.number for rank, ran in course(plan).ran.items() for one in ran}
     rows, times = made.of(calls), made.of(waits)
     known: Truth = {}
     for row in range(len(rows.row)):
@@ -214,9 +210,6 @@ def grouped(plan: Plan, made: Job) -> set[frozenset[tuple[int, int]]]:
     """The instances: each the ranks and begins of its calls."""
     rows = made.of(calls)
     return {
-        frozenset(
-            (made.numbers[int(rows.place[row])], int(rows.begin[row])) for row in members.tolist()
-        )
+        frozenset((made.numbers[int(rows.place[row])], int(rows.begin[row])) for row in members.tolist())
         for members in made.of(instances).members
     }
-
