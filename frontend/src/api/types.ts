@@ -914,6 +914,7 @@ export interface JobReport {
   steps: JobStep[];
   late: LateRank[];
   findings: Finding[];
+  warnings: Notice[];
 }
 
 export interface JobStep {
