@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from job_plans import Plan, job, plans
-from jobs import Does, host, training
+from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from profiles import profile_of
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, symptoms
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.job.as_early import as_early
-from tb_torchcompile_plugin.job.coupled import has_models, job_clocks, pace_ns
+from tb_torchcompile_plugin.job.coupled import has_models, job_clocks, pace_ns, tied
 from tb_torchcompile_plugin.job.job import Job, JobRank
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
@@ -25,6 +25,7 @@ from traces import Event
 
 MS = 1_000_000
 RANKS, STEPS, LATE = 3, 5, 2
+WORLD = PG("0", (0, 1))
 
 
 def python(begin: int) -> list[Event]:
@@ -151,6 +152,28 @@ def test_the_recorded_steps_of_made_up_jobs_come_back(
     if made.of(has_models):
         for times, wanted in replayed(made):
             assert times == wanted
+
+
+def test_recorded_steps_come_back_where_clocks_are_not_known_that_well(tmp_path: Path) -> None:
+    """The second one is over on rank 0, by its clock, before rank 1 has come."""
+    times = {
+        0: [(20_000, 9_000), (120_000, 5_000), (220_000, 9_000)],
+        1: [(20_000, 9_000), (140_000, 5_000), (220_000, 9_000)],
+    }
+    events = {
+        rank: [
+            event
+            for number, (begin, ns) in enumerate(some)
+            for event in launched(
+                ALL_REDUCE, begin - 9_000, begin, ns, **metadata_of("allreduce", WORLD, Seq=number)
+            )
+        ]
+        for rank, some in times.items()
+    }
+    made = written(tmp_path, events)
+    assert len(made.of(tied).work) == 6 and made.of(tied).transfer.min() < 0
+    for clock, wanted in replayed(made):
+        assert clock == wanted
 
 
 @settings(max_examples=15)
