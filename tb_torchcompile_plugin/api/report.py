@@ -119,24 +119,20 @@ def _run(
     findings: list[RunFinding],
 ) -> Run:
     """Adds what should be changed to `findings`, without what only shows that a rank waits for another one."""
-    profiles: dict[Member, Profile | None] = dict.fromkeys(members(workers))
-    found: list[RunFinding] = []
-    rows = [_worker(session, run, worker, progress, found, profiles) for worker in workers]
-    job = _job({member: profile for member, profile in profiles.items() if profile is not None})
-    findings += _without_symptoms(found, job)
+    profiles: dict[Member, Profile | Notice | None] = dict.fromkeys(members(workers))
+    of_spans: list[RunFinding] = []
+    rows = [_worker(session, run, worker, progress, of_spans, profiles) for worker in workers]
+    job = job_of(profiles)
+    findings += _without_symptoms(of_spans, job)
     if job:
         findings += _located(job.of(job_findings), run, "", None)
     return Run(run, rows, rank_differences(session.ranks_of(workers)), job.of(job_report) if job else None)
 
 
-def _job(profiles: dict[Member, Profile]) -> Job | None:
-    return job_of(list(profiles), list(profiles.values())) if len(profiles) > 1 else None
-
-
-def _without_symptoms(found: list[RunFinding], job: Job | None) -> list[RunFinding]:
+def _without_symptoms(rows: list[RunFinding], job: Job | None) -> list[RunFinding]:
     hidden = job.of(symptoms) if job else {}
     workers = {one.worker: hidden.get(one.rank, set()) for one in job.ranks} if job else {}
-    return [row for row in found if row.rule not in workers.get(row.worker, ())]
+    return [row for row in rows if row.rule not in workers.get(row.worker, ())]
 
 
 def span_answers(profile: Profile) -> SpanReport:
@@ -154,7 +150,7 @@ def _worker(
     worker: WorkerFiles,
     progress: Advance | None,
     findings: list[RunFinding],
-    profiles: dict[Member, Profile | None],
+    profiles: dict[Member, Profile | Notice | None],
 ) -> Worker:
     """Adds what should be changed to `findings`, and what was read to those of `profiles` that are asked for."""
     data, compiled, notices = _compile_side(session, worker)
@@ -167,7 +163,7 @@ def _worker(
         findings += _located(rows, run, worker.worker, span.span)
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
         if member in profiles:
-            profiles[member] = profile
+            profiles[member] = profile or report.warnings[0]
     return Worker(worker=worker.worker, rank=worker.rank, spans=spans, compile=compiled, warnings=notices)
 
 

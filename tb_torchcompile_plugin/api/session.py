@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from time import monotonic
+from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.overview.halves import span_report
@@ -34,6 +36,13 @@ _Merged = tuple[CompileData | None, list[Notice]]
 _KEPT = 32  # workers whose compile data is remembered
 _READ_AT_ONCE = 2  # ranks of a job
 _COMPARED = 4  # comparisons, each with both of its sides
+_RETRY_S = 60.0  # until a trace of a job that could not be read is tried again
+
+
+class _Unread(NamedTuple):
+    file: File
+    error: UserError
+    until_s: float
 
 
 class NoCompileData(NotFound):
@@ -51,6 +60,7 @@ class Session:
         self._readings: Readings[_Ids, Profile] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
         self._compile_data, self._sides, self._jobs = Memo(_KEPT), Memo(_COMPARED), Memo(_COMPARED)
+        self._unread: dict[_Ids, _Unread] = {}
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
@@ -94,27 +104,45 @@ class Session:
         return members(self._catalog.workers(run), span)
 
     def poll_job(self, run: str, span: str = "") -> Job | Progress:
-        """The ranks of a run together; while one of their traces is being read, how far that is. Raises NotFound where
-        fewer than two ranks have one."""
+        """The ranks of a run together; while one of their traces is being read, how far that is. A rank whose trace
+        cannot be read is missing. Raises NotFound where fewer than two ranks have one, UserError where they cannot be
+        read."""
         known = self.job_members(run, span)
         if not known:
             raise NotFound(
                 f"run {run!r} holds no traces of two ranks",
                 next_step="Record every rank into one folder, each under a worker_name of its own",
             )
-        profiles: list[Profile] = []
+        read: dict[Member, Profile | UserError] = {}
         waiting: list[Progress] = []
         for one in known:
-            found = self.poll_profile(run, one.worker, one.span)
-            if isinstance(found, Profile):
-                profiles.append(found)
-            elif len([*waiting, found]) == _READ_AT_ONCE:  # each is read by several processes
-                return found
-            else:
-                waiting.append(found)
+            answer = self._poll_member((run, one.worker, one.span))
+            if not isinstance(answer, Progress):
+                read[one] = answer
+            elif len(waiting := [*waiting, answer]) == _READ_AT_ONCE:  # each is read by several processes
+                break
         if waiting:
             return waiting[0]
-        return self._jobs.get((run, *known), lambda: job_of(known, profiles), profiles)
+        unread = [answer for answer in read.values() if isinstance(answer, UserError)]
+        if len(read) - len(unread) < 2:
+            raise unread[0]
+        about = {
+            one: answer.notice if isinstance(answer, UserError) else answer for one, answer in read.items()
+        }
+        job = self._jobs.get((run, *known), lambda: job_of(about), about)
+        assert job is not None
+        return job
+
+    def _poll_member(self, ids: _Ids) -> Profile | Progress | UserError:
+        """A file that could not be read is not read again at once: every question about a job polls all of them."""
+        file = self.trace_file(*ids)
+        if (known := self._unread.get(ids)) and known.file == file and monotonic() < known.until_s:
+            return known.error
+        try:
+            return self.poll_profile(*ids)
+        except UserError as error:
+            self._unread[ids] = _Unread(file, error, monotonic() + _RETRY_S)
+            return error
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
         """A span with its trace and compile data. Reads the trace if need be; raises UserError."""
@@ -189,9 +217,13 @@ class Session:
         return profile
 
 
-def job_of(members: Sequence[Member], profiles: Sequence[Profile]) -> Job:
-    """What was read of each member, together."""
-    return Job(tuple(JobRank(one.rank, one.worker, profile) for one, profile in zip(members, profiles)))
+def job_of(members: Mapping[Member, Profile | Notice | None]) -> Job | None:
+    """What was read of each member, together, or why it was not; None where that are fewer than two."""
+    ranks = [
+        JobRank(one.rank, one.worker, about) for one, about in members.items() if isinstance(about, Profile)
+    ]
+    unread = {one.rank: about for one, about in members.items() if isinstance(about, Notice)}
+    return Job(tuple(ranks), unread) if len(ranks) > 1 else None
 
 
 def read(

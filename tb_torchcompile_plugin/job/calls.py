@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.job import Job, JobRank
 from tb_torchcompile_plugin.profile.columns import codes_of
@@ -25,6 +26,7 @@ from tb_torchcompile_plugin.torch_names.collectives import (
     Operation,
     collective,
     element_bytes,
+    is_group_call,
     is_host_collective,
     message_bytes,
     operation_of,
@@ -53,8 +55,8 @@ class Kind(NamedTuple):
 
 class Calls(NamedTuple):
     """One row a collective that a rank ran, rank by rank in order of time. place: of the rank among the job's. row: in
-    its trace. begin, end, launch (begin of the call that launched it, -1 where that was not recorded): ns. seq: the
-    group's own number of it, -1 unknown."""
+    its trace. begin, end, launch (begin of the call that launched it or handed it to Gloo, -1 where that was not
+    recorded): ns. seq: the group's own number of it, -1 unknown."""
 
     place: Int64s
     row: Int64s
@@ -91,18 +93,40 @@ def communication_rows(profile: Profile) -> Int64s:
 
 def _of_rank(place: int, one: JobRank) -> Calls:
     trace, rows = one.profile.trace, communication_rows(one.profile)
-    source, launch = _source(trace, rows), trace.launch_of()[rows]
-    on_host = trace.correlation[rows] < 0
+    source = _source(trace, rows)
+    launch = np.where(_on_host(trace, rows), _called(trace, rows), trace.launch_of()[rows])
     begin = trace.ts[rows] + trace.base_ns
     return Calls(
         place=np.full(len(rows), place),
         row=rows,
         begin=begin,
         end=begin + trace.dur[rows],
-        launch=np.where(on_host, begin, np.where(launch >= 0, trace.ts[launch] + trace.base_ns, -1)),
+        launch=np.where(launch >= 0, trace.ts[launch] + trace.base_ns, -1),
         seq=codes_of(trace, "collective_seq", source),
         kinds=_kinds(one, rows, source),
     )
+
+
+def _on_host(trace: Trace, rows: Int64s) -> npt.NDArray[np.bool_]:
+    return mask_of(trace.cats, LABEL.__eq__)[trace.cat[rows]]
+
+
+def _called(trace: Trace, rows: Int64s) -> Int64s:
+    """The call of c10d that each of Gloo's is of, in order: threads that take them up may begin in another one. Itself
+    where calls were not recorded."""
+    made = host_slices(trace, is_group_call)
+    made = made[np.argsort(trace.ts[made], kind="stable")]
+    operations = [operation_of(name) for name in trace.names]
+    of_call, of_row = (
+        np.array([operations[name] for name in trace.name[some]], str) for some in (made, rows)
+    )
+    called: Int64s = rows.copy()
+    for operation in set(of_row.tolist()):
+        mine, its = np.flatnonzero(of_row == operation), made[of_call == operation]
+        its = its[: len(mine)]
+        if len(its) == len(mine) and (trace.ts[its] <= trace.ts[rows[mine]]).all():
+            called[mine] = its
+    return called
 
 
 def _source(trace: Trace, rows: Int64s) -> Int64s:
@@ -115,7 +139,7 @@ def _source(trace: Trace, rows: Int64s) -> Int64s:
 
 
 def _kinds(one: JobRank, rows: Int64s, source: Int64s) -> list[Kind]:
-    trace, alone = one.profile.trace, _only_group(one)
+    trace, labels, alone = one.profile.trace, _labels(one.profile.trace, rows), _only_group(one)
 
     def text(column: str) -> Iterable[str]:
         texts = [*(trace.texts.get(column) or ()), ""]
@@ -127,7 +151,7 @@ def _kinds(one: JobRank, rows: Int64s, source: Int64s) -> list[Kind]:
     return [
         Kind(
             operation=(what := operation_of(word or label)),
-            group=Group(group, _ranks(ranks)) if group else alone,
+            group=Group(group, _ranks(ranks)) if group else alone if _tells(word, label) else None,
             dtype=dtype,
             message_bytes=_message(what, given, taken, element_bytes(dtype)),
             comms_id=comms_id,
@@ -136,7 +160,7 @@ def _kinds(one: JobRank, rows: Int64s, source: Int64s) -> list[Kind]:
         )
         for word, label, group, ranks, dtype, comms_id, given, taken, sender, receiver in zip(
             text("collective"),
-            _labels(trace, rows),
+            labels,
             text("group_name"),
             text("group_ranks"),
             text("dtype"),
@@ -147,6 +171,11 @@ def _kinds(one: JobRank, rows: Int64s, source: Int64s) -> list[Kind]:
             number("destination_rank"),
         )
     ]
+
+
+def _tells(word: str, label: str) -> bool:
+    """Whether torch tells what it is. A kernel's name is not enough, and what was coalesced is of no one kind."""
+    return bool(word or collective(label)) and operation_of(word or label) != "other"
 
 
 def _message(operation: Operation, given: int, taken: int, element: int | None) -> int:

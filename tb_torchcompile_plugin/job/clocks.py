@@ -1,11 +1,13 @@
 """How far are the clocks of the ranks apart? Those who took part in a collective are done with it at one time.
 
-The offset of a rank is the median, over its collectives, of how much later it ended there than the median of the ranks;
-what is left after that tells how good the common clock is.
+From the first rank on, each is set by the median, over the collectives that it shares with one that is set already, of
+how much later it ended there. Then the offset of a rank is moved by the median of how much later it still ends than the
+median of the ranks; what is left after that tells how good the common clock is.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
-_ROUNDS = 64  # groups that share few ranks pass a difference on, half of it each time
+_ROUNDS = 16
 
 
 class Clocks(NamedTuple):
@@ -27,15 +29,15 @@ class Clocks(NamedTuple):
 
 
 def clocks(job: Job) -> Clocks:
-    """Offsets are 0 where there is no collective that holds all."""
+    """Those of ranks that no collective holds together tell nothing of each other; offsets are 0 without any."""
     made, known = job.of(calls), job.of(instances)
     holding = [rows for rows in known.members if made.kinds[int(rows[0])].operation in HOLD_ALL]
-    offset = np.zeros(len(job.ranks), np.int64)
     if not holding:
-        return Clocks(offset, None)
+        return Clocks(np.zeros(len(job.ranks), np.int64), None)
     rows = np.concatenate(holding)
     instance = np.repeat(np.arange(len(holding)), [len(one) for one in holding])
     place, end = made.place[rows], made.end[rows]
+    offset = _linked(len(job.ranks), [(made.place[one], made.end[one]) for one in holding])
     for _ in range(_ROUNDS):
         late = _behind_median(instance, end - offset[place])
         step = np.array([_median(late[place == rank]) for rank in range(len(offset))])
@@ -44,6 +46,29 @@ def clocks(job: Job) -> Clocks:
         offset = offset + step
     left = np.abs(_behind_median(instance, end - offset[place]))
     return Clocks(offset, int(np.percentile(left, 95, method="higher")))
+
+
+def _linked(ranks: int, collectives: list[tuple[Int64s, Int64s]]) -> Int64s:
+    """Of each rank what it is ahead of the first of those that it is linked with. collectives: places and ends."""
+    apart: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for place, end in collectives:
+        for other, late in zip(place[1:].tolist(), (end[1:] - end[0]).tolist()):
+            apart[int(place[0]), other].append(late)
+    links: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for (one, other), lates in apart.items():
+        late = _median(np.array(lates, np.int64))
+        links[one].append((len(lates), other, late))
+        links[other].append((len(lates), one, -late))
+    offset, known = np.zeros(ranks, np.int64), np.zeros(ranks, bool)
+    for first in range(ranks):
+        waiting = [] if known[first] else [first]
+        known[first] = True
+        for rank in waiting:
+            for _, other, late in sorted(links[rank], reverse=True):
+                if not known[other]:
+                    offset[other], known[other] = offset[rank] + late, True
+                    waiting.append(other)
+    return offset
 
 
 def _behind_median(instance: Int64s, end: Int64s) -> Int64s:

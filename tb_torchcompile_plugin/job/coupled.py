@@ -37,7 +37,8 @@ _NEVER = np.iinfo(np.int64).min // 2
 
 class Tied(NamedTuple):
     """Matched calls that are in the model of their rank, as columns: place of the rank, place in its queue, instance
-    (numbered from 0), what its clock is ahead (ns), and how long its transfer takes (ns)."""
+    (numbered from 0), what its clock is ahead (ns), and how long it goes on after the last
+    member began (ns): less than nothing by what the clocks are off."""
 
     place: Int64s
     work: Int64s
@@ -56,13 +57,15 @@ def tied(job: Job) -> Tied:
         if made.kinds[int(rows[0])].operation in HOLD_ALL and (work[rows] >= 0).all()
     ]
     rows = np.concatenate([np.zeros(0, np.int64), *whole])
+    instance = np.repeat(np.arange(len(whole)), [len(one) for one in whole])
     base = np.array([one.profile.trace.base_ns for one in job.ranks], np.int64)
     return Tied(
         place=made.place[rows],
         work=work[rows],
-        instance=np.repeat(np.arange(len(whole)), [len(one) for one in whole]),
+        instance=instance,
         ahead=(offset - (base - base.min()))[made.place[rows]],
-        transfer=times.transfer[rows],
+        transfer=times.end[rows]
+        - np.maximum(times.begin[rows], _latest(times.begin[rows], instance)[instance]),
     )
 
 
@@ -107,7 +110,7 @@ def _same(made: Model) -> Model:
 def _alone(held: Tied, place: int, made: Model) -> Model:
     """A rank's collectives, if it waited for nobody."""
     dur, mine = made.dur.copy(), held.place == place
-    dur[held.work[mine]] = held.transfer[mine]
+    dur[held.work[mine]] = np.maximum(held.transfer[mine], 0)
     return made._replace(dur=dur)
 
 
@@ -117,9 +120,15 @@ def _done(held: Tied, walked: list[Replayed]) -> tuple[Int64s, Int64s]:
     for place, times in enumerate(walked):
         mine = held.place == place
         begin[mine], end[mine] = times.work_begin[held.work[mine]], times.work_end[held.work[mine]]
-    latest = np.full(int(held.instance.max(initial=-1)) + 1, _NEVER)
-    np.maximum.at(latest, held.instance, begin - held.ahead)
+    latest = _latest(begin - held.ahead, held.instance)
     return latest[held.instance] + held.ahead + held.transfer, end
+
+
+def _latest(begin: Int64s, instance: Int64s) -> Int64s:
+    """By instance when its last member begins."""
+    latest = np.full(int(instance.max(initial=-1)) + 1, _NEVER)
+    np.maximum.at(latest, instance, begin)
+    return latest
 
 
 def _held(held: Tied, place: int, made: Model, until: Int64s) -> Int64s:

@@ -3,6 +3,9 @@
 By torch's id of it; else by its group's sequence number; else it is the k-th that the group launched from a step on
 that all ranks have. What was launched before the recording began has no launch, and is of no instance: it is counted
 and never guessed. Calls that share a key and differ in what they do, or in how much, are of none either.
+
+A send and its recv are always counted: torch's numbers, and the ids made of them, are of all that a rank exchanges with
+whomever, so those of two ranks differ.
 """
 
 from __future__ import annotations
@@ -58,49 +61,64 @@ def _keys(job: Job, made: Calls) -> Iterator[Hashable]:
     """Of each call; None for one that nothing tells."""
     counted = _counted(job, made)
     for kind, seq, count in zip(made.kinds, made.seq.tolist(), counted):
-        if kind.comms_id:
+        paired = kind.operation in _PAIRED
+        if kind.comms_id and not paired:
             yield "id", kind.comms_id, kind.group
-        elif kind.group is None:
-            yield None
-        elif seq >= 0:
-            yield "seq", kind.group, _pair(kind), seq
+        elif kind.group is not None and seq >= 0 and not paired:
+            yield "seq", kind.group, seq
         else:
-            yield None if count is None else ("count", kind.group, _pair(kind), count)
+            yield None if count is None else ("count", *count)
 
 
-def _pair(kind: Kind) -> Hashable:
-    """Of a send and its recv the two ranks; what they exchange has numbers of its own."""
-    return (kind.source, kind.destination) if kind.operation in _PAIRED else None
+class _Row(NamedTuple):
+    """Calls that are numbered in one row: of a group; or of two ranks of it, from one to the other."""
+
+    group: Group
+    source: int
+    destination: int
 
 
-def _counted(job: Job, made: Calls) -> list[int | None]:
-    """The number of each launched call among those of its group on its rank, from the first step that all ranks have.
+def _row_of(kind: Kind, rank: int) -> _Row | None:
+    """None where nothing tells the group, or the other rank. torch tells a send where to and a recv where from; in a
+    group of two it can only be the other one."""
+    if kind.group is None:
+        return None
+    if kind.operation not in _PAIRED:
+        return _Row(kind.group, -1, -1)
+    peer = kind.destination if kind.operation == "send" else kind.source
+    others = [one for one in kind.group.ranks if one != rank]
+    if peer < 0 and len(others) == 1 and len(kind.group.ranks) == 2:
+        (peer,) = others
+    if peer < 0:
+        return None
+    return _Row(kind.group, *((rank, peer) if kind.operation == "send" else (peer, rank)))
 
-    Without steps in common from the first one on, where all ranks of the group launched as many.
+
+_Count = tuple[_Row, int]
+
+
+def _counted(job: Job, made: Calls) -> list[_Count | None]:
+    """The number of each launched call in its row on its rank, from the first step that all ranks have.
+
+    Without steps in common from the first one on, where all ranks launched as many.
     """
-    from_ns = anchors(job)
-    counts: Counter[tuple[int, Group, Hashable]] = Counter()
-    numbers: list[int | None] = [None] * len(made.row)
-    for row in np.argsort(made.launch, kind="stable").tolist():
-        kind, place = made.kinds[row], int(made.place[row])
-        if made.launch[row] < max(from_ns[place] if from_ns else 0, 0) or kind.group is None:
-            continue
-        key = (place, kind.group, _pair(kind))
-        numbers[row] = counts[key]
-        counts[key] += 1
-    return numbers if from_ns else _even(made, numbers, counts)
+    from_ns = job.of(anchors)
+    counts: Counter[tuple[int, _Row]] = Counter()
+    numbers: list[_Count | None] = [None] * len(made.row)
+    for call in np.argsort(made.launch, kind="stable").tolist():
+        place = int(made.place[call])
+        row = _row_of(made.kinds[call], job.ranks[place].rank)
+        if row is not None and made.launch[call] >= max(from_ns[place] if from_ns else 0, 0):
+            numbers[call] = row, counts[place, row]
+            counts[place, row] += 1
+    return numbers if from_ns else _even(numbers, counts)
 
 
-def _even(
-    made: Calls, numbers: list[int | None], counts: Counter[tuple[int, Group, Hashable]]
-) -> list[int | None]:
-    totals: dict[Hashable, set[int]] = defaultdict(set)
-    for (_, group, pair), count in counts.items():
-        totals[group, pair].add(count)
-    return [
-        number if len(totals[kind.group, _pair(kind)]) == 1 else None
-        for kind, number in zip(made.kinds, numbers)
-    ]
+def _even(numbers: list[_Count | None], counts: Counter[tuple[int, _Row]]) -> list[_Count | None]:
+    totals: dict[_Row, set[int]] = defaultdict(set)
+    for (_, row), count in counts.items():
+        totals[row].add(count)
+    return [number if number and len(totals[number[0]]) == 1 else None for number in numbers]
 
 
 def anchors(job: Job) -> list[int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.memo import Memoized
 
@@ -20,9 +21,11 @@ class JobRank(NamedTuple):
 
 @dataclass(eq=False)
 class Job(Memoized):
-    """`ranks` ascend, each there once. Two at least, or there is nothing to compare."""
+    """`ranks` ascend, each there once. Two at least, or there is nothing to compare. unread: by rank, why its trace
+    cannot be read."""
 
     ranks: tuple[JobRank, ...]
+    unread: Mapping[int, Notice] = field(default_factory=dict)
 
     @property
     def numbers(self) -> list[int]:
@@ -37,7 +40,7 @@ class Job(Memoized):
     @property
     def missing(self) -> list[int]:
         """Ranks that are not here: what others waited for them is not known."""
-        return sorted(set(range(self.world_size or 0)) - set(self.numbers))
+        return sorted({*range(self.world_size or 0), *self.unread} - set(self.numbers))
 
     def _recorded(self) -> Iterator[Mapping[str, object]]:
         for one in self.ranks:

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.job.calls import calls, communication_rows
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import anchors, instances
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.waits import Waits, waiting_times, waits
+from tb_torchcompile_plugin.job.waits import Waits, waiting, waits
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, CulpritCause, culprits, culprits_of
@@ -66,7 +66,7 @@ def late(job: Job) -> list[Late]:
     """Of the collectives that hold all, in order of time; without those at which nobody was late to speak of."""
     made, times, known = job.of(calls), job.of(waits), job.of(instances)
     least = max(_LEAST_NS, 2 * (job.of(clocks).residual_ns_p95 or 0))
-    between, found = job.of(_since), []
+    between, lates = job.of(_since), []
     for number, rows in enumerate(known.members):
         if made.kinds[int(rows[0])].operation not in HOLD_ALL:
             continue
@@ -74,8 +74,8 @@ def late(job: Job) -> list[Late]:
         peer = _peer(between, times, rows, last)
         if peer is not None and times.begin[last] - times.begin[peer] > least:
             lateness = int(times.begin[last] - times.begin[peer])
-            found.append(_one(job, between, last, peer, number, lateness))
-    return found
+            lates.append(_one(job, between, last, peer, number, lateness))
+    return lates
 
 
 class _Since(NamedTuple):
@@ -92,7 +92,7 @@ def _since(job: Job) -> dict[int, _Since]:
     """By matched call from the launch of the one before it, on its rank, to its own."""
     made, instance = job.of(calls), job.of(instances).of_call
     order = np.lexsort((made.launch, made.place))
-    found: dict[int, _Since] = {}
+    since: dict[int, _Since] = {}
     before = {place: (begin, -1) for place, begin in enumerate(_first(job))}
     for row in order[(instance[order] >= 0) & (made.launch[order] >= 0)].tolist():
         place = int(made.place[row])
@@ -100,13 +100,13 @@ def _since(job: Job) -> dict[int, _Since]:
         begin, after = before[place]
         before[place] = launch, int(instance[row])
         if launch >= begin:
-            found[row] = _Since(place, begin, launch, after)
-    return found
+            since[row] = _Since(place, begin, launch, after)
+    return since
 
 
 def _first(job: Job) -> list[int]:
     """By rank when what can be compared begins: the first step that all have, or what was recorded."""
-    shared = anchors(job)
+    shared = job.of(anchors)
     return [
         shared[place] - one.profile.trace.base_ns if shared else one.profile.trace.window()[0]
         for place, one in enumerate(job.ranks)
@@ -186,10 +186,10 @@ def _host_parts(job: Job, since: _Since) -> Counter[Blamed]:
     """What the launching threads did, without waiting for a GPU that waited for another rank."""
     costs = job.ranks[since.place].profile.of(host_costs)
     ns = costs.inside(since.begin, since.end)
-    waiting = slice(costs.pieces + costs.calls, None)
-    begin, end = np.maximum(costs.begin[waiting], since.begin), np.minimum(costs.end[waiting], since.end)
-    held = covered_ns(job.of(waiting_times)[since.place], begin, np.maximum(begin, end))
-    ns[waiting] -= np.minimum(ns[waiting], held)
+    at_calls = slice(costs.pieces + costs.calls, None)
+    begin, end = np.maximum(costs.begin[at_calls], since.begin), np.minimum(costs.end[at_calls], since.end)
+    held = covered_ns(job.of(waiting, since.place), begin, np.maximum(begin, end))
+    ns[at_calls] -= np.minimum(ns[at_calls], held)
     parts: Counter[Blamed] = Counter()
     for code, total in enumerate(np.bincount(costs.code, ns, len(costs.blamed)).astype(np.int64).tolist()):
         parts[costs.blamed[code]] += total

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.waits import waiting_times
+from tb_torchcompile_plugin.job.waits import waiting
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work, layers
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -49,7 +49,7 @@ def _of_rank(job: Job, place: int) -> RankSteps | None:
     if steps is None or not len(steps.step):
         return None
     names = profile.of(StepWindows).names
-    return _parts(profile, steps, job.of(waiting_times)[place], [names[row] for row in steps.step.tolist()])
+    return _parts(profile, steps, job.of(waiting, place), [names[row] for row in steps.step.tolist()])
 
 
 def _parts(profile: Profile, steps: GpuSteps, waiting: Intervals, names: list[str]) -> RankSteps:

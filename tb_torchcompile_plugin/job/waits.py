@@ -61,6 +61,14 @@ def _needed(made: Calls, rows: Int64s, begin: Int64s) -> int | None:
     return senders[0] if len(senders) == 1 else None
 
 
+def waiting(job: Job, place: int) -> Intervals:
+    """When collectives of a rank waited for another one, by the clock of its trace."""
+    made, known = job.of(calls), job.of(waits)
+    mine = np.flatnonzero((made.place == place) & (known.wait > 0))
+    begin = made.begin[mine] - job.ranks[place].profile.trace.base_ns
+    return union(begin, begin + known.wait[mine])
+
+
 def blame(job: Job) -> Int64s:
     """How long each rank (row) waited for each (column), in ns; square, in the order of the job's ranks."""
     made, known = job.of(calls), job.of(waits)
@@ -68,14 +76,3 @@ def blame(job: Job) -> Int64s:
     here = np.flatnonzero(known.awaited >= 0)
     np.add.at(matrix, (made.place[here], known.awaited[here]), known.wait[here])
     return matrix
-
-
-def waiting_times(job: Job) -> list[Intervals]:
-    """By rank when its collectives waited for another rank, on the clock of its trace."""
-    made, known = job.of(calls), job.of(waits)
-    times = []
-    for place, one in enumerate(job.ranks):
-        mine = np.flatnonzero((made.place == place) & (known.wait > 0))
-        begin = made.begin[mine] - one.profile.trace.base_ns
-        times.append(union(begin, begin + known.wait[mine]))
-    return times

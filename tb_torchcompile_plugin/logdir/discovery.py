@@ -26,6 +26,7 @@ _LOG = re.compile(r"^dedicated_log_torch_trace_.*\.log(?:\.gz)?$")
 _NS_DIGITS = 19  # of the time that torch's handler puts into a name
 _LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
 _JSON = re.compile(r"^(?P<stem>.+?)\.json(?:\.gz)?$")
+_PERFETTO = re.compile(r"\.pftrace(?:\.gz)?$")  # what torch 2.14 and later can write, too
 _COPY = re.compile(r"^copy-[0-9a-f]{40}$")
 _LOG_LINE = re.compile(rb"^V\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+\] \{")
 _SNIFF_BYTES = 64 * 1024
@@ -85,6 +86,8 @@ def discover(path: str, prefix: str = "") -> tuple[list[RunFiles], list[Notice]]
     path = filesystem.plain_path(path)
     try:
         file = filesystem.remote_file(path) if filesystem.is_remote(path) else filesystem.local_file(path)
+        if file is not None and _PERFETTO.search(file.name):
+            return [], [_not_read_yet(file)]
         if file is not None:
             return _discover_file(file, prefix), notices
         folders = _remote_folders(path) if filesystem.is_remote(path) else _local_folders(path, notices)
@@ -159,7 +162,7 @@ def _files_in(folder: str) -> list[File]:
 
 
 def _may_count(name: str) -> bool:
-    return bool(_JSON.match(name) or _SUMMARY.match(name) or _LOG.match(name))
+    return bool(_JSON.match(name) or _SUMMARY.match(name) or _LOG.match(name) or _PERFETTO.search(name))
 
 
 def _folder_notice(error: OSError) -> Notice:
@@ -175,11 +178,21 @@ def _folder_notice(error: OSError) -> Notice:
     )
 
 
+def _not_read_yet(file: File) -> Notice:
+    return Notice(
+        file.path,
+        "this is a Perfetto trace, which is not read yet",
+        "Everything else in the logdir is shown",
+        "Record as .json: what export_chrome_trace writes depends on the end of the name",
+    )
+
+
 def _run_of(folder: str, name: str, files: list[File], notices: list[Notice]) -> RunFiles:
     run = RunFiles(name, folder)
     loose = [file for file in files if not _place(run, file.name, file) and _JSON.match(file.name)]
     for file in loose:
         _place_loose(run, file, notices)
+    notices += [_not_read_yet(file) for file in files if _PERFETTO.search(file.name)]
     _sort(run)
     return run
 

@@ -73,6 +73,11 @@ def is_communication(name: str) -> bool:
     return _CALL.match(name) is not None
 
 
+def is_group_call(name: str) -> bool:
+    """The operator of c10d that hands a collective to a process group."""
+    return name.startswith("c10d::")
+
+
 def is_host_collective(name: str) -> bool:
     """A label of a back end that moves data on threads of the host, for as long as that takes."""
     return _HOST_LABEL.match(name) is not None

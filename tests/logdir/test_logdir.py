@@ -100,3 +100,13 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("data", [b"\x1f\x8b", b"\x1f\x8bgarbage", b""])
 def test_a_broken_head_is_empty_or_harmless(tmp_path, data):
     assert b"traceEvents" not in read_head(str(write(tmp_path / "x.json.gz", data)))
+
+
+@pytest.mark.parametrize("name", ["w.2.pftrace", "w.2.pt.trace.pftrace.gz"])
+def test_perfetto_traces_are_named_as_not_read(tmp_path, name):
+    write(tmp_path / "w.1.pt.trace.json")
+    other = write(tmp_path / name, b"\x0a\x00")
+    runs, (notice,) = shape(tmp_path)
+    assert runs == {".": {"w": ["1"]}}
+    assert notice.file == str(other) and "not read yet" in notice.problem and ".json" in notice.next_step
+    assert shape(other) == ({}, [notice])

@@ -914,6 +914,7 @@ export interface JobReport {
   steps: JobStep[];
   late: LateRank[];
   findings: Finding[];
+  warnings: Notice[];
 }
 
 export interface JobStep {
@@ -1082,6 +1083,7 @@ export interface LateReason {
   name: string;
   where: string | null;
   excess_us: number;
+  usual_us: number;
 }
 
 export interface LaunchCall {

@@ -39,9 +39,9 @@ def job_findings(job: Job) -> list[Finding]:
 
 def symptoms(job: Job) -> dict[int, set[str]]:
     """By rank the rules whose findings only show what those of the job tell: they are not told again."""
-    found = {row.rule for row in job.of(job_findings)}
+    rules = {row.rule for row in job.of(job_findings)}
     hidden = {rank: {"communication"} if job.of(instances).members else set() for rank in job.numbers}
-    for row in job.of(late_ranks) if "late_rank" in found else ():
+    for row in job.of(late_ranks) if "late_rank" in rules else ():
         hidden[row.rank] |= _rules_of(row)
     return hidden
 

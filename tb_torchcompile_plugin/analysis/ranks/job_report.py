@@ -28,6 +28,7 @@ def job_report(job: Job) -> JobReport:
         steps=job.of(rows.step_rows),
         late=job.of(rows.late_ranks),
         findings=job.of(job_findings),
+        warnings=list(job.unread.values()),
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.job.calls import Calls, Kind, calls
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
@@ -99,7 +100,8 @@ class LateRank(msgspec.Struct, frozen=True):
 
 class JobReport(msgspec.Struct, frozen=True):
     """`ranks`: how many were recorded together; missing_ranks: those that are not here: waiting is a lower bound then.
-    unmatched: calls of no instance. clock_residual_us_p95: how far apart the ranks' clocks still are."""
+    unmatched: calls of no instance. clock_residual_us_p95: how far apart the ranks' clocks still are. warnings: why
+    ranks cannot be read."""
 
     headline: str
     ranks: int
@@ -114,6 +116,7 @@ class JobReport(msgspec.Struct, frozen=True):
     steps: list[JobStep]
     late: list[LateRank]
     findings: list[Finding]
+    warnings: list[Notice]
 
 
 def by_rank(job: Job) -> list[RankRow]:
@@ -164,8 +167,8 @@ def collective_rows(job: Job) -> list[CollectiveRow]:
     for rows in job.of(instances).members:
         kind = made.kinds[int(rows[0])]
         alike[kind._replace(comms_id="", source=-1, destination=-1)].append(rows)
-    found = [_collective(made, times, kind, members) for kind, members in alike.items()]
-    return sorted(found, key=lambda row: -(row.transfer_us + row.wait_us))
+    collectives = [_collective(made, times, kind, members) for kind, members in alike.items()]
+    return sorted(collectives, key=lambda row: -(row.transfer_us + row.wait_us))
 
 
 def _collective(made: Calls, times: Waits, kind: Kind, members: list[Int64s]) -> CollectiveRow:

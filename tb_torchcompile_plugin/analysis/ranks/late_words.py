@@ -36,8 +36,8 @@ _NAMES = 3  # that one sentence holds
 def telling(row: LateRank) -> list[LateReason]:
     """What the rank does that its peers do not, or much shorter; [] where that is less than half of its excess."""
     more = [one for one in row.causes if one.excess_us > 0]
-    found = [one for one in more if one.usual_us + one.excess_us >= _TIMES * one.usual_us]
-    return found if 2 * sum(one.excess_us for one in found) >= sum(one.excess_us for one in more) else []
+    those = [one for one in more if one.usual_us + one.excess_us >= _TIMES * one.usual_us]
+    return those if 2 * sum(one.excess_us for one in those) >= sum(one.excess_us for one in more) else []
 
 
 def main_cause(row: LateRank) -> LateReason:

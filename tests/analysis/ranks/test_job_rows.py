@@ -1,0 +1,47 @@
+"""job_rows.py and what a report tells of a job: bandwidths without waiting, and one cause told once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
+from tb_torchcompile_plugin.analysis.ranks.job_rows import by_rank, collective_rows
+from tb_torchcompile_plugin.api.report import read_report
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("word", "factor"),
+    [("allreduce", 1.5), ("_allgather_base", 0.75), ("_reduce_scatter_base", 0.75), ("broadcast", 1.0)],
+)
+def test_bandwidths_are_those_of_nccl_tests(tmp_path: Path, word: str, factor: float) -> None:
+    """4,000 bytes in the 2 µs of the shortest transfer; what ranks wait for the last one is in none."""
+    group = PG("0", (0, 1, 2, 3))
+    late = 0 if word == "broadcast" else 30_000
+    args = metadata_of(word, group, 1000, Seq=0)
+    begins = {rank: 10_000 + late * (rank == 3) for rank in group.ranks}
+    end = 12_000 + late
+    made = written(
+        tmp_path, {rank: launched(ALL_REDUCE, 5_000, at, end - at, **args) for rank, at in begins.items()}
+    )
+    (row,) = made.of(collective_rows)
+    assert (row.message_bytes, row.group_size, row.instances) == (4000, 4, 1)
+    assert row.algbw_gb_s == pytest.approx(2.0) and row.busbw_gb_s == pytest.approx(2.0 * factor)
+    assert (row.wait_us, row.transfer_us, row.end_skew_us_p95) == (3 * late / 1000, 8, 0)
+    for one in made.of(by_rank):
+        assert one.communication_us == pytest.approx(one.transfer_us + one.wait_us + one.unmatched_us)
+
+
+def test_the_job_comes_first_and_no_rank_is_told_its_symptoms(tmp_path: Path) -> None:
+    def garbage(begin: int) -> list[dict[str, object]]:
+        return [host("Python GC", begin, 3 * MS)]
+
+    training(tmp_path, 3, 5, lambda rank, step: Does(3 * MS, garbage) if rank == 2 else Does())
+    report = read_report(str(tmp_path))
+    assert report.runs[0].job is not None
+    first, *others = report.findings
+    assert (first.rule, first.worker, first.span) == ("late_rank", "", None)
+    assert {row.rule for row in others}.isdisjoint({"communication", "garbage", "garbage_collection"})

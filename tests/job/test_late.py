@@ -1,0 +1,203 @@
+"""job: why a rank comes late, and what a step would take if it did not, in loops with one planted cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from job_plans import Plan, job, plans
+from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
+from profiles import profile_of
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, symptoms
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
+from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
+from tb_torchcompile_plugin.job.as_early import as_early
+from tb_torchcompile_plugin.job.coupled import has_models, job_clocks, pace_ns, tied
+from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.job.late import late
+from tb_torchcompile_plugin.profile.model.clock import recorded_clock
+from traces import Event
+
+MS = 1_000_000
+RANKS, STEPS, LATE = 3, 5, 2
+WORLD = PG("0", (0, 1))
+
+
+def python(begin: int) -> list[Event]:
+    return [host("train.py(12): tokenize", begin, 3 * MS, "python_function")]
+
+
+def nothing(begin: int) -> list[Event]:
+    return []
+
+
+def loader(begin: int) -> list[Event]:
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    return [host(name, begin, 3 * MS, "user_annotation")]
+
+
+def compiler(begin: int) -> list[Event]:
+    return [host("_compile.compile_inner (dynamo_timed)", begin, 3 * MS)]
+
+
+def garbage(begin: int) -> list[Event]:
+    return [host("Python GC", begin, 3 * MS)]
+
+
+def operator(begin: int) -> list[Event]:
+    return [host("aten::nonzero", begin, 3 * MS)]
+
+
+def only(rank: int, does: Does) -> Callable[[int, int], Does]:
+    """This rank does it, the others what all do."""
+    return lambda one, step: does if one == rank else Does()
+
+
+CAUSES = {
+    "python": (Does(3 * MS, python), "runs Python for 3.00 ms a step at train.py:12"),
+    "nothing": (Does(3 * MS, nothing), "does nothing that was recorded for 3.00 ms"),
+    "data_loading": (Does(3 * MS, loader), "waits for its next batch for 3.00 ms"),
+    "compile": (Does(3 * MS, compiler), "compiles for 3.00 ms"),
+    "garbage": (Does(3 * MS, garbage), "collects garbage for 3.00 ms"),
+    "operator": (Does(3 * MS, operator), "spends 3.00 ms a step in aten::nonzero"),
+    "slower_kernels": (Does(kernels=20, kernel_ns=250_000), "the same kernels"),
+    "more_work": (Does(kernels=50), "more to compute"),
+}
+USUAL = {"slower_kernels": Does(kernels=20), "more_work": Does(kernels=20)}
+
+
+def planted(folder: Path, cause: str) -> Job:
+    does, usual = CAUSES[cause][0], USUAL.get(cause, Does())
+    return training(folder, RANKS, STEPS, lambda rank, step: does if rank == LATE else usual)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_the_planted_cause_is_the_job_s_first_finding(tmp_path: Path, cause: str) -> None:
+    made = planted(tmp_path, cause)
+    lates = made.of(late)
+    assert {one.place for one in lates} == {LATE} and len(lates) == STEPS
+    for one in lates:
+        assert one.excess == sum(one.parts.values()) == pytest.approx(one.lateness, rel=0.02)
+        assert next(iter(one.parts)).cause == cause
+    (row,) = made.of(late_ranks)
+    assert row.rank == LATE and row.excess_us == pytest.approx(sum(part.excess_us for part in row.causes))
+    first = made.of(job_findings)[0]
+    assert first.rule == "late_rank" and first.row == f"ranks:{LATE}"
+    assert first.title.startswith(f"Rank {LATE} comes last") and CAUSES[cause][1] in first.title
+    assert made.of(job_report).headline == f"{first.title}."
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_without_the_excess_a_step_is_shorter_by_what_was_planted(tmp_path: Path, cause: str) -> None:
+    made = planted(tmp_path, cause)
+    (healthy := tmp_path / "healthy").mkdir()
+    usual = training(healthy, RANKS, STEPS, lambda rank, step: USUAL.get(cause, Does()))
+    after = pace_ns(job_clocks(made, as_early(made, [LATE])))
+    now, wanted = pace_ns(made.of(job_clocks)), pace_ns(usual.of(job_clocks))
+    assert now - wanted == pytest.approx(3 * MS, rel=0.02)
+    assert after == pytest.approx(wanted, abs=0.02 * (now - wanted))
+
+
+def test_ranks_that_take_turns(tmp_path: Path) -> None:
+    made = training(tmp_path, 3, 7, lambda rank, step: Does(3 * MS, python) if step % 3 == rank else Does())
+    assert {one.place for one in made.of(late)} == {0, 1, 2}
+    first = made.of(job_findings)[0]
+    assert first.rule == "ranks_take_turns" and "(0, 1, 2)" in first.title and first.where == ["train.py:12"]
+
+
+def test_nobody_is_to_blame_in_a_healthy_job(tmp_path: Path) -> None:
+    made = training(tmp_path, 4, 5, lambda rank, step: Does(1_000 * rank, kernels=40))
+    assert not made.of(late) and not made.of(late_ranks) and not made.of(job_findings)
+    assert set().union(*made.of(symptoms).values()) == set()
+    assert "No rank keeps the others waiting" in made.of(job_report).headline
+
+
+def test_symptoms_are_of_the_rank_that_has_them(tmp_path: Path) -> None:
+    """Those that wait are not told to overlap their communication; the cause is told once, of the job."""
+    hidden = planted(tmp_path, "garbage").of(symptoms)
+    assert hidden == {
+        0: {"communication"},
+        1: {"communication"},
+        LATE: {"communication", "garbage", "garbage_collection"},
+    }
+
+
+def ddp(recording: Callable[[str], Path]) -> Job:
+    paths = sorted(recording("ddp").glob("*.trace.json"))
+    return Job(tuple(JobRank(rank, f"rank{rank}", profile_of(path)) for rank, path in enumerate(paths)))
+
+
+def replayed(made: Job) -> Iterator[tuple[object, object]]:
+    return zip(made.of(job_clocks), (one.profile.of(recorded_clock) for one in made.ranks))
+
+
+def test_the_recorded_steps_of_two_ranks_come_back(recording: Callable[[str], Path]) -> None:
+    made = ddp(recording)
+    for times, wanted in replayed(made):
+        assert times == wanted
+    assert len(made.of(late)) and all(one.excess == sum(one.parts.values()) for one in made.of(late))
+
+
+@settings(max_examples=25)
+@given(plans())
+def test_the_recorded_steps_of_made_up_jobs_come_back(
+    tmp_path_factory: pytest.TempPathFactory, plan: Plan
+) -> None:
+    made = job(plan, tmp_path_factory.mktemp("job"), "id")
+    if made.of(has_models):
+        for times, wanted in replayed(made):
+            assert times == wanted
+
+
+def test_recorded_steps_come_back_where_clocks_are_not_known_that_well(tmp_path: Path) -> None:
+    """The second one is over on rank 0, by its clock, before rank 1 has come."""
+    times = {
+        0: [(20_000, 9_000), (120_000, 5_000), (220_000, 9_000)],
+        1: [(20_000, 9_000), (140_000, 5_000), (220_000, 9_000)],
+    }
+    events = {
+        rank: [
+            event
+            for number, (begin, ns) in enumerate(some)
+            for event in launched(
+                ALL_REDUCE, begin - 9_000, begin, ns, **metadata_of("allreduce", WORLD, Seq=number)
+            )
+        ]
+        for rank, some in times.items()
+    }
+    made = written(tmp_path, events)
+    assert len(made.of(tied).work) == 6 and made.of(tied).transfer.min() < 0
+    for clock, wanted in replayed(made):
+        assert clock == wanted
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 4), st.sampled_from([0, 2 * MS, 7 * MS])), max_size=4
+    )
+)
+def test_causes_sum_to_the_excess_whatever_happens(
+    tmp_path_factory: pytest.TempPathFactory, times: list[tuple[int, int, int]]
+) -> None:
+    extra = {(rank, step): ns for rank, step, ns in times}
+    made = training(
+        tmp_path_factory.mktemp("job"),
+        3,
+        5,
+        lambda rank, step: Does(extra.get((rank, step), 0), kernels=1 + step),
+    )
+    for one in made.of(late):
+        assert one.excess == sum(one.parts.values())
+        step = one.instance
+        begun = [extra.get((rank, step), 0) for rank in range(3)]
+        assert begun[one.place] == max(begun) and one.lateness == max(begun) - sorted(begun)[1]
+    now = pace_ns(made.of(job_clocks))
+    for place in range(3):
+        assert pace_ns(job_clocks(made, as_early(made, [place]))) <= now
+    assert np.array([one.step for one in made.of(job_clocks)]).max() == now

@@ -1,0 +1,137 @@
+"""Jobs of several ranks whose truth is known: collectives in torch's own words, and a training loop that waits.
+
+Times are integer ns here, on one true clock; each rank writes them by its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from profiles import SPAN
+from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
+from traces import Event, kernel, slice_, write_trace
+
+BASE = 1_790_000_000_000_000_000
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+_correlations = count(1_000_000)
+
+
+class PG(NamedTuple):
+    """A process group."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+def host(name: str, begin: int, ns: int, cat: str = "cpu_op", **args: Any) -> Event:
+    """A host slice in ns."""
+    return slice_(name, begin / 1000, ns / 1000, cat, **args)
+
+
+def launched(name: str, launch: int, begin: int, ns: int, **args: Any) -> list[Event]:
+    """A kernel with the call of 1 µs that launched it."""
+    correlation = next(_correlations)
+    return [
+        host("cudaLaunchKernel", launch, 1_000, "cuda_runtime", correlation=correlation),
+        kernel(name, begin / 1000, ns / 1000, correlation=correlation, **args),
+    ]
+
+
+def metadata_of(
+    word: str, group: PG, elements: int = 1024, dtype: str = "Float", /, **more: Any
+) -> dict[str, Any]:
+    """What torch writes beside the kernel of a collective."""
+    return {
+        "Collective name": word,
+        "Process Group Name": group.name,
+        "Process Group Ranks": str(list(group.ranks)),
+        "Group size": len(group.ranks),
+        "dtype": dtype,
+        "In msg nelems": elements,
+        "Out msg nelems": elements,
+        **{name.replace("_", " "): value for name, value in more.items()},
+    }
+
+
+def shifted(events: Iterable[Event], ns: int) -> list[Event]:
+    """The same by a clock that is this far ahead."""
+    return [{**event, "ts": (round(event["ts"] * 1000) + ns) / 1000} for event in events]
+
+
+def written(
+    folder: Path,
+    ranks: Mapping[int, list[Event]],
+    groups: Iterable[PG] = (),
+    world: int | None = None,
+    base: Mapping[int, int] = {},
+) -> Job:
+    """The job of these events by rank. base: how much more its trace's base is than that of the others (ns)."""
+    config = [
+        {"pg_name": group.name, "pg_size": len(group.ranks), "ranks": list(group.ranks)} for group in groups
+    ]
+    made = []
+    for rank, events in sorted(ranks.items()):
+        info = {"rank": rank, "world_size": max(ranks) + 1 if world is None else world, "pg_config": config}
+        path = write_trace(
+            folder,
+            events,
+            f"rank{rank}.1.pt.trace.json",
+            distributedInfo=info,
+            baseTimeNanoseconds=BASE + base.get(rank, 0),
+        )
+        profile = Profile(read_trace(str(path), workers=1), None, SPAN)
+        made.append(JobRank(rank, f"rank{rank}", profile))
+    return Job(tuple(made))
+
+
+class Does(NamedTuple):
+    """What a rank does in a step beyond launching: `events` makes the host's for a time of `host_ns` that begins then.
+    It runs `kernels` of `kernel_ns` each."""
+
+    host_ns: int = 0
+    events: Callable[[int], list[Event]] = lambda begin: []
+    kernels: int = 2
+    kernel_ns: int = 100_000
+
+
+CALL, LATENCY, GAP, TRANSFER = 5_000, 5_000, 1_000, 40_000
+
+
+def training(
+    folder: Path, ranks: int, steps: int, does: Callable[[int, int], Does], elements: int = 1 << 20
+) -> Job:
+    """A loop of steps, each on all ranks: host work, kernels, one all-reduce, and the host waits for it. `does` tells
+    what rank does in which step."""
+    world = PG("0", tuple(range(ranks)))
+    events: dict[int, list[Event]] = {rank: [] for rank in world.ranks}
+    now = dict.fromkeys(world.ranks, 100_000)
+    for number in range(steps):
+        begins, launches, arrives = dict(now), {}, {}
+        for rank in world.ranks:
+            what = does(rank, number)
+            at = now[rank] + CALL
+            events[rank] += what.events(at)
+            at, free = at + what.host_ns, 0
+            for place in range(what.kernels):
+                begin = max(at + LATENCY, free + GAP)
+                events[rank] += launched(f"gemm_{place % 2}", at, begin, what.kernel_ns, grid=[8, 1, 1])
+                at, free = at + CALL, begin + what.kernel_ns
+            launches[rank], arrives[rank] = at, max(at + LATENCY, free + GAP)
+        done = max(arrives.values()) + TRANSFER
+        for rank in world.ranks:
+            args = metadata_of("allreduce", world, elements, Seq=number)
+            events[rank] += launched(ALL_REDUCE, launches[rank], arrives[rank], done - arrives[rank], **args)
+            waiting = launches[rank] + CALL
+            events[rank].append(
+                host("cudaDeviceSynchronize", waiting, done + 2_000 - waiting, "cuda_runtime")
+            )
+            now[rank] = done + 10_000
+            events[rank].append(
+                host(f"ProfilerStep#{number}", begins[rank], now[rank] - begins[rank], "user_annotation")
+            )
+    return written(folder, events, [world])
