@@ -64,7 +64,10 @@ CAUSES = {
     "data_loading": (Does(3 * MS, loader), "waits for its next batch for 3.00 ms"),
     "compile": (Does(3 * MS, compiler), "compiles for 3.00 ms"),
     "garbage": (Does(3 * MS, garbage), "collects garbage for 3.00 ms"),
-    "operator": (Does(3 * MS, operator), "spends 3.00 ms a step in aten::nonzero"),
+    "operator": (
+        Does(3 * MS, operator),
+        "runs operators for 3.00 ms a step more than its peers (aten::nonzero)",
+    ),
     "slower_kernels": (Does(kernels=20, kernel_ns=250_000), "the same kernels"),
     "more_work": (Does(kernels=50), "more to compute"),
 }
@@ -99,8 +102,9 @@ def test_without_the_excess_a_step_is_shorter_by_what_was_planted(tmp_path: Path
     usual = training(healthy, RANKS, STEPS, lambda rank, step: USUAL.get(cause, Does()))
     after = pace_ns(job_clocks(made, as_early(made, [LATE])))
     now, wanted = pace_ns(made.of(job_clocks)), pace_ns(usual.of(job_clocks))
+    shared = 3 * MS / RANKS if cause == "more_work" else 0  # work does not vanish
     assert now - wanted == pytest.approx(3 * MS, rel=0.02)
-    assert after == pytest.approx(wanted, abs=0.02 * (now - wanted))
+    assert after == pytest.approx(wanted + shared, abs=0.02 * (now - wanted))
 
 
 def test_ranks_that_take_turns(tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ def test_ranks_that_take_turns(tmp_path: Path) -> None:
 def test_nobody_is_to_blame_in_a_healthy_job(tmp_path: Path) -> None:
     made = training(tmp_path, 4, 5, lambda rank, step: Does(1_000 * rank, kernels=40))
     assert not made.of(late) and not made.of(late_ranks) and not made.of(job_findings)
-    assert set().union(*made.of(symptoms).values()) == set()
+    assert set().union(*made.of(symptoms).values()) == {"communication"}  # the job tells what transfers take
     assert "No rank keeps the others waiting" in made.of(job_report).headline
 
 
@@ -200,4 +204,4 @@ def test_causes_sum_to_the_excess_whatever_happens(
     now = pace_ns(made.of(job_clocks))
     for place in range(3):
         assert pace_ns(job_clocks(made, as_early(made, [place]))) <= now
-    assert np.array([one.step for one in made.of(job_clocks)]).max() == now
+    assert np.array([one.step for one in made.of(job_clocks)]).min() == now
