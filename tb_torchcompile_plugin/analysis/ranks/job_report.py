@@ -10,12 +10,15 @@ from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 
+_NAMED = 8  # missing ranks that are listed
+
 
 def job_report(job: Job) -> JobReport:
     """Who waits for whom, why, and how fast collectives are."""
     residual, of_call = job.of(clocks).residual_ns_p95, job.of(instances).of_call
     return JobReport(
         headline=_headline(job),
+        basis=_basis(job),
         ranks=len(job.ranks),
         missing_ranks=job.missing,
         world_size=job.world_size,
@@ -45,3 +48,25 @@ def _headline(job: Job) -> str:
     step = f"A step of the {plural(len(ranks), 'rank')} takes {duration(max(steps))}. " if steps else ""
     waited = max(row.wait_us for row in ranks)
     return f"{step}No rank keeps the others waiting: at most {duration(waited)} in all that was recorded."
+
+
+def _basis(job: Job) -> str:
+    """Who is here, what could be matched, and how good the common clock is."""
+    residual, of_call = job.of(clocks).residual_ns_p95, job.of(instances).of_call
+    matched, unmatched = int((of_call >= 0).sum()), int((of_call < 0).sum())
+    left = f"{unmatched:,} could not be: their waits are not known" if unmatched else "none is left over"
+    lines = [_who(job), f"{plural(matched, 'call')} of collectives matched, {left}."]
+    if residual is not None:
+        lines.append(f"The clocks of the ranks agree to {duration(residual / 1000)} (95th percentile).")
+    return " ".join(lines)
+
+
+def _who(job: Job) -> str:
+    here, missing = plural(len(job.ranks), "rank"), job.missing
+    if not missing:
+        return f"All {here} of the job are here." if job.world_size else f"{here.capitalize()} are here."
+    numbers = ", ".join(map(str, missing[:_NAMED])) + (" …" if len(missing) > _NAMED else "")
+    return (
+        f"{here.capitalize()} of {job.world_size} are here; {plural(len(missing), 'rank')} missing ({numbers}): "
+        "what the others waited for them is not known, and waits are a lower bound."
+    )
