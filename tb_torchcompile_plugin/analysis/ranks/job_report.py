@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
@@ -9,6 +10,7 @@ from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.steps import job_steps
 
 _NAMED = 8  # missing ranks that are listed
 
@@ -46,8 +48,17 @@ def _headline(job: Job) -> str:
         )
     steps = [row.step_us for row in ranks if row.step_us is not None]
     step = f"A step of the {plural(len(ranks), 'rank')} takes {duration(max(steps))}. " if steps else ""
-    waited = max(row.wait_us for row in ranks)
-    return f"{step}No rank keeps the others waiting: at most {duration(waited)} in all that was recorded."
+    waited = max(ranks, key=lambda row: row.wait_us)
+    most = f"rank {waited.rank} waits most, {duration(waited.wait_us)} in all that was recorded"
+    return f"{step}{_nobody(job, most)}"
+
+
+def _nobody(job: Job, most: str) -> str:
+    """Where no finding tells of a late rank: whether that is because nobody waits to speak of."""
+    spans = sum(int(one.span.sum()) for one in job.of(job_steps) if one is not None)
+    waited = sum(row.wait_us for row in job.of(rows.by_rank)) * 1000
+    quiet = waited * 100 < thresholds.communication_percent * spans
+    return f"No rank keeps the others waiting: {most}." if quiet else f"{most[0].upper()}{most[1:]}."
 
 
 def _basis(job: Job) -> str:
