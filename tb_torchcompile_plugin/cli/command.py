@@ -97,7 +97,9 @@ def _report(logdir: str, as_json: bool, rank: int | None) -> int:
     if why:
         return _fail(str(why))
     if rank is not None and rank not in (known := ranks_of_jobs(report)):
-        listed = f"those here: {', '.join(map(str, known))}" if known else "there is no job of several ranks here"
+        listed = (
+            f"those here: {', '.join(map(str, known))}" if known else "there is no job of several ranks here"
+        )
         return _fail(f"no rank {rank}; {listed}", 2)
     if not as_json:
         text.print_report(report, rank)

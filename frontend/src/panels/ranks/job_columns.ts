@@ -92,7 +92,7 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
   { key: 'dtype', label: 'Type' },
   { key: 'message_bytes', label: 'Size', show: (row) => bytes(row.message_bytes!), unknown: NO_SIZE },
   { key: 'instances', label: 'Times', kind: 'count', total: 'sum' },
-  { key: 'transfer_us', label: 'Transfer', help: 'Over all ranks', total: 'sum' },
+  { key: 'transfer_us', label: 'Transfer', help: 'Over all ranks', total: 'sum', scaleWith: 'wait_us' },
   { key: 'wait_us', label: 'Wait', help: 'Over all ranks', total: 'sum' },
   { key: 'wait_percent', label: 'Waiting', help: 'Of its time', bar: true },
   rate('algbw_gb_s', 'Alg. GB/s', 'Size over the shortest transfer among its ranks'),
