@@ -32,6 +32,7 @@ _Ids = tuple[str, str, str]  # run, worker, span
 _Merged = tuple[CompileData | None, list[Notice]]
 
 _KEPT = 32  # workers whose compile data is remembered
+_READ_AT_ONCE = 2  # ranks of a job
 _COMPARED = 4  # comparisons, each with both of its sides
 
 
@@ -101,11 +102,18 @@ class Session:
                 f"run {run!r} holds no traces of two ranks",
                 next_step="Record every rank into one folder, each under a worker_name of its own",
             )
-        found = [self.poll_profile(run, one.worker, one.span) for one in known]
-        for one in found:
-            if isinstance(one, Progress):
-                return one
-        profiles = [one for one in found if isinstance(one, Profile)]
+        profiles: list[Profile] = []
+        waiting: list[Progress] = []
+        for one in known:
+            found = self.poll_profile(run, one.worker, one.span)
+            if isinstance(found, Profile):
+                profiles.append(found)
+            elif len([*waiting, found]) == _READ_AT_ONCE:  # each is read by several processes
+                return found
+            else:
+                waiting.append(found)
+        if waiting:
+            return waiting[0]
         return self._jobs.get((run, *known), lambda: job_of(known, profiles), profiles)
 
     def profile(self, run: str, worker: str, span: str) -> Profile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -12,9 +13,11 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import GPU_CAUSES, HostCosts, Late, host_costs, late
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
-from tb_torchcompile_plugin.profile.model.model import Model
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model
 from tb_torchcompile_plugin.profile.profile import Profile
+
+Shares = npt.NDArray[np.float64]
 
 
 def as_early(job: Job, places: Iterable[int]) -> dict[int, Change]:
@@ -27,47 +30,72 @@ def _without_excess(job: Job, place: int) -> Change:
     costs = profile.of(host_costs)
     left, work_left = np.ones(len(costs.begin)), np.ones(len(profile.of(gpu_queue)))
     for one in job.of(late):
-        if one.place == place:
-            if any(blamed.cause in GPU_CAUSES for blamed in one.parts):
-                work_left *= _work_left(profile, one)
-            else:
-                left *= _host_left(costs, one)
-    pieces = len(profile.of(host_pieces).point)
+        if one.place == place and any(blamed.cause in GPU_CAUSES for blamed in one.parts):
+            work_left *= _work_left(profile, one, len(job.ranks))
+        elif one.place == place:
+            left *= _host_left(costs, one)
+    left = _tail_too(costs, left, max((one.end for one in job.of(late) if one.place == place), default=0))
+    host, own, waiting = np.split(left, (costs.pieces, costs.pieces + costs.calls))
+    no_wait = waiting < _HALF
 
     def change(made: Model) -> Model:
         return made._replace(
-            host=(made.host * left[:pieces]).astype(np.int64),
-            own=(made.own * left[pieces:]).astype(np.int64),
+            host=(made.host * host).astype(np.int64),
+            own=np.where(no_wait, np.minimum(made.own, CALL_NS), made.own * own).astype(np.int64),
             dur=(made.dur * work_left).astype(np.int64),
+            waits=made.waits & ~no_wait[:, None],
+            target=np.where(no_wait, -1, made.target),
         )
 
     return change
 
 
-def _host_left(costs: HostCosts, one: Late) -> npt.NDArray[np.float64]:
-    """The share of each piece and call that is left: what its peer did less of is cut, to the excess in all."""
-    ns = np.maximum(np.minimum(costs.end, one.end) - np.maximum(costs.begin, one.begin), 0)
+_HALF = 0.5  # a call that waits for less than half as long does not wait any more
+
+
+def _host_left(costs: HostCosts, one: Late) -> Shares:
+    """The share of each part that is left: what the rank did more of than its peer is cut, to the excess in all."""
+    ns = costs.inside(one.begin, one.end)
     more = {blamed: excess for blamed, excess in one.parts.items() if excess > 0}
     part = min(1.0, max(one.excess, 0) / max(sum(more.values()), 1))
-    cut = np.array([part * more.get(blamed, 0) for blamed in costs.blamed])
-    total = np.zeros(len(costs.blamed), np.int64)
-    np.add.at(total, costs.code, ns)
-    share = np.minimum(cut / np.maximum(_of_same(costs, total), 1), 1.0)[costs.code]
-    left: npt.NDArray[np.float64] = 1 - share * ns / np.maximum(costs.end - costs.begin, 1)
+    total: Counter[object] = Counter()
+    for code, of_code in enumerate(np.bincount(costs.code, ns, len(costs.blamed)).tolist()):
+        total[costs.blamed[code]] += of_code
+    cut = np.array([part * more.get(blamed, 0) / max(total[blamed], 1) for blamed in costs.blamed])
+    share = np.minimum(cut, 1.0)[costs.code]
+    left: Shares = 1 - share * ns / np.maximum(costs.end - costs.begin, 1)
     return left
 
 
-def _of_same(costs: HostCosts, total: Int64s) -> Int64s:
-    """The total of each culprit, which may stand in the list twice: for pieces, and for calls."""
-    sums: dict[object, int] = {}
-    for blamed, ns in zip(costs.blamed, total.tolist()):
-        sums[blamed] = sums.get(blamed, 0) + ns
-    return np.array([sums[blamed] for blamed in costs.blamed], np.int64)
+def _tail_too(costs: HostCosts, left: Shares, end: int) -> Shares:
+    """What is behind the last of these collectives is compared with nothing: it goes as it did before them."""
+    ns = costs.end - costs.begin
+    whole: dict[object, float] = defaultdict(float)
+    kept: dict[object, float] = defaultdict(float)
+    for code, (total, rest) in enumerate(zip(_by_code(costs, ns), _by_code(costs, ns * left))):
+        whole[costs.blamed[code]] += total
+        kept[costs.blamed[code]] += rest
+    behind = costs.begin >= end
+    for code, total in enumerate(_by_code(costs, ns * behind)):
+        whole[costs.blamed[code]] -= total
+        kept[costs.blamed[code]] -= total
+    share = np.array([kept[blamed] / whole[blamed] if whole[blamed] > 0 else 1.0 for blamed in costs.blamed])
+    return np.where(behind, share[costs.code], left)
 
 
-def _work_left(profile: Profile, one: Late) -> npt.NDArray[np.float64]:
-    """The share of each kernel between the two collectives that is left."""
+def _by_code(costs: HostCosts, ns: Shares | Int64s) -> list[float]:
+    sums: list[float] = np.bincount(costs.code, ns, len(costs.blamed)).tolist()
+    return sums
+
+
+def _work_left(profile: Profile, one: Late, ranks: int) -> Shares:
+    """The share that is left of each kernel that was launched meanwhile. More work than others have does not vanish: it
+    is shared with them."""
+    excess = sum(
+        ns * ((ranks - 1) / ranks if blamed.cause == "more_work" else 1) for blamed, ns in one.parts.items()
+    )
     queue = profile.of(gpu_queue)
-    inside = (queue.end > one.work_begin) & (queue.start < one.work_end)
-    total = int(queue.dur[inside].sum())
-    return np.where(inside, 1 - min(1.0, max(one.excess, 0) / max(total, 1)), 1.0)
+    launched = profile.of(host_lane).begin[queue.point]
+    mine = (launched >= one.begin) & (launched < one.end)
+    total = int(queue.dur[mine].sum())
+    return np.where(mine, 1 - min(1.0, max(excess, 0) / max(total, 1)), 1.0)

@@ -1,12 +1,14 @@
 """All ranks of a job replayed together: a collective goes on when the last of its ranks has come.
 
-Each rank's model is walked on its own; then every matched collective lasts until the latest begin of its members, and
-for its transfer. That is repeated until nothing moves. With the recorded models it gives the recorded steps back.
+Each rank's model is walked as if nobody waited; then again, with no collective done before the latest begin of its
+members and its transfer, until nothing moves. Times only grow on the way, to what they are when all that holds. With
+the recorded models it gives the recorded steps back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +24,15 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
+from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, without_recording
+from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
 Change = Callable[[Model], Model]
-_ROUNDS, _STILL_NS = 50, 1_000
+_AS_IT_IS: Mapping[int, Change] = MappingProxyType({})
+_ROUNDS, _STILL_NS = 200, 1_000
+_MOST_NS, _HALVINGS = 1 << 16, 12  # of the cost of one slice
+_NEVER = np.iinfo(np.int64).min // 2
 
 
 class Tied(NamedTuple):
@@ -42,14 +49,7 @@ class Tied(NamedTuple):
 def tied(job: Job) -> Tied:
     """Of instances of which every member that is known is in a model."""
     made, known, times, offset = job.of(calls), job.of(instances), job.of(waits), job.of(clocks).offset_ns
-    work = np.full(len(made.row), -1)
-    for place, one in enumerate(job.ranks):
-        queue = one.profile.of(gpu_queue)
-        mine = np.flatnonzero(made.place == place)
-        order = np.argsort(queue.row, kind="stable")
-        at = np.minimum(np.searchsorted(queue.row[order], made.row[mine]), max(len(order) - 1, 0))
-        if len(order):
-            work[mine] = np.where(queue.row[order[at]] == made.row[mine], order[at], -1)
+    work = np.concatenate([_works(job, place) for place in range(len(job.ranks))])
     whole = [
         rows
         for rows in known.members
@@ -61,45 +61,72 @@ def tied(job: Job) -> Tied:
         place=made.place[rows],
         work=work[rows],
         instance=np.repeat(np.arange(len(whole)), [len(one) for one in whole]),
-        ahead=offset[made.place[rows]] - (base - base.min())[made.place[rows]],
+        ahead=(offset - (base - base.min()))[made.place[rows]],
         transfer=times.transfer[rows],
     )
 
 
-def job_clocks(job: Job, changes: Mapping[int, Change] = {}, transfers: float = 1.0) -> list[Clock]:
+def _works(job: Job, place: int) -> Int64s:
+    """By call of a rank its place in the queue, -1 for none."""
+    made, queue = job.of(calls), job.ranks[place].profile.of(gpu_queue)
+    rows = made.row[made.place == place]
+    order = np.argsort(queue.row, kind="stable")
+    if not len(order):
+        return np.full(len(rows), -1)
+    at = order[np.minimum(np.searchsorted(queue.row[order], rows), len(order) - 1)]
+    return np.where(queue.row[at] == rows, at, -1)
+
+
+def job_clocks(
+    job: Job, changes: Mapping[int, Change] = _AS_IT_IS, transfers: float = 1.0, slice_ns: int = 0
+) -> list[Clock]:
     """How long the steps of each rank take. changes: of the models of ranks, by place. transfers: the share of each
-    transfer that is left. Raises IndexError where a rank has no model."""
-    models = [changes.get(place, _as_it_is)(one.profile.of(model)) for place, one in enumerate(job.ranks)]
-    held, walked = job.of(tied), [replay(made) for made in models]
+    transfer that is left. slice_ns: what writing a slice cost. Raises IndexError where a rank has no model."""
+    held = job.of(tied)
     held = held._replace(transfer=(held.transfer * transfers).astype(np.int64))
+    models = []
+    for place, one in enumerate(job.ranks):
+        made = changes.get(place, _same)(one.profile.of(model))
+        models.append(_alone(held, place, without_recording(one.profile, made, slice_ns)))
+    walked = [replay(made) for made in models]
     for _ in range(_ROUNDS):
-        dur = _durations(held, walked)
-        moved = 0
-        for place, made in enumerate(models):
-            mine = held.place == place
-            now = made.dur.copy()
-            now[held.work[mine]] = dur[mine]
-            moved = max(moved, int(np.abs(now - made.dur).max(initial=0)))
-            models[place] = made._replace(dur=now)
-        if moved < _STILL_NS:
+        until, done = _done(held, walked)
+        if (until - done < _STILL_NS).all():
             break
-        walked = [replay(made) for made in models]
+        walked = [replay(made, _held(held, place, made, until)) for place, made in enumerate(models)]
     return [
         clock(one.profile.of(host_lane), one.profile.of(gpu_queue), times)
         for one, times in zip(job.ranks, walked)
     ]
 
 
-def _durations(held: Tied, walked: list[Replayed]) -> Int64s:
-    """Of each tied call: until the last member has come, and its transfer."""
-    begin = np.zeros(len(held.work), np.int64)
+def _same(made: Model) -> Model:
+    return made
+
+
+def _alone(held: Tied, place: int, made: Model) -> Model:
+    """A rank's collectives, if it waited for nobody."""
+    dur, mine = made.dur.copy(), held.place == place
+    dur[held.work[mine]] = held.transfer[mine]
+    return made._replace(dur=dur)
+
+
+def _done(held: Tied, walked: list[Replayed]) -> tuple[Int64s, Int64s]:
+    """When each tied call may be done at the earliest, and when it is; by the clock of its rank."""
+    begin, end = np.zeros((2, len(held.work)), np.int64)
     for place, times in enumerate(walked):
         mine = held.place == place
-        begin[mine] = times.work_begin[held.work[mine]]
-    common = begin - held.ahead
-    latest = np.full(int(held.instance.max(initial=-1)) + 1, np.iinfo(np.int64).min)
-    np.maximum.at(latest, held.instance, common)
-    return np.asarray(latest[held.instance] - common + held.transfer, np.int64)
+        begin[mine], end[mine] = times.work_begin[held.work[mine]], times.work_end[held.work[mine]]
+    latest = np.full(int(held.instance.max(initial=-1)) + 1, _NEVER)
+    np.maximum.at(latest, held.instance, begin - held.ahead)
+    return latest[held.instance] + held.ahead + held.transfer, end
+
+
+def _held(held: Tied, place: int, made: Model, until: Int64s) -> Int64s:
+    """By work of a rank's queue when it may be done."""
+    not_before, mine = np.full(len(made.dur), _NEVER), held.place == place
+    not_before[held.work[mine]] = until[mine]
+    return not_before
 
 
 def has_models(job: Job) -> bool:
@@ -107,10 +134,23 @@ def has_models(job: Job) -> bool:
     return all(len(one.profile.of(host_lane)) > 1 and len(one.profile.of(gpu_queue)) for one in job.ranks)
 
 
-def _as_it_is(made: Model) -> Model:
-    return made
-
-
 def pace_ns(clocks: list[Clock]) -> float:
-    """A step of the job is that of its slowest rank."""
-    return max(one.step for one in clocks)
+    """A step of the job: ranks that wait for each other take equally long, but for what one was ahead at the begin."""
+    return min(one.step for one in clocks)
+
+
+def recording_cost_ns(job: Job) -> int:
+    """What writing a slice cost each rank, if the job's steps take as long unrecorded as was noted; 0 where nothing was
+    noted, or no longer."""
+    noted = [one.profile.data.of(unrecorded_step_ns) for one in job.ranks if one.profile.data]
+    step = max((ns for ns in noted if ns), default=0)
+    if not step or pace_ns(job.of(job_clocks)) <= step:
+        return 0
+    low, high = 0, _MOST_NS
+    if pace_ns(job_clocks(job, slice_ns=high)) > step:
+        return USUAL_NS
+    for _ in range(_HALVINGS):
+        middle = (low + high) // 2
+        shorter = pace_ns(job_clocks(job, slice_ns=middle)) <= step
+        low, high = (low, middle) if shorter else (middle, high)
+    return high

@@ -78,7 +78,7 @@ def _counted(job: Job, made: Calls) -> list[int | None]:
 
     Without steps in common from the first one on, where all ranks of the group launched as many.
     """
-    from_ns = _anchors(job)
+    from_ns = anchors(job)
     counts: Counter[tuple[int, Group, Hashable]] = Counter()
     numbers: list[int | None] = [None] * len(made.row)
     for row in np.argsort(made.launch, kind="stable").tolist():
@@ -103,7 +103,7 @@ def _even(
     ]
 
 
-def _anchors(job: Job) -> list[int]:
+def anchors(job: Job) -> list[int]:
     """By rank when the first step begins that all of them have (ns, Unix time); [] where they share none."""
     windows = [one.profile.of(StepWindows) for one in job.ranks]
     shared = set(windows[0].names).intersection(*(window.names for window in windows[1:]))

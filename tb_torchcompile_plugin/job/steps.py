@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.job.waits import waiting_times
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work, layers
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -50,15 +49,7 @@ def _of_rank(job: Job, place: int) -> RankSteps | None:
     if steps is None or not len(steps.step):
         return None
     names = profile.of(StepWindows).names
-    return _parts(profile, steps, _waiting(job, place), [names[row] for row in steps.step.tolist()])
-
-
-def _waiting(job: Job, place: int) -> Intervals:
-    """When collectives of a rank waited for another one, by its own clock."""
-    made, known = job.of(calls), job.of(waits)
-    mine = np.flatnonzero((made.place == place) & (known.wait > 0))
-    begin = made.begin[mine] - job.ranks[place].profile.trace.base_ns
-    return union(begin, begin + known.wait[mine])
+    return _parts(profile, steps, job.of(waiting_times)[place], [names[row] for row in steps.step.tolist()])
 
 
 def _parts(profile: Profile, steps: GpuSteps, waiting: Intervals, names: list[str]) -> RankSteps:

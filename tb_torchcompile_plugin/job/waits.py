@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.job.calls import Calls, calls
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
 
@@ -68,3 +68,14 @@ def blame(job: Job) -> Int64s:
     here = np.flatnonzero(known.awaited >= 0)
     np.add.at(matrix, (made.place[here], known.awaited[here]), known.wait[here])
     return matrix
+
+
+def waiting_times(job: Job) -> list[Intervals]:
+    """By rank when its collectives waited for another rank, on the clock of its trace."""
+    made, known = job.of(calls), job.of(waits)
+    times = []
+    for place, one in enumerate(job.ranks):
+        mine = np.flatnonzero((made.place == place) & (known.wait > 0))
+        begin = made.begin[mine] - one.profile.trace.base_ns
+        times.append(union(begin, begin + known.wait[mine]))
+    return times

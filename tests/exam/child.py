@@ -35,6 +35,10 @@ class Child:
             self.end()
             return {"error": f"ended with status {self._process.exitcode}: {self._last_words()}"}
 
+    def has_spoken(self, seconds: float) -> bool:
+        """Whether an answer comes within so many seconds."""
+        return self._pipe.poll(seconds)
+
     def go(self) -> None:
         self._pipe.send("go")
 

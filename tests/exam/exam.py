@@ -102,10 +102,12 @@ class Exam:
         self._say(f"{job.name} {twin}: {timing.get('step_us', '–')} µs")
 
     def _machine(self) -> dict[str, str | None]:
-        # Asked only now: processes forked after CUDA has started cannot use it.
-        gpu = None if self.cpu else torch.cuda.get_device_name()
         versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
-        return {"device": gpu or "cpu", "python": platform.python_version(), **versions}
+        return {"device": self._name_of_gpu() or "cpu", "python": platform.python_version(), **versions}
+
+    def _name_of_gpu(self) -> str | None:
+        # Asked only now: processes forked after CUDA has started cannot use it.
+        return None if self.cpu else torch.cuda.get_device_name()
 
     def _say(self, text: str) -> None:
         print(f"{time.monotonic() - self.begun:6.1f} s  {text}", flush=True)
@@ -117,6 +119,7 @@ def described(program: Program) -> dict[str, Any]:
         "name": program.name,
         "family": program.family,
         "healthy": program.healthy,
+        "blind": "blind" in program.build.__module__.split("."),
         "cause": program.cause,
         "also": list(program.also),
         "where": list(program.where),

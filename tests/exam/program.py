@@ -71,12 +71,16 @@ class Program:
 
     @property
     def line(self) -> str | None:
-        """`file:line` of the planted line, which a comment `# planted: NAME` marks."""
-        path = Path(inspect.getfile(self.build))
-        for number, text in enumerate(path.read_text().splitlines(), 1):
-            if text.endswith(f"# planted: {self.name}"):
-                return f"{path.name}:{number}"
-        return None
+        return planted_line(self.name, self.build)
+
+
+def planted_line(name: str, build: Callable[..., Step]) -> str | None:
+    """`file:line` of the planted line, which a comment `# planted: NAME` marks."""
+    path = Path(inspect.getfile(build))
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        if text.endswith(f"# planted: {name}"):
+            return f"{path.name}:{number}"
+    return None
 
 
 PROGRAMS: dict[str, Program] = {}

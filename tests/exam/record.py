@@ -53,6 +53,10 @@ def run(exam: Exam, options: argparse.Namespace) -> int:
 
 
 def arguments(description: str | None = __doc__) -> argparse.Namespace:
+    return parser_of(description).parse_args()
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--cpu", action="store_true")
@@ -64,7 +68,7 @@ def arguments(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--deadline", type=float, default=500, help="no batch begins after so many seconds")
     parser.add_argument("--start", choices=("fork", "spawn"), default="fork")
     parser.add_argument("--mended-traces", action="store_true", help="record the mended programs, too")
-    return parser.parse_args()
+    return parser
 
 
 def prepare(options: argparse.Namespace) -> None:

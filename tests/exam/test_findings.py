@@ -2,7 +2,7 @@
 
     python -m pytest tests/exam/test_findings.py -s         # prints the table of docs/what_if.md
 
-The recordings are older than the handler's notes of unrecorded steps: what it would have noted, the length that was
+Most recordings are older than the handler's notes of unrecorded steps: what it would have noted, the length that was
 measured without a profiler, is put in.
 """
 
@@ -28,16 +28,20 @@ ARCHIVE = Path(__file__).parents[1] / "data" / "2.11.0" / "exam" / "exam.tar.xz"
 # The rules that name a cause, by what measured.json calls it or its family.
 RULES_OF: dict[str, tuple[str, ...]] = {
     "allocator": ("allocation",),
+    "autograd:repeated_backward": ("repeated_backward",),
+    "autograd:unused_gradients": (),  # no rule knows it
     "casts": ("casts",),
     "copy": ("copies",),
     "cuda_graphs": ("launch_bound",),
     "cuda_graphs:rerecord": ("graph_capture",),
     "cuda_graphs:skipped": ("cudagraphs_skipped",),
     "cudnn_benchmark": ("operator", "synchronise"),
+    "debug:anomaly_mode": ("anomaly_mode",),
     "eager": ("eager_remainder",),
     "float64": ("double_precision",),
     "gc": ("garbage_collection",),
     "graph_breaks": ("graph_breaks", "frame_given_up"),
+    "growing_cat": ("joined",),
     "guards": ("guards",),
     "host:python": ("python",),
     "host:unrecorded": ("nothing",),
@@ -59,6 +63,7 @@ MISSES: dict[str, str] = {
     "averaging_each_parameter": "CUDA graphs bring more than the loop over parameters does",
     "casts_back_and_forth": "the GPU sets the pace: how much of the host's time is recording, nothing tells",
     "predictions_to_the_host": "recording doubled the host's time: what is left of it hides the waiting",
+    "teacher_with_gradients": "nothing in a trace tells that a forward keeps what no backward asks for",
 }
 REAL = {  # programs that others wrote: nothing is planted, so somebody read what runs and named its cause
     "lightning_module": "data_loading",  # 256 samples fetched one by one, no workers
@@ -74,7 +79,9 @@ class Answer(NamedTuple):
     name: str
     cause: str
     healthy: bool
+    blind: bool  # whoever wrote it knew none of the rules
     findings: list[Finding]
+    named: bool  # whether the first finding is of a rule that names the cause, or one that is as true
     measured: float | None
     predicted: float | None
 
@@ -95,10 +102,12 @@ def answers(exam: Path) -> list[Answer]:
 
 def answer(folder: Path, row: dict[str, Any]) -> Answer:
     rows = list(findings_of(folder, None if row["recorded"]["stock"] else row["planted_us"]))
-    rules = rules_of(row["cause"])
+    rules = rules_of(row)
     predicted = next((share(one.predicted) for one in rows if one.rule in rules and one.predicted), None)
     measured = row.get("mended_us") and 100 * row["mended_us"] / row["planted_us"]
-    return Answer(row["name"], row["cause"], row["healthy"], rows, measured, predicted)
+    named = bool(rows) and rows[0].rule in rules
+    blind = row.get("blind", False)
+    return Answer(row["name"], row["cause"], row["healthy"], blind, rows, named, measured, predicted)
 
 
 def findings_of(folder: Path, unrecorded_us: float | None = None) -> Iterator[Finding]:
@@ -119,8 +128,11 @@ def note(profile: Profile, unrecorded_us: float | None) -> None:
         steps.unrecorded_ns[:] = [round(unrecorded_us * 1000)] * 2
 
 
-def rules_of(cause: str) -> tuple[str, ...]:
-    return RULES_OF.get(cause) or RULES_OF.get(cause.partition(":")[0], ())
+def rules_of(row: dict[str, Any]) -> tuple[str, ...]:
+    """Those that name what was planted, or what is as true of the program."""
+    causes = [row["cause"], *row["also"]]
+    known = (RULES_OF.get(cause, RULES_OF.get(cause.partition(":")[0], ())) for cause in causes)
+    return tuple(rule for rules in known for rule in rules)
 
 
 def share(predicted: Predicted) -> float:
@@ -129,26 +141,26 @@ def share(predicted: Predicted) -> float:
 
 def test_the_first_finding_names_the_planted_cause(answers: list[Answer]) -> None:
     planted = [one for one in answers if not one.healthy]
-    wrong = {
-        one.name for one in planted if not one.findings or one.findings[0].rule not in rules_of(one.cause)
-    }
-    assert wrong == set(MISSES)
-    assert len(planted) - len(wrong) >= 22 / 24 * len(planted)
+    assert {one.name for one in planted if not one.named} == set(MISSES)
+    assert len([one for one in planted if one.blind]) >= 16
 
 
 def test_what_runs_well_has_no_critical_finding(answers: list[Answer]) -> None:
     healthy = [one for one in answers if one.healthy]
-    assert len(healthy) >= 4
+    assert len(healthy) >= 7
     assert {one.name for one in healthy if any(row.severity == "critical" for row in one.findings)} == set()
 
 
 def test_predictions_hold(answers: list[Answer]) -> None:
     """In points of the step before mending."""
-    print(table(answers))
     known = [one for one in answers if one.measured is not None and one.predicted is not None]
-    errors = sorted(abs(one.predicted - one.measured) for one in known if one.predicted and one.measured)
-    assert len(known) >= 50 and median(errors) <= 8
-    assert sum(error <= 15 for error in errors) >= 0.7 * len(errors)
+    errors = [abs(one.predicted - one.measured) for one in known if one.predicted and one.measured]
+    near = sum(error <= 15 for error in errors)
+    print(
+        f"{table(answers)}\n{median(errors):.1f} points in the median, at most 15 in {near} of {len(errors)}"
+    )
+    assert len(known) >= 65 and median(errors) <= 8
+    assert near >= 0.7 * len(errors)
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -73,6 +73,15 @@ NAMES: dict[Callable[[str], bool], list[str]] = {
         "MulBackward0",
         "MyFunctionBackward",
     ],
+    autograd.is_node: [
+        f"{NODE}MulBackward0",
+        f"{NODE}torch::autograd::AccumulateGrad",
+        f"{NODE}CompiledFunctionBackward",
+    ],
+    autograd.keeps_stack: [
+        "traceback.py(221): format_stack",
+        "/usr/lib/python3.12/traceback.py(213): format_stack",
+    ],
     collectives.is_communication: [
         "nccl:all_reduce",
         "nccl:send 0->1",

@@ -6,23 +6,26 @@ They are predictions, too: all ranks are replayed together without what the late
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, severity_of
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.late_words import advice, does
+from tb_torchcompile_plugin.analysis.ranks.late_words import advice, does, main_cause, telling
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, prediction
 from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.job.as_early import as_early
-from tb_torchcompile_plugin.job.coupled import has_models, job_clocks, pace_ns
+from tb_torchcompile_plugin.job.coupled import Change, has_models, job_clocks, pace_ns, recording_cost_ns
+from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.job.waits import blame
 
 _FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
+_UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
 _NAMED = 8  # ranks that a title lists
 
 
@@ -37,21 +40,24 @@ def job_findings(job: Job) -> list[Finding]:
 def symptoms(job: Job) -> dict[int, set[str]]:
     """By rank the rules whose findings only show what those of the job tell: they are not told again."""
     found = {row.rule for row in job.of(job_findings)}
-    hidden = {rank: {"communication"} if found else set() for rank in job.numbers}
+    hidden = {rank: {"communication"} if job.of(instances).members else set() for rank in job.numbers}
     for row in job.of(late_ranks) if "late_rank" in found else ():
         hidden[row.rank] |= _rules_of(row)
     return hidden
 
 
 def _rules_of(row: LateRank) -> set[str]:
-    cause = row.causes[0].cause
+    cause = main_cause(row).cause
     same = {"garbage": ("garbage_collection",), "compile": ("recompiles", "compile_in_steps")}
     return {cause, *same.get(cause, ())}
 
 
-def _predicted(job: Job, after_ns: float) -> Predicted:
-    now = pace_ns(job.of(job_clocks))
-    return prediction(now, min(after_ns, now))
+def _predicted(job: Job, changes: Mapping[int, Change], *transfers: float) -> Predicted:
+    """As the job runs unrecorded, where that was noted."""
+    cost = job.of(recording_cost_ns)
+    now = pace_ns(job_clocks(job, slice_ns=cost))
+    after = [pace_ns(job_clocks(job, changes, share, cost)) for share in transfers or (1.0,)]
+    return prediction(now, *(min(ns, now) for ns in after))
 
 
 def _late(job: Job) -> list[Finding]:
@@ -62,16 +68,17 @@ def _late(job: Job) -> list[Finding]:
         return []
     (first, most), total = lateness.most_common(1)[0], sum(lateness.values())
     places = [first] if most >= _FIXED * total else list(lateness)
-    predicted = _predicted(job, pace_ns(job_clocks(job, as_early(job, places))))
-    if predicted.gain_percent < thresholds.gain_percent:
+    predicted = _predicted(job, as_early(job, places))
+    uniform = len(places) == 1 and not telling(_late_rank(job, first))
+    if predicted.gain_percent < (_UNIFORM_PERCENT if uniform else thresholds.gain_percent):
         return []
     return [_one_late(job, first, predicted) if len(places) == 1 else _rotating(job, places, predicted)]
 
 
 def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
     rank, steps = job.ranks[place].rank, _steps(job)
-    row = next(row for row in job.of(late_ranks) if row.rank == rank)
-    main = row.causes[0]
+    row = _late_rank(job, place)
+    main = main_cause(row)
     waited = job.of(blame)[:, place].sum() / 1000 / steps / max(len(job.ranks) - 1, 1)
     return Finding(
         rule="late_rank",
@@ -87,6 +94,10 @@ def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
         predicted=predicted,
         where=[f"rank {rank}", *([main.where] if main.where else [])],
     )
+
+
+def _late_rank(job: Job, place: int) -> LateRank:
+    return next(row for row in job.of(late_ranks) if row.rank == job.ranks[place].rank)
 
 
 def _rotating(job: Job, places: list[int], predicted: Predicted) -> Finding:
@@ -128,7 +139,7 @@ def _exposed(job: Job) -> list[Finding]:
     if share < thresholds.communication_percent:
         return []
     mean_us = float(np.mean([one.exposed_transfer.mean() for one in steps])) / 1000
-    predicted = _predicted(job, pace_ns(job_clocks(job, transfers=0.0)))
+    predicted = _predicted(job, {}, 0.5, 0.0, 1.0)
     return [
         Finding(
             rule="communication",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import msgspec
 import numpy as np
@@ -79,12 +79,14 @@ class JobStep(msgspec.Struct, frozen=True):
 
 
 class LateReason(msgspec.Struct, frozen=True):
-    """A part of what a rank did beyond its peers. where: the user's line; name: operator, call, function or kernel."""
+    """A part of what a rank did beyond its peers. where: the user's line; name: operator, call, function or kernel.
+    usual_us: how long it took the peers."""
 
     cause: LateCause
     name: str
     where: str | None
     excess_us: float
+    usual_us: float
 
 
 class LateRank(msgspec.Struct, frozen=True):
@@ -207,19 +209,20 @@ def step_rows(job: Job) -> list[JobStep]:
 
 def late_ranks(job: Job) -> list[LateRank]:
     """Most excess first."""
-    sums: dict[int, dict[Blamed, int]] = defaultdict(lambda: defaultdict(int))
+    sums: dict[int, Counter[Blamed]] = defaultdict(Counter)
+    usual: dict[int, Counter[Blamed]] = defaultdict(Counter)
     times: dict[int, int] = defaultdict(int)
     for one in job.of(late):
         times[one.place] += 1
-        for blamed, ns in one.parts.items():
-            sums[one.place][blamed] += ns
+        sums[one.place].update(one.parts)
+        usual[one.place].update(one.usual)
     rows = [
         LateRank(
             rank=job.ranks[place].rank,
             instances=times[place],
             excess_us=us(sum(parts.values())),
             causes=[
-                LateReason(blamed.cause, blamed.name, place_of(blamed), us(ns))
+                LateReason(blamed.cause, blamed.name, place_of(blamed), us(ns), us(usual[place][blamed]))
                 for blamed, ns in sorted(parts.items(), key=lambda pair: -pair[1])
             ],
         )

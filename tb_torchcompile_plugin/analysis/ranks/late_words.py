@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tb_torchcompile_plugin.analysis.ranks.job_rows import LateReason
+from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, LateReason
 from tb_torchcompile_plugin.analysis.what_if.words import WORDS
 from tb_torchcompile_plugin.analysis.words import duration
 
+_BY_LINE = ("python", "library")
 _DOES: dict[str, str] = {
     "nothing": "does nothing that was recorded for {time}",
     "python": "runs Python for {time}{where}",
@@ -16,7 +17,8 @@ _DOES: dict[str, str] = {
     "graph": "spends {time} more in a compiled graph{where}",
     "synchronise": "waits for its GPU in {name} for {time}{where}",
     "memory_copy": "waits for copies ({name}) for {time}{where}",
-    "operator": "spends {time} in {name}{where}",
+    "operator": "runs operators for {time} more than its peers ({name}){where}",
+    "graph": "takes {time} more in compiled graphs{where}",
     "slower_kernels": "runs the same kernels, and they take {time} longer",
     "more_work": "has {time} more to compute ({name})",
 }
@@ -28,6 +30,31 @@ _ADVICE: dict[str, str] = {
     "synchronise": "Let all ranks do the same: without the wait on this one alone",
 }
 _LONGEST = 60
+_TIMES = 1.5  # as long as its peers need for the same: less is a host that is slower at everything
+_NAMES = 3  # that one sentence holds
+
+
+def telling(row: LateRank) -> list[LateReason]:
+    """What the rank does that its peers do not, or much shorter; [] where that is less than half of its excess."""
+    more = [one for one in row.causes if one.excess_us > 0]
+    found = [one for one in more if one.usual_us + one.excess_us >= _TIMES * one.usual_us]
+    return found if 2 * sum(one.excess_us for one in found) >= sum(one.excess_us for one in more) else []
+
+
+def main_cause(row: LateRank) -> LateReason:
+    """The kind of thing that most of the excess is, with its largest names."""
+    kinds: dict[tuple[str, str | None], list[LateReason]] = {}
+    for one in telling(row) or row.causes:
+        kinds.setdefault((one.cause, one.where if one.cause in _BY_LINE else None), []).append(one)
+    most = max(kinds.values(), key=lambda ones: sum(one.excess_us for one in ones))
+    names = ", ".join(dict.fromkeys(one.name for one in most if one.name))
+    return LateReason(
+        most[0].cause,
+        ", ".join(names.split(", ")[:_NAMES]),
+        next((one.where for one in most if one.where), None),
+        sum(one.excess_us for one in most),
+        sum(one.usual_us for one in most),
+    )
 
 
 def does(row: LateReason, steps: int) -> str:

@@ -72,7 +72,11 @@ def _backward_once(profile: Profile) -> Iterator[Fix]:
 def repeated_backwards(profile: Profile) -> Int64s:
     """Slices of the backwards of compiled graphs beyond the first of each forward, in order of time."""
     trace, ownership = profile.trace, profile.of(Ownership)
-    forwards = Counter(call.compile_id for call in every(profile.of(region_calls)))
+    forwards: Counter[str] = Counter()
+    for call in every(
+        profile.of(region_calls)
+    ):  # DDP splits a frame into several graphs, and each goes back once
+        forwards[call.compile_id] += max(len(call.graphs), 1)
     again: list[int] = []
     for code in {code for _, code in ownership.backwards}:
         rows = sorted((row for row, one in ownership.backwards if one == code), key=trace.ts.__getitem__)

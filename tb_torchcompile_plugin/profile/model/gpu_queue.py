@@ -20,6 +20,9 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _NEAR_NS = 50_000  # work that begins within this time of another stream's end may have waited for it
+_MOST_LATENCY_NS = (
+    50_000  # work that takes longer to begin waits for something, as most does where ranks wait
+)
 _LATENCY_NS, _GAP_NS = 5_000, 1_000  # of a launch, and between two kernels of a stream, where nothing tells
 
 
@@ -112,7 +115,7 @@ def _held(
     """latency, gap, after and after_gap of each piece of work."""
     latency = start - begin
     idle = before <= begin
-    usual = int(np.median(latency[idle])) if idle.any() else _LATENCY_NS
+    usual = min(int(np.median(latency[idle])), _MOST_LATENCY_NS) if idle.any() else _LATENCY_NS
     queued = before > begin + usual
     gap = start - before
     apart = int(np.median(gap[queued])) if queued.any() else _GAP_NS

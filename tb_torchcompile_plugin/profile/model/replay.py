@@ -19,9 +19,11 @@ class Replayed(NamedTuple):
     work_end: Int64s
 
 
-def replay(model: Model) -> Replayed:
-    """Linear in the number of calls and of pieces of work."""
+def replay(model: Model, not_done_before: Int64s | None = None) -> Replayed:
+    """Linear in the number of calls and of pieces of work. not_done_before: by piece of work the time before which
+    something outside of the model does not let it end."""
     point, stream = model.point.tolist(), model.stream.tolist()
+    held = [model.begin] * len(point) if not_done_before is None else not_done_before.tolist()
     dur, latency, gap = model.dur.tolist(), model.latency.tolist(), model.gap.tolist()
     after, after_gap = model.after.tolist(), model.after_gap.tolist()
     led = model.before + summed(model.piece_point, model.host, len(model.before))
@@ -44,8 +46,8 @@ def replay(model: Model) -> Replayed:
             if after[work] >= 0:
                 start = max(start, stops[after[work]] + after_gap[work])
             starts[work] = start
-            free[lane] = stops[work] = max(free[lane], start + dur[work])
-            stops[work] = start + dur[work]
+            stops[work] = max(start + dur[work], held[work])
+            free[lane] = max(free[lane], stops[work])
             work += 1
         if place in waits:
             now = max(now, max(free[lane] for lane in waits[place]) + returns[place])

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 
 _MOST_NS, _ROUNDS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
 _LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
-_USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
+USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
 _SAME = 1.02  # steps that differ by less are as long
 _LEFT = 0.3  # of a piece of time, whatever was written in it
 
@@ -72,8 +72,8 @@ def slice_cost_ns(profile: Profile, step_ns: float) -> int:
     low, high = 0, _MOST_NS
     paced = _SAME * step(high)  # no cost makes a step shorter than the GPU's work
     if step(0) <= max(step_ns, paced):
-        return _USUAL_NS if step(0) <= paced else 0
+        return USUAL_NS if step(0) <= paced else 0
     for _ in range(_ROUNDS):
         middle = (low + high) // 2
         low, high = (middle, high) if step(middle) > max(step_ns, paced) else (low, middle)
-    return max(high, _USUAL_NS) if step_ns <= paced else high
+    return max(high, USUAL_NS) if step_ns <= paced else high

@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.analysis.findings.findings import (
     span_findings,
 )
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.what_if.what_if import prediction
 from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.api.report import read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
@@ -214,6 +215,31 @@ def test_that_nothing_is_compiled_is_told_in_place_of_what_runs_eager(tmp_path: 
     assert "only a profiler's own hooks" in finding.title and "record_module_names=False" in finding.next_step
 
 
+def test_without_a_gpu_it_is_the_hosts_time_that_tells_whether_anything_is_compiled(tmp_path: Path) -> None:
+    """As a program on a CPU is recorded: operators, and no launches."""
+
+    def on_cpu(*make: Event) -> dict[str, Finding]:
+        marks = [slice_(f"ProfilerStep#{step}", 100 * step, 100, "user_annotation") for step in range(3)]
+        again = [event | {"ts": event["ts"] + 100 * step} for step in range(3) for event in make]
+        return by_rule(tmp_path, [*marks, *again], deviceProperties=[])
+
+    row = on_cpu(slice_("aten::mm", 10, 50))["nothing_compiled"]
+    assert row.severity == "critical" and row.title.startswith("Nothing that runs in the profiled steps")
+    assert "nothing_compiled" not in on_cpu(slice_("aten::mm", 10, 4)), "4 % of a step"
+    region = slice_("Torch-Compiled Region: 0/0", 70, 20)
+    assert "nothing_compiled" not in on_cpu(slice_("aten::mm", 10, 50), region)
+
+
+def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
+    summary = CompileSummary()
+    row = summary.compilations.add(function="forward", graph_ops=0)
+    row.key.compile_id = "0/0"
+    found = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
+    assert "though there were 1 compilation" in found.title
+    row.graph_ops = 3
+    assert "nothing_compiled" not in by_rule(tmp_path, eager(80), summary)
+
+
 def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
     summary = CompileSummary()
     row = summary.compilations.add(function="forward", file="m.py", line=3)
@@ -222,7 +248,9 @@ def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
     summary.graph_breaks.add(reason="Data-dependent branching").key.compile_id = "0/0"
     rows = by_rule(tmp_path, eager(80), summary)
     finding = rows["frame_given_up"]
-    assert finding.title == "forward runs eager: Data-dependent branching"
+    assert finding.title == (
+        "forward runs eager: Data-dependent branching; without that a step takes 43.0 µs instead of 100 µs"
+    )
     assert finding.predicted is not None and next(iter(rows)) == "frame_given_up"
 
 
@@ -365,6 +393,40 @@ def led_by(name: str, cat: str) -> Build:
     return build
 
 
+def nan_checked(times: float) -> list[Event]:
+    """In each step autograd looks so often for a NaN, each time behind a node."""
+    events: list[Event] = []
+    for step in range(3):
+        begin = 200 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 200, "user_annotation"))
+        events.append(slice_("Torch-Compiled Region: 0/0", begin, 2))
+        events += launch(GEMM, begin, begin + 2, 2)
+        for place in range(round(times)):
+            at = begin + 10 + 20 * place
+            events.append(slice_("autograd::engine::evaluate_function: MulBackward0", at, 19))
+            events += [slice_("aten::isnan", at + 1, 16), *launch("isnan", at + 2, at + 5, 3)]
+    return events
+
+
+def backwards(times: float) -> list[Event]:
+    """Steps in which one graph runs forward once, and backward so often, 40 µs each time."""
+    events: list[Event] = []
+    for step in range(3):
+        begin = 200 * step
+        numbered: dict[str, Any] = {"Sequence number": step}
+        events.append(slice_(f"ProfilerStep#{step}", begin, 200, "user_annotation"))
+        events.append(slice_("Torch-Compiled Region: 0/0", begin, 30))
+        events += [
+            slice_("CompiledFunction", begin + 1, 28, **numbered),
+            *launch(GEMM, begin + 2, begin + 5, 2),
+        ]
+        for place in range(round(times)):
+            at = begin + 40 + 50 * place
+            events.append(slice_("CompiledFunctionBackward", at, 40, **numbered))
+            events += launch(GEMM, at + 2, at + 5, 30)
+    return events
+
+
 def work(name: str, at: int) -> Build:
     """The same on the GPU, in steps that are busy already."""
     return lambda us: [*steps(busy=60), *[kernel(name, 100 * s + at, us) for s in range(3)]]
@@ -418,6 +480,9 @@ AMOUNTS: dict[str, tuple[Build, float, float]] = {
     "fused_optimizer": (optimizing, 60, 19),
     "layout": (under("aten::contiguous"), 9, 4),
     "casts": (under("aten::_to_copy"), 9, 4),
+    "joined": (under("aten::cat"), 9, 4),
+    "anomaly_mode": (nan_checked, 8, 7),
+    "repeated_backward": (backwards, 2, 1),
     "memory_limit": (lambda gb: [*steps(), held(gb)], 135.2, 135.0),
     "empty_profile": (lambda number: steps(number=round(number)), 1, 2),
 }
@@ -594,6 +659,21 @@ def test_most_time_to_save_comes_first() -> None:
     rows = [finding("a", None, "info"), finding("b", 5, "info"), finding("c", 9, "info")]
     rows.append(finding("d", None, "critical"))
     assert [row.rule for row in ranked(rows)] == ["c", "b", "d", "a"]
+
+
+def test_what_is_wrong_with_a_program_comes_before_what_would_make_any_faster() -> None:
+    """From 15 % of a step on, and 30 % of what the generic advice brings."""
+
+    def finding(rule: str, gain: float) -> Finding:
+        predicted = prediction(100, 100 - gain)
+        return Finding(rule, "critical", "", {}, None, "overview", None, "", predicted)
+
+    def first(generic: float, specific: float) -> str:
+        return ranked([finding("launch_bound", generic), finding("synchronise", specific)])[0].rule
+
+    assert (first(50, 15.1), first(50, 14.9)) == ("synchronise", "launch_bound")
+    assert (first(80, 24.1), first(80, 23.9)) == ("synchronise", "launch_bound")
+    assert ranked([finding("synchronise", 90), finding("anomaly_mode", 6)])[0].rule == "anomaly_mode"
 
 
 def test_rules_and_thresholds_are_documented_and_nothing_else_is() -> None:

@@ -110,3 +110,44 @@ def test_communication_is_predicted_as_if_it_were_overlapped(tmp_path: Path) -> 
     wait = slice_("cudaDeviceSynchronize", 40, 870, "cuda_runtime")
     row = rule(found_in(tmp_path, steps(*launch("k", 5, 10, 200), call, alone, wait)), "communication")
     assert row.predicted is not None and row.predicted.after_us < row.predicted.step_us - 400
+
+
+def called(times: int) -> list[Event]:
+    """Calls of one compiled graph, each of 20 launches 5 µs apart."""
+    return [
+        event
+        for call in range(times)
+        for event in (
+            slice_("Torch-Compiled Region: 0/0", 150 * call, 110),
+            slice_("## Call CompiledFxGraph key ##", 150 * call + 2, 106),
+            *[e for n in range(20) for e in launch("k", 150 * call + 4 + 5 * n, 150 * call + 7 + 5 * n, 1)],
+        )
+    ]
+
+
+def test_a_graph_that_is_called_often_is_worth_a_batch(tmp_path: Path) -> None:
+    often = rule(found_in(tmp_path, steps(*called(4))), "launch_bound").next_step
+    assert often.startswith("The same graph is called 4 times a step: ") and "make one batch of them" in often
+    assert "Else: Let" in often or 'mode="reduce-overhead"' in often
+    assert "batch" not in rule(found_in(tmp_path, steps(*called(3))), "launch_bound").next_step
+
+
+def test_calls_that_were_given_up_are_told_though_nothing_says_why(tmp_path: Path) -> None:
+    """A trace alone: five of six cache lookups a step have no compiled region behind them."""
+    events = [slice_("Torch-Compiled Region: 0/0", 900, 20), *launch("k", 905, 908, 5)]
+    for place in range(6):
+        at = 10 + 100 * place
+        events.append(slice_("TorchDynamo Cache Lookup", at if place else 890, 4))
+        events += [slice_("model.py(7): adapt", at + 6, 80, "python_function")]
+        events += [
+            slice_("aten::add", at + 10, 60),
+            *launch("at::native::elementwise_kernel", at + 60, at + 64, 6),
+        ]
+    findings = found_in(tmp_path, steps(*events))
+    row = rule(findings, "frame_given_up")
+    assert findings[0] is row and row.severity == "critical" and row.predicted is not None
+    assert row.title.startswith(
+        "Torch has given up compiling 5.00 calls a step, which run eager at model.py:7: "
+    )
+    assert (row.evidence, row.where) == ({"calls": 5}, ["model.py:7"])
+    assert "recompile limit" in row.next_step and "eager_remainder" not in {one.rule for one in findings}

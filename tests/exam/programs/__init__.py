@@ -1,13 +1,13 @@
-"""All programs of the exam, by family: each module adds its own."""
+"""All programs of the exam, by family: each module adds its own, those of `blind` with them."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 from exam.program import PROGRAMS
 
 __all__ = ["PROGRAMS"]
 
-for family in iter_modules(__path__):
-    import_module(f"{__name__}.{family.name}")
+for family in walk_packages(__path__, f"{__name__}."):
+    import_module(family.name)

@@ -1,0 +1,67 @@
+"""Nobody is late: the ranks wait for the wire."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+from exam.jobs.job import Rank, job
+from exam.jobs.parallel import Network, replicated
+from exam.program import Step
+from exam.programs.models import mlp, train_step
+
+LOOPS, MIB = 30, 2**20
+
+
+@job(
+    "communication",
+    "ddp",
+    "communication:exposed",
+    "all_reduce",
+    "AllReduce",
+    mending="buckets of 25 MiB, sent as bfloat16 while the backward goes on",
+)
+def exposed_communication(rank: Rank, mended: bool) -> Step:
+    width, rows = rank.pick(4096, 64), rank.pick(512, 8)
+    with rank.device:
+        plain = Network(*mlp(rank, rank.pick(3, 2), width))
+    buckets = {} if mended else {"bucket_cap_mb": 100_000}  # planted: exposed_communication
+    spread = replicated(rank, plain, gradient_as_bucket_view=True, **buckets)
+    if mended and rank.cuda:  # gloo has no such hook
+        spread.register_comm_hook(None, bf16_compress_hook)
+    model, optimizer = (
+        torch.compile(spread),
+        torch.optim.SGD(spread.parameters(), lr=1e-4, fused=rank.cuda or None),
+    )
+    x = rank.randn(rows, width)
+    target = torch.zeros_like(x)
+
+    def step() -> Tensor:
+        with torch.autocast(rank.device.type, torch.bfloat16):
+            return train_step(model, optimizer, x, target)
+
+    return step
+
+
+def bus_bandwidth(rank: Rank, timing: dict[str, float]) -> dict[str, float]:
+    """As nccl-tests count it, in GB/s: the bytes times 2 (n - 1) / n."""
+    seconds = timing["step_us"] / 1e6 / LOOPS
+    sent = size_mib(rank) * MIB * 2 * (rank.size - 1) / rank.size
+    return {"busbw_gb_s": round(sent / seconds / 1e9, 2), "all_reduce_us": round(seconds * 1e6, 2)}
+
+
+def size_mib(rank: Rank) -> int:
+    return rank.pick(64, 1)
+
+
+@job("communication", "", "", note=bus_bandwidth, timed_steps=10)
+def nccl_loop(rank: Rank, mended: bool) -> Step:
+    numbers = torch.zeros(size_mib(rank) * MIB // 4, device=rank.device)
+
+    def step() -> None:
+        for _ in range(LOOPS):
+            dist.all_reduce(numbers)
+
+    return step

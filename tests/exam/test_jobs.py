@@ -1,0 +1,74 @@
+"""The jobs of the exam run, planted and mended, as two ranks on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exam.jobs.catalogue import JOBS
+
+ROOT = Path(__file__).parents[2]
+JOB_FILES = ROOT / "tests" / "exam" / "jobs"
+FEW = ["python_late_rank", "healthy_tp"]
+pytestmark = pytest.mark.torch
+
+
+def run_quickly(out: Path, names: list[str]) -> dict[str, dict[str, object]]:
+    """What the runner measured of these jobs, on the CPU with tiny sizes."""
+    command = [
+        "-m",
+        "exam.jobs.record",
+        "--out",
+        str(out),
+        "--cpu",
+        "--quick",
+        "--batch",
+        "1",
+        "--only",
+        *names,
+    ]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    subprocess.run([sys.executable, *command], check=True, env=environment, timeout=900)
+    return {row["name"]: row for row in json.loads((out / "measured.json").read_text())["programs"]}
+
+
+def check(out: Path, names: list[str]) -> None:
+    measured = run_quickly(out, names)
+    assert {name: row["errors"] for name, row in measured.items() if "errors" in row} == {}
+    assert [name for name in names if "mended_us" not in measured[name] and not JOBS[name].healthy] == []
+    for name in names:
+        traces = (out / "jobs" / name).glob("*.pt.trace.json")
+        assert sorted(path.name.split(".")[0] for path in traces) == ["rank0", "rank1"]
+
+
+@pytest.mark.slow
+def test_some_jobs_run_planted_and_mended(tmp_path: Path) -> None:
+    check(tmp_path, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("EXAM_JOBS" not in os.environ, reason="minutes: EXAM_JOBS=all, or names")
+def test_the_jobs_that_were_asked_for_run_planted_and_mended(tmp_path: Path) -> None:
+    names = os.environ["EXAM_JOBS"].split()
+    check(tmp_path, list(JOBS) if names == ["all"] else names)
+
+
+def test_every_planted_line_is_marked_in_its_file() -> None:
+    marked = {name for name, job in JOBS.items() if job.described("gloo", 2)["line"]}
+    written = {
+        line.rsplit("# planted: ", 1)[1]
+        for path in JOB_FILES.glob("*.py")
+        for line in path.read_text().splitlines()
+        if "# planted: " in line
+    }
+    assert written == marked
+
+
+def test_the_package_describes_every_job() -> None:
+    described = (JOB_FILES / "__init__.py").read_text()
+    assert [name for name in JOBS if f"`{name}`" not in described] == []
