@@ -46,9 +46,9 @@ class Tables(Mapping[str, "DataFrame"]):
     """One DataFrame for every list of rows in the report, by name or as an attribute: `tables.kernels`.
 
     Columns and values are those of `report --json`, with the `run`, `worker` and `span` of the row in front. A list
-    inside of an object is a table of both names: `tables.step_breakdown_steps`; so are those of a job: `tables.job_waits`,
-    and `tables.job_ranks`, its rows by rank. What `spans`, `workers`, `compile` and `job` say in single values are tables,
-    too. A table without rows has its columns all the same.
+    inside of an object is a table of both names: `tables.step_breakdown_steps`; so are those of a job: `job_waits` and,
+    by rank, `job_ranks`. What `spans`, `workers`, `compile` and `job` say in single values are tables, too.
+    A table without rows has its columns all the same.
     """
 
     def __init__(self, frames: Mapping[str, DataFrame]) -> None:

@@ -30,6 +30,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cance
 
 _Ids = tuple[str, str, str]  # run, worker, span
 _Merged = tuple[CompileData | None, list[Notice]]
+_Held = dict[Member, tuple[object, Profile]]  # of a job what was read, and of which files
 
 _KEPT = 32  # workers whose compile data is remembered
 _READ_AT_ONCE = 2  # ranks of a job
@@ -50,7 +51,8 @@ class Session:
         self._catalog = Catalog(logdirs)
         self._readings: Readings[_Ids, Profile] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
-        self._compile_data, self._sides, self._jobs = Memo(_KEPT), Memo(_COMPARED), Memo(_COMPARED)
+        self._compile_data, self._sides = Memo(_KEPT), Memo(_COMPARED)
+        self._jobs, self._held = Memo(_COMPARED), Memo(_COMPARED)
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
@@ -102,10 +104,11 @@ class Session:
                 f"run {run!r} holds no traces of two ranks",
                 next_step="Record every rank into one folder, each under a worker_name of its own",
             )
+        held: _Held = self._held.get((run, *known), dict)
         profiles: list[Profile] = []
         waiting: list[Progress] = []
         for one in known:
-            found = self.poll_profile(run, one.worker, one.span)
+            found = self._poll_member(run, one, held)
             if isinstance(found, Profile):
                 profiles.append(found)
             elif len([*waiting, found]) == _READ_AT_ONCE:  # each is read by several processes
@@ -115,6 +118,17 @@ class Session:
         if waiting:
             return waiting[0]
         return self._jobs.get((run, *known), lambda: job_of(known, profiles), profiles)
+
+    def _poll_member(self, run: str, one: Member, held: _Held) -> Profile | Progress:
+        """What was read is held until all are there: a job has more ranks than readings are remembered."""
+        worker, span = self._catalog.span(run, one.worker, one.span)
+        made_of = span.file, compile_files(worker)
+        if one not in held or held[one][0] != made_of:
+            found = self.poll_profile(run, one.worker, one.span)
+            if isinstance(found, Progress):
+                return found
+            held[one] = made_of, found
+        return held[one][1]
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
         """A span with its trace and compile data. Reads the trace if need be; raises UserError."""

@@ -1084,6 +1084,7 @@ export interface LateReason {
   name: string;
   where: string | null;
   excess_us: number;
+  usual_us: number;
 }
 
 export interface LaunchCall {

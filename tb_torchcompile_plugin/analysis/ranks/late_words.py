@@ -14,7 +14,6 @@ _DOES: dict[str, str] = {
     "garbage": "collects garbage for {time}{where}",
     "data_loading": "waits for its next batch for {time}{where}",
     "compile": "compiles for {time}{where}",
-    "graph": "spends {time} more in a compiled graph{where}",
     "synchronise": "waits for its GPU in {name} for {time}{where}",
     "memory_copy": "waits for copies ({name}) for {time}{where}",
     "operator": "runs operators for {time} more than its peers ({name}){where}",

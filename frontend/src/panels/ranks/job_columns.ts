@@ -69,6 +69,7 @@ export const LATE_COLUMNS: Column<LateRow>[] = [
   },
   { key: 'where', label: 'Your line', unknown: 'No Python stack tells it: record with with_stack=True' },
   { key: 'excess_us', label: 'Longer', help: 'Than on the peer in the middle, over the same collectives' },
+  { key: 'usual_us', label: 'Usual', help: 'What the peers took for the same', scaleWith: 'excess_us' },
 ];
 
 const NO_SIZE = 'The trace does not tell how much it moves';
