@@ -44,12 +44,13 @@ def _print_late(console: Console, job: JobReport) -> None:
         console,
         f"why ranks come last: what takes longer than on their peers, {_CAUSES_SHOWN} causes of each",
         [(row, cause) for row in job.late for cause in row.causes[:_CAUSES_SHOWN]],
-        "rank cause name where excess_us",
+        "rank cause name where excess_us usual_us",
         rank=lambda row: row[0].rank,
         cause=lambda row: row[1].cause.replace("_", " "),
         name=lambda row: row[1].name or None,
         where=lambda row: row[1].where,
         excess_us=lambda row: row[1].excess_us,
+        usual_us=lambda row: row[1].usual_us,
     )
 
 

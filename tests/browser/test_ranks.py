@@ -72,3 +72,15 @@ def test_a_run_of_one_process_says_why_there_is_nothing(job: Tab) -> None:
     job.wait_text("[role=note]", "has a trace")
     assert "worker_name=f" in job.text("main")
     assert not job.all("header a")
+
+
+def test_a_recorded_job(driver: Chrome, servers: Servers, recording: Callable[[str], Path]) -> None:
+    tab = Tab(driver, servers.start(recording("ddp")))
+    tab.open(panel="ranks")
+    tab.wait_text(
+        "main", "All 2 ranks of the job are here. 18 calls of collectives matched, none is left over."
+    )
+    assert {tuple(row[:2]) for row in tab.rows("Who waits for whom")} == {("0", "1"), ("1", "0")}
+    assert [row[4] for row in tab.rows("Collectives")] == ["8.39\u202fMB", "27.3\u202fMB", "6.30\u202fMB"]
+    assert len(tab.all("figure[aria-label^='Parts of the step of rank']")) == 2
+    assert tab.complaints() == []

@@ -75,5 +75,5 @@ def test_tables_are_those_of_the_json(job: Path, capsys: pytest.CaptureFixture[s
         frame = tables[table].astype(object).where(tables[table].notna(), None)
         assert frame.to_dict("records") == rows and rows, table
     (late,) = tables.job_late.to_dict("records")
-    assert late["rank"] == 1 and late["causes"][0]["excess_us"] == 2 * LATE_US
+    assert late["rank"] == 1 and late["causes"][0]["excess_us"] == 3 * LATE_US
     assert tables.job.ranks.to_list() == [3]
