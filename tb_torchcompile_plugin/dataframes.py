@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 import msgspec
 
 from tb_torchcompile_plugin.analysis.overview.halves import Compile
+from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.api.report import (
     Report,
     Run,
@@ -30,11 +31,14 @@ _VALUES = (str, int, float, bool, Literal)
 # What tables hang on: the table of its own values, and the ids in front of each row.
 _NODES: dict[type, tuple[str, _Path]] = {
     Report: ("", ()),
+    JobReport: ("job", ("run",)),
     Worker: ("workers", ("run", "worker")),
     Compile: ("compile", ("run", "worker")),
     SpanReport: ("spans", ("run", "worker", "span")),
     UnreadSpan: ("spans", ("run", "worker", "span")),
 }
+_PREFIXES: dict[type, str] = {JobReport: "job_"}  # spans have tables of the same names
+_SHORT = {"job_by_rank": "job_ranks"}
 _APART = (*_NODES, Run)
 
 
@@ -42,8 +46,9 @@ class Tables(Mapping[str, "DataFrame"]):
     """One DataFrame for every list of rows in the report, by name or as an attribute: `tables.kernels`.
 
     Columns and values are those of `report --json`, with the `run`, `worker` and `span` of the row in front. A list
-    inside of an object is a table of both names: `tables.step_breakdown_steps`. What `spans`, `workers` and `compile`
-    say in single values are tables, too. A table without rows has its columns all the same.
+    inside of an object is a table of both names: `tables.step_breakdown_steps`; so are those of a job: `job_waits` and,
+    by rank, `job_ranks`. What `spans`, `workers`, `compile` and `job` say in single values are tables, too.
+    A table without rows has its columns all the same.
     """
 
     def __init__(self, frames: Mapping[str, DataFrame]) -> None:
@@ -108,6 +113,8 @@ def tables(report: Report) -> dict[str, tuple[list[str], list[Row]]]:
 def _nodes(report: Report) -> Iterator[tuple[msgspec.Struct, Row]]:
     yield report, {}
     for run in report.runs:
+        if run.job:
+            yield run.job, {"run": run.run}
         for worker in run.workers:
             ids = {"run": run.run, "worker": worker.worker}
             yield worker, ids
@@ -127,7 +134,8 @@ def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, list[str]
         if get_origin(types[0]) in (list, Sequence):
             item = get_args(types[0])[0]
             if _has_fields(item) and item not in _APART:
-                yield "_".join(here), here, list(_fields(item))
+                table = _PREFIXES.get(kind, "") + "_".join(here)
+                yield _SHORT.get(table, table), here, list(_fields(item))
         elif _has_fields(types[0]) and types[0] not in _APART:
             yield from _lists(types[0], here)
 

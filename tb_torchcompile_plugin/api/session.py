@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import NamedTuple
 
@@ -39,10 +40,15 @@ _COMPARED = 4  # comparisons, each with both of its sides
 _RETRY_S = 60.0  # until a trace of a job that could not be read is tried again
 
 
-class _Unread(NamedTuple):
-    file: File
-    error: UserError
+class _MemberRead(NamedTuple):
+    """A span of a job: the files that it was read from, and until when that counts."""
+
+    made_of: object
+    answer: Profile | UserError
     until_s: float
+
+
+_Held = dict[Member, _MemberRead]
 
 
 class NoCompileData(NotFound):
@@ -59,8 +65,8 @@ class Session:
         self._catalog = Catalog(logdirs)
         self._readings: Readings[_Ids, Profile] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
-        self._compile_data, self._sides, self._jobs = Memo(_KEPT), Memo(_COMPARED), Memo(_COMPARED)
-        self._unread: dict[_Ids, _Unread] = {}
+        self._compile_data, self._sides = Memo(_KEPT), Memo(_COMPARED)
+        self._jobs, self._held = Memo(_COMPARED), Memo(_COMPARED)
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
@@ -113,10 +119,11 @@ class Session:
                 f"run {run!r} holds no traces of two ranks",
                 next_step="Record every rank into one folder, each under a worker_name of its own",
             )
+        held: _Held = self._held.get((run, *known), dict)
         read: dict[Member, Profile | UserError] = {}
         waiting: list[Progress] = []
         for one in known:
-            answer = self._poll_member((run, one.worker, one.span))
+            answer = self._poll_member(run, one, held)
             if not isinstance(answer, Progress):
                 read[one] = answer
             elif len(waiting := [*waiting, answer]) == _READ_AT_ONCE:  # each is read by several processes
@@ -133,16 +140,21 @@ class Session:
         assert job is not None
         return job
 
-    def _poll_member(self, ids: _Ids) -> Profile | Progress | UserError:
-        """A file that could not be read is not read again at once: every question about a job polls all of them."""
-        file = self.trace_file(*ids)
-        if (known := self._unread.get(ids)) and known.file == file and monotonic() < known.until_s:
-            return known.error
-        try:
-            return self.poll_profile(*ids)
-        except UserError as error:
-            self._unread[ids] = _Unread(file, error, monotonic() + _RETRY_S)
-            return error
+    def _poll_member(self, run: str, one: Member, held: _Held) -> Profile | Progress | UserError:
+        """What was read is held until all are there: a job has more ranks than readings are remembered. What could not
+        be read is tried again after a while."""
+        worker, span = self._catalog.span(run, one.worker, one.span)
+        made_of = span.file, compile_files(worker)
+        known = held.get(one)
+        if known is None or known.made_of != made_of or known.until_s < monotonic():
+            try:
+                answer = self.poll_profile(run, one.worker, one.span)
+                if isinstance(answer, Progress):
+                    return answer
+                known = held[one] = _MemberRead(made_of, answer, inf)
+            except UserError as error:
+                known = held[one] = _MemberRead(made_of, error, monotonic() + _RETRY_S)
+        return known.answer
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
         """A span with its trace and compile data. Reads the trace if need be; raises UserError."""

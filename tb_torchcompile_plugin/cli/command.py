@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.api.report import all_warnings, check, read_report, 
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.kernel import show_kernel
+from tb_torchcompile_plugin.cli.text_job import ranks_of_jobs
 from tb_torchcompile_plugin.cli.text_table import visible
 from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
 from tb_torchcompile_plugin.errors import UserError
@@ -49,7 +50,10 @@ def _parser() -> argparse.ArgumentParser:
         help="a folder, or one trace or TORCH_TRACE log of any name; a path or a URL such as s3://bucket/runs",
     )
     report.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    report.set_defaults(run=lambda arguments: _report(arguments.logdir, arguments.json))
+    report.add_argument(
+        "--rank", type=int, metavar="N", help="of a job of several ranks, print the tables of this one, too"
+    )
+    report.set_defaults(run=lambda arguments: _report(arguments.logdir, arguments.json, arguments.rank))
     kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
     kernel.add_argument("logdir", help="as for report")
     kernel.add_argument("name", help="the kernel's name, as the report prints it")
@@ -81,7 +85,7 @@ def _add_what_if(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     what_if.set_defaults(run=_what_if)
 
 
-def _report(logdir: str, as_json: bool) -> int:
+def _report(logdir: str, as_json: bool, rank: int | None) -> int:
     with text.progress_bar() as advance:
         report = read_report(logdir, advance)
     warnings = list(all_warnings(report))
@@ -92,8 +96,13 @@ def _report(logdir: str, as_json: bool) -> int:
         print(msgspec.json.encode(report).decode())
     if why:
         return _fail(str(why))
+    if rank is not None and rank not in (known := ranks_of_jobs(report)):
+        listed = (
+            f"those here: {', '.join(map(str, known))}" if known else "there is no job of several ranks here"
+        )
+        return _fail(f"no rank {rank}; {listed}", 2)
     if not as_json:
-        text.print_report(report)
+        text.print_report(report, rank)
     return 0
 
 

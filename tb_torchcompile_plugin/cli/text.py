@@ -12,6 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.overview.halves import Compile
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, Worker
+from tb_torchcompile_plugin.cli.text_job import folds, print_folded, print_job
 from tb_torchcompile_plugin.cli.text_span import print_span
 from tb_torchcompile_plugin.cli.text_table import Plain, epoch_and_id, first_lines, table
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead as Reading
@@ -38,12 +39,14 @@ def progress_bar() -> Iterator[Callable[[Reading], None]]:
         yield advance
 
 
-def print_report(report: Report) -> None:
-    """Print every run, worker and span to stdout."""
+def print_report(report: Report, rank: int | None = None) -> None:
+    """Print every run, worker and span to stdout. The ranks of a job fold to a line each, all but this one."""
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
     for run in report.runs:
+        if run.job:
+            print_job(console, run.run, run.job)
         for worker in run.workers:
-            _print_worker(console, run, worker)
+            (print_folded if folds(run, worker, rank) else _print_worker)(console, run, worker)
         _print_ranks(console, run)
     _print_findings(console, report.findings)
 
@@ -180,6 +183,7 @@ def _print_findings(console: Console, findings: list[RunFinding]) -> None:
         console.rule(Plain("findings, largest gain first"), align="left")
     for row in findings:
         where = row.run if row.span is None else f"{row.run} {row.span}"
+        whose = f"worker {row.worker}" if row.worker else "the job"
         console.print(Plain(f"[{row.severity}] {row.title}"), soft_wrap=True)
         console.print(Plain(f"  {row.next_step}"), soft_wrap=True)
-        console.print(Plain(f"  {row.rule}, run {where}, worker {row.worker}"), soft_wrap=True)
+        console.print(Plain(f"  {row.rule}, run {where}, {whose}"), soft_wrap=True)

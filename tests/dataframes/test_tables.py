@@ -114,7 +114,7 @@ def test_the_recipes_run(
     monkeypatch.chdir(runs.parent)
     names: dict[str, Any] = {}
     recipes = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(recipes) == 4
+    assert len(recipes) == 5
     for recipe in recipes:
         exec(recipe, names)
     assert "convolution" in capsys.readouterr().out

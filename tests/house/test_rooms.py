@@ -15,7 +15,7 @@ PACKAGE = Path(tb_torchcompile_plugin.__file__).parent
 REPOSITORY = PACKAGE.parent
 
 PANELS_ALONE = {"code": "shows what the compiler wrote, as it is: generated_code, and nothing is counted"}
-ROOMS_ALONE = {"ranks": "several processes: shown among compilations and under GPU utilization"}
+ROOMS_ALONE: dict[str, str] = {}
 TESTED_ELSEWHERE: dict[str, str] = {}
 WITHOUT_DEFINITIONS = {"overview": "numbers of other rooms"}
 

@@ -72,7 +72,8 @@ export async function fetchAnswer<Q extends Question>(
   signal: AbortSignal,
   progress: (progress: Progress) => void = () => undefined,
 ): Promise<Answers[Q]> {
-  const stop = () => void stopReading(ids);
+  // Of a job all ranks are read: the server stops by itself when nobody asks any more.
+  const stop = () => void ('worker' in ids && stopReading(ids));
   for (let wait = POLL_MS.first; ; wait = Math.min(2 * wait, POLL_MS.most)) {
     const response = await ask(question, ids, signal);
     const body: unknown = await bodyOf(response);

@@ -40,6 +40,12 @@ function firstWorker(run: RunRef): WorkerRef | null {
   return run.workers.find((worker) => worker.spans.length > 0) ?? run.workers[0] ?? null;
 }
 
+/** How many ranks of a run have a trace: from two on they can be looked at together. */
+export function ranksRecorded(run: RunRef | null): number {
+  const ranks = run?.workers.filter(({ rank, spans }) => rank !== null && spans.length > 0) ?? [];
+  return new Set(ranks.map(({ rank }) => rank)).size;
+}
+
 /** When it was recorded, in Unix seconds: a span is named by its time; copying a logdir changes the files' times. */
 export function spanTime(span: SpanRef): number {
   return /^\d{19}$/.test(span.span) ? Number(span.span) / 1e9 : span.modified_s;

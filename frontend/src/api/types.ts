@@ -206,6 +206,7 @@ export interface CollectiveRow {
   instances: number;
   transfer_us: number;
   wait_us: number;
+  wait_percent: number;
   algbw_gb_s: number | null;
   busbw_gb_s: number | null;
   end_skew_us_p95: number;
@@ -902,6 +903,7 @@ export interface InWords {
 
 export interface JobReport {
   headline: string;
+  basis: string;
   ranks: number;
   missing_ranks: number[];
   world_size: number | null;

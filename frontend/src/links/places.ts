@@ -6,6 +6,11 @@ export function toPanel(panel: Panel): HashChange {
   return { panel: panel === 'overview' ? null : panel, row: null };
 }
 
+/** Another rank of the job, by its worker and span. */
+export function toRank(rank: { worker: string; span: string }, panel: Panel): HashChange {
+  return { ...toPanel(panel), worker: rank.worker, span: rank.span, ...NO_TIMELINE };
+}
+
 /** The step with these fixes made. */
 export function toWhatIf(fixes: string[]): HashChange {
   return { ...toPanel('what_if'), fixes: fixes.join('\n') };

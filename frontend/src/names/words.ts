@@ -24,6 +24,7 @@ export const PANEL_TITLES: Record<Panel, string> = {
   gpu_utilization: 'GPU utilization',
   step_breakdown: 'Steps',
   what_if: 'What if',
+  ranks: 'Ranks',
   timeline: 'Timeline',
   operators: 'Operators',
   memory: 'Memory',

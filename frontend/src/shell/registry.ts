@@ -1,6 +1,8 @@
 import type { Component } from 'svelte';
 import { countSites } from '../api/counts';
+import { data } from '../api/data.svelte';
 import { findingsOn } from '../api/findings.svelte';
+import { ranksRecorded } from '../api/selection';
 import type { Compile, Panel, Span } from '../api/types';
 
 type Load<Props extends object> = () => Promise<{ default: Component<Props> }>;
@@ -15,7 +17,11 @@ type Needs =
   | { needs: 'itself'; load: Load<Record<string, never>> };
 
 /** A place in the sidebar. A panel whose half of the data is missing stays there, dimmed, and says how to get it. */
-export type Place = Needs & { count?: (compile: Compile | null, span: Span | null) => number | null };
+export type Place = Needs & {
+  count?: (compile: Compile | null, span: Span | null) => number | null;
+  /** Why there is nothing to see, beside missing compile data. */
+  lacks?: () => string | null;
+};
 
 export const PANELS: Record<Panel, Place> = {
   overview: { needs: 'any', load: () => import('../panels/overview/Overview.svelte') },
@@ -59,6 +65,15 @@ export const PANELS: Record<Panel, Place> = {
     load: () => import('../panels/step_breakdown/StepBreakdown.svelte'),
   },
   what_if: { needs: 'all', load: () => import('../panels/what_if/WhatIf.svelte') },
+  ranks: {
+    needs: 'itself',
+    count: () => ranksRecorded(data.selection.run) || null,
+    lacks: () =>
+      ranksRecorded(data.selection.run) < 2
+        ? 'Fewer than two ranks have a trace: click to see how to get them'
+        : null,
+    load: () => import('../panels/ranks/Ranks.svelte'),
+  },
   timeline: { needs: 'itself', load: () => import('../panels/timeline/Timeline.svelte') },
   operators: { needs: 'all', load: () => import('../panels/operators/Operators.svelte') },
   memory: { needs: 'all', load: () => import('../panels/memory/Memory.svelte') },

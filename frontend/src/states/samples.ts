@@ -18,3 +18,4 @@ export const STEP = 'prof.step()';
 export const CPU_NAMES = 'TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 python train.py';
 export const GPU_ACTIVITY = 'activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]';
 export const CAPTURE_FULL = 'tensorboard_trace_handler("runs/my_run", capture="full")';
+export const RANKS = 'tensorboard_trace_handler("runs/my_run", worker_name=f"rank{dist.get_rank()}")';

@@ -79,7 +79,7 @@ def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
     rank, steps = job.ranks[place].rank, _steps(job)
     row = _late_rank(job, place)
     main = main_cause(row)
-    waited = job.of(blame)[:, place].sum() / 1000 / steps / max(len(job.ranks) - 1, 1)
+    waited = int(job.of(blame)[:, place].sum()) / 1000 / steps / max(len(job.ranks) - 1, 1)
     return Finding(
         rule="late_rank",
         severity=severity_of(predicted.gain_percent),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
@@ -9,6 +10,9 @@ from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.steps import job_steps
+
+_NAMED = 8  # missing ranks that are listed
 
 
 def job_report(job: Job) -> JobReport:
@@ -16,6 +20,7 @@ def job_report(job: Job) -> JobReport:
     residual, of_call = job.of(clocks).residual_ns_p95, job.of(instances).of_call
     return JobReport(
         headline=_headline(job),
+        basis=_basis(job),
         ranks=len(job.ranks),
         missing_ranks=job.missing,
         world_size=job.world_size,
@@ -44,5 +49,36 @@ def _headline(job: Job) -> str:
         )
     steps = [row.step_us for row in ranks if row.step_us is not None]
     step = f"A step of the {plural(len(ranks), 'rank')} takes {duration(max(steps))}. " if steps else ""
-    waited = max(row.wait_us for row in ranks)
-    return f"{step}No rank keeps the others waiting: at most {duration(waited)} in all that was recorded."
+    waited = max(ranks, key=lambda row: row.wait_us)
+    most = f"rank {waited.rank} waits most, {duration(waited.wait_us)} in all that was recorded"
+    return f"{step}{_nobody(job, most)}"
+
+
+def _nobody(job: Job, most: str) -> str:
+    """Where no finding tells of a late rank: whether that is because nobody waits to speak of."""
+    spans = sum(int(one.span.sum()) for one in job.of(job_steps) if one is not None)
+    waited = sum(row.wait_us for row in job.of(rows.by_rank)) * 1000
+    quiet = waited * 100 < thresholds.communication_percent * spans
+    return f"No rank keeps the others waiting: {most}." if quiet else f"{most[0].upper()}{most[1:]}."
+
+
+def _basis(job: Job) -> str:
+    """Who is here, what could be matched, and how good the common clock is."""
+    residual, of_call = job.of(clocks).residual_ns_p95, job.of(instances).of_call
+    matched, unmatched = int((of_call >= 0).sum()), int((of_call < 0).sum())
+    left = f"{unmatched:,} could not be: their waits are not known" if unmatched else "none is left over"
+    lines = [_who(job), f"{plural(matched, 'call')} of collectives matched, {left}."]
+    if residual is not None:
+        lines.append(f"The clocks of the ranks agree to {duration(residual / 1000)} (95th percentile).")
+    return " ".join(lines)
+
+
+def _who(job: Job) -> str:
+    here, missing = plural(len(job.ranks), "rank"), job.missing
+    if not missing:
+        return f"All {here} of the job are here." if job.world_size else f"{here.capitalize()} are here."
+    numbers = ", ".join(map(str, missing[:_NAMED])) + (" …" if len(missing) > _NAMED else "")
+    return (
+        f"{here.capitalize()} of {job.world_size} are here; {plural(len(missing), 'rank')} missing ({numbers}): "
+        "what the others waited for them is not known, and waits are a lower bound."
+    )

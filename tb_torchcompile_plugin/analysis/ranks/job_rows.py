@@ -47,8 +47,8 @@ class WaitRow(msgspec.Struct, frozen=True):
 
 class CollectiveRow(msgspec.Struct, frozen=True):
     """Instances of one collective, group and size. Times are sums over ranks and instances. Bandwidths are those of the
-    mean over the instances' shortest transfers; null where the size is not known. end_skew_us_p95: how far apart its
-    ranks are done, on the common clock."""
+    mean over the instances' shortest transfers; null where the size is not known. wait_percent: of its time.
+    end_skew_us_p95: how far apart its ranks are done, on the common clock."""
 
     group: str
     ranks: list[int]
@@ -59,6 +59,7 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     instances: int
     transfer_us: float
     wait_us: float
+    wait_percent: float
     algbw_gb_s: float | None
     busbw_gb_s: float | None
     end_skew_us_p95: float
@@ -100,10 +101,11 @@ class LateRank(msgspec.Struct, frozen=True):
 
 class JobReport(msgspec.Struct, frozen=True):
     """`ranks`: how many were recorded together; missing_ranks: those that are not here: waiting is a lower bound then.
-    unmatched: calls of no instance. clock_residual_us_p95: how far apart the ranks' clocks still are. warnings: why
-    ranks cannot be read."""
+    unmatched: calls of no instance. clock_residual_us_p95: how far apart the ranks' clocks still are. basis: these in
+    words. warnings: why ranks cannot be read."""
 
     headline: str
+    basis: str
     ranks: int
     missing_ranks: list[int]
     world_size: int | None
@@ -176,6 +178,7 @@ def _collective(made: Calls, times: Waits, kind: Kind, members: list[Int64s]) ->
     size = len(kind.group.ranks) if kind.group and kind.group.ranks else max(map(len, members))
     shortest = np.array([times.transfer[one].min() for one in members])
     skew = np.array([times.end[one].max() - times.end[one].min() for one in members])
+    transfer, wait = int(times.transfer[rows].sum()), int(times.wait[rows].sum())
     rate = kind.message_bytes / shortest.mean() if kind.message_bytes > 0 and shortest.mean() > 0 else None
     return CollectiveRow(
         group=kind.group.name if kind.group else "",
@@ -185,8 +188,9 @@ def _collective(made: Calls, times: Waits, kind: Kind, members: list[Int64s]) ->
         message_bytes=kind.message_bytes if kind.message_bytes >= 0 else None,
         group_size=size,
         instances=len(members),
-        transfer_us=us(times.transfer[rows].sum()),
-        wait_us=us(times.wait[rows].sum()),
+        transfer_us=us(transfer),
+        wait_us=us(wait),
+        wait_percent=100 * wait / max(transfer + wait, 1),
         algbw_gb_s=None if rate is None else float(rate),
         busbw_gb_s=None if rate is None else float(rate) * bus_factor(kind.operation, size),
         end_skew_us_p95=us(int(np.sort(skew)[-1 - len(skew) // 20])),

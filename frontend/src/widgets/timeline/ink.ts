@@ -20,7 +20,7 @@ export interface Inks {
   font: string;
 }
 
-type Rgb = [number, number, number];
+export type Rgb = [number, number, number];
 
 /** Reads the tokens (`--cat-gemm`) as the element inherits them. */
 export function inksOf(element: Element, tokens: string[]): Inks {
@@ -59,7 +59,7 @@ export function rgb(hex: string): Rgb {
 }
 
 /** Relative luminance as WCAG defines it: on more than 0.179 black text has the greater contrast, and never less than 4.5. */
-function luminance(color: Rgb): number {
+export function luminance(color: Rgb): number {
   const [r, g, b] = color.map((c) => {
     const share = c / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;

@@ -1,0 +1,27 @@
+/** Where the time of a step goes on a rank of a job: words and colours, the same everywhere. */
+import type { JobStep } from '../api/types';
+import type { Look } from './idle_causes';
+
+export type JobPart = Exclude<keyof JobStep, 'step' | 'rank' | 'span_us'>;
+
+/** Nothing is got done in what is hatched. */
+const hatched = (line: string, ground: string) =>
+  `repeating-linear-gradient(135deg, ${line} 0 2px, ${ground} 2px 6px)`;
+
+/** They sum to the span, in this order. */
+export const JOB_PARTS: Record<JobPart, Look> = {
+  compute_us: ['compute', 'var(--measure)', 'Kernels beside which nothing communicates'],
+  overlapped_us: ['overlapped', 'var(--cat-attention)', 'Kernels and collectives at one time'],
+  exposed_transfer_us: [
+    'exposed transfer',
+    'var(--cat-communication)',
+    'Collectives alone that have all they need',
+  ],
+  exposed_wait_us: [
+    'exposed wait',
+    hatched('var(--cat-communication)', 'var(--bg)'),
+    'Collectives alone that wait for another rank',
+  ],
+  exposed_memory_us: ['exposed memory', 'var(--cat-memcpy)', 'Copies and fills beside which nothing runs'],
+  idle_us: ['idle', hatched('var(--line-strong)', 'var(--idle)'), 'Nothing runs on the GPU'],
+};

@@ -1,0 +1,110 @@
+/** The tables of a job. */
+import type { CollectiveRow, JobReport, LateReason, RankRow, WaitRow } from '../../api/types';
+import { graphName } from '../../names/kernel_names';
+import { LATE_CAUSES } from '../../names/late_causes';
+import type { Column } from '../../table/table';
+import { bytes, significant } from '../../widgets/format';
+
+export function rankColumns(job: JobReport): Column<RankRow>[] {
+  return [
+    { key: 'rank', label: 'Rank', kind: 'count', inset: 8 },
+    { key: 'worker', label: 'Worker', hidden: true },
+    { key: 'host', label: 'Host', hidden: job.by_rank.every(({ host }) => host === null) },
+    {
+      key: 'step_us',
+      label: 'Step',
+      help: 'On the GPU, the mean of all but the last',
+      unknown: 'No step of it launched GPU work',
+    },
+    { key: 'communication_us', label: 'Communication', help: 'Transfer, wait and unmatched', bar: true },
+    { key: 'transfer_us', label: 'Transfer', scaleWith: 'communication_us' },
+    {
+      key: 'wait_us',
+      label: 'Wait',
+      help: 'In collectives, for another rank',
+      scaleWith: 'communication_us',
+    },
+    {
+      key: 'unmatched_us',
+      label: 'Unmatched',
+      help: 'Of collectives that no other rank is known to have taken part in',
+      scaleWith: 'communication_us',
+      hidden: job.unmatched === 0,
+    },
+    { key: 'last', label: 'Last', kind: 'count', help: 'At how many collectives it came last' },
+    {
+      key: 'late_us',
+      label: 'Others waited',
+      help: 'How long the others waited for it, together',
+      bar: true,
+    },
+  ];
+}
+
+export const WAIT_COLUMNS: Column<WaitRow>[] = [
+  { key: 'rank', label: 'Rank', kind: 'count' },
+  { key: 'for_rank', label: 'Waits for', kind: 'count' },
+  { key: 'wait_us', label: 'Wait', bar: true, total: 'sum' },
+];
+
+/** A cause with the rank whose it is. */
+export interface LateRow extends LateReason {
+  rank: number;
+}
+
+export const lateRows = (job: JobReport): LateRow[] =>
+  job.late.flatMap(({ rank, causes }) => causes.map((cause) => ({ ...cause, rank })));
+
+export const lateLabel = ({ cause, name }: LateReason) => (name ? graphName(name) : LATE_CAUSES[cause][0]);
+export const lateKey = (row: LateRow) => [row.rank, row.cause, row.name, row.where].join(',');
+
+export const LATE_COLUMNS: Column<LateRow>[] = [
+  { key: 'rank', label: 'Rank', kind: 'count' },
+  { key: 'name', label: 'Culprit', value: lateLabel, title: (row) => row.name || lateLabel(row), grow: 2 },
+  {
+    key: 'cause',
+    label: 'What',
+    show: ({ cause }) => LATE_CAUSES[cause][0],
+    title: ({ cause }) => LATE_CAUSES[cause][2],
+  },
+  { key: 'where', label: 'Your line', unknown: 'No Python stack tells it: record with with_stack=True' },
+  { key: 'excess_us', label: 'Longer', help: 'Than on the peer in the middle, over the same collectives' },
+  { key: 'usual_us', label: 'Usual', help: 'What the peers took for the same', scaleWith: 'excess_us' },
+];
+
+const NO_SIZE = 'The trace does not tell how much it moves';
+const rate = (key: 'algbw_gb_s' | 'busbw_gb_s', label: string, help: string): Column<CollectiveRow> => ({
+  key,
+  label,
+  kind: 'count',
+  help,
+  show: (row) => significant(row[key]!),
+  unknown: NO_SIZE,
+});
+
+export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
+  { key: 'op', label: 'Collective', show: ({ op }) => op.replaceAll('_', ' ') },
+  {
+    key: 'group',
+    label: 'Group',
+    title: ({ ranks }) => (ranks.length > 0 ? `ranks ${ranks.join(', ')}` : ''),
+  },
+  { key: 'group_size', label: 'Ranks', kind: 'count' },
+  { key: 'dtype', label: 'Type' },
+  { key: 'message_bytes', label: 'Size', show: (row) => bytes(row.message_bytes!), unknown: NO_SIZE },
+  { key: 'instances', label: 'Times', kind: 'count', total: 'sum' },
+  { key: 'transfer_us', label: 'Transfer', help: 'Over all ranks', total: 'sum', scaleWith: 'wait_us' },
+  { key: 'wait_us', label: 'Wait', help: 'Over all ranks', total: 'sum' },
+  { key: 'wait_percent', label: 'Waiting', help: 'Of its time', bar: true },
+  rate('algbw_gb_s', 'Alg. GB/s', 'Size over the shortest transfer among its ranks'),
+  rate('busbw_gb_s', 'Bus GB/s', 'What the link carries: see docs/definitions.md'),
+  {
+    key: 'end_skew_us_p95',
+    label: 'End skew',
+    kind: 'us',
+    help: 'How far apart its ranks are done, 95th percentile',
+  },
+];
+
+export const collectiveKey = (row: CollectiveRow) =>
+  [row.group, row.op, row.dtype, row.message_bytes, row.ranks.join(' ')].join(',');

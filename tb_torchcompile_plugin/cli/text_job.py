@@ -1,0 +1,79 @@
+"""A job of several ranks as text: who waits for whom, why, and what collectives took. Its ranks fold to a line each."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport, RankRow
+from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.api.report import Report, Run, Worker
+from tb_torchcompile_plugin.cli.text_table import Plain, table
+
+_RANKS_SHOWN = 32
+_WAITS_SHOWN = 16
+_CAUSES_SHOWN = 5  # of each rank
+
+
+def print_job(console: Console, run: str, job: JobReport) -> None:
+    """All tables of one job, under its sentence."""
+    console.rule(Plain(f"run {run}  job of {job.ranks} ranks"), align="left")
+    for line in (job.headline, job.basis):
+        console.print(Plain(f"  {line}"), soft_wrap=True)
+    host = " host" if any(row.host for row in job.by_rank) else ""
+    table(
+        console,
+        "ranks: communication = transfer + wait + unmatched; the others waited late for it",
+        job.by_rank,
+        f"rank{host} step_us communication_us transfer_us wait_us unmatched_us last late_us",
+        _RANKS_SHOWN,
+    )
+    table(console, "who waits for whom", job.waits, "rank for_rank wait_us", _WAITS_SHOWN)
+    _print_late(console, job)
+    table(
+        console,
+        "collectives of all ranks",
+        job.collectives,
+        "group op dtype message_bytes group_size instances transfer_us wait_us wait_percent algbw_gb_s busbw_gb_s "
+        "end_skew_p95_us",
+        end_skew_p95_us=lambda row: row.end_skew_us_p95,
+    )
+
+
+def _print_late(console: Console, job: JobReport) -> None:
+    table(
+        console,
+        f"why ranks come last: what takes longer than on their peers, {_CAUSES_SHOWN} causes of each",
+        [(row, cause) for row in job.late for cause in row.causes[:_CAUSES_SHOWN]],
+        "rank cause name where excess_us usual_us",
+        rank=lambda row: row[0].rank,
+        cause=lambda row: row[1].cause.replace("_", " "),
+        name=lambda row: row[1].name or None,
+        where=lambda row: row[1].where,
+        excess_us=lambda row: row[1].excess_us,
+        usual_us=lambda row: row[1].usual_us,
+    )
+
+
+def ranks_of_jobs(report: Report) -> list[int]:
+    """All that can be unfolded."""
+    jobs = [run for run in report.runs if run.job]
+    return sorted({worker.rank for run in jobs for worker in run.workers if worker.rank is not None})
+
+
+def folds(run: Run, worker: Worker, unfolded: int | None) -> bool:
+    """Whether a rank is told in one line: those of a job are, but for the one that is asked for."""
+    return run.job is not None and worker.rank is not None and worker.rank != unfolded
+
+
+def print_folded(console: Console, run: Run, worker: Worker) -> None:
+    """One line, which says how to see the rest."""
+    rows = run.job.by_rank if run.job else []
+    row = next((row for row in rows if row.worker == worker.worker), None)
+    said = _in_short(row) if row else "not among those recorded together"
+    console.print(Plain(f"rank {worker.rank}: {said} … --rank {worker.rank} unfolds"), soft_wrap=True)
+
+
+def _in_short(row: RankRow) -> str:
+    step = [] if row.step_us is None else [f"{duration(row.step_us)} a step"]
+    waits = f"waits {duration(row.wait_us)} for others, they {duration(row.late_us)} for it"
+    return ", ".join([*step, waits])

@@ -1,0 +1,79 @@
+"""A job in the terminal: first, with its ranks folded to a line each; and as tables of pandas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from browser.rank_traces import LATE_US, write_job
+from tb_torchcompile_plugin import load
+from tb_torchcompile_plugin.cli.command import main
+from traces import slice_, write_trace
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    write_job(folder, ranks=3, steps=3, late=1)
+    return folder
+
+
+def test_the_job_comes_first_and_its_ranks_fold(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(job)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("run .  job of 3 ranks")
+    assert [line for line in lines if "unfolds" in line] == [
+        "rank 0: 7.80 ms a step, waits 15.1 ms for others, they 0 µs for it … --rank 0 unfolds",
+        "rank 1: 7.80 ms a step, waits 0 µs for others, they 30.0 ms for it … --rank 1 unfolds",
+        "rank 2: 7.80 ms a step, waits 14.9 ms for others, they 0 µs for it … --rank 2 unfolds",
+    ]
+    assert any(line.split()[:2] == ["1", "nothing"] for line in lines)
+    assert not any(line.startswith("span ") for line in lines)
+    assert any(line.startswith("findings") for line in lines)
+
+
+def test_one_rank_unfolds(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(job), "--rank", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines if line.startswith("span ")] == [
+        "rank1.1795000000000000001.pt.trace.json"
+    ]
+    assert sum("unfolds" in line for line in lines) == 2
+
+
+def test_a_rank_that_is_not_there_is_a_wrong_argument(
+    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(job), "--rank", "7"]) == 2
+    assert "no rank 7; those here: 0, 1, 2" in capsys.readouterr().err
+    write_trace(tmp_path, [slice_("aten::mm", 0, 5)])
+    assert main(["report", str(tmp_path), "--rank", "0"]) == 2
+    assert "there is no job of several ranks here" in capsys.readouterr().err
+
+
+def test_without_a_job_nothing_folds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_trace(tmp_path, [slice_("aten::mm", 0, 5)])
+    assert main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "span " in out and "job of" not in out and "unfolds" not in out
+
+
+def test_tables_are_those_of_the_json(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(job), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    tables = load(str(job))
+    for table, field in (
+        ("job_ranks", "by_rank"),
+        ("job_waits", "waits"),
+        ("job_collectives", "collectives"),
+        ("job_steps", "steps"),
+        ("job_late", "late"),
+    ):
+        rows = [{"run": ".", **row} for row in run["job"][field]]
+        frame = tables[table].astype(object).where(tables[table].notna(), None)
+        assert frame.to_dict("records") == rows and rows, table
+    (late,) = tables.job_late.to_dict("records")
+    assert late["rank"] == 1 and late["causes"][0]["excess_us"] == 3 * LATE_US
+    assert tables.job.ranks.to_list() == [3]
