@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.reader.trace.serial import Meter, Task
 from tb_torchcompile_plugin.reader.trace.sinks import MemorySink
 from tb_torchcompile_plugin.reader.trace.source import open_source
 from tb_torchcompile_plugin.reader.trace.table import build
-from tb_torchcompile_plugin.reader.trace.worker import Job, SegmentReport, SegmentWorker, receive
+from tb_torchcompile_plugin.reader.trace.worker import Assignment, SegmentReport, SegmentWorker, receive
 
 
 def assert_same(one: Trace, other: Trace) -> None:
@@ -64,7 +64,7 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     reports: dict[int, tuple[SegmentReport, Vocabulary]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(workers):
-            job = Job(str(path), source.size, head.start, segment, chunk, f"{folder}/{number}")
+            job = Assignment(str(path), source.size, head.start, segment, chunk, f"{folder}/{number}")
             _collect(job, number, workers, reports)
         meter = Meter(str(path), source.size, None, None)
         outcome = _Assembly(Task(source, head, meter, chunk, segment), reports).run()
@@ -78,7 +78,7 @@ def read_in_stretches(path: Path, segment: int, chunk: int, workers: int = 2) ->
     return make_trace(str(path), sink.columns(), contents, around.metadata, notices)
 
 
-def _collect(job: Job, number: int, step: int, reports: dict[int, Any]) -> None:
+def _collect(job: Assignment, number: int, step: int, reports: dict[int, Any]) -> None:
     out = io.BytesIO()
     worker = SegmentWorker(job, out)
     worker.read_stripes(number, step)

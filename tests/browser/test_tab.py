@@ -23,7 +23,8 @@ def test_overview_says_the_result_in_numbers(tab: Tab) -> None:
     tab.open(run="breaks")
     tab.wait_text(SENTENCE, "→")
     assert tab.text(SENTENCE) == (
-        "Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 % → 4 graph breaks cost 555 µs a step, 9.22 % of it. "
+        "Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 % → 4 graph breaks, the dearest at capture.py:28: "
+        "without them a step takes 3.54 ms instead of 6.08 ms. "
         "Compile 4.56 s (5 compilations), none inside the profiled steps."
     )
     assert " ".join(tab.text("[aria-label='Counts']").split()) == (

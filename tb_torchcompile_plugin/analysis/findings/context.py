@@ -109,7 +109,7 @@ class RuleContext:
             eager = (self.eager_percent or 0.0) >= thresholds.gain_percent
         if not eager:
             return False
-        calls = compiled_calls(self.profile)
+        calls = self.profile.of(compiled_calls)
         return not any(self.inside_us(Intervals(*np.array([[call.start], [call.end]]))) for call in calls)
 
     @once
@@ -137,7 +137,7 @@ class RuleContext:
 
     @property
     def runs_eager(self) -> bool:
-        return self.profile is not None and (self.nothing_compiled or given_up(self.profile))
+        return self.profile is not None and (self.nothing_compiled or self.profile.of(given_up))
 
     @property
     def where(self) -> str:

@@ -49,7 +49,7 @@ def _compiled_eager(profile: Profile) -> Iterator[Fix]:
 
 def _compiled_frames(profile: Profile) -> Iterator[Fix]:
     """Frames that torch gave up, compiled as a whole: what made it give up, waits too, is gone."""
-    if not given_up(profile):
+    if not profile.of(given_up):
         return
     lane = profile.of(host_lane)
     mine = profile.of(_outside) & (lane.launches | lane.synchronises)
@@ -83,7 +83,7 @@ def eager_points(profile: Profile) -> Bools:
 def _outside(profile: Profile) -> Bools:
     """Points that neither compiled code nor an optimizer has to do with."""
     trace = profile.trace
-    regions = [call.index for call in compiled_calls(profile)]
+    regions = [call.index for call in profile.of(compiled_calls)]
     regions += [index for index, _ in profile.of(Ownership).backwards]
     rows = np.array(regions, np.int64)
     times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])

@@ -191,7 +191,7 @@ def _combined(profile: Profile, chosen: _Picked) -> Predicted:
 
 def _headline(profile: Profile, picked: int, combined: Predicted | None) -> str:
     """ "Step 12.2 ms on the host's clock → 4.10 ms with 2 fixes (3.90-4.60 ms)." """
-    step, by, recording = profile.of(step_length), told_by(profile), slowed(profile)
+    step, by, recording = profile.of(step_length), profile.of(told_by), slowed(profile)
     clock = "the host" if step.device is None else f"GPU {step.device}"
     now = f"{duration(step.step_us)} on {clock}’s clock{f' ({by})' if by else ''}"
     if combined:

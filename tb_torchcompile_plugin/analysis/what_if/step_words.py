@@ -29,7 +29,7 @@ def slowed(profile: Profile, least: float = 1.0) -> str:
     The notes of recorded steps and of others end at the same call; without enough of the former the trace tells.
     """
     unrecorded = profile.data.of(unrecorded_step_ns) if profile.data else None
-    recorded = (profile.data and profile.data.of(recorded_step_ns)) or _recorded_ns(profile)
+    recorded = (profile.data and profile.data.of(recorded_step_ns)) or profile.of(_recorded_ns)
     if not unrecorded or recorded <= unrecorded or recorded < least * unrecorded:
         return ""
     return f"Recording slowed a step from {duration(us(unrecorded))} to {duration(us(recorded))}"

@@ -234,8 +234,8 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
     summary = CompileSummary()
     row = summary.compilations.add(function="forward", graph_ops=0)
     row.key.compile_id = "0/0"
-    found = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
-    assert "though there were 1 compilation" in found.title
+    finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
+    assert "though there were 1 compilation" in finding.title
     row.graph_ops = 3
     assert "nothing_compiled" not in by_rule(tmp_path, eager(80), summary)
 

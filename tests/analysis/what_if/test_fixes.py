@@ -156,9 +156,9 @@ def test_a_frame_that_was_given_up_runs_without_its_waits(tmp_path: Path) -> Non
     row.failure.type, row.failure.reason = "Unsupported", "Data-dependent branching"
     asks = [slice_("aten::item", 700, 250), slice_("cudaStreamSynchronize", 705, 240, "cuda_runtime")]
     events = steps(*looked_up(6, 1), *launch("gemm", 680, 685, 255), *asks)
-    told = profile_with(tmp_path, events, data_of(summary))
-    assert given_up(told)
-    frames, eager = fix(told, "frames").predicted, fix(told, "eager").predicted
+    with_data = profile_with(tmp_path, events, data_of(summary))
+    assert given_up(with_data)
+    frames, eager = fix(with_data, "frames").predicted, fix(with_data, "eager").predicted
     assert frames.after_us < eager.after_us - 100
 
 

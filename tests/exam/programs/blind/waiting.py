@@ -44,11 +44,11 @@ def filtering_boxes(machine: Machine, mended: bool) -> Step:
     frames = [machine.randn(2, 3, side, side) for _ in range(8)]
 
     def boxes_by_class(boxes: Tensor, scores: Tensor, labels: Tensor) -> list[Tensor]:
-        found = []
+        kept = []
         for number in range(classes):
             chosen = (labels == number) & (scores > 0.6)
-            found.append(boxes[chosen])  # planted: filtering_boxes
-        return found
+            kept.append(boxes[chosen])  # planted: filtering_boxes
+        return kept
 
     @torch.compile
     def best_hundred(boxes: Tensor, scores: Tensor, labels: Tensor) -> Tensor:

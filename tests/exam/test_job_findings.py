@@ -1,0 +1,91 @@
+"""What the first finding says of jobs whose cause is known, and what it predicts against what mending them brought.
+
+python -m pytest tests/exam/test_job_findings.py -s         # prints the table of docs/what_if.md
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tb_torchcompile_plugin.api.report import Run, RunFinding, whole_report
+from tb_torchcompile_plugin.api.session import Session
+
+ARCHIVE = Path(__file__).parents[1] / "data" / "2.11.0" / "jobs" / "jobs.tar.xz"
+SAYS = {  # of what the title says
+    "communication:exposed": "Transfers that nothing overlaps",
+    "late:python": "nothing that was recorded",
+    "late:input": "waits for its next batch",
+    "late:recompile": "compiles for",
+    "late:rotating": "Ranks take turns",
+    "late:slow_gpu": "the same kernels, and they take",
+    "late:sync": "aten::_local_scalar_dense",
+    "late:work": "more to compute",
+}
+WITHIN_POINTS = 20.0  # of a step, of every job
+
+
+class JobSeen(NamedTuple):
+    """measured: what was noted of the job. first: the first finding."""
+
+    measured: dict[str, Any]
+    run: Run
+    first: RunFinding | None
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, JobSeen]:
+    folder = tmp_path_factory.mktemp("jobs")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    rows = json.loads((folder / "measured.json").read_text())["programs"]
+    return {row["name"]: seen(folder / row["name"], row) for row in rows}
+
+
+def seen(folder: Path, measured: dict[str, Any]) -> JobSeen:
+    session = Session([("", str(folder))])
+    try:
+        report = whole_report(session)
+    finally:
+        session.close()
+    return JobSeen(measured, report.runs[0], next(iter(report.findings), None))
+
+
+def test_the_first_finding_names_the_cause_and_the_rank(jobs: dict[str, JobSeen]) -> None:
+    planted = {name: job for name, job in jobs.items() if job.measured["cause"]}
+    assert len(planted) >= 8
+    for name, (measured, _, first) in planted.items():
+        assert first and SAYS[measured["cause"]] in first.title, (name, first)
+        if measured["late_rank"] is not None:
+            assert first.where[0] == f"rank {measured['late_rank']}", (name, first.title)
+
+
+def test_predictions_are_near_what_mending_brought(jobs: dict[str, JobSeen]) -> None:
+    off = []
+    for name, (measured, _, first) in jobs.items():
+        if not measured["cause"] or first is None or first.predicted is None:
+            continue
+        predicted = 100 * first.predicted.after_us / first.predicted.step_us
+        real = 100 * measured["mended_us"] / measured["planted_us"]
+        print(f"| `{name}` | {measured['cause']} | {predicted:.0f} % | {real:.0f} % |")
+        off.append(abs(predicted - real))
+    assert max(off) <= WITHIN_POINTS
+    assert sum(one <= 15 for one in off) >= len(off) - 1
+
+
+def test_nobody_is_blamed_in_a_healthy_job(jobs: dict[str, JobSeen]) -> None:
+    for name in ("healthy_ddp", "healthy_fsdp2", "healthy_tp"):
+        _, run, first = jobs[name]
+        assert run.job and run.job.findings == [] and run.job.matched > 20, name
+        assert first is None or first.rule not in ("late_rank", "ranks_take_turns", "communication"), first
+
+
+def test_bus_bandwidth_is_what_events_measured(jobs: dict[str, JobSeen]) -> None:
+    measured, run, _ = jobs["nccl_loop"]
+    assert run.job
+    (row,) = run.job.collectives
+    assert row.busbw_gb_s == pytest.approx(measured["busbw_gb_s"], rel=0.05)
