@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from traces import Event, launch, slice_, step, write_trace
 
@@ -25,7 +26,7 @@ def _step(rank: int, number: int, group: list[int], late: bool) -> list[Event]:
     begin, slow = number * STEP_US, rank % 7 * 20.0
     start = begin + LAUNCH_US + (LATE_US if late else 0)
     ready, all_ready = start + COMPUTE_US + slow, begin + LAUNCH_US + LATE_US + COMPUTE_US
-    said = {
+    said: dict[str, Any] = {
         "Collective name": "allreduce",
         "Process Group Name": "0",
         "Process Group Ranks": str(group),
