@@ -123,7 +123,10 @@ def frames(calls: list[RegionCall]) -> Iterator[RegionCall]:
 
 
 def lookups_in_vain(profile: Profile) -> int:
-    """How often dynamo looked a frame up in its cache and no compiled region followed: torch has given it up."""
+    """How often dynamo looked a frame up in its cache and no compiled region followed: torch has given it up. 0 where
+    something was compiled meanwhile, for that follows a lookup, too."""
+    if len(host_slices(profile.trace, slices.is_compilation)):
+        return 0
     lookups = len(host_slices(profile.trace, slices.LOOKUPS.__contains__))
     return max(lookups - len(profile.of(Ownership).regions), 0)
 

@@ -148,6 +148,13 @@ def test_a_lookup_before_each_region_is_none_in_vain(tmp_path: Path) -> None:
     assert "frames" not in kinds(profile) and "eager" in kinds(profile)
 
 
+def test_a_lookup_that_leads_to_compiling_is_none_in_vain(tmp_path: Path) -> None:
+    """While something is compiled nobody knows which lookups led to it, and which to eager code."""
+    compiling = slice_("_compile.compile_inner (dynamo_timed)", 2, 3)
+    profile = profile_with(tmp_path, steps(*looked_up(6, 1), compiling))
+    assert (profile.of(lookups_in_vain), given_up(profile)) == (0, False)
+
+
 def test_a_frame_that_was_given_up_runs_without_its_waits(tmp_path: Path) -> None:
     """What made torch give it up, a question to the GPU, is part of what the fix takes out."""
     summary = CompileSummary()
