@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective
-from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, symptoms
+from tb_torchcompile_plugin.analysis.ranks.job_findings import symptoms
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
@@ -122,17 +122,27 @@ def _run(
     profiles: dict[Member, Profile | Notice | None] = dict.fromkeys(members(workers))
     of_spans: list[RunFinding] = []
     rows = [_worker(session, run, worker, progress, of_spans, profiles) for worker in workers]
-    job = job_of(profiles)
-    findings += _without_symptoms(of_spans, job)
-    if job:
-        findings += _located(job.of(job_findings), run, "", None)
-    return Run(run, rows, rank_differences(session.ranks_of(workers)), job.of(job_report) if job else None)
+    together: JobReport | None = None
+    try:
+        job = job_of(profiles)
+        together = job.of(job_report) if job else None
+        of_spans = _without_symptoms(of_spans, job)
+    except Exception as error:  # a mistake of ours, which costs the job and not its ranks
+        _log.warning("the ranks of %s could not be joined", run, exc_info=error)
+    findings += of_spans
+    if together:
+        findings += _located(together.findings, run, "", None)
+    return Run(run, rows, rank_differences(session.ranks_of(workers)), together)
 
 
 def _without_symptoms(rows: list[RunFinding], job: Job | None) -> list[RunFinding]:
     hidden = job.of(symptoms) if job else {}
-    workers = {one.worker: hidden.get(one.rank, set()) for one in job.ranks} if job else {}
-    return [row for row in rows if row.rule not in workers.get(row.worker, ())]
+    spans = {
+        (one.worker, one.profile.span.span): hidden.get(one.rank, set())
+        for one in (job.ranks if job else ())
+        if one.profile.span
+    }
+    return [row for row in rows if row.rule not in spans.get((row.worker, row.span or ""), ())]
 
 
 def span_answers(profile: Profile) -> SpanReport:

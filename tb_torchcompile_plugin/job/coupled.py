@@ -35,6 +35,10 @@ _MOST_NS, _HALVINGS = 1 << 16, 12  # of the cost of one slice
 _NEVER = np.iinfo(np.int64).min // 2
 
 
+class NotSettledError(Exception):
+    """Ranks wait for each other so often by turns that their times were not found in so many rounds."""
+
+
 class Tied(NamedTuple):
     """Matched calls that are in the model of their rank, as columns: place of the rank, place in its queue, instance
     (numbered from 0), what its clock is ahead (ns), and how long it goes on after the last
@@ -84,7 +88,8 @@ def job_clocks(
     job: Job, changes: Mapping[int, Change] = _AS_IT_IS, transfers: float = 1.0, slice_ns: int = 0
 ) -> list[Clock]:
     """How long the steps of each rank take. changes: of the models of ranks, by place. transfers: the share of each
-    transfer that is left. slice_ns: what writing a slice cost. Raises IndexError where a rank has no model."""
+    transfer that is left. slice_ns: what writing a slice cost. Raises IndexError where a rank has no model, and
+    NotSettledError."""
     held = job.of(tied)
     held = held._replace(transfer=(held.transfer * transfers).astype(np.int64))
     models = []
@@ -97,6 +102,8 @@ def job_clocks(
         if (until <= done).all():
             break
         walked = [replay(made, _held(held, place, made, until)) for place, made in enumerate(models)]
+    else:
+        raise NotSettledError
     return [
         clock(one.profile.of(host_lane), one.profile.of(gpu_queue), times)
         for one, times in zip(job.ranks, walked)

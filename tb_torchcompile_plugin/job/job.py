@@ -10,6 +10,8 @@ from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.memo import Memoized
 
+_MOST_RANKS = 1 << 20  # that a damaged number may claim
+
 
 class JobRank(NamedTuple):
     """One process of the job. worker: the name of its files."""
@@ -40,7 +42,7 @@ class Job(Memoized):
     @property
     def missing(self) -> list[int]:
         """Ranks that are not here: what others waited for them is not known."""
-        return sorted({*range(self.world_size or 0), *self.unread} - set(self.numbers))
+        return sorted({*range(min(self.world_size or 0, _MOST_RANKS)), *self.unread} - set(self.numbers))
 
     def _recorded(self) -> Iterator[Mapping[str, object]]:
         for one in self.ranks:

@@ -89,17 +89,19 @@ class _Since(NamedTuple):
 
 
 def _since(job: Job) -> dict[int, _Since]:
-    """By matched call from the launch of the one before it, on its rank, to its own."""
+    """By matched call from the launch of the one before it, on its rank, to its own; of those in the host lane."""
     made, instance = job.of(calls), job.of(instances).of_call
     order = np.lexsort((made.launch, made.place))
     since: dict[int, _Since] = {}
+    lanes = [one.profile.of(host_lane) for one in job.ranks]
+    ends = [int(lane.begin[-1]) + 1 if len(lane) else 0 for lane in lanes]
     before = {place: (begin, -1) for place, begin in enumerate(_first(job))}
     for row in order[(instance[order] >= 0) & (made.launch[order] >= 0)].tolist():
         place = int(made.place[row])
         launch = int(made.launch[row]) - job.ranks[place].profile.trace.base_ns
         begin, after = before[place]
         before[place] = launch, int(instance[row])
-        if launch >= begin:
+        if begin <= launch < ends[place]:
             since[row] = _Since(place, begin, launch, after)
     return since
 

@@ -38,6 +38,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
     is_autotuning,
     is_collection,
     is_compilation,
+    is_region,
 )
 
 
@@ -109,6 +110,8 @@ class RuleContext:
             eager = (self.eager_percent or 0.0) >= thresholds.gain_percent
         if not eager:
             return False
+        if not self.profile.of(region_calls) and any(map(is_region, self.profile.trace.names)):
+            return False  # of torch before 2.6: regions without ids
         calls = self.profile.of(compiled_calls)
         return not any(self.inside_us(Intervals(*np.array([[call.start], [call.end]]))) for call in calls)
 

@@ -89,7 +89,11 @@ class GivenUp(Rule):
         if row is None:
             return
         where = f"{row.file.rpartition('/')[2]}:{row.line}" if row.file and row.line else row.file
-        why = "it hit the recompile limit" if row.kind == "limit" else row.reason.splitlines()[0]
+        why = (
+            "it hit the recompile limit"
+            if row.kind == "limit"
+            else next(iter(row.reason.splitlines()), "torch skipped it")
+        )
         yield self.finding(
             context,
             f"{row.function or 'A frame'} runs eager: {why}"

@@ -81,7 +81,7 @@ class CudaGraphsUsed(Rule):
             return
         made = [calls.between(begin, end) for begin, end in zip(*context.windows)]
         replays, launches = sum(one.replays for one in made), sum(one.launches for one in made)
-        if launches == replays:
+        if not replays or launches == replays:
             return
         steps = max(context.steps, 1)
         yield self.finding(
@@ -108,7 +108,9 @@ class DominantKernel(Rule):
         profile = context.profile
         if profile is None or not len(profile.of(host_lane)) or not _gpu_bound(profile):
             return
-        row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us)
+        row = max(profile.of(kernel_table).rows, key=lambda row: row.time_us, default=None)
+        if row is None:
+            return
         share = context.gpu_share(row.time_us)
         if share is None or share < thresholds.dominant_percent or row.bandwidth_percent is not None:
             return

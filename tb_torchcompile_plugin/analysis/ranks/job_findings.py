@@ -17,12 +17,20 @@ from tb_torchcompile_plugin.analysis.ranks.late_words import advice, does, main_
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, prediction
 from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.job.as_early import as_early
-from tb_torchcompile_plugin.job.coupled import Change, has_models, job_clocks, pace_ns, recording_cost_ns
+from tb_torchcompile_plugin.job.coupled import (
+    Change,
+    NotSettledError,
+    has_models,
+    job_clocks,
+    pace_ns,
+    recording_cost_ns,
+)
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.job.waits import blame
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 
 _FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
 _UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
@@ -33,16 +41,22 @@ def job_findings(job: Job) -> list[Finding]:
     """Largest gain first; [] where no rank waits, and where the job cannot be replayed."""
     if not job.of(has_models):
         return []
-    rows = [*_late(job), *_exposed(job)]
+    try:
+        rows = [*_late(job), *_exposed(job)]
+    except NotSettledError:
+        return []
     return sorted(rows, key=lambda row: -(row.predicted.gain_percent if row.predicted else 0.0))
 
 
 def symptoms(job: Job) -> dict[int, set[str]]:
     """By rank the rules whose findings only show what those of the job tell: they are not told again."""
-    rules = {row.rule for row in job.of(job_findings)}
+    if not job.of(has_models):
+        return {}
+    blamed = {row.row for row in job.of(job_findings) if row.rule == "late_rank"}
     hidden = {rank: {"communication"} if job.of(instances).members else set() for rank in job.numbers}
-    for row in job.of(late_ranks) if "late_rank" in rules else ():
-        hidden[row.rank] |= _rules_of(row)
+    for row in job.of(late_ranks):
+        if f"ranks:{row.rank}" in blamed:
+            hidden[row.rank] |= _rules_of(row)
     return hidden
 
 
@@ -63,7 +77,8 @@ def _predicted(job: Job, changes: Mapping[int, Change], *transfers: float) -> Pr
 def _late(job: Job) -> list[Finding]:
     lateness: Counter[int] = Counter()
     for one in job.of(late):
-        lateness[one.place] += one.lateness
+        if one.parts:
+            lateness[one.place] += one.lateness
     if not lateness:
         return []
     (first, most), total = lateness.most_common(1)[0], sum(lateness.values())
@@ -79,7 +94,8 @@ def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
     rank, steps = job.ranks[place].rank, _steps(job)
     row = _late_rank(job, place)
     main = main_cause(row)
-    waited = int(job.of(blame)[:, place].sum()) / 1000 / steps / max(len(job.ranks) - 1, 1)
+    marked = max((len(one.step) for one in _known_steps(job)), default=steps)
+    waited = int(job.of(blame)[:, place].sum()) / 1000 / marked / max(len(job.ranks) - 1, 1)
     return Finding(
         rule="late_rank",
         severity=severity_of(predicted.gain_percent),
@@ -162,4 +178,5 @@ def _known_steps(job: Job) -> list[RankSteps]:
 
 
 def _steps(job: Job) -> int:
-    return max((len(one.step) for one in _known_steps(job)), default=1)
+    """How many are compared, marked or not."""
+    return max(one.profile.of(host_lane).steps for one in job.ranks)

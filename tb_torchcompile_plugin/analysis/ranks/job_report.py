@@ -77,8 +77,9 @@ def _who(job: Job) -> str:
     here, missing = plural(len(job.ranks), "rank"), job.missing
     if not missing:
         return f"All {here} of the job are here." if job.world_size else f"{here.capitalize()} are here."
+    of = f" of {job.world_size}" if job.world_size else ""
     numbers = ", ".join(map(str, missing[:_NAMED])) + (" …" if len(missing) > _NAMED else "")
     return (
-        f"{here.capitalize()} of {job.world_size} are here; {plural(len(missing), 'rank')} missing ({numbers}): "
+        f"{here.capitalize()}{of} are here; {plural(len(missing), 'rank')} missing ({numbers}): "
         "what the others waited for them is not known, and waits are a lower bound."
     )

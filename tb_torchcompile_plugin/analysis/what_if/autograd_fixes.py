@@ -33,8 +33,12 @@ _CHECKS_LEAST = 8  # of one step: a program may look for a NaN itself, once
 def _without_anomaly_mode(profile: Profile) -> Iterator[Fix]:
     """torch.autograd.set_detect_anomaly: each node keeps its stack, and each gradient is looked through for a NaN."""
     checks, lane = profile.of(nan_checks), profile.of(host_lane)
-    looks = int(mask_of(profile.trace.names, NAN_CHECKS[0].__eq__)[profile.trace.name[checks]].sum())
-    if looks < _CHECKS_LEAST * lane.steps:
+    names = profile.trace.name[checks]
+    looks, asks = (
+        int(mask_of(profile.trace.names, name.__eq__)[names].sum())
+        for name in (NAN_CHECKS[0], NAN_CHECKS[-1])
+    )
+    if min(looks, asks) < _CHECKS_LEAST * lane.steps:
         return
     stacks = host_slices(profile.trace, keeps_stack, (PYTHON_FUNCTION,))
     yield Fix(

@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.operators import is_fusible
 from tb_torchcompile_plugin.torch_names.slices import KERNEL
 
@@ -71,7 +72,9 @@ def given_up(profile: Profile) -> bool:
     """Whether torch runs frames eager that it was to compile: the compile data tells, or calls that it looked up in its
     cache and for which it has no code."""
     known = profile.data.of(problems) if profile.data else []
-    return any(row.given_up for row in known) or profile.of(lookups_in_vain) >= profile.of(host_lane).steps
+    return any(row.given_up for row in known) or profile.of(lookups_in_vain) >= max(
+        len(profile.of(StepWindows)), 1
+    )
 
 
 def eager_points(profile: Profile) -> Bools:

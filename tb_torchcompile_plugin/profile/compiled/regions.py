@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
+from tb_torchcompile_plugin.profile.intervals import within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
@@ -107,6 +109,8 @@ def every(calls: list[RegionCall]) -> Iterator[RegionCall]:
 
 def compiled_calls(profile: Profile) -> list[RegionCall]:
     """The outermost calls that ran a graph: torch may run a region that holds none, and everything in it eager."""
+    if not profile.of(region_calls) and any(slices.is_region(name) for name in profile.trace.names):
+        return []  # of torch before 2.6: regions without ids
     made = profile.summary.compilations if profile.summary else ()
     empty = {row.key.compile_id for row in made if row.HasField("graph_ops") and not row.graph_ops}
     marked = marks_graphs(profile.trace)
@@ -124,11 +128,16 @@ def frames(calls: list[RegionCall]) -> Iterator[RegionCall]:
 
 def lookups_in_vain(profile: Profile) -> int:
     """How often dynamo looked a frame up in its cache and no compiled region followed: torch has given it up. 0 where
-    something was compiled meanwhile, for that follows a lookup, too."""
-    if len(host_slices(profile.trace, slices.is_compilation)):
+    something was compiled meanwhile, for that follows a lookup, too, and outside of marked steps, where frames are met
+    for the first time."""
+    trace, steps = profile.trace, profile.of(profiled_time)
+    if not len(profile.of(StepWindows)) or len(host_slices(trace, slices.is_compilation)):
         return 0
-    lookups = len(host_slices(profile.trace, slices.LOOKUPS.__contains__))
-    return max(lookups - len(profile.of(Ownership).regions), 0)
+    lookups, regions = (
+        host_slices(trace, wanted) for wanted in (slices.LOOKUPS.__contains__, slices.is_region)
+    )
+    inside = [int((within(steps, trace.ts[rows]) >= 0).sum()) for rows in (lookups, regions)]
+    return max(inside[0] - inside[1], 0)
 
 
 def marks_graphs(trace: Trace) -> bool:

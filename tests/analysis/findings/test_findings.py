@@ -240,6 +240,17 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
     assert "nothing_compiled" not in by_rule(tmp_path, eager(80), summary)
 
 
+def test_regions_without_ids_are_compiled_all_the_same(tmp_path: Path) -> None:
+    """torch before 2.6 writes none: nothing is known of them but that they ran."""
+    events = steps()
+    for step in range(3):
+        events += [
+            slice_("TorchDynamo Cache Lookup", 100 * step + 1, 2),
+            slice_("Torch-Compiled Region", 100 * step + 4, 90),
+        ]
+    assert not {"nothing_compiled", "frame_given_up"} & set(by_rule(tmp_path, events))
+
+
 def test_a_frame_that_was_given_up_is_told_first(tmp_path: Path) -> None:
     summary = CompileSummary()
     row = summary.compilations.add(function="forward", file="m.py", line=3)
@@ -404,7 +415,8 @@ def nan_checked(times: float) -> list[Event]:
         for place in range(round(times)):
             at = begin + 10 + 20 * place
             events.append(slice_("autograd::engine::evaluate_function: MulBackward0", at, 19))
-            events += [slice_("aten::isnan", at + 1, 16), *launch("isnan", at + 2, at + 5, 3)]
+            events += [slice_("aten::isnan", at + 1, 15), *launch("isnan", at + 2, at + 5, 3)]
+            events.append(slice_("aten::item", at + 16, 1))
     return events
 
 
