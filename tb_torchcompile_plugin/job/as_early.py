@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -10,10 +9,8 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.coupled import Change
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import GPU_CAUSES, HostCosts, Late, host_costs, late
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.job.late import GPU_CAUSES, HostCosts, Late, host_costs, late, launched_between
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model
 from tb_torchcompile_plugin.profile.profile import Profile
 
@@ -58,9 +55,7 @@ def _host_left(costs: HostCosts, one: Late) -> Shares:
     ns = costs.inside(one.begin, one.end)
     more = {blamed: excess for blamed, excess in one.parts.items() if excess > 0}
     part = min(1.0, max(one.excess, 0) / max(sum(more.values()), 1))
-    total: Counter[object] = Counter()
-    for code, of_code in enumerate(np.bincount(costs.code, ns, len(costs.blamed)).tolist()):
-        total[costs.blamed[code]] += of_code
+    total = costs.summed(ns)
     cut = np.array([part * more.get(blamed, 0) / max(total[blamed], 1) for blamed in costs.blamed])
     share = np.minimum(cut, 1.0)[costs.code]
     left: Shares = 1 - share * ns / np.maximum(costs.end - costs.begin, 1)
@@ -69,23 +64,11 @@ def _host_left(costs: HostCosts, one: Late) -> Shares:
 
 def _tail_too(costs: HostCosts, left: Shares, end: int) -> Shares:
     """What is behind the last of these collectives is compared with nothing: it goes as it did before them."""
-    ns = costs.end - costs.begin
-    whole: dict[object, float] = defaultdict(float)
-    kept: dict[object, float] = defaultdict(float)
-    for code, (total, rest) in enumerate(zip(_by_code(costs, ns), _by_code(costs, ns * left))):
-        whole[costs.blamed[code]] += total
-        kept[costs.blamed[code]] += rest
     behind = costs.begin >= end
-    for code, total in enumerate(_by_code(costs, ns * behind)):
-        whole[costs.blamed[code]] -= total
-        kept[costs.blamed[code]] -= total
+    ns = np.where(behind, 0, costs.end - costs.begin)
+    whole, kept = costs.summed(ns), costs.summed(ns * left)
     share = np.array([kept[blamed] / whole[blamed] if whole[blamed] > 0 else 1.0 for blamed in costs.blamed])
     return np.where(behind, share[costs.code], left)
-
-
-def _by_code(costs: HostCosts, ns: Shares | Int64s) -> list[float]:
-    sums: list[float] = np.bincount(costs.code, ns, len(costs.blamed)).tolist()
-    return sums
 
 
 def _work_left(profile: Profile, one: Late, ranks: int) -> Shares:
@@ -95,7 +78,6 @@ def _work_left(profile: Profile, one: Late, ranks: int) -> Shares:
         ns * ((ranks - 1) / ranks if blamed.cause == "more_work" else 1) for blamed, ns in one.parts.items()
     )
     queue = profile.of(gpu_queue)
-    launched = profile.of(host_lane).begin[queue.point]
-    mine = (launched >= one.begin) & (launched < one.end)
+    mine = launched_between(profile, one.begin, one.end)
     total = int(queue.dur[mine].sum())
     return np.where(mine, 1 - min(1.0, max(excess, 0) / max(total, 1)), 1.0)

@@ -70,9 +70,6 @@ class Calls(NamedTuple):
     def dur(self) -> Int64s:
         return self.end - self.begin
 
-    def __bool__(self) -> bool:
-        return bool(self.kinds)
-
 
 def calls(job: Job) -> Calls:
     """Of all ranks."""
@@ -83,16 +80,14 @@ def calls(job: Job) -> Calls:
 
 def communication_rows(profile: Profile) -> Int64s:
     """Kernels of collectives in order of time; on a rank that has none, what Gloo ran."""
-    trace, work = profile.trace, profile.of(gpu_work)
-    if "communication" in work.categories:
-        rows = work.index[work.category == work.categories.index("communication")]
-    else:
+    trace, rows = profile.trace, profile.of(gpu_work).of("communication").index
+    if not len(rows):
         rows = host_slices(trace, is_host_collective, (LABEL,))
     return np.asarray(rows[np.argsort(trace.ts[rows], kind="stable")], np.int64)
 
 
 def _of_rank(place: int, one: JobRank) -> Calls:
-    trace, rows = one.profile.trace, communication_rows(one.profile)
+    trace, rows = one.profile.trace, one.profile.of(communication_rows)
     source = _source(trace, rows)
     launch = np.where(_on_host(trace, rows), _called(trace, rows), trace.launch_of()[rows])
     begin = trace.ts[rows] + trace.base_ns
@@ -201,8 +196,7 @@ def _ranks(text: str) -> tuple[int, ...]:
 
 def _only_group(one: JobRank) -> Group | None:
     """The process group where there is but one: a call that does not tell its group is of that."""
-    info = one.profile.trace.metadata.get("distributedInfo")
-    config = info.get("pg_config") if isinstance(info, dict) else None
+    config = one.profile.trace.distributed.get("pg_config")
     if not isinstance(config, list) or len(config) != 1 or not isinstance(config[0], dict):
         return None
     ranks = config[0].get("ranks")

@@ -13,10 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import holds_all, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
 _ROUNDS = 16
 
@@ -31,7 +30,7 @@ class Clocks(NamedTuple):
 def clocks(job: Job) -> Clocks:
     """Those of ranks that no collective holds together tell nothing of each other; offsets are 0 without any."""
     made, known = job.of(calls), job.of(instances)
-    holding = [rows for rows in known.members if made.kinds[int(rows[0])].operation in HOLD_ALL]
+    holding = [rows for rows in known.members if holds_all(made, rows)]
     if not holding:
         return Clocks(np.zeros(len(job.ranks), np.int64), None)
     rows = np.concatenate(holding)

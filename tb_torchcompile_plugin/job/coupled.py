@@ -15,18 +15,18 @@ import numpy as np
 
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import holds_all, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.columns import places_in
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
-from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, without_recording
+from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, least, without_recording
 from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
-from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
 Change = Callable[[Model], Model]
 _AS_IT_IS: Mapping[int, Change] = MappingProxyType({})
@@ -41,8 +41,8 @@ class NotSettledError(Exception):
 
 class Tied(NamedTuple):
     """Matched calls that are in the model of their rank, as columns: place of the rank, place in its queue, instance
-    (numbered from 0), what its clock is ahead (ns), and how long it goes on after the last
-    member began (ns): less than nothing by what the clocks are off."""
+    (numbered from 0), what its clock is ahead (ns), and how long it goes on after the last member began
+    (ns): less than nothing by what the clocks are off."""
 
     place: Int64s
     work: Int64s
@@ -54,12 +54,9 @@ class Tied(NamedTuple):
 def tied(job: Job) -> Tied:
     """Of instances of which every member that is known is in a model."""
     made, known, times, offset = job.of(calls), job.of(instances), job.of(waits), job.of(clocks).offset_ns
-    work = np.concatenate([_works(job, place) for place in range(len(job.ranks))])
-    whole = [
-        rows
-        for rows in known.members
-        if made.kinds[int(rows[0])].operation in HOLD_ALL and (work[rows] >= 0).all()
-    ]
+    queues = [one.profile.of(gpu_queue).row for one in job.ranks]
+    work = np.concatenate([places_in(row, made.row[made.place == place]) for place, row in enumerate(queues)])
+    whole = [rows for rows in known.members if holds_all(made, rows) and (work[rows] >= 0).all()]
     rows = np.concatenate([np.zeros(0, np.int64), *whole])
     instance = np.repeat(np.arange(len(whole)), [len(one) for one in whole])
     base = np.array([one.profile.trace.base_ns for one in job.ranks], np.int64)
@@ -71,17 +68,6 @@ def tied(job: Job) -> Tied:
         transfer=times.end[rows]
         - np.maximum(times.begin[rows], _latest(times.begin[rows], instance)[instance]),
     )
-
-
-def _works(job: Job, place: int) -> Int64s:
-    """By call of a rank its place in the queue, -1 for none."""
-    made, queue = job.of(calls), job.ranks[place].profile.of(gpu_queue)
-    rows = made.row[made.place == place]
-    order = np.argsort(queue.row, kind="stable")
-    if not len(order):
-        return np.full(len(rows), -1)
-    at = order[np.minimum(np.searchsorted(queue.row[order], rows), len(order) - 1)]
-    return np.where(queue.row[at] == rows, at, -1)
 
 
 def job_clocks(
@@ -162,11 +148,6 @@ def recording_cost_ns(job: Job) -> int:
     step = max((ns for ns in noted if ns), default=0)
     if not step or pace_ns(job.of(job_clocks)) <= step:
         return 0
-    low, high = 0, _MOST_NS
-    if pace_ns(job_clocks(job, slice_ns=high)) > step:
+    if pace_ns(job_clocks(job, slice_ns=_MOST_NS)) > step:
         return USUAL_NS
-    for _ in range(_HALVINGS):
-        middle = (low + high) // 2
-        shorter = pace_ns(job_clocks(job, slice_ns=middle)) <= step
-        low, high = (low, middle) if shorter else (middle, high)
-    return high
+    return least(lambda cost: pace_ns(job_clocks(job, slice_ns=cost)) <= step, _MOST_NS, _HALVINGS)

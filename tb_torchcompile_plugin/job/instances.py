@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.job.calls import Calls, Group, Kind, calls
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
 _PAIRED = ("send", "recv")
 
@@ -45,6 +46,11 @@ def instances(job: Job) -> Instances:
     for number, rows in enumerate(known):
         of_call[rows] = number
     return Instances(of_call, known)
+
+
+def holds_all(made: Calls, rows: Int64s) -> bool:
+    """Whether nobody is done with this instance before everybody has come."""
+    return made.kinds[int(rows[0])].operation in HOLD_ALL
 
 
 def _is_one(made: Calls, rows: list[int]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,16 +36,10 @@ class Job(Memoized):
     @property
     def world_size(self) -> int | None:
         """As torch recorded it; None where it did not."""
-        sizes = [size for info in self._recorded() if isinstance(size := info.get("world_size"), int)]
-        return max(sizes, default=None)
+        sizes = [one.profile.trace.distributed.get("world_size") for one in self.ranks]
+        return max((size for size in sizes if isinstance(size, int)), default=None)
 
     @property
     def missing(self) -> list[int]:
         """Ranks that are not here: what others waited for them is not known."""
         return sorted({*range(min(self.world_size or 0, _MOST_RANKS)), *self.unread} - set(self.numbers))
-
-    def _recorded(self) -> Iterator[Mapping[str, object]]:
-        for one in self.ranks:
-            info = one.profile.trace.metadata.get("distributedInfo")
-            if isinstance(info, dict):
-                yield info

@@ -7,14 +7,15 @@ between is compared: the same kernels may run slower, or there are more of them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.calls import calls, communication_rows
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import anchors, instances
+from tb_torchcompile_plugin.job.instances import anchors, holds_all, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import Waits, waiting, waits
 from tb_torchcompile_plugin.profile.columns import codes_of
@@ -25,7 +26,6 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
 LateCause = Literal[CulpritCause, "slower_kernels", "more_work"]
 GPU_CAUSES: tuple[LateCause, ...] = ("slower_kernels", "more_work")
@@ -68,7 +68,7 @@ def late(job: Job) -> list[Late]:
     least = max(_LEAST_NS, 2 * (job.of(clocks).residual_ns_p95 or 0))
     between, lates = job.of(_since), []
     for number, rows in enumerate(known.members):
-        if made.kinds[int(rows[0])].operation not in HOLD_ALL:
+        if not holds_all(made, rows):
             continue
         last = int(rows[np.argmax(times.begin[rows])])
         peer = _peer(between, times, rows, last)
@@ -141,7 +141,7 @@ def _one(job: Job, between: dict[int, _Since], last: int, peer: int, number: int
 
 def _difference(mine: Counter[Blamed], others: Counter[Blamed]) -> dict[Blamed, int]:
     """Whoever waits longer for a GPU is not ahead by that."""
-    difference = {one: mine[one] - others[one] for one in {*mine, *others}}
+    difference = {one: mine[one] - others[one] for one in dict.fromkeys((*mine, *others))}
     difference = {one: max(ns, 0) if one.cause in WAITS else ns for one, ns in difference.items()}
     return {one: ns for one, ns in sorted(difference.items(), key=lambda pair: -pair[1]) if ns}
 
@@ -160,6 +160,13 @@ class HostCosts(NamedTuple):
     def inside(self, begin: int, end: int) -> Int64s:
         """How much of each lies in a window."""
         return np.asarray(np.maximum(np.minimum(self.end, end) - np.maximum(self.begin, begin), 0), np.int64)
+
+    def summed(self, ns: Int64s | npt.NDArray[np.float64]) -> dict[Blamed, float]:
+        """By culprit; one may stand in the list twice, for pieces and for calls."""
+        sums: dict[Blamed, float] = defaultdict(float)
+        for code, total in enumerate(np.bincount(self.code, ns, len(self.blamed)).tolist()):
+            sums[self.blamed[code]] += total
+        return sums
 
 
 def host_costs(profile: Profile) -> HostCosts:
@@ -192,10 +199,18 @@ def _host_parts(job: Job, since: _Since) -> Counter[Blamed]:
     begin, end = np.maximum(costs.begin[at_calls], since.begin), np.minimum(costs.end[at_calls], since.end)
     held = covered_ns(job.of(waiting, since.place), begin, np.maximum(begin, end))
     ns[at_calls] -= np.minimum(ns[at_calls], held)
-    parts: Counter[Blamed] = Counter()
-    for code, total in enumerate(np.bincount(costs.code, ns, len(costs.blamed)).astype(np.int64).tolist()):
-        parts[costs.blamed[code]] += total
-    return parts
+    return Counter({blamed: int(total) for blamed, total in costs.summed(ns).items()})
+
+
+def launched_between(profile: Profile, begin: int, end: int) -> npt.NDArray[np.bool_]:
+    """Which work of a rank's queue was launched in a window (ns, on the clock of its trace)."""
+    launched = profile.of(host_lane).begin[profile.of(gpu_queue).point]
+    return np.asarray((launched >= begin) & (launched < end))
+
+
+def _computes(profile: Profile) -> npt.NDArray[np.bool_]:
+    """Which work of a rank's queue is no collective."""
+    return ~np.isin(profile.of(gpu_queue).row, profile.of(communication_rows))
 
 
 _Kernels = dict[tuple[str, str], tuple[int, int]]  # (name, grid) → how many, and how long in all (ns)
@@ -204,7 +219,7 @@ _Kernels = dict[tuple[str, str], tuple[int, int]]  # (name, grid) → how many, 
 def _gpu_difference(mine: _Kernels, others: _Kernels) -> dict[Blamed, int]:
     """Kernel by kernel: are the same ones slower, or are there more of them, or larger ones?"""
     slower, more = 0, Counter[str]()
-    for key in {*mine, *others}:
+    for key in dict.fromkeys((*mine, *others)):
         (count, ns), (usual_count, usual_ns) = mine.get(key, (0, 0)), others.get(key, (0, 0))
         if count == usual_count:
             slower += ns - usual_ns
@@ -223,10 +238,7 @@ def _kernels(job: Job, since: _Since) -> _Kernels:
     """What was launched, but for collectives."""
     profile = job.ranks[since.place].profile
     trace, queue = profile.trace, profile.of(gpu_queue)
-    launched = profile.of(host_lane).begin[queue.point]
-    mine = (
-        (launched >= since.begin) & (launched < since.end) & ~np.isin(queue.row, communication_rows(profile))
-    )
+    mine = launched_between(profile, since.begin, since.end) & profile.of(_computes)
     grids = [*(trace.texts.get("grid") or ()), ""]
     sums: _Kernels = {}
     rows = queue.row[mine]

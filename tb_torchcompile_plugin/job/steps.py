@@ -13,10 +13,10 @@ import numpy as np
 
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import waiting
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work, layers
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work, layers
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import GpuSteps, StepWindows, gpu_steps
+from tb_torchcompile_plugin.profile.steps import GpuSteps, StepWindows, gpu_steps, mean_of_steps
 
 
 class RankSteps(NamedTuple):
@@ -33,9 +33,8 @@ class RankSteps(NamedTuple):
 
     @property
     def mean_ns(self) -> float:
-        """Of all but the last one, of which nobody knows when the next one's work would have begun."""
-        spans = self.span[:-1] if len(self.span) > 1 else self.span
-        return float(spans.mean()) if len(spans) else 0.0
+        """Of a step."""
+        return mean_of_steps(self.span)
 
 
 def job_steps(job: Job) -> list[RankSteps | None]:
@@ -54,7 +53,8 @@ def _of_rank(job: Job, place: int) -> RankSteps | None:
 
 def _parts(profile: Profile, steps: GpuSteps, waiting: Intervals, names: list[str]) -> RankSteps:
     work = profile.of(gpu_work)
-    did = layers(profile.trace, work.where(work.device == steps.device))
+    mine = work.where(work.device == steps.device)
+    did = layers(profile.trace, mine)
     exposed = subtract(did.communication, did.compute)
     held = subtract(exposed, subtract(exposed, waiting))
 
@@ -62,8 +62,10 @@ def _parts(profile: Profile, steps: GpuSteps, waiting: Intervals, names: list[st
         return covered_ns(intervals, steps.begin, steps.end)
 
     communicating = inside(did.communication)
-    computing, busy, alone = inside(did.compute), inside(did.memory), inside(exposed)
-    overlapped = computing - inside(subtract(did.compute, _communicating(profile, steps.device)))
+    computing, active, alone = inside(did.compute), inside(did.memory), inside(exposed)
+    overlapped = computing - inside(
+        subtract(did.compute, busy(profile.trace, mine.of("communication").index))
+    )
     rows = RankSteps(
         step=names,
         span=steps.length,
@@ -71,18 +73,8 @@ def _parts(profile: Profile, steps: GpuSteps, waiting: Intervals, names: list[st
         overlapped=overlapped,
         exposed_transfer=alone - inside(held),
         exposed_wait=inside(held),
-        exposed_memory=busy - communicating,
-        idle=steps.length - busy,
+        exposed_memory=active - communicating,
+        idle=steps.length - active,
     )
     assert np.array_equal(rows.span, sum(rows[2:]))
     return rows
-
-
-def _communicating(profile: Profile, device: int) -> Intervals:
-    """When any collective ran on the device."""
-    work = profile.of(gpu_work)
-    if "communication" not in work.categories:
-        return Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    mine = (work.device == device) & (work.category == work.categories.index("communication"))
-    begin = profile.trace.ts[work.index[mine]]
-    return union(begin, begin + profile.trace.dur[work.index[mine]])

@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.calls import Calls, calls
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import holds_all, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
-from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
 
 
 class Waits(NamedTuple):
@@ -45,7 +44,7 @@ def waits(job: Job) -> Waits:
         held = np.maximum(0, np.minimum(end[rows], begin[needed]) - begin[rows])
         wait[rows] = held
         awaited[rows[held > 0]] = made.place[needed]
-        last[needed] = made.kinds[int(rows[0])].operation in HOLD_ALL
+        last[needed] = holds_all(made, rows)
     transfer = np.where(wait >= 0, made.dur - wait, -1)
     assert ((wait < 0) | ((transfer >= 0) & (wait + transfer == made.dur))).all()
     return Waits(begin, end, wait, transfer, awaited, last)
@@ -54,10 +53,9 @@ def waits(job: Job) -> Waits:
 def _needed(made: Calls, rows: Int64s, begin: Int64s) -> int | None:
     """The member without which the others cannot go on: the last to come; of a send and its recv the sender. None where
     only a root is needed, which torch does not name."""
-    operations = [made.kinds[row].operation for row in rows.tolist()]
-    if operations[0] in HOLD_ALL:
+    if holds_all(made, rows):
         return int(rows[np.argmax(begin[rows])])
-    senders = [row for row, operation in zip(rows.tolist(), operations) if operation == "send"]
+    senders = [row for row in rows.tolist() if made.kinds[row].operation == "send"]
     return senders[0] if len(senders) == 1 else None
 
 

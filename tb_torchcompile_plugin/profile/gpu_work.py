@@ -32,6 +32,10 @@ class GpuWork(msgspec.Struct, frozen=True):
     def where(self, mask: npt.NDArray[np.bool_]) -> GpuWork:
         return GpuWork(self.index[mask], self.device[mask], self.category[mask], self.categories)
 
+    def of(self, category: str) -> GpuWork:
+        """Those of one category."""
+        return self.where(np.array([name == category for name in self.categories] or [False])[self.category])
+
 
 def gpu_work(profile: Profile) -> GpuWork:
     """The GPU events with their categories by name; a device that args do not tell is the pid."""

@@ -117,8 +117,13 @@ class GpuSteps(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Of a step (ns): of all but the last one, of which nobody knows when the next one's work would have begun."""
-        return float((self.length[:-1] if len(self.step) > 1 else self.length).mean())
+        """Of a step (ns)."""
+        return mean_of_steps(self.length)
+
+
+def mean_of_steps(length: Int64s) -> float:
+    """Of all but the last one, of which nobody knows when the next one's work would have begun."""
+    return float((length[:-1] if len(length) > 1 else length).mean())
 
 
 def steps_by_gpu(profile: Profile) -> list[GpuSteps]:

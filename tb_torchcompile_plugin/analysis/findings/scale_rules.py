@@ -67,8 +67,7 @@ class SlowBackend(Rule):
     def look(self, context: RuleContext) -> Iterator[Finding]:
         if context.profile is None or not len(context.profile.of(gpu_work).index):
             return
-        recorded = context.profile.trace.metadata.get("distributedInfo")
-        info = recorded if isinstance(recorded, dict) else {}
+        info = context.profile.trace.distributed
         backend, size = str(info.get("backend", "")), info.get("world_size")
         if not backend or any(name in backend for name in GPU_BACKENDS):
             return

@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, severity_of
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
 from tb_torchcompile_plugin.analysis.ranks.late_words import advice, does, main_cause, telling
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, prediction
+from tb_torchcompile_plugin.analysis.what_if.words import instead
 from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.job.as_early import as_early
 from tb_torchcompile_plugin.job.coupled import (
@@ -68,10 +69,13 @@ def _rules_of(row: LateRank) -> set[str]:
 
 def _predicted(job: Job, changes: Mapping[int, Change], *transfers: float) -> Predicted:
     """As the job runs unrecorded, where that was noted."""
-    cost = job.of(recording_cost_ns)
-    now = pace_ns(job_clocks(job, slice_ns=cost))
+    cost, now = job.of(recording_cost_ns), job.of(_now_ns)
     after = [pace_ns(job_clocks(job, changes, share, cost)) for share in transfers or (1.0,)]
     return prediction(now, *(min(ns, now) for ns in after))
+
+
+def _now_ns(job: Job) -> float:
+    return pace_ns(job_clocks(job, slice_ns=job.of(recording_cost_ns)))
 
 
 def _late(job: Job) -> list[Finding]:
@@ -100,7 +104,7 @@ def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
         rule="late_rank",
         severity=severity_of(predicted.gain_percent),
         title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: it {does(main, steps)}; "
-        f"{_as_early('as early as its peers, a step takes', predicted)}",
+        f"as early as its peers, a step takes {instead(predicted)}",
         evidence=_gain(predicted)
         | {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances},
         saves_us=(predicted.step_us - predicted.after_us) * steps,
@@ -126,7 +130,7 @@ def _rotating(job: Job, places: list[int], predicted: Predicted) -> Finding:
         rule="ranks_take_turns",
         severity=severity_of(predicted.gain_percent),
         title=f"Ranks take turns at coming last ({', '.join(map(str, ranks[:_NAMED]))}{more}), and the others wait: "
-        f"in the main one {does(main, steps)}; {_as_early('if all came at once, a step would take', predicted)}",
+        f"in the main one {does(main, steps)}; if all came at once, a step would take {instead(predicted)}",
         evidence=_gain(predicted) | {"ranks": len(ranks)},
         saves_us=(predicted.step_us - predicted.after_us) * steps,
         panel="ranks",
@@ -140,10 +144,6 @@ def _rotating(job: Job, places: list[int], predicted: Predicted) -> Finding:
 def _gain(predicted: Predicted) -> dict[str, float | int]:
     gain = predicted.step_us - predicted.after_us
     return {"gain_us_per_step": gain, "share_percent": predicted.gain_percent}
-
-
-def _as_early(words: str, predicted: Predicted) -> str:
-    return f"{words} {duration(predicted.after_us)} instead of {duration(predicted.step_us)}"
 
 
 def _exposed(job: Job) -> list[Finding]:

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.what_if.change import (
     without_host_time,
     without_waiting,
 )
-from tb_torchcompile_plugin.analysis.what_if.fix import Fix, on_tracks, points_inside, time_inside
+from tb_torchcompile_plugin.analysis.what_if.fix import Fix, points_inside, slice_times, time_inside
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -77,23 +77,24 @@ def repeated_backwards(profile: Profile) -> Int64s:
     """Slices of the backwards of compiled graphs beyond the first of each forward, in order of time."""
     trace, ownership = profile.trace, profile.of(Ownership)
     forwards: Counter[str] = Counter()
-    for call in every(
-        profile.of(region_calls)
-    ):  # DDP splits a frame into several graphs, and each goes back once
-        forwards[call.compile_id] += max(len(call.graphs), 1)
+    for call in every(profile.of(region_calls)):
+        forwards[call.compile_id] += max(
+            len(call.graphs), 1
+        )  # each of those that DDP made of a frame goes back once
     again: list[int] = []
     for code in {code for _, code in ownership.backwards}:
         rows = sorted((row for row, one in ownership.backwards if one == code), key=trace.ts.__getitem__)
-        times, rest = divmod(len(rows), max(forwards[ownership.name(code) or ""], 1))
-        if times > 1 and not rest and forwards[ownership.name(code) or ""]:
+        forward = forwards[ownership.name(code) or ""]
+        times, rest = divmod(len(rows), forward) if forward else (0, 0)
+        if times > 1 and not rest:
             again += (row for place, row in enumerate(rows) if place % times)
     return np.array(sorted(again), np.int64)
 
 
 def _without(profile: Profile, rows: Int64s) -> Change:
     """Without these slices and what they launch."""
-    trace, queue = profile.trace, profile.of(gpu_queue)
-    times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
+    queue = profile.of(gpu_queue)
+    times = slice_times(profile, rows)
     inside, _ = points_inside(profile, times)
     work = np.flatnonzero(inside[queue.point])
     return both(

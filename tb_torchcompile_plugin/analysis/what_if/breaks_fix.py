@@ -9,7 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.what_if.change import Bools, both, without_host_time, without_waiting
-from tb_torchcompile_plugin.analysis.what_if.fix import Fix, Times, on_tracks, points_inside, time_inside
+from tb_torchcompile_plugin.analysis.what_if.fix import (
+    Fix,
+    Times,
+    are_kernels,
+    on_tracks,
+    points_inside,
+    time_inside,
+)
 from tb_torchcompile_plugin.analysis.what_if.one_graph import as_one_graph
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, breaks, every, frames, region_calls
@@ -20,7 +27,6 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
-from tb_torchcompile_plugin.torch_names.slices import KERNEL
 
 _REACH_NS = 1_000_000  # a launch that is further from a break has nothing to do with it
 
@@ -126,9 +132,8 @@ def _fused_over(profile: Profile, inside: Bools, ends: Int64s) -> tuple[Bools, B
     trace, queue = profile.trace, profile.of(gpu_queue)
     fusible = mask_of(trace.names, is_fusible) | mask_of(trace.names, is_fusible_in_graphs)
     kernels = fusible[trace.name[queue.row]]
-    copies = ~mask_of(trace.cats, KERNEL.__eq__)[trace.cat[queue.row]]
     at_end = np.zeros(len(inside), bool)
     at_end[ends] = True
     seam = np.zeros(len(inside), bool)
     seam[queue.point[kernels & at_end[queue.point]]] = True
-    return inside | seam, kernels | copies
+    return inside | seam, kernels | ~profile.of(are_kernels)

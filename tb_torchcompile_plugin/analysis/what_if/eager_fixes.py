@@ -10,10 +10,11 @@ from tb_torchcompile_plugin.analysis.compilations.compilations import problems
 from tb_torchcompile_plugin.analysis.what_if.change import Bools, both, without_waiting
 from tb_torchcompile_plugin.analysis.what_if.fix import (
     Fix,
+    are_kernels,
     launches_kernels,
-    on_tracks,
     outermost_operator,
     points_inside,
+    slice_times,
 )
 from tb_torchcompile_plugin.analysis.what_if.one_graph import as_one_graph
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import optimizer_times
@@ -26,7 +27,6 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.operators import is_fusible
-from tb_torchcompile_plugin.torch_names.slices import KERNEL
 
 _EAGER_NS = 20_000  # of calling the graph that stands for a run of eager operators
 _UNFUSED = 0.4  # of a run of kernels beside the longest, at most: so much is left once they are one
@@ -56,9 +56,8 @@ def _compiled_frames(profile: Profile) -> Iterator[Fix]:
     mine = profile.of(_outside) & (lane.launches | lane.synchronises)
     if not mine.any():
         return
-    trace, queue = profile.trace, profile.of(gpu_queue)
-    copies = ~mask_of(trace.cats, KERNEL.__eq__)[trace.cat[queue.row]]
-    one = as_one_graph(profile, mine, profile.of(_fusible) | copies, call_ns=_EAGER_NS)
+    fusible = profile.of(_fusible) | ~profile.of(are_kernels)
+    one = as_one_graph(profile, mine, fusible, call_ns=_EAGER_NS)
     yield Fix(
         id="frames",
         kind="frames",
@@ -85,11 +84,10 @@ def eager_points(profile: Profile) -> Bools:
 
 def _outside(profile: Profile) -> Bools:
     """Points that neither compiled code nor an optimizer has to do with."""
-    trace = profile.trace
     regions = [call.index for call in profile.of(compiled_calls)]
     regions += [index for index, _ in profile.of(Ownership).backwards]
     rows = np.array(regions, np.int64)
-    times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
+    times = slice_times(profile, rows)
     inside = points_inside(profile, times)[0] | points_inside(profile, profile.of(optimizer_times))[0]
     return np.asarray(~inside)
 

@@ -76,10 +76,15 @@ Times = dict[int, Intervals]  # by track
 
 def graph_times(profile: Profile) -> Times:
     """When each thread ran compiled graphs: the calls of regions without breaks, and backward graphs."""
-    trace = profile.trace
     rows = [call.index for call in every(profile.of(region_calls)) if call.graphs and not call.nested]
     rows += [index for index, _ in profile.of(Ownership).backwards]
-    return on_tracks(profile, np.array(rows, np.int64), trace.ts[rows], trace.ts[rows] + trace.dur[rows])
+    return slice_times(profile, np.array(rows, np.int64))
+
+
+def slice_times(profile: Profile, rows: Int64s) -> Times:
+    """When each thread ran these slices."""
+    begin = profile.trace.ts[rows]
+    return on_tracks(profile, rows, begin, begin + profile.trace.dur[rows])
 
 
 def on_tracks(profile: Profile, rows: Int64s, begin: Int64s, end: Int64s) -> Times:
@@ -135,12 +140,16 @@ def longest_call(profile: Profile, points: Bools) -> str:
     return str(trace.names[trace.name[lane.row[longest]]])
 
 
+def are_kernels(profile: Profile) -> Bools:
+    """Which work of the queue is a kernel, and no copy or fill."""
+    trace = profile.trace
+    return np.asarray(mask_of(trace.cats, KERNEL.__eq__)[trace.cat[profile.of(gpu_queue).row]])
+
+
 def launches_kernels(profile: Profile) -> Bools:
     """Points that launch kernels: they stay where only the waiting goes."""
-    queue, trace = profile.of(gpu_queue), profile.trace
-    kernels = mask_of(trace.cats, KERNEL.__eq__)[trace.cat[queue.row]]
     computes = np.zeros(len(profile.of(host_lane)), bool)
-    computes[queue.point[kernels]] = True
+    computes[profile.of(gpu_queue).point[profile.of(are_kernels)]] = True
     return computes
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.what_if.change import Change, with_durations
-from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind
+from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind, are_kernels
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.host.host_tree import climb
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -85,10 +85,9 @@ def _kernels(
 def _under(profile: Profile, kind: FixKind, operator: str, speed: Speed) -> Iterator[Fix]:
     """Kernels that are launched inside of an operator."""
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
-    kernels = mask_of(trace.cats, KERNEL.__eq__)[trace.cat[queue.row]]
     wanted = mask_of(trace.names, operator.__eq__)[trace.name]
     below = climb(trace.parent, lane.row[queue.point].astype(np.int64), wanted) >= 0
-    yield from _fix(profile, kind, np.flatnonzero(below & kernels), speed, operator)
+    yield from _fix(profile, kind, np.flatnonzero(below & profile.of(are_kernels)), speed, operator)
 
 
 def _fix(profile: Profile, kind: FixKind, work: Int64s, speed: Speed, name: str = "") -> Iterator[Fix]:

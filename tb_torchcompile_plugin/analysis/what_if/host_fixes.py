@@ -20,9 +20,9 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     calls_of,
     launches_kernels,
     longest_call,
-    on_tracks,
     outermost_operator,
     points_inside,
+    slice_times,
     time_inside,
 )
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -135,7 +135,7 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
     for name, user in sorted({*zip(asked_by.name[waits].tolist(), asked_by.user[waits].tolist())}):
         mine = waits & (asked_by.name == name) & (asked_by.user == user)
         rows = np.unique(asks[mine & (asks >= 0)])
-        times = on_tracks(profile, rows, trace.ts[rows], trace.ts[rows] + trace.dur[rows])
+        times = slice_times(profile, rows)
         inside, _ = points_inside(profile, times)
         inside &= ~profile.of(launches_kernels)
         place = place_of(profile, user)

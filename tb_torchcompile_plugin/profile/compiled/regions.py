@@ -109,8 +109,6 @@ def every(calls: list[RegionCall]) -> Iterator[RegionCall]:
 
 def compiled_calls(profile: Profile) -> list[RegionCall]:
     """The outermost calls that ran a graph: torch may run a region that holds none, and everything in it eager."""
-    if not profile.of(region_calls) and any(slices.is_region(name) for name in profile.trace.names):
-        return []  # of torch before 2.6: regions without ids
     made = profile.summary.compilations if profile.summary else ()
     empty = {row.key.compile_id for row in made if row.HasField("graph_ops") and not row.graph_ops}
     marked = marks_graphs(profile.trace)

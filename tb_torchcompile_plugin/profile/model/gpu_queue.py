@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.columns import distinct, places_in
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.host_lane import HostLane, host_lane
@@ -59,7 +59,7 @@ class GpuQueue:
 def gpu_queue(profile: Profile) -> GpuQueue:
     """The work that the host lane launched."""
     trace, lane, work = profile.trace, profile.of(host_lane), profile.of(gpu_work)
-    point = _points(lane, trace.launch_of()[work.index])
+    point = places_in(lane.row, trace.launch_of()[work.index])
     device = work.device
     _, stream = distinct(device, trace.stream[work.index])
     start, dur = trace.ts[work.index], trace.dur[work.index]
@@ -82,15 +82,6 @@ def gpu_queue(profile: Profile) -> GpuQueue:
         after_gap=after_gap,
         free=free,
     )
-
-
-def _points(lane: HostLane, launch: Int64s) -> Int64s:
-    """The point of each launch call, -1 for those outside of the lane."""
-    order = np.argsort(lane.row, kind="stable")
-    rows = lane.row[order]
-    place = np.minimum(np.searchsorted(rows, launch), max(len(rows) - 1, 0))
-    hit = (launch >= 0) & (rows[place] == launch) if len(rows) else np.zeros(len(launch), bool)
-    return np.where(hit, order[place] if len(rows) else -1, -1)
 
 
 def _reach(stream: Int64s, end: Int64s, free: Int64s) -> Int64s:

@@ -7,6 +7,8 @@ where the handler noted it; the cost of a slice is the one with which the model,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -69,11 +71,18 @@ def slice_cost_ns(profile: Profile, step_ns: float) -> int:
     def step(cost: int) -> float:
         return clock(lane, queue, replay(without_recording(profile, made, cost))).step
 
-    low, high = 0, _MOST_NS
-    paced = _SAME * step(high)  # no cost makes a step shorter than the GPU's work
+    paced = _SAME * step(_MOST_NS)  # no cost makes a step shorter than the GPU's work
     if step(0) <= max(step_ns, paced):
         return USUAL_NS if step(0) <= paced else 0
-    for _ in range(_ROUNDS):
+    cost = least(lambda cost: step(cost) <= max(step_ns, paced), _MOST_NS, _ROUNDS)
+    return max(cost, USUAL_NS) if step_ns <= paced else cost
+
+
+def least(holds: Callable[[int], bool], most: int, halvings: int) -> int:
+    """The least number up to `most` for which it holds, as near as so many halvings bring it; it holds for `most`, and
+    for all above one for which it does."""
+    low, high = 0, most
+    for _ in range(halvings):
         middle = (low + high) // 2
-        low, high = (middle, high) if step(middle) > max(step_ns, paced) else (low, middle)
-    return max(high, USUAL_NS) if step_ns <= paced else high
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

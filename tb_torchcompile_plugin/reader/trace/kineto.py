@@ -104,6 +104,12 @@ class Trace:
         except (TypeError, ValueError):
             return 0
 
+    @property
+    def distributed(self) -> dict[str, Any]:
+        """What torch tells of the job that this process is of; {} where it tells nothing."""
+        info = self.metadata.get("distributedInfo")
+        return info if isinstance(info, dict) else {}
+
     def sparse(self, column: str) -> tuple[Array, Array]:
         """(rows, values) of a column that few slices have; rows ascend.
 
