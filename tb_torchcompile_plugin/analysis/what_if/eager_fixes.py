@@ -10,25 +10,25 @@ from tb_torchcompile_plugin.analysis.compilations.compilations import problems
 from tb_torchcompile_plugin.analysis.what_if.change import Bools, both, without_waiting
 from tb_torchcompile_plugin.analysis.what_if.fix import (
     Fix,
-    are_kernels,
     launches_kernels,
     outermost_operator,
     points_inside,
     slice_times,
 )
-from tb_torchcompile_plugin.analysis.what_if.one_graph import as_one_graph
+from tb_torchcompile_plugin.analysis.what_if.one_graph import (
+    CALL_OF_GRAPH_NS,
+    as_one_graph,
+    compiled_whole,
+    fusible_work,
+)
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import optimizer_times
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, lookups_in_vain
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.operators import is_fusible
 
-_EAGER_NS = 20_000  # of calling the graph that stands for a run of eager operators
 _UNFUSED = 0.4  # of a run of kernels beside the longest, at most: so much is left once they are one
 
 
@@ -37,14 +37,14 @@ def _compiled_eager(profile: Profile) -> Iterator[Fix]:
     mine = profile.of(eager_points)
     if not mine.any():
         return
-    fusible = profile.of(_fusible)
+    fusible = profile.of(fusible_work)
     yield Fix(
         id="eager",
         kind="eager",
         subject=_largest_eager(profile, mine),
-        change=as_one_graph(profile, mine, fusible, call_ns=_EAGER_NS),
+        change=as_one_graph(profile, mine, fusible, call_ns=CALL_OF_GRAPH_NS),
         times=int(mine.sum()) / profile.of(host_lane).steps,
-        surely=as_one_graph(profile, mine, fusible, _UNFUSED, _EAGER_NS),
+        surely=as_one_graph(profile, mine, fusible, _UNFUSED, CALL_OF_GRAPH_NS),
     )
 
 
@@ -53,16 +53,14 @@ def _compiled_frames(profile: Profile) -> Iterator[Fix]:
     if not profile.of(given_up):
         return
     lane = profile.of(host_lane)
-    mine = profile.of(_outside) & (lane.launches | lane.synchronises)
+    mine = profile.of(outside) & (lane.launches | lane.synchronises)
     if not mine.any():
         return
-    fusible = profile.of(_fusible) | ~profile.of(are_kernels)
-    one = as_one_graph(profile, mine, fusible, call_ns=_EAGER_NS)
     yield Fix(
         id="frames",
         kind="frames",
         subject=_largest_eager(profile, mine & lane.launches),
-        change=both(without_waiting(mine & lane.synchronises), one),
+        change=both(without_waiting(mine & lane.synchronises), compiled_whole(profile, mine)),
         times=int(mine.sum()) / lane.steps,
     )
 
@@ -79,10 +77,10 @@ def given_up(profile: Profile) -> bool:
 def eager_points(profile: Profile) -> Bools:
     """Launches of kernels outside of compiled code, of what graph breaks leave, and of optimizers."""
     lane = profile.of(host_lane)
-    return np.asarray(lane.launches & profile.of(launches_kernels) & profile.of(_outside))
+    return np.asarray(lane.launches & profile.of(launches_kernels) & profile.of(outside))
 
 
-def _outside(profile: Profile) -> Bools:
+def outside(profile: Profile) -> Bools:
     """Points that neither compiled code nor an optimizer has to do with."""
     regions = [call.index for call in profile.of(compiled_calls)]
     regions += [index for index, _ in profile.of(Ownership).backwards]
@@ -101,12 +99,6 @@ def _largest_eager(profile: Profile, points: Bools) -> Culprit:
     name = np.bincount(trace.name[asks[asks >= 0]]).argmax() if (asks >= 0).any() else -1
     user = np.bincount(users[users >= 0]).argmax() if (users >= 0).any() else -1
     return Culprit("operator", trace.names[name] if name >= 0 else "", *place_of(profile, int(user)))
-
-
-def _fusible(profile: Profile) -> Bools:
-    """Whether each work of the queue is a kernel of ATen's that inductor would fuse."""
-    trace = profile.trace
-    return np.asarray(mask_of(trace.names, is_fusible)[trace.name[profile.of(gpu_queue).row]])
 
 
 EAGER_FIXES = (_compiled_eager, _compiled_frames)

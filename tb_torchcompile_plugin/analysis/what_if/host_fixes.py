@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.what_if.change import (
+    Bools,
     both,
     without_calls,
     without_host_time,
     without_waiting,
 )
+from tb_torchcompile_plugin.analysis.what_if.eager_fixes import outside
 from tb_torchcompile_plugin.analysis.what_if.fix import (
     Fix,
     FixKind,
@@ -25,6 +27,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     slice_times,
     time_inside,
 )
+from tb_torchcompile_plugin.analysis.what_if.one_graph import compiled_whole
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, culprits, place_of
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
@@ -35,6 +38,7 @@ from tb_torchcompile_plugin.torch_names.operators import both_ways
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
 
 _USUAL_NS = 50_000  # of one operator or call: what takes longer does more than launch
+_LOOP = 4  # values a step, of which each is asked for after the last
 
 # What can go whole, wherever it happens: one fix each.
 _WHOLE: tuple[FixKind, ...] = (
@@ -148,9 +152,23 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
                 without_host_time(time_inside(profile, times)),
                 without_waiting(mine),
                 without_calls(inside | mine),
+                compiled_whole(profile, _in_loops(profile, mine)),
             ),
             times=int(mine.sum()) / profile.of(host_lane).steps,
         )
+
+
+def _in_loops(profile: Profile, waits: Bools) -> Bools:
+    """The points of loops that ask for one value after the other and launch a few eager operators between two of them:
+    asked for at once, those are one graph. Where compiled code runs between them the values decide what comes next."""
+    lane, places = profile.of(host_lane), np.flatnonzero(waits)
+    behind = np.searchsorted(places, np.arange(len(lane)), side="right")
+    compiled = np.bincount(behind, ~profile.of(outside), len(places) + 1) > 0
+    step = np.searchsorted(lane.marks, places, side="right")
+    repeats = np.concatenate(([False], step[1:] == step[:-1], [False])) & ~compiled
+    if repeats.sum() < _LOOP * lane.steps:
+        return np.zeros(len(lane), bool)
+    return np.asarray(repeats[behind] & (lane.launches | lane.synchronises))
 
 
 HOST_FIXES = (_without_culprits, _without_waits)

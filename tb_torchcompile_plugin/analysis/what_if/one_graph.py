@@ -13,11 +13,28 @@ from tb_torchcompile_plugin.analysis.what_if.change import (
     no_longer,
     without_host_time,
 )
+from tb_torchcompile_plugin.analysis.what_if.fix import are_kernels
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
-from tb_torchcompile_plugin.profile.model.model import CALL_NS
+from tb_torchcompile_plugin.profile.model.model import CALL_NS, model, summed
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.torch_names.operators import is_fusible
+
+CALL_OF_GRAPH_NS = 20_000  # of calling the graph that stands for a run of eager operators
+_USUAL_NS = 50_000  # of the host between two launches: what takes longer is no dispatching
+
+
+def compiled_whole(profile: Profile, mine: Bools) -> Change:
+    """Each run of these points as one graph, with its copies and fills."""
+    fusible = profile.of(fusible_work) | ~profile.of(are_kernels)
+    return as_one_graph(profile, mine, fusible, call_ns=CALL_OF_GRAPH_NS)
+
+
+def fusible_work(profile: Profile) -> Bools:
+    """Whether each work of the queue is a kernel of ATen's that inductor would fuse."""
+    return np.asarray(mask_of(profile.trace.names, is_fusible)[profile.trace.name[profile.of(gpu_queue).row]])
 
 
 def as_one_graph(
@@ -27,6 +44,8 @@ def as_one_graph(
     behind it. rest: share of the kernels of a run that is left beside the longest. call_ns: of calling the graph of a
     run; None where a run is part of a graph that runs anyway."""
     queue, pieces = profile.of(gpu_queue), profile.of(host_pieces)
+    if call_ns is not None:
+        mine = _worth_a_call(profile, mine, call_ns)
     first = mine & ~np.concatenate(([False], mine[:-1]))
     led = np.isin(pieces.point, np.flatnonzero(mine & ~first))
     places, longest = _fusible_runs(profile, mine[queue.point] & fusible)
@@ -35,7 +54,7 @@ def as_one_graph(
     gone[queue.point[places[longest == 0]]] = True
     called = first if call_ns is not None else np.zeros(len(mine), bool)
     return both(
-        without_host_time(np.where(led, pieces.ns, 0)),
+        without_host_time(np.where(led, np.minimum(pieces.ns, _USUAL_NS), 0)),
         at_once(mine & gone & ~first, called, call_ns or 0),
         no_longer(mine & ~gone & ~first, CALL_NS),
         fused(places, dur),
@@ -54,3 +73,13 @@ def _fusible_runs(profile: Profile, fusible: Bools) -> tuple[Int64s, Int64s]:
     longest = np.zeros(int(leads.sum()), np.int64)
     np.maximum.at(longest, run, queue.dur[places])
     return places, np.where(leads[mine], longest[run], 0)
+
+
+def _worth_a_call(profile: Profile, mine: Bools, call_ns: int) -> Bools:
+    """Without the runs that take the host no longer than a call of their graph would."""
+    pieces = profile.of(host_pieces)
+    begins = mine & ~np.concatenate(([False], mine[:-1]))
+    leading = np.where(begins, 0, summed(pieces.point, pieces.ns, len(mine)))
+    run = np.cumsum(begins)  # 0 before the first
+    taken = np.bincount(run, mine * (leading + profile.of(model).own))
+    return np.asarray(mine & (taken[run] > call_ns))
