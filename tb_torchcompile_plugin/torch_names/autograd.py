@@ -23,6 +23,11 @@ def is_node(name: str) -> bool:
     return name.startswith(_NODE)
 
 
+def reduces_gradients(name: str) -> bool:
+    """Where DDP and FSDP2 hand gradients to the other ranks, while a backward goes on."""
+    return name == f"{_NODE}torch::autograd::AccumulateGrad" or name.startswith("FSDP::post_backward_reduce")
+
+
 # What autograd runs behind each node in anomaly mode, to see whether its result holds a NaN.
 NAN_CHECKS = ("aten::isnan", "aten::_is_any_true", "aten::any", "aten::item")
 _KEEPS_STACK = re.compile(r"traceback\.py\(\d+\): format_stack$")

@@ -78,6 +78,11 @@ def is_group_call(name: str) -> bool:
     return name.startswith("c10d::")
 
 
+def is_of_fsdp(name: str) -> bool:
+    """A label of what FSDP2 does around a module: `FSDP::pre_forward (layers.3)`."""
+    return name.startswith("FSDP::")
+
+
 def is_host_collective(name: str) -> bool:
     """A label of a back end that moves data on threads of the host, for as long as that takes."""
     return _HOST_LABEL.match(name) is not None

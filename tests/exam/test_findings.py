@@ -57,7 +57,7 @@ RULES_OF: dict[str, tuple[str, ...]] = {
     "slow_kernel": ("kernel_low_bandwidth", "dominant_kernel"),
     "sync": ("synchronise",),
     "tf32": ("fp32_matmul",),
-    "tiny_batch": ("launch_bound",),
+    "tiny_batch": ("batch", "launch_bound"),
 }
 MISSES: dict[str, str] = {
     "averaging_each_parameter": "CUDA graphs bring more than the loop over parameters does",
@@ -160,7 +160,7 @@ def test_predictions_hold(answers: list[Answer]) -> None:
         f"{table(answers)}\n{median(errors):.1f} points in the median, at most 15 in {near} of {len(errors)}"
     )
     assert len(known) >= 65 and median(errors) <= 8
-    assert near >= 0.7 * len(errors)
+    assert near >= 0.75 * len(errors)
 
 
 @pytest.mark.parametrize("name", REAL)

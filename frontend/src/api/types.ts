@@ -594,6 +594,7 @@ export interface Findings {
 export type FixKind =
   | 'allocation'
   | 'anomaly_mode'
+  | 'batch'
   | 'casts'
   | 'communication'
   | 'compile'
@@ -615,8 +616,10 @@ export type FixKind =
   | 'nothing'
   | 'operator'
   | 'python'
+  | 'reduced_once'
   | 'repeated_backward'
   | 'roofline'
+  | 'small_collectives'
   | 'synchronise'
   | 'tensor_cores';
 

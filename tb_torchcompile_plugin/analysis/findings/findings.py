@@ -34,7 +34,9 @@ SPAN_RULES: tuple[Rule, ...] = (
 # Everything else is about another program, or is what waiting for that rank looks like.
 _MOOT = ("profiler_hooks", "anomaly_mode", "late_rank")
 # Would make most programs faster, whatever is wrong with them; and what nobody can act on yet.
-_GENERIC = ("launch_bound", "nothing")
+_GENERIC = ("launch_bound", "nothing", "batch")
+_OUTDONE_PERCENT = 10.0  # so much more of a step is what all ranks suffer from, not what makes one late
+_PLAIN = ("reduced_once",)  # costs nothing to mend: whoever goes several times on purpose wants that first
 _BLOCKS = ("nothing_compiled", "frame_given_up")  # advice that would not help before, where nothing prices it
 # The same matter, with its price or its root.
 _TOLD_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
@@ -83,15 +85,24 @@ def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     with this program comes before what would make any faster, unless that brings several times as much."""
     rows = list(findings)
     generic = max((_gain(row) for row in rows if row.rule in _GENERIC), default=0.0)
-    return sorted(rows, key=partial(_rank, max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic)))
+    best = max((_gain(row) for row in rows if row.rule not in _MOOT), default=0.0)
+    return sorted(rows, key=partial(_rank, max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic), best))
 
 
 def _gain(row: Finding) -> float:
     return row.predicted.gain_percent if row.predicted else 0.0
 
 
-def _rank(least_percent: float, row: Finding) -> tuple[bool, bool, float, float, int]:
+def _rank(least_percent: float, best: float, row: Finding) -> tuple[bool, bool, float, float, int]:
     gain = _gain(row)
     first = row.rule not in _GENERIC and gain >= least_percent
+    first |= row.rule in _PLAIN
     first |= row.rule in _BLOCKS and row.predicted is None
-    return row.rule not in _MOOT, not first, -gain, -(row.saves_us or 0), SEVERITIES.index(row.severity)
+    outdone = row.rule == "late_rank" and best > gain + _OUTDONE_PERCENT
+    return (
+        row.rule not in _MOOT or outdone,
+        not first,
+        -gain,
+        -(row.saves_us or 0),
+        SEVERITIES.index(row.severity),
+    )

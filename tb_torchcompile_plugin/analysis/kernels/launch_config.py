@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import msgspec
+import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import decoded
-from tb_torchcompile_plugin.profile.columns import alike, codes_of
+from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -62,6 +63,13 @@ class LaunchConfigs:
             launches=len(places),
             time_us=us(self._dur[places].sum()),
         )
+
+
+def share_of_gpu(trace: Trace, index: Int64s) -> Floats:
+    """What share of a GPU the blocks of each kernel keep busy: 1 if they are as many as multiprocessors, or unknown."""
+    code, many = codes_of(trace, "grid", index), _property(trace, "numSms", 0)
+    shares = [math.prod(decoded(text)) / many if many else 1.0 for text in trace.texts.get("grid") or ()]
+    return np.where(code >= 0, np.minimum([*shares, 1.0], 1.0)[code], 1.0)
 
 
 def _sizes(trace: Trace, column: str, code: int) -> list[int]:

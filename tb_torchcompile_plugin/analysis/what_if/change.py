@@ -54,6 +54,15 @@ def no_longer(points: Bools, ns: int) -> Change:
     return change
 
 
+def shortened(points: Bools, share: float) -> Change:
+    """These calls take this share of their time."""
+
+    def change(model: Model) -> Model:
+        return model._replace(own=np.where(points, (model.own * share).astype(np.int64), model.own))
+
+    return change
+
+
 def at_once(points: Bools, first: Bools, replay_ns: int) -> Change:
     """These points are one launch each time: the first of them takes `replay_ns`, the others nothing."""
 
@@ -76,11 +85,11 @@ def with_durations(places: Int64s, dur: Int64s) -> Change:
 
 
 def fused(places: Int64s, dur: Int64s) -> Change:
-    """This work becomes part of what runs before it where `dur` is 0, and takes so long where it is not."""
+    """This work takes so long, and where that is less than before it becomes part of what runs before it."""
 
     def change(model: Model) -> Model:
         changed, gap, latency = model.dur.copy(), model.gap.copy(), model.latency.copy()
-        changed[places], merged = dur, places[dur == 0]
+        changed[places], merged = dur, places[dur < model.dur[places]]
         gap[merged] = np.minimum(gap[merged], 0)
         latency[merged] = 0
         return model._replace(dur=changed, gap=gap, latency=latency)

@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.calls import call_kind
+from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN
 from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR
 
@@ -47,6 +48,9 @@ FixKind = Literal[
     "frames",
     "anomaly_mode",
     "repeated_backward",
+    "batch",
+    "reduced_once",
+    "small_collectives",
     "joined",
     "tensor_cores",
     "double_precision",
@@ -144,6 +148,13 @@ def are_kernels(profile: Profile) -> Bools:
     """Which work of the queue is a kernel, and no copy or fill."""
     trace = profile.trace
     return np.asarray(mask_of(trace.cats, KERNEL.__eq__)[trace.cat[profile.of(gpu_queue).row]])
+
+
+def are_collectives(profile: Profile) -> Bools:
+    """Which work of the queue is a kernel with which ranks communicate."""
+    trace = profile.trace
+    communicate = mask_of(trace.names, lambda name: category_of(name, KERNEL) == "communication")
+    return np.asarray(communicate[trace.name[profile.of(gpu_queue).row]] & profile.of(are_kernels))
 
 
 def launches_kernels(profile: Profile) -> Bools:

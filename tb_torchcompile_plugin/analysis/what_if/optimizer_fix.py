@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.what_if.change import at_once, both, without_host_time
+from tb_torchcompile_plugin.analysis.what_if.change import Change, at_once, both, fused, without_host_time
 from tb_torchcompile_plugin.analysis.what_if.fix import (
     Fix,
     Times,
@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.culprits import Culprit
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
@@ -24,13 +25,13 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_optimizer_step
 
 _FUSED_NS = 150_000  # of an optimizer's step in a few launches
+_PASSES = 1 / 3  # over the same tensors: AdamW's 8 kernels read and write 21 times, its fused one 7
 
 
 def fused_optimizer(profile: Profile) -> Iterator[Fix]:
     """An optimizer that launches a few kernels."""
     trace, lane = profile.trace, profile.of(host_lane)
-    times = profile.of(optimizer_times)
-    inside, first = points_inside(profile, times)
+    inside, first = points_inside(profile, profile.of(optimizer_times))
     launches = int((inside & lane.launches).sum())
     if not launches or launches < 20 * max(int(first.sum()), 1):
         return
@@ -38,11 +39,22 @@ def fused_optimizer(profile: Profile) -> Iterator[Fix]:
         id="fused_optimizer",
         kind="fused_optimizer",
         subject=Culprit("optimizer", trace.names[trace.name[optimizer_steps(trace)[0]]], "", 0),
-        change=both(
-            without_host_time(time_inside(profile, times)),
-            at_once(inside & lane.launches, first, _FUSED_NS),
-        ),
+        change=_in_few(profile, _PASSES),
         times=launches / profile.of(host_lane).steps,
+        surely=_in_few(profile, 1.0),
+    )
+
+
+def _in_few(profile: Profile, passes: float) -> Change:
+    """One launch each time. A kernel takes as long as the shortest of them, whatever it does, and then for its data."""
+    lane, queue, times = profile.of(host_lane), profile.of(gpu_queue), profile.of(optimizer_times)
+    inside, first = points_inside(profile, times)
+    work = np.flatnonzero(inside[queue.point] & ~first[queue.point])
+    of_data = queue.dur[work] - queue.dur[work].min(initial=np.iinfo(np.int64).max)
+    return both(
+        without_host_time(time_inside(profile, times)),
+        at_once(inside & lane.launches, first, _FUSED_NS),
+        fused(work, (of_data * passes).astype(np.int64)),
     )
 
 

@@ -25,11 +25,12 @@ _LONGEST = 60
 class Words(NamedTuple):
     """what: the sentence before the numbers; {name} is the operator, call or function, {place} the user's line, {times}
     how often a step, {often} that in words, {s} the s where it is not once. panel: where it is seen. next_step: what to
-    write instead."""
+    write instead. mended: of what the second number is."""
 
     what: str
     panel: SeenIn
     next_step: str
+    mended: str = "without it"
 
 
 WORDS: dict[FixKind, Words] = {
@@ -148,6 +149,26 @@ WORDS: dict[FixKind, Words] = {
         "compiled_regions",
         "Add the losses up and call backward once: sum(losses).backward(), without retain_graph",
     ),
+    "batch": Words(
+        "A step goes forward and backward {often} for one step of the optimizer{place}",
+        "step_breakdown",
+        "Make one batch of them, or fewer and larger ones, as far as memory allows",
+        "as one batch",
+    ),
+    "reduced_once": Words(
+        "Gradients are reduced over the ranks {often} a step ({name}), once for each backward",
+        "gpu_utilization",
+        "Reduce them in the last one: with ddp.no_sync(): for all micro-batches before, or "
+        "fsdp_module.set_requires_gradient_sync(False)",
+        "reduced once",
+    ),
+    "small_collectives": Words(
+        "{times} small collectives a step ({name}) move parameters and gradients",
+        "gpu_utilization",
+        "Put them together: fully_shard around blocks of the model in place of single layers, DDP’s buckets, or one "
+        "tensor of all gradients in place of a loop over them",
+        "with few large ones",
+    ),
     "fused_optimizer": Words(
         "The optimizer launches {times} kernel{s} a step",
         "operators",
@@ -187,6 +208,11 @@ def sentence(row: WhatIf) -> str:
         often="once" if times == "1" else f"{times} times",
         s="" if times == "1" else "s",
     )
+
+
+def with_gain(row: WhatIf) -> str:
+    """ "Garbage is collected at train.py:12: without it a step takes 868 µs instead of 2.82 ms" """
+    return f"{sentence(row)}: {WORDS[row.kind].mended} a step takes {instead(row.predicted)}"
 
 
 def without(predicted: Predicted, what: str) -> str:

@@ -73,7 +73,7 @@ def slice_cost_ns(profile: Profile, step_ns: float) -> int:
 
     paced = _SAME * step(_MOST_NS)  # no cost makes a step shorter than the GPU's work
     if step(0) <= max(step_ns, paced):
-        return USUAL_NS
+        return USUAL_NS if step(0) <= paced else 0
     cost = least(lambda cost: step(cost) <= max(step_ns, paced), _MOST_NS, _ROUNDS)
     return max(cost, USUAL_NS) if step_ns <= paced else cost
 

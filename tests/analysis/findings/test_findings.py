@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from analysis.what_if.test_fixes import steps as of_a_ms
+from analysis.what_if.test_rounds_fixes import accumulated, moved
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.compile_rules import COMPILE_RULES
@@ -495,6 +497,9 @@ AMOUNTS: dict[str, tuple[Build, float, float]] = {
     "joined": (under("aten::cat"), 9, 4),
     "anomaly_mode": (nan_checked, 8, 7),
     "repeated_backward": (backwards, 2, 1),
+    "batch": (lambda times: of_a_ms(*accumulated(round(times))), 4, 3),
+    "reduced_once": (lambda times: of_a_ms(*accumulated(round(times), reduced=True)), 8, 1),
+    "small_collectives": (lambda times: of_a_ms(*moved(round(times), 1000, "")), 16, 15),
     "memory_limit": (lambda gb: [*steps(), held(gb)], 135.2, 135.0),
     "empty_profile": (lambda number: steps(number=round(number)), 1, 2),
 }
@@ -686,6 +691,19 @@ def test_what_is_wrong_with_a_program_comes_before_what_would_make_any_faster() 
     assert (first(50, 15.1), first(50, 14.9)) == ("synchronise", "launch_bound")
     assert (first(80, 24.1), first(80, 23.9)) == ("synchronise", "launch_bound")
     assert ranked([finding("synchronise", 90), finding("anomaly_mode", 6)])[0].rule == "anomaly_mode"
+    assert ranked([finding("reduced_once", 6), finding("batch", 90)])[0].rule == "reduced_once"
+
+
+@pytest.mark.parametrize(("of_all", "first"), [(45, "late_rank"), (55, "small_collectives")])
+def test_what_all_ranks_suffer_from_comes_before_the_late_one(of_all: float, first: str) -> None:
+    """Where it brings considerably more: what a late rank is late by is most of what mending it brings."""
+
+    def finding(rule: str, gain_percent: float) -> Finding:
+        return Finding(
+            rule, "warning", "", {}, None, "overview", None, "", predicted=prediction(100, 100 - gain_percent)
+        )
+
+    assert ranked([finding("late_rank", 40), finding("small_collectives", of_all)])[0].rule == first
 
 
 def test_rules_and_thresholds_are_documented_and_nothing_else_is() -> None:

@@ -1,0 +1,151 @@
+"""what_if/: what several rounds of a step take, and collectives: one batch, gradients reduced once, few messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.what_if.test_fixes import STEP_US, fix, kinds, steps
+from profiles import profile_with
+from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.analysis.what_if.rounds_fixes import rounds
+from traces import AUTOGRAD, Event, launch, slice_
+
+NODE = "autograd::engine::evaluate_function: AccumulateGrad"
+REDUCER = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+ROUND_US = 100
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def accumulated(many: int, *, optimizing: bool = False, reduced: bool = False, grid: int = 1) -> list[Event]:
+    """So many rounds of 100 µs: a forward of 40 and a backward of 40, a kernel of 10 in each; gradients reduced for 15
+    in each of them. Then an optimizer, at the end of the step or in each round."""
+    events: list[Event] = []
+    for place in range(many):
+        at = 20 + ROUND_US * place
+        events += [
+            slice_("model", at, 40, "user_annotation"),
+            *launch("forward", at + 5, at + 10, 10, grid=[grid, 1, 1]),
+            slice_(REDUCER if reduced else NODE, at + 45, 40, tid=AUTOGRAD),
+            *launch("backward", at + 50, at + 55, 10, AUTOGRAD, grid=[grid, 1, 1]),
+        ]
+        if reduced:
+            events.append(slice_("c10d::allreduce_", at + 62, 12, tid=AUTOGRAD))
+            events += launch(REDUCE, at + 73, at + 75, 15, AUTOGRAD)
+        if optimizing:
+            events.append(slice_("Optimizer.step#SGD.step", at + 86, 8, "user_annotation"))
+            events += launch("step", at + 88, at + 90, 3)
+    return [*events, *launch("last", 980, 985, 5)]
+
+
+def folder(parent: Path, name: str) -> Path:
+    (made := parent / name).mkdir()
+    return made
+
+
+def test_rounds_are_told_by_their_backwards(tmp_path: Path) -> None:
+    profile = profile_with(tmp_path, steps(*accumulated(6)))
+    assert [len(edges) - 1 for edges in profile.of(rounds)] == [6, 6, 6]
+
+
+@pytest.mark.parametrize("made", [accumulated(1), accumulated(6, optimizing=True)])
+def test_one_backward_for_each_step_of_the_optimizer_is_no_round(tmp_path: Path, made: list[Event]) -> None:
+    profile = profile_with(tmp_path, steps(*made))
+    assert profile.of(rounds) == []
+    assert "batch" not in kinds(profile)
+
+
+def test_backwards_of_several_losses_are_not_alike(tmp_path: Path) -> None:
+    made = accumulated(2)
+    for place in range(4):
+        made += [
+            slice_(NODE, 160 + 30 * place, 25, tid=AUTOGRAD),
+            *launch("more", 165 + 30 * place, 170, 5, AUTOGRAD),
+        ]
+    made += [
+        slice_(NODE, 500, 40, tid=AUTOGRAD),
+        *launch("forward", 400, 410, 5),
+        *launch("b", 510, 512, 5, AUTOGRAD),
+    ]
+    assert profile_with(tmp_path, steps(*made)).of(rounds) == []
+
+
+def test_as_one_batch_the_other_rounds_are_gone(tmp_path: Path) -> None:
+    """One round of the host stays; how long its kernels take without knowing how much of the GPU they fill: so long as
+    all."""
+    row = fix(profile_with(tmp_path, steps(*accumulated(6))), "batch")
+    assert row.times == 6
+    assert row.predicted.low_us == pytest.approx(STEP_US - 5 * ROUND_US, abs=5)
+    assert row.predicted.low_us <= row.predicted.after_us <= row.predicted.high_us
+
+
+def test_gradients_are_reduced_in_the_last_round_alone(tmp_path: Path) -> None:
+    profile = profile_with(tmp_path, steps(*accumulated(6, reduced=True)))
+    row = fix(profile, "reduced_once")
+    assert row.times == 6
+    assert row.name == "c10d::allreduce_"
+    assert row.predicted.after_us == pytest.approx(STEP_US - 5 * 12, abs=1)
+    assert "reduced_once" not in kinds(profile_with(folder(tmp_path, "one"), steps(*accumulated(6))))
+    assert profile.of(findings).findings[0].rule != "late_rank"
+
+
+def moved(many: int, elements: int, around: str) -> list[Event]:
+    """So many collectives of 8 µs of the host, each of so many numbers of 4 bytes, inside of a label or an operator."""
+    events: list[Event] = launch("first", 2, 5, 5)
+    args = {
+        "Collective name": "allreduce",
+        "dtype": "Float",
+        "In msg nelems": elements,
+        "Out msg nelems": elements,
+    }
+    for place in range(many):
+        at = 20 + 10 * place
+        if around:
+            events.append(slice_(around, at, 9, "user_annotation" if "FSDP" in around else "cpu_op"))
+        events += [
+            slice_("c10d::allreduce_", at + 0.5, 8),
+            slice_("record_param_comms", at + 1, 7, **args),
+            *launch(REDUCE, at + 3, at + 6, 2),
+        ]
+    return [*events, *launch("last", 980, 985, 5)]
+
+
+@pytest.mark.parametrize(("around", "host_us"), [("", 8), ("FSDP::post_backward_reduce (layers.3)", 9)])
+def test_many_small_messages_become_few(tmp_path: Path, around: str, host_us: float) -> None:
+    row = fix(profile_with(tmp_path, steps(*moved(40, 1000, around))), "small_collectives")
+    assert row.times == 40
+    assert row.predicted.after_us == pytest.approx(STEP_US - 39 * host_us, abs=8)
+
+
+@pytest.mark.parametrize(
+    ("many", "elements", "around"), [(40, 8 << 20, ""), (8, 1000, ""), (40, 1000, "_AllReduceOfALayer")]
+)
+def test_large_messages_few_ones_and_those_of_a_layer_stay(
+    tmp_path: Path, many: int, elements: int, around: str
+) -> None:
+    assert "small_collectives" not in kinds(profile_with(tmp_path, steps(*moved(many, elements, around))))
+
+
+def asked(many: int, *, compiled: bool) -> list[Event]:
+    """A loop of 40 µs a turn: an operator with a kernel, a value that is waited for, Python; or a graph in between."""
+    events: list[Event] = []
+    for place in range(many):
+        at = 20 + 40 * place
+        if compiled:
+            events.append(slice_("Torch-Compiled Region: 0/0", at + 1, 9))
+        events += [
+            *launch("norm", at + 2, at + 6, 4),
+            slice_("aten::item", at + 12, 8),
+            slice_("cudaStreamSynchronize", at + 13, 6, "cuda_runtime"),
+        ]
+    return [*events, *launch("last", 980, 985, 5)]
+
+
+def test_what_a_loop_does_for_each_value_goes_with_the_wait(tmp_path: Path) -> None:
+    looped = fix(profile_with(tmp_path, steps(*asked(20, compiled=False))), "synchronise").predicted.after_us
+    assert looped < STEP_US - 18 * 38
+    between = fix(
+        profile_with(folder(tmp_path, "compiled"), steps(*asked(20, compiled=True))), "synchronise"
+    ).predicted.after_us
+    assert between == pytest.approx(STEP_US - 20 * 8, abs=20)
