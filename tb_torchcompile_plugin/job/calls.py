@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.job.coalesced import coalesced_call
 from tb_torchcompile_plugin.job.job import Job, JobRank
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -130,7 +131,9 @@ def _source(trace: Trace, rows: Int64s) -> Int64s:
     by_id = dict(zip(trace.external_id[named].tolist(), named.tolist()))
     itself = codes_of(trace, "collective", rows) >= 0
     ids = zip(trace.external_id[rows].tolist(), itself.tolist(), rows.tolist())
-    return np.array([row if known or id < 0 else by_id.get(id, row) for id, known, row in ids], np.int64)
+    source = np.array([row if known or id < 0 else by_id.get(id, row) for id, known, row in ids], np.int64)
+    call = coalesced_call(trace, rows)
+    return np.where(call >= 0, call, source)
 
 
 def _kinds(one: JobRank, rows: Int64s, source: Int64s) -> list[Kind]:

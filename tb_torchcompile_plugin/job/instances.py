@@ -60,7 +60,9 @@ def _is_one(made: Calls, rows: list[int]) -> bool:
 
 
 def _shared(kind: Kind) -> Hashable:
-    return "pair" if kind.operation in _PAIRED else kind.operation, kind.dtype, kind.message_bytes
+    """What calls of one collective have in common. All-to-all: each rank may send more or less than another."""
+    bytes_ = None if kind.operation == "all_to_all" else kind.message_bytes
+    return "pair" if kind.operation in _PAIRED else kind.operation, kind.dtype, bytes_
 
 
 def _keys(job: Job, made: Calls) -> Iterator[Hashable]:

@@ -68,6 +68,16 @@ def collective(name: str) -> str | None:
     return match["name"] if match else None
 
 
+def is_coalesced(name: str) -> bool:
+    """The label around the launch of several calls as one: `nccl:coalesced`."""
+    return collective(name) == "coalesced"
+
+
+def moves_data(word: str) -> bool:
+    """Whether torch's word for a call is of a collective, and not of waiting for one."""
+    return bool(word) and word != "wait"
+
+
 def is_communication(name: str) -> bool:
     """A call that communicates, on the host: a label, an operator, or what Python calls of torch."""
     return _CALL.match(name) is not None
