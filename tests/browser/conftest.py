@@ -11,6 +11,7 @@ from selenium.webdriver import Chrome
 
 from browser.processes import Servers, start_browser
 from browser.tab import Tab
+from traces import Event, write_trace
 
 RECORDINGS = ("breaks", "resnet18", "resnet18_eager")
 
@@ -41,6 +42,35 @@ def logdir(tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], 
     for name in RECORDINGS:
         shutil.copytree(recording(name), folder / name)
     return folder
+
+
+@pytest.fixture
+def add_run(logdir: Path) -> Iterator[Callable[[list[Event]], str]]:
+    """`add_run(events)`: the name of a run of them, which is beside the recordings as long as the test lasts."""
+
+    def write(events: list[Event]) -> str:
+        (logdir / "added").mkdir()
+        write_trace(logdir / "added", events)
+        return "added"
+
+    yield write
+    shutil.rmtree(logdir / "added", ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def add_recording(logdir: Path, recording: Callable[[str], Path]) -> Iterator[Callable[[str], str]]:
+    """`add_recording("ddp")`: its name, by which it is beside the others as long as the module's tests last."""
+    added: list[Path] = []
+
+    def link(name: str) -> str:
+        if not (logdir / name).exists():
+            (logdir / name).symlink_to(recording(name))
+            added.append(logdir / name)
+        return name
+
+    yield link
+    for path in added:
+        path.unlink()
 
 
 @pytest.fixture(scope="session")

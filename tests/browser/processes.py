@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,10 @@ FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--window-size=1400,1000",
 )
+
+
+ALONE = (str(Path(__file__).with_name("tensorboard_alone.py")),)
+WITH_ALL_PLUGINS = ("-m", "tensorboard.main")
 
 
 def find(*names: str) -> str:
@@ -58,18 +63,12 @@ class Servers:
 
     def __init__(self, outputs: Path) -> None:
         self._outputs = outputs
-        self._of: dict[Path, str] = {}
         self._running: dict[str, subprocess.Popen[str]] = {}
 
-    def start(self, logdir: Path) -> str:
-        """The address of the TensorBoard of this logdir; it is started when it is first asked for."""
-        if logdir not in self._of:
-            self._of[logdir] = self._start(logdir)
-        return self._of[logdir]
-
-    def _start(self, logdir: Path) -> str:
+    def start(self, logdir: Path, program: Sequence[str] = ALONE) -> str:
+        """The address of a new TensorBoard of this logdir."""
         output = self._outputs / f"{len(self._running)}.txt"
-        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0"]
+        command = [sys.executable, *program, "--logdir", str(logdir), "--port", "0"]
         with output.open("w") as file:
             process = subprocess.Popen(command, stdout=file, stderr=file, text=True)
         address = _address(output, process)

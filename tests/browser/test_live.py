@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
-from browser.processes import Servers
+from browser.processes import WITH_ALL_PLUGINS, Servers
 from browser.tab import Tab
 from traces import kernel, write_trace
 
@@ -22,7 +22,7 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>alert(1)</script>\
 def test_an_empty_logdir_shows_the_way_then_the_first_trace_then_a_lost_server(
     driver: Chrome, servers: Servers, tmp_path: Path, recording: Callable[[str], Path]
 ) -> None:
-    address = servers.start(tmp_path)
+    address = servers.start(tmp_path, WITH_ALL_PLUGINS)
     tab = Tab(driver, address)
     tab.open()
     tab.wait_text("h1", "No trace and no compile log in this logdir yet")

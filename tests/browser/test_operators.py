@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome
 from selenium.webdriver.common.action_chains import ActionChains
 
-from browser.processes import Servers
 from browser.tab import Tab
 
 pytestmark = pytest.mark.browser
@@ -46,11 +43,8 @@ def test_memory_says_how_to_record_it(tab: Tab) -> None:
     assert "profile_memory=True" in tab.text("[role='note']")
 
 
-def test_memory_over_time_and_by_owner(
-    driver: Chrome, servers: Servers, recording: Callable[[str], Path]
-) -> None:
-    tab = Tab(driver, servers.start(recording("key_averages")))
-    tab.open(panel="memory", worker="key_averages_eager_shapes")
+def test_memory_over_time_and_by_owner(add_recording: Callable[[str], str], tab: Tab) -> None:
+    tab.open(run=add_recording("key_averages"), panel="memory", worker="key_averages_eager_shapes")
     tab.wait_text("h1", "GPU 0 peaked at 95.0 MB")
     assert "75.0 MB of it was there before recording began" in tab.text("h1")
     assert tab.rows("Owners of memory")[0][0] == "aten::addmm"
@@ -61,13 +55,10 @@ def allocations(tab: Tab) -> int:
     return int(tab.one("table[aria-label='Allocations']").get_attribute("aria-rowcount") or 0) - 1
 
 
-def test_memory_of_a_stretch_that_is_dragged_over(
-    driver: Chrome, servers: Servers, recording: Callable[[str], Path]
-) -> None:
-    tab = Tab(driver, servers.start(recording("key_averages")))
-    tab.open(panel="memory", worker="key_averages_eager_shapes")
+def test_memory_of_a_stretch_that_is_dragged_over(add_recording: Callable[[str], str], tab: Tab) -> None:
+    tab.open(run=add_recording("key_averages"), panel="memory", worker="key_averages_eager_shapes")
     everything = allocations(tab)
-    ActionChains(driver).drag_and_drop_by_offset(tab.one("figure svg"), 150, 0).perform()
+    ActionChains(tab.driver).drag_and_drop_by_offset(tab.one("figure svg"), 150, 0).perform()
     tab.wait(lambda: "stretch=" in tab.address(), "the stretch in the address")
     tab.wait(lambda: 0 < allocations(tab) < everything, "the allocations of the stretch")
     stretch = re.search(r"stretch=(\d+)(?:,|%2C)(\d+)", tab.address())

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 
-from browser.processes import Servers
 from browser.tab import Tab
-from traces import launch, slice_, write_trace
+from traces import Event, launch, slice_
 
 pytestmark = pytest.mark.browser
 
@@ -52,36 +51,34 @@ def test_steps_sum_to_their_wall_time_and_lead_to_the_timeline(tab: Tab) -> None
 
 
 def test_a_host_that_runs_ahead_does_not_tell_how_long_a_step_is(
-    driver: Chrome, servers: Servers, tmp_path: Path
+    add_run: Callable[[list[Event]], str], tab: Tab
 ) -> None:
     """The same sentence on Overview and GPU utilization; elsewhere a number of the host's says so."""
     events = [slice_(f"ProfilerStep#{at}", 10 * at, 10, "user_annotation") for at in range(3)]
     for at in range(3):
         events += launch("nvjet_gemm", 10 * at + 1, 5 + 100 * at, 100)
-    write_trace(tmp_path, events)
-    tab = Tab(driver, servers.start(tmp_path))
+    run = add_run(events)
     for panel in ("overview", "gpu_utilization"):
-        tab.open(panel=panel)
+        tab.open(run=run, panel=panel)
         tab.wait_text(
             "h1", "Step 100 µs on the GPU (mean of 3); the host needs 10.0 µs and runs ahead · GPU busy 100 %"
         )
-    tab.open(panel="step_breakdown")
+    tab.open(run=run, panel="step_breakdown")
     tab.wait_text("h1", "A step takes 10.0 µs on the host")
     assert "The host runs ahead: on the GPU a step takes 100 µs." in tab.text("h1")
-    tab.open(panel="timeline")
+    tab.open(run=run, panel="timeline")
     tab.wait_text("ul[aria-label='Lanes']", "Steps on GPU 0")
 
 
-def test_steps_of_one_name_are_all_drawn(driver: Chrome, servers: Servers, tmp_path: Path) -> None:
+def test_steps_of_one_name_are_all_drawn(add_run: Callable[[list[Event]], str], tab: Tab) -> None:
     """Traces that somebody put together have steps of each name twice."""
     events = [
         slice_(f"ProfilerStep#{at % 200}", 100 * at, 80 + 19 * (at == 300), "user_annotation")
         for at in range(400)
     ]
-    write_trace(tmp_path, [*events, slice_("aten::mm", 3, 4)])
-    tab = Tab(driver, servers.start(tmp_path))
+    run = add_run([*events, slice_("aten::mm", 3, 4)])
     for panel in ("overview", "step_breakdown"):
-        tab.open(panel=panel)
+        tab.open(run=run, panel=panel)
         tab.one("figure[aria-label='Steps']")
         assert len(tab.all("figure[aria-label='Steps'] button")) == 100  # of four steps each
     assert tab.one("table[aria-label='Steps']").get_attribute("aria-rowcount") == "401"

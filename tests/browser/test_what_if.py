@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from selenium.webdriver import Chrome
 
-from browser.processes import Servers
 from browser.tab import Tab
-from traces import slice_, write_trace
+from traces import Event, slice_
 
 pytestmark = pytest.mark.browser
 
@@ -93,10 +91,8 @@ def test_in_a_narrow_window_nothing_scrolls_sideways(tab: Tab, theme: str) -> No
         tab.driver.set_window_size(1400, 1000)
 
 
-def test_where_nothing_can_be_predicted_it_says_why(driver: Chrome, servers: Servers, tmp_path: Path) -> None:
-    write_trace(tmp_path, [slice_("aten::mm", 0, 5)])
-    tab = Tab(driver, servers.start(tmp_path))
-    tab.open(panel="what_if")
+def test_where_nothing_can_be_predicted_it_says_why(add_run: Callable[[list[Event]], str], tab: Tab) -> None:
+    tab.open(run=add_run([slice_("aten::mm", 0, 5)]), panel="what_if")
     tab.wait_text("h1", "Nothing is predicted.")
     assert "No work of a GPU was recorded" in tab.text("main")
     assert "ProfilerActivity.CUDA" in tab.text("main")
