@@ -50,6 +50,11 @@ def size(number: float) -> str:
     return f"{significant(number / 1000**power) if power else f'{number:,.0f}'} {_BYTES[power]}"
 
 
+def device_name(device: int | str) -> str:
+    """ "GPU 0", "CPU"."""
+    return "CPU" if device == "cpu" else f"GPU {device}"
+
+
 def signed(value: float, text: Callable[[float], str]) -> str:
     """A change: "+4.20 ms"."""
     return ("−" if value < 0 else "+") + text(abs(value))

@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, 
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
@@ -150,6 +151,8 @@ def span_answers(profile: Profile) -> SpanReport:
     fields = msgspec.structs.asdict(profile.of(span_report))
     answers: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
     said = {name: answers[name].headline for name in ("kernels", "operators")}
+    if (used := profile.of(memory)).recorded:
+        said["memory"] = used.headline
     rows = {name: getattr(answer, "rows", answer) for name, answer in answers.items()}
     return SpanReport(**fields | rows | {"headlines": fields["headlines"] | said})
 

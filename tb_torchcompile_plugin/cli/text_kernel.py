@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails
 from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig
 from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
+from tb_torchcompile_plugin.analysis.words import device_name
 from tb_torchcompile_plugin.cli.kernel_search import KernelMatch
 from tb_torchcompile_plugin.cli.text_table import visible
 
@@ -33,9 +34,8 @@ def print_kernel(match: KernelMatch) -> None:
 def _times(row: Kernel, details: KernelDetails) -> Iterator[str]:
     median = statistics.median(details.launches.duration_us) if details.launches.shown_every == 1 else None
     middle = "" if median is None else f", median {median:.3f}"
-    device = "CPU" if row.device == "cpu" else f"GPU {row.device}"
     yield (
-        f"  {device}, {row.category}: {row.launches} launches, {row.time_us:.3f} µs, "
+        f"  {device_name(row.device)}, {row.category}: {row.launches} launches, {row.time_us:.3f} µs, "
         f"mean {row.mean_us:.3f}{middle}, min {row.min_us:.3f}, max {row.max_us:.3f} µs"
     )
     if row.twice_as_fast_percent is not None:

@@ -28,11 +28,10 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
         console.print(Plain(f"span {span.span}  {span.trace_file}  could not be read"))
         return
     console.print(Plain(f"span {span.span}  {span.trace_file}  {span.events} events"))
-    for line in filter(None, (span.overview.headline, span.overview.recording)):
+    for line in filter(
+        None, (span.overview.headline, span.overview.recording, span.hints.unnamed_cpu_kernels)
+    ):
         console.print(Plain(f"  {line}"), soft_wrap=True)
-    if span.hints.cpu_kernels_hidden:
-        hint = "compiled code ran on the CPU, but its kernels are not named: "
-        console.print(Plain(f"  {hint}set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling"))
     table(
         console,
         "GPUs: busy = compute + exposed communication + exposed memory; with idle it is the span",
@@ -58,6 +57,12 @@ def _print_gpu_utilization(console: Console, used: GpuUtilization) -> None:
         "launches",
         [used.launch_stats] if used.launch_stats else [],
         "launches launches_per_step call_us call_median_us latency_median_us queue_wait_median_us short_percent",
+    )
+    table(
+        console,
+        "where the mean step goes on the busiest device",
+        [used.mean] if used.mean and used.steps else [],
+        "device busy_us busy_percent compute_us exposed_communication_us exposed_memory_us idle_us",
     )
     windows = [*used.steps, *([used.window] if used.window else [])]
     table(
@@ -117,8 +122,7 @@ def _print_steps(console: Console, span: SpanReport) -> None:
         console,
         "slow steps",
         report.slow,
-        "step excess_us times_median reason explained_us compile_ids",
-        reason=lambda row: row.reason or "no single one recorded",
+        "step excess_us times_median why explained_us",
     )
 
 
@@ -204,6 +208,8 @@ def _print_work(console: Console, span: SpanReport) -> None:
         "name category compile_id launches time_us mean_us bandwidth_percent",
         _KERNELS_SHOWN,
     )
+    if "memory" in span.headlines:
+        _say(console, span, "memory")
     _say(console, span, "operators")
     table(
         console,

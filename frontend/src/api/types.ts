@@ -708,6 +708,7 @@ export interface GpuPart {
 
 export interface GpuUtilization {
   verdict: Verdict | null;
+  mean: DeviceInStep | null;
   held_up: HeldUp[];
   idle: DeviceIdle[];
   streams: Stream[];
@@ -822,7 +823,7 @@ export interface HeldUp {
 }
 
 export interface Hints {
-  cpu_kernels_hidden: boolean;
+  unnamed_cpu_kernels: string;
 }
 
 export type HostCause =
@@ -1149,6 +1150,7 @@ export interface MeanPart {
 }
 
 export interface Memory {
+  headline: string;
   recorded: boolean;
   devices: MemoryUse[];
   owners: MemoryOwner[];
@@ -1589,6 +1591,7 @@ export interface SlowStep {
   reason: Category | Cause | 'compiled_graph' | 'autotune' | 'gc' | 'recompile' | null;
   explained_us: number | null;
   compile_ids: string[];
+  why: string;
 }
 
 export interface SourceLine {

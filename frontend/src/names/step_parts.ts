@@ -1,5 +1,5 @@
 /** The parts of a step, the same everywhere: kernels by category, then idle time by cause. */
-import type { Category, SlowStep, StepPart } from '../api/types';
+import type { Category, StepPart } from '../api/types';
 import { categoryColor, categoryHelp, categoryLabel, isCategory } from './categories';
 import { CAUSES, type Look } from './idle_causes';
 
@@ -24,13 +24,4 @@ export function looks({ kind, part }: PartName): Look {
   }
   const [label, color, help] = HOST[part];
   return [kind === 'idle' ? `idle: ${label}` : label, color, help];
-}
-
-/** "recompile of 0/1", "garbage collection", "data loading". */
-export function reasonWords({ reason, compile_ids }: SlowStep): string {
-  if (reason === null) return 'no single cause was recorded';
-  if (reason === 'recompile') return `recompile of ${compile_ids.join(', ')}`;
-  if (reason === 'gc') return 'garbage collection';
-  if (reason === 'autotune') return 'autotuning';
-  return isCategory(reason) ? categoryLabel(reason) : HOST[reason][0];
 }

@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.analysis.compare.pairs import Compared, InWords, Pai
 from tb_torchcompile_plugin.analysis.memory.memory import MemoryUse, memory
 from tb_torchcompile_plugin.analysis.modules.modules import Module, modules
 from tb_torchcompile_plugin.analysis.operators.operators import OperatorKind, operators, step_operators
+from tb_torchcompile_plugin.analysis.words import device_name
 from tb_torchcompile_plugin.profile.gpu.launches import Device
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -122,14 +123,13 @@ def _by_path(rows: list[Module]) -> dict[str, list[Module]]:
 
 def compare_memory(a: Profile, b: Profile) -> list[MemoryDifference]:
     """One row a device that either side used; [] where neither recorded memory."""
-    ours, theirs = ({row.device: row for row in memory(side).devices} for side in (a, b))
+    ours, theirs = ({row.device: row for row in side.of(memory).devices} for side in (a, b))
     rows = []
     for device in dict.fromkeys((*ours, *theirs)):
         peak, reserved = (pair(*both) for both in zip(*(_peaks(side.get(device)) for side in (ours, theirs))))
         known = [("Peak memory", peak), ("Peak reserved", reserved)]
-        name = "CPU" if device == "cpu" else f"GPU {device}"
         words = [
-            InWords(f"{what}, {name}", *in_words("peak_bytes", value))
+            InWords(f"{what}, {device_name(device)}", *in_words("peak_bytes", value))
             for what, value in known
             if (value.a, value.b) != (None, None)
         ]

@@ -14,7 +14,11 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.idle import (
 )
 from tb_torchcompile_plugin.analysis.gpu_utilization.idle_gaps import IdleGap, longest_gaps
 from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import LaunchStats, launch_stats
-from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import StepUtilization, utilization
+from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import (
+    DeviceInStep,
+    StepUtilization,
+    utilization,
+)
 from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import Verdict
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
@@ -35,10 +39,12 @@ class DeviceIdle(msgspec.Struct, frozen=True):
 
 
 class GpuUtilization(msgspec.Struct, frozen=True):
-    """`verdict` is over all steps, or over `window` where there are none. Without GPU events `verdict`, `window` and
-    `launch_stats` are None and the lists empty. `longest_gaps`: some of each device, longest first."""
+    """`verdict` is over all steps, or over `window` where there are none; `mean`: what its device did in the mean one.
+    Without GPU events `verdict`, `mean`, `window` and `launch_stats` are None and the lists empty. `longest_gaps`: some
+    of each device, longest first."""
 
     verdict: Verdict | None
+    mean: DeviceInStep | None
     held_up: list[HeldUp]
     idle: list[DeviceIdle]
     streams: list[Stream]
@@ -58,6 +64,7 @@ def gpu_utilization(profile: Profile) -> GpuUtilization:
     steps = used.steps if used else []
     return GpuUtilization(
         verdict=used.verdict if used else None,
+        mean=used.mean if used else None,
         held_up=profile.of(held_up),
         idle=[_idle(profile, device, gaps) for device, gaps in inside.items()],
         streams=profile.of(streams),

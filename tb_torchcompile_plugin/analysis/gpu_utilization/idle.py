@@ -38,9 +38,9 @@ class GapBin(msgspec.Struct, frozen=True):
     idle_us: float
 
 
-def idle_causes(ns: Int64s) -> IdleCauses:
-    """One row of numbers with their names."""
-    return IdleCauses(*(us(value) for value in ns))
+def idle_causes(ns: Int64s, windows: int = 1) -> IdleCauses:
+    """Numbers with their names, in the mean of the windows that they are summed over."""
+    return IdleCauses(*(us(value) / windows for value in ns))
 
 
 def gap_histogram(gaps: Gaps) -> list[GapBin]:

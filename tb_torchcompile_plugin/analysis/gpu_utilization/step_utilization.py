@@ -100,11 +100,12 @@ def _launched(trace: Trace, index: Int64s, begins: Int64s, ends: Int64s) -> Int6
 @dataclass(frozen=True, eq=False)
 class Utilization:
     """`steps`, or where there are none the one `window` from the first GPU event to the end of the last. `verdict` is
-    over all of them together."""
+    over all of them together, `mean` what its device did in the mean one."""
 
     steps: list[StepUtilization]
     window: StepUtilization | None
     verdict: Verdict
+    mean: DeviceInStep
 
     @property
     def windows(self) -> list[StepUtilization]:
@@ -125,8 +126,12 @@ def utilization(profile: Profile) -> Utilization | None:
     launches = profile.of(launch_calls)
     names = [trace.names[name] for name in trace.name[steps]] or [None]
     rows = [_row(trace, name, begins, devices, launches, row) for row, name in enumerate(names)]
-    whole = _verdict(devices, np.arange(len(begins)))
-    return Utilization(rows, None, whole) if len(steps) else Utilization([], rows[0], whole)
+    every = np.arange(len(begins))
+    whole = _verdict(devices, every)
+    mean = _device(next(one for one in devices if one.device == whole.device), every)
+    if len(steps):
+        return Utilization(rows, None, whole, mean)
+    return Utilization([], rows[0], whole, mean)
 
 
 def _row(
@@ -138,7 +143,7 @@ def _row(
         step=name,
         start_us=us(begin - trace.window()[0]),
         wall_us=us(wall),
-        devices=[_device(device, row) for device in devices],
+        devices=[_device(device, np.array([row])) for device in devices],
         verdict=_verdict(devices, np.array([row])),
         launches=made.launches,
         launch_call_us=us(made.time_ns),
@@ -159,15 +164,17 @@ def _verdict(devices: list[Windows], rows: Int64s) -> Verdict:
     )
 
 
-def _device(windows: Windows, row: int) -> DeviceInStep:
-    busy, wall = int(windows.busy[row]), int(windows.wall[row])
+def _device(windows: Windows, rows: Int64s) -> DeviceInStep:
+    """In the mean of these windows."""
+    count = len(rows)
+    busy, wall = int(windows.busy[rows].sum()), int(windows.wall[rows].sum())
     return DeviceInStep(
         device=windows.device,
-        busy_us=us(busy),
+        busy_us=us(busy) / count,
         busy_percent=percent(busy, wall),
-        compute_us=us(windows.compute[row]),
-        exposed_communication_us=us(windows.communication[row]),
-        exposed_memory_us=us(windows.memory[row]),
-        idle_us=us(wall - busy),
-        idle=idle_causes(windows.causes[row]),
+        compute_us=us(windows.compute[rows].sum()) / count,
+        exposed_communication_us=us(windows.communication[rows].sum()) / count,
+        exposed_memory_us=us(windows.memory[rows].sum()) / count,
+        idle_us=us(wall - busy) / count,
+        idle=idle_causes(windows.causes[rows].sum(axis=0), count),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.words import device_name, duration, size
 from tb_torchcompile_plugin.profile.columns import distinct, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device
@@ -16,6 +17,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.slices import graph_key, without_key
 
 _POINTS = 600  # stretches of time that a curve is drawn in, each with its extremes
 _TOLD = 2000  # allocations that leave, the largest
@@ -77,9 +79,10 @@ class Allocation(msgspec.Struct, frozen=True):
 class Memory(msgspec.Struct, frozen=True):
     """Without `profile_memory`, and where nothing was allocated, `devices` is empty: `recorded` tells which.
 
-    `allocations` are the largest of `all_allocations`.
+    headline: what the first device peaked at. `allocations` are the largest of `all_allocations`.
     """
 
+    headline: str
     recorded: bool
     devices: list[MemoryUse]
     owners: list[MemoryOwner]
@@ -97,15 +100,42 @@ def memory(profile: Profile, window: tuple[int, int] | None = None) -> Memory:
         inside = (events.ts >= first + window[0]) & (events.ts < first + window[1])
     peak = np.zeros(len(events.ts), bool)
     used = np.unique(events.device[inside]).tolist()
-    devices = [_device(trace, events, device, inside, peak) for device in used]
+    devices = sorted(
+        (_device(trace, events, device, inside, peak) for device in used), key=lambda row: -row.peak_bytes
+    )
+    owners = _owners(profile, events, inside, peak)
     allocated = np.flatnonzero((events.size > 0) & inside)
     return Memory(
+        headline=_headline(recorded, devices, owners, window is not None),
         recorded=recorded,
-        devices=sorted(devices, key=lambda row: -row.peak_bytes),
-        owners=_owners(profile, events, inside, peak),
+        devices=devices,
+        owners=owners,
         allocations=_allocations(profile, events, allocated, peak),
         all_allocations=len(allocated),
     )
+
+
+def _headline(recorded: bool, devices: list[MemoryUse], owners: list[MemoryOwner], stretch: bool) -> str:
+    """ "GPU 0 peaked at 95.0 MB of 150 GB, 8.07 ms into the span; … Most of the rest is of aten::addmm: 7.34 MB." """
+    if not recorded:
+        return "Memory was not recorded."
+    if not devices:
+        return f"Nothing was allocated in this {'stretch' if stretch else 'span'}."
+    most = devices[0]
+    of = f" of {size(most.capacity_bytes)}" if most.capacity_bytes else ""
+    said = f"{device_name(most.device)} peaked at {size(most.peak_bytes)}{of}, {duration(most.peak_us)} into the span"
+    if most.before_bytes > 0:
+        said += f"; {size(most.before_bytes)} of it was there before recording began"
+    owner = next((row for row in owners if row.device == most.device and row.operator), None)
+    if owner and owner.peak_bytes:
+        said += f". Most of the rest is of {_in_short(owner.operator or '')}: {size(owner.peak_bytes)}"
+    return f"{said}."
+
+
+def _in_short(operator: str) -> str:
+    """The hash of a graph says nothing at a glance."""
+    key = graph_key(operator)
+    return f"compiled graph {key[:8]}…" if key else without_key(operator)
 
 
 def _device(trace: Trace, events: Moments, device: int, inside: Mask, peak: Mask) -> MemoryUse:

@@ -135,9 +135,10 @@ class Compile(msgspec.Struct, frozen=True):
 
 
 class Hints(msgspec.Struct, frozen=True):
-    """Data that the user could have had. `cpu_kernels_hidden`: compiled code ran on the CPU, its kernels unnamed."""
+    """Data that the user could have had, and how; "" where there is nothing to say. `unnamed_cpu_kernels`: compiled
+    code ran on the CPU."""
 
-    cpu_kernels_hidden: bool
+    unnamed_cpu_kernels: str
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -174,7 +175,6 @@ def span_report(profile: Profile) -> Span:
     """The analyses of one trace that most panels look at, joined to the compile data of its worker."""
     trace, span = profile.trace, profile.span
     assert span is not None
-    regions = profile.of(compiled_regions)
     first, last = trace.window()
     return Span(
         span=span.span,
@@ -188,7 +188,7 @@ def span_report(profile: Profile) -> Span:
         steps=profile.of(profiled_steps),
         kernel_categories=profile.of(kernel_categories),
         distinct_kernels=profile.of(distinct_kernels),
-        compiled_regions=regions,
+        compiled_regions=profile.of(compiled_regions),
         graph_break_costs=profile.of(graph_break_costs),
         graph_break_sites=profile.of(graph_break_sites),
         break_chain=profile.of(break_chain),
@@ -199,11 +199,7 @@ def span_report(profile: Profile) -> Span:
         compile_overlap=profile.of(ct.compile_overlap),
         frame_versions=profile.of(frame_versions),
         headlines=_headlines(profile),
-        hints=Hints(
-            cpu_kernels_hidden=bool(regions)
-            and not profile.of(kernel_launches)
-            and not _may_have_a_gpu(trace)
-        ),
+        hints=Hints(profile.of(_unnamed_cpu_kernels)),
     )
 
 
@@ -219,6 +215,15 @@ def _foreign(trace: Trace) -> list[Notice]:
             "Record it with torch.profiler, or look at it in the tool that it is from",
         )
     ]
+
+
+def _unnamed_cpu_kernels(profile: Profile) -> str:
+    if not profile.of(compiled_regions) or profile.of(kernel_launches) or _may_have_a_gpu(profile.trace):
+        return ""
+    return (
+        "Compiled code ran on the CPU, but its kernels are not named: "
+        "set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling."
+    )
 
 
 def _may_have_a_gpu(trace: Trace) -> bool:

@@ -34,6 +34,14 @@ _NO_REASON = ("python", "nothing_launched")
 
 
 Reason = Part | Literal["gc", "autotune", "recompile"]
+_SAID: dict[Reason | None, str] = {
+    None: "no single cause was recorded",
+    "gc": "garbage collection",
+    "autotune": "autotuning",
+    "guards_wrapper": "guards and wrapper",
+    "break_eager": "graph breaks or eager operators",
+    "launch_call": "operators and launches",
+}
 
 
 class SlowStep(msgspec.Struct, frozen=True):
@@ -41,7 +49,7 @@ class SlowStep(msgspec.Struct, frozen=True):
     of that, by `explained_us`:
 
     `gc` or `autotune`, where that was recorded; `recompile` (of `compile_ids`) or `compile`; else the part of the step
-    that grew most (see `StepPart`). None where no single cause was recorded.
+    that grew most (see `StepPart`). None where no single cause was recorded. `why` says it in words.
     """
 
     step: str
@@ -51,6 +59,7 @@ class SlowStep(msgspec.Struct, frozen=True):
     reason: Reason | None
     explained_us: float | None
     compile_ids: list[str]
+    why: str
 
 
 def slow_steps(profile: Profile, steps: Sequence[StepBreakdown]) -> list[SlowStep]:
@@ -92,9 +101,16 @@ def _row(
     grown = max(growth, key=lambda part: growth[part])
     reason = next((part for part in ("gc", "autotune") if growth[part] >= _EXPLAINS * excess), grown)
     if growth[reason] < _EXPLAINS * excess or reason in _NO_REASON:
-        return SlowStep(name, row, excess, times, None, None, ids)
+        return SlowStep(name, row, excess, times, None, None, ids, _why(None, ids))
     shown = "recompile" if reason == "compile" and ids else reason
-    return SlowStep(name, row, excess, times, shown, growth[reason], ids)
+    return SlowStep(name, row, excess, times, shown, growth[reason], ids, _why(shown, ids))
+
+
+def _why(reason: Reason | None, compile_ids: Sequence[str]) -> str:
+    """ "recompile of 0/1", "garbage collection", "data loading"."""
+    if reason == "recompile":
+        return f"recompile of {', '.join(compile_ids)}"
+    return _SAID.get(reason) or str(reason).replace("_", " ")
 
 
 def _growth(

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.step_breakdown.parts import (
 )
 from tb_torchcompile_plugin.analysis.step_breakdown.slow_steps import SlowStep, slow_steps
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, step_times
-from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import pace
 
@@ -49,12 +49,13 @@ def step_breakdown(profile: Profile) -> StepReport:
     times = step_times([step.wall_us for step in steps])
     gpu_us = gpu.mean / 1000 if gpu else None
     window = None if steps else profile.of(window_breakdown)
+    slow = slow_steps(profile, steps)
     return StepReport(
-        headline=_lasts(times, gpu_us) if times else _unmarked(window),
+        headline=_lasts(times, gpu_us) + _slow(slow) if times else _unmarked(window),
         times=times,
         gpu_us=gpu_us,
         steps=steps,
-        slow=slow_steps(profile, steps),
+        slow=slow,
         window=window,
         mean_parts=_mean_parts(steps or ([window] if window else [])),
     )
@@ -80,6 +81,14 @@ def _lasts(times: StepTimes, gpu_us: float | None) -> str:
         )
     ahead = f" The host runs ahead: on the GPU a step takes {duration(gpu_us)}." if gpu_us is not None else ""
     return f"{said}.{ahead}"
+
+
+def _slow(rows: Sequence[SlowStep]) -> str:
+    """ " 2 slow steps: ProfilerStep#7, recompile of 0/1 …" """
+    if not rows:
+        return ""
+    more = " …" if rows[1:] else "."
+    return f" {plural(len(rows), 'slow step')}: {rows[0].step}, {rows[0].why}{more}"
 
 
 def _unmarked(window: StepBreakdown | None) -> str:

@@ -81,6 +81,11 @@ def test_the_parts_of_a_step_sum_to_it_on_each_device(tmp_path: Path) -> None:
     assert [device.busy_us for device in second.devices] == [10, 20]
     assert first.verdict.device == 0 and second.verdict.device == 1
     assert (first.launches, first.launch_call_us, second.launches) == (2, 6, 0)
+    mean = answer.mean
+    assert mean is not None and answer.verdict is not None and mean.device == answer.verdict.device == 0
+    assert (mean.compute_us, mean.exposed_communication_us, mean.exposed_memory_us) == (15, 5, 10)
+    assert (mean.busy_us, mean.idle_us, mean.busy_percent) == (30, 45, 40)
+    assert sum(msgspec.structs.astuple(mean.idle)) == mean.idle_us
     for row in answer.steps:
         for device in row.devices:
             assert sum(msgspec.structs.astuple(device.idle)) == device.idle_us
@@ -125,13 +130,13 @@ def test_without_steps_the_gpu_events_are_the_window(tmp_path: Path) -> None:
     answer = report(write_trace(tmp_path, events))
     assert answer.steps == [] and answer.window
     assert (answer.window.step, answer.window.start_us, answer.window.wall_us) == (None, 100, 100)
-    assert answer.verdict == answer.window.verdict
+    assert answer.verdict == answer.window.verdict and answer.mean == answer.window.devices[0]
     assert side(answer).launches_per_step is None
 
 
 def test_without_a_gpu_nothing_is_claimed(tmp_path: Path) -> None:
     answer = report(write_trace(tmp_path, [step(1, 0, 9), slice_("aten::mm", 0, 5)]))
-    assert answer == GpuUtilization(None, [], [], [], [], None, [], None)
+    assert answer == GpuUtilization(None, None, [], [], [], [], None, [], None)
 
 
 def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:

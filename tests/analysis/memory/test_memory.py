@@ -56,6 +56,10 @@ EVENTS = [
 
 def test_the_peak_and_who_was_alive_then(tmp_path):
     answer = memory_of(tmp_path, EVENTS)
+    assert answer.headline == (
+        "GPU 0 peaked at 950 B, 40.0 µs into the span; 150 B of it was there before recording began. "
+        "Most of the rest is of aten::mm: 100 B."
+    )
     (device,) = answer.devices
     assert (device.device, device.peak_bytes, device.peak_us, device.before_bytes) == (0, 950, 40, 150)
     assert (device.first_bytes, device.last_bytes, device.peak_reserved_bytes) == (200, 880, 4096)
@@ -79,10 +83,12 @@ def test_lifetimes_end_with_the_free_at_their_address(tmp_path):
 
 
 def test_nothing_recorded_is_told_from_nothing_allocated(tmp_path):
-    assert not memory_of(tmp_path, [slice_("aten::mm", 0, 1)]).recorded
+    answer = memory_of(tmp_path, [slice_("aten::mm", 0, 1)])
+    assert not answer.recorded and answer.headline == "Memory was not recorded."
     trace = write_trace(tmp_path, [slice_("aten::mm", 0, 1)], profile_memory=1)
     answer = memory(profile_of(trace))
     assert answer.recorded and answer.devices == []
+    assert answer.headline == "Nothing was allocated in this span."
 
 
 @given(
@@ -112,7 +118,8 @@ def test_a_stretch_has_its_own_peak_and_only_what_happened_in_it(tmp_path):
         30,
     )
     assert [row.start_us for row in answer.allocations] == [70] and answer.all_allocations == 1
-    assert memory(made, (41_000, 42_000)).devices == []
+    nothing = memory(made, (41_000, 42_000))
+    assert nothing.devices == [] and nothing.headline == "Nothing was allocated in this stretch."
 
 
 def test_what_a_stretch_leaves_behind_is_kept_though_it_is_freed_later(tmp_path):
@@ -143,6 +150,16 @@ def test_any_stretch_agrees_with_the_events_in_it(tmp_path_factory, start, lengt
     assert sum(row.allocated_bytes for row in answer.owners) == sum(max(size, 0) for size, _ in inside)
     for row in answer.devices:
         assert sum(owner.peak_bytes for owner in answer.owners) + row.before_bytes == row.peak_bytes
+
+
+def test_a_graph_is_named_in_short(tmp_path):
+    key = "f" * 40
+    events = [slice_(f"## Call CompiledFxGraph {key} ##", 0, 30), moment(10, 70, 0xA00, 70)]
+    said = memory_of(tmp_path, events).headline
+    assert (
+        said
+        == "GPU 0 peaked at 70 B, 10.0 µs into the span. Most of the rest is of compiled graph ffffffff…: 70 B."
+    )
 
 
 def test_the_header_tells_what_a_device_has(tmp_path):

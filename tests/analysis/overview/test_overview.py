@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,12 @@ from tb_torchcompile_plugin.analysis.compile_time.compile_time import (
     overlap_headline,
 )
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import Gpu, gpus
-from tb_torchcompile_plugin.analysis.overview.halves import compile_report
+from tb_torchcompile_plugin.analysis.overview.halves import compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import compile_headline, overview
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from traces import slice_
+from traces import Event, slice_
 
 NOTHING = CompileOverlap(in_span_us=5, in_steps_us=0, steps=[])
 
@@ -82,6 +83,22 @@ def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:
         "Compile 6.00 s (2 compilations), 3.00 ms of it inside this span."
     )
     assert overlap_headline(made) == "14.3 % of this span’s 21.0 ms went into compiling."
+
+
+@pytest.mark.parametrize(
+    ("events", "header", "said"),
+    [
+        ([slice_("Torch-Compiled Region: 0/0", 0, 9)], {}, True),
+        ([slice_("Torch-Compiled Region: 0/0", 0, 9)], {"deviceProperties": [{"id": 0}]}, False),
+        ([slice_("aten::mm", 0, 9)], {}, False),
+    ],
+)
+def test_who_could_have_named_kernels_is_told_how(
+    tmp_path: Path, events: list[Event], header: dict[str, Any], said: bool
+) -> None:
+    hint = span_report(profile_with(tmp_path, events, **header)).hints.unnamed_cpu_kernels
+    assert ("TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1" in hint) is said
+    assert bool(hint) is said
 
 
 def test_several_devices_have_a_range(tmp_path: Path) -> None:

@@ -363,11 +363,12 @@ def test_the_report_tells_it_as_text(tmp_path: Path, capsys: pytest.CaptureFixtu
     trace = write_trace(tmp_path, steps_of(100, 102, 200, 99, inside=inside))
     assert main(["report", str(trace)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "  A step takes 101 µs, the median of 4: 99.0 µs to 200 µs, mean 125 µs ± 49.8 µs." in lines
+    said = "  A step takes 101 µs, the median of 4: 99.0 µs to 200 µs, mean 125 µs ± 49.8 µs."
+    assert f"{said} 1 slow step: ProfilerStep#2, garbage collection." in lines
     (part,) = [line.split() for line in lines if line.startswith("host")]
     assert part == ["host", "python", "125.250", "100.000", "100.000", "102.000", "200.000", "99.000"]
-    (slow,) = [line.split() for line in lines if line.startswith("ProfilerStep#2") and "gc" in line]
-    assert slow == ["ProfilerStep#2", "99.000", "1.980", "gc", "90.000", "–"]
+    (slow,) = [line.split() for line in lines if line.startswith("ProfilerStep#2") and "garbage" in line]
+    assert slow == ["ProfilerStep#2", "99.000", "1.980", "garbage", "collection", "90.000"]
 
 
 class TestLive:
@@ -382,5 +383,7 @@ class TestLive:
         reasons = {step: slow_steps[f"ProfilerStep#{step}"].reason for step in (3, 5, 7)}
         assert reasons == {3: "data_loading", 5: "gc", 7: "recompile"}
         assert slow_steps["ProfilerStep#7"].compile_ids == ["0/1"]
+        why = [slow_steps[f"ProfilerStep#{step}"].why for step in (3, 5, 7)]
+        assert why == ["data loading", "garbage collection", "recompile of 0/1"]
         for one in row.step_breakdown.steps:
             assert sum(parts(one).values()) == ns(one.wall_us)

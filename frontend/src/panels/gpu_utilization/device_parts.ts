@@ -9,7 +9,7 @@ import type {
 } from '../../api/types';
 import { barPart, busyParts } from '../../names/bar_parts';
 import { CAUSES } from '../../names/idle_causes';
-import { duration, percent } from '../../widgets/format';
+import { percent } from '../../widgets/format';
 
 export type DevicePart = ReturnType<typeof barPart>;
 
@@ -32,22 +32,8 @@ export function deviceParts(device: DeviceInStep): DevicePart[] {
   ];
 }
 
-/** The same for the mean of several steps. */
-export function meanParts(all: DevicePart[][]): DevicePart[] {
-  const sums = new Map<string, DevicePart>();
-  for (const p of all.flat()) sums.set(p.key, { ...p, value: p.value + (sums.get(p.key)?.value ?? 0) });
-  const order = ['compute', 'communication', 'memory', ...ORDER];
-  return [...sums.values()]
-    .sort((a, b) => order.indexOf(a.key) - order.indexOf(b.key))
-    .map((p) => ({ ...p, text: duration(p.value / all.length) }));
-}
-
 export const windows = (used: GpuUtilization): StepUtilization[] =>
   used.window ? [used.window] : used.steps;
-
-/** The device that its verdict is about. */
-export const busiest = (step: StepUtilization): DeviceInStep =>
-  step.devices.find((d) => d.device === step.verdict.device) ?? step.devices[0]!;
 
 /** "Launch bound: 92.3 % of a step of 2.58 ms …" */
 export function bound({ bound, share_percent }: Verdict): string {
