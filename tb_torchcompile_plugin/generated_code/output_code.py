@@ -46,8 +46,11 @@ class Definition:
 def definitions(code: str) -> dict[str, Definition]:
     """The kernels that an output code defines, by name, in order. Of a name that is defined twice the first counts."""
     by_name: dict[str, Definition] = {}
+    line, counted = 1, 0
     for kernel in names.kernel_definitions(code):
-        by_name.setdefault(kernel.name, _definition(code, kernel))
+        line += code.count("\n", counted, kernel.start)
+        counted = kernel.start
+        by_name.setdefault(kernel.name, _definition(code, kernel, line))
     return by_name
 
 
@@ -95,14 +98,14 @@ def calls(code: str) -> list[CodeCall]:
     return rows
 
 
-def _definition(code: str, kernel: names.KernelDefinition) -> Definition:
+def _definition(code: str, kernel: names.KernelDefinition, line: int) -> Definition:
     source = _source(code, kernel)
     comment = "\n".join(reversed(list(_comment_above(code, kernel.start))))
     original = names.FUSED.search(comment)
     return Definition(
         name=kernel.name,
         language=kernel.language,
-        line=code.count("\n", 0, kernel.start) + 1,
+        line=line,
         source=source,
         aten_ops=_listed(original[2]) if original else [],
         source_nodes=_listed(original[1]) if original else [],
