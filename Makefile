@@ -17,7 +17,8 @@ ENVIRONMENT := $(VENV)/.installed
 # torch goes first: pip keeps what is there.
 PIP_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 INSTALL_TORCH = $(PIP_INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==$(1)
-PYTEST := $(BIN)/python -m pytest --numprocesses auto
+# Containers often set that variable: then each process would compile all tests and the package anew.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto
 # What runs side by side prints when it ends, where make can do that.
 ONE_AFTER_THE_OTHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 NODE_MODULES := frontend/node_modules/.installed
