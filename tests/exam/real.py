@@ -2,8 +2,9 @@
 
     PYTHONPATH=.:tests python3 -m exam.real --out /tmp/real --limit 180 --batch 9
 
-Nothing is planted: what the tab says of them is read by people. The loop belongs to the library; `Watch`, called
-after each of its steps, warms up, times some steps without a profiler, records some, and ends the loop.
+Nothing is planted: what the tab says of them is read by people, and most have a twin in which what it says first is
+mended. The loop belongs to the library; `Watch`, called after each of its steps, warms up, times some steps without a
+profiler, records some, and ends the loop. Twins are timed alone.
 """
 
 from __future__ import annotations
@@ -33,11 +34,17 @@ class Done(Exception):
 
 
 class Watch:
-    """Called after each step of a loop."""
+    """Called after each step of a loop. mended: whether the loop is to do what was advised."""
 
     def __init__(
-        self, machine: Machine, recorded: Recorded, handler: Callable[[Any], None], ready: Callable[[], None]
+        self,
+        machine: Machine,
+        recorded: Recorded,
+        handler: Callable[[Any], None],
+        ready: Callable[[], None],
+        mended: bool = False,
     ) -> None:
+        self.mended = mended
         self.handler, self.answer = handler, {"setup_s": 0.0}
         self._machine, self._recorded, self._ready = machine, recorded, ready
         self._started, self._steps = time.perf_counter(), 0
@@ -73,6 +80,8 @@ class Watch:
         if self._marks.add() < self._machine.pick(TIMED_STEPS, 3):
             return
         self.answer["timing"] = self._marks.timing()  # type: ignore[assignment]
+        if self.mended:
+            raise Done
         self._profiler = profiler(self._machine, self._recorded, self.handler)
         self._profiler.start()
         self._steps = 0
@@ -120,15 +129,17 @@ class Loop:
             without_inductor()
         machine, recorded = Machine(torch.device(self.device), self.quick), RECORDED[self.name]
         handler = tensorboard_trace_handler(str(self.folder), self.name)
-        watch = Watch(machine, recorded, handler, ready)
+        watch = Watch(machine, recorded, handler, ready, self.mended)
         with suppress(Done):
             LOOPS[self.name](machine, watch)
         return watch.answer
 
 
 def task(options: argparse.Namespace, name: str) -> list[Loop]:
-    device = "cpu" if options.cpu else "cuda"
-    return [Loop(name, device, options.quick, options.out / "planted" / name)]
+    from exam.libraries import MENDED
+
+    device, folder = "cpu" if options.cpu else "cuda", options.out / "planted" / name
+    return [Loop(name, device, options.quick, folder, twin) for twin in (False, True)[: 1 + (name in MENDED)]]
 
 
 def main() -> int:
