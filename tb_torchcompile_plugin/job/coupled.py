@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
-from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, least, without_recording
+from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, Recording, least, without_recording
 from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 
 Change = Callable[[Model], Model]
@@ -81,7 +81,7 @@ def job_clocks(
     models = []
     for place, one in enumerate(job.ranks):
         made = changes.get(place, _same)(one.profile.of(model))
-        models.append(_alone(held, place, without_recording(one.profile, made, slice_ns)))
+        models.append(_alone(held, place, without_recording(one.profile, made, Recording(slice_ns))))
     walked = [replay(made) for made in models]
     for _ in range(_ROUNDS):
         until, done = _done(held, walked)

@@ -11,17 +11,23 @@ from collections.abc import Sequence
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _FEWEST = 2  # one alone may be the first of an epoch
+_LONGEST = 10  # times the median: what takes longer is no step, but a pause between two
 
 
 def unrecorded_step_ns(data: CompileData) -> int | None:
-    """The median step while no profiler recorded, in ns; None where fewer than two were noted, as with a log."""
-    return _median(data.summary.steps.unrecorded_ns)
+    """The mean step while no profiler recorded, in ns; None where fewer than two were noted, as with a log."""
+    return _mean(data.summary.steps.unrecorded_ns)
 
 
 def recorded_step_ns(data: CompileData) -> int | None:
-    """The median step while one recorded, in ns, from the same source; None where fewer than two were noted."""
-    return _median(data.summary.steps.recorded_ns)
+    """The mean step while one recorded, in ns, from the same source; None where fewer than two were noted."""
+    return _mean(data.summary.steps.recorded_ns)
 
 
-def _median(durations_ns: Sequence[int]) -> int | None:
-    return int(statistics.median(durations_ns)) if len(durations_ns) >= _FEWEST else None
+def _mean(durations_ns: Sequence[int]) -> int | None:
+    """Of all that a loop does every few steps, such as waiting for a loader whose workers are behind, each has its
+    part."""
+    if len(durations_ns) < _FEWEST:
+        return None
+    most = _LONGEST * statistics.median(durations_ns)
+    return round(statistics.fmean(ns for ns in durations_ns if ns <= most))

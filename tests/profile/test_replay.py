@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.model.unrecorded import slice_cost_ns, without_recording
+from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, recording, without_recording
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import AUTOGRAD, MAIN, Event, launch, slice_
 
@@ -122,14 +122,24 @@ def test_a_fix_is_the_model_changed_and_walked_again(tmp_path: Path) -> None:
 
 def test_what_writing_slices_cost_is_taken_off_where_an_unrecorded_step_is_known(tmp_path: Path) -> None:
     profile = waiting(tmp_path)
-    assert slice_cost_ns(profile, 100_000) == slice_cost_ns(profile, 200_000) == 0
-    cost = slice_cost_ns(profile, 95_000)
+    cost = recording(profile, 95_000)
     lane, queue = profile.of(host_lane), profile.of(gpu_queue)
-    assert cost > 0
+    assert cost.slice_ns > 0 and cost.stretch == 1
     assert clock(
         lane, queue, replay(without_recording(profile, profile.of(model), cost))
     ).step == pytest.approx(95_000, rel=0.01)
     assert profile.of(step_cost, 95_000.0).step == pytest.approx(95_000, rel=0.01)
+
+
+def test_recorded_steps_that_are_no_longer_than_others_stay_as_long(tmp_path: Path) -> None:
+    """What recording cost is still no part of what is left once something is mended."""
+    profile = waiting(tmp_path)
+    cost = recording(profile, 200_000)
+    assert cost == recording(profile, 100_000)
+    assert cost.slice_ns == USUAL_NS and cost.stretch > 1
+    assert profile.of(step_cost, 200_000.0).step == pytest.approx(100_000, rel=0.02)
+    waits = without_waiting(profile.of(host_lane).synchronises)
+    assert 50_000 <= after_ns(profile, waits, cost) < after_ns(profile, waits) == 55_000
 
 
 def test_without_a_gpu_there_is_nothing_to_walk(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.loop import StepSource, loop_steps
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.model.unrecorded import without_recording
+from tb_torchcompile_plugin.profile.model.unrecorded import Recording, without_recording
 from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 
@@ -153,14 +153,14 @@ def _unrecorded_ns(profile: Profile) -> int | None:
     return profile.data.of(unrecorded_step_ns) if profile.data else None
 
 
-def _slice_ns(profile: Profile) -> int:
-    return profile.of(step_cost, profile.of(_unrecorded_ns)).slice_ns
+def _recording(profile: Profile) -> Recording:
+    return profile.of(step_cost, profile.of(_unrecorded_ns)).recording
 
 
 def _changed(profile: Profile, chosen: Sequence[Fix] = (), which: Which = "change") -> Model:
     """With these fixes, without what writing the slices cost."""
     made = together(profile.of(model), [getattr(fix, which) or fix.change for fix in chosen])
-    return without_recording(profile, made, profile.of(_slice_ns))
+    return without_recording(profile, made, profile.of(_recording))
 
 
 def _walked(profile: Profile, chosen: Sequence[Fix] = (), which: Which = "change") -> Clock:

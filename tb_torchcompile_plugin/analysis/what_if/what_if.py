@@ -15,7 +15,12 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.model.unrecorded import slice_cost_ns, without_recording
+from tb_torchcompile_plugin.profile.model.unrecorded import (
+    AS_RECORDED,
+    Recording,
+    recording,
+    without_recording,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 
 
@@ -49,16 +54,16 @@ class WhatIf(msgspec.Struct, frozen=True):
 
 
 class StepCost(NamedTuple):
-    """What a step takes (ns), and what writing one slice of it cost, 0 where that is not known."""
+    """What a step takes (ns), and what recording it cost, nothing where that is not known."""
 
     step: float
-    slice_ns: int
+    recording: Recording
 
 
 def step_cost(profile: Profile, unrecorded_ns: float | None = None) -> StepCost:
     """As recorded; where it is known how long a step takes when nobody records, as it is then."""
-    slice_ns = slice_cost_ns(profile, unrecorded_ns) if unrecorded_ns else 0
-    return StepCost(after_ns(profile, lambda made: made, slice_ns), slice_ns)
+    cost = recording(profile, unrecorded_ns) if unrecorded_ns else AS_RECORDED
+    return StepCost(after_ns(profile, lambda made: made, cost), cost)
 
 
 def what_if(profile: Profile, unrecorded_ns: float | None = None) -> list[WhatIf]:
@@ -83,11 +88,11 @@ def _row(profile: Profile, fix: Fix, now: StepCost) -> WhatIf:
         file=fix.subject.file,
         line=fix.subject.line,
         times=fix.times,
-        predicted=prediction(now.step, *(after_ns(profile, one, now.slice_ns) for one in changes)),
+        predicted=prediction(now.step, *(after_ns(profile, one, now.recording) for one in changes)),
     )
 
 
-def after_ns(profile: Profile, change: Change, slice_ns: int = 0) -> float:
-    """Mean length of a step after a change, without what writing the slices cost."""
-    changed = without_recording(profile, change(profile.of(model)), slice_ns)
+def after_ns(profile: Profile, change: Change, cost: Recording = AS_RECORDED) -> float:
+    """Mean length of a step after a change, without what recording cost."""
+    changed = without_recording(profile, change(profile.of(model)), cost)
     return clock(profile.of(host_lane), profile.of(gpu_queue), replay(changed)).step

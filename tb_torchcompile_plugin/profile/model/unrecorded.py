@@ -8,6 +8,7 @@ where the handler noted it; the cost of a slice is the one with which the model,
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from tb_torchcompile_plugin.profile.model.replay import replay
 from tb_torchcompile_plugin.profile.profile import Profile
 
 _MOST_NS, _ROUNDS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
+_MOST_STRETCH = 250  # percent, as a piece of time keeps 30 % at least
 _LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
 USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
 _SAME = 1.02  # steps that differ by less are as long
@@ -44,12 +46,24 @@ def slices_written(profile: Profile) -> npt.NDArray[np.float64]:
     return count
 
 
-def without_recording(profile: Profile, changed: Model, slice_ns: int) -> Model:
-    """A changed model, if writing a slice cost nothing, and it costs `slice_ns` of what was recorded."""
+class Recording(NamedTuple):
+    """What recording did to the host. slice_ns: of writing one slice. stretch: how many times as long as without that
+    cost its steps take nevertheless: those that were recorded are shorter than the others for a reason of their own."""
+
+    slice_ns: int = 0
+    stretch: float = 1.0
+
+
+AS_RECORDED = Recording()
+
+
+def without_recording(profile: Profile, changed: Model, cost: Recording) -> Model:
+    """A changed model, if writing a slice cost nothing."""
     made, pieces = profile.of(model), profile.of(host_pieces).ns
-    own = (made.own * _left(made.own, 1, slice_ns)).astype(np.int64)
+    own = (made.own * cost.stretch * _left(made.own, 1, cost.slice_ns)).astype(np.int64)
+    left = _left(pieces, profile.of(slices_written), cost.slice_ns)
     return changed._replace(
-        host=(changed.host * _left(pieces, profile.of(slices_written), slice_ns)).astype(np.int64),
+        host=(changed.host * cost.stretch * left).astype(np.int64),
         own=np.where(changed.own == made.own, own, changed.own),
     )
 
@@ -61,21 +75,27 @@ def _left(ns: Int64s, slices: npt.NDArray[np.float64] | int, slice_ns: int) -> n
     return left * min(1.0, _LONGEST_NS / max(slice_ns, 1))
 
 
-def slice_cost_ns(profile: Profile, step_ns: float) -> int:
-    """What writing one slice costs, where an unrecorded step takes `step_ns`; 0 where recorded ones take no longer.
+def recording(profile: Profile, step_ns: float) -> Recording:
+    """What it cost, where an unrecorded step takes `step_ns`: so much that without it a step takes as long.
 
-    Where a GPU sets the pace, a step tells nothing of how recording slowed the host: then the usual cost at least.
+    Where a GPU sets the pace, a step tells nothing of the host: then the usual cost at least. Nor does it where those
+    that were recorded take no longer: then the usual cost, of steps that stay as long as they are.
     """
     lane, queue, made = profile.of(host_lane), profile.of(gpu_queue), profile.of(model)
 
-    def step(cost: int) -> float:
-        return clock(lane, queue, replay(without_recording(profile, made, cost))).step
+    def step(slice_ns: int, stretch: float = 1.0) -> float:
+        changed = without_recording(profile, made, Recording(slice_ns, stretch))
+        return clock(lane, queue, replay(changed)).step
 
+    recorded = step(0)
     paced = _SAME * step(_MOST_NS)  # no cost makes a step shorter than the GPU's work
-    if step(0) <= max(step_ns, paced):
-        return USUAL_NS if step(0) <= paced else 0
-    cost = least(lambda cost: step(cost) <= max(step_ns, paced), _MOST_NS, _ROUNDS)
-    return max(cost, USUAL_NS) if step_ns <= paced else cost
+    if recorded <= paced:
+        return Recording(USUAL_NS)
+    if recorded <= step_ns:
+        percent = least(lambda more: step(USUAL_NS, 1 + more / 100) >= recorded, _MOST_STRETCH, _ROUNDS // 2)
+        return Recording(USUAL_NS, 1 + percent / 100)
+    cost = least(lambda slice_ns: step(slice_ns) <= max(step_ns, paced), _MOST_NS, _ROUNDS)
+    return Recording(max(cost, USUAL_NS) if step_ns <= paced else cost)
 
 
 def least(holds: Callable[[int], bool], most: int, halvings: int) -> int:
