@@ -62,7 +62,7 @@ def test_every_planted_line_is_marked_in_its_file() -> None:
     marked = {name for name, job in JOBS.items() if job.described("gloo", 2)["line"]}
     written = {
         line.rsplit("# planted: ", 1)[1]
-        for path in JOB_FILES.glob("*.py")
+        for path in JOB_FILES.rglob("*.py")
         for line in path.read_text().splitlines()
         if "# planted: " in line
     }
@@ -70,5 +70,5 @@ def test_every_planted_line_is_marked_in_its_file() -> None:
 
 
 def test_the_package_describes_every_job() -> None:
-    described = (JOB_FILES / "__init__.py").read_text()
+    described = "".join(path.read_text() for path in JOB_FILES.rglob("__init__.py"))
     assert [name for name in JOBS if f"`{name}`" not in described] == []
