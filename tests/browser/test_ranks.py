@@ -16,6 +16,7 @@ from browser.tab import Tab
 pytestmark = pytest.mark.browser
 
 RANKS = 6  # the profiler's own tab, where it is installed, has a process for each trace
+LANES = "figure[aria-label^='One step of']"
 MAP = "figure[aria-label='exposed wait by rank and step']"
 
 
@@ -55,6 +56,52 @@ def test_the_map_is_read_by_keyboard_and_its_choice_stays_in_the_address(job: Ta
     assert "job_step=ProfilerStep%231" in job.address()
     job.open(run="late", panel="ranks", ranks="outliers", measure="idle_us")
     job.wait(lambda: job.all("figure[aria-label='idle by rank and step']"), "the other measure")
+
+
+def test_one_step_of_all_ranks_is_drawn_and_leads_to_a_ranks_own_timeline(job: Tab) -> None:
+    job.open(run="late", panel="ranks", job_step="ProfilerStep#1")
+    job.wait_text(f"section:has({LANES})", "Step 1 takes")
+    assert "rank 2 comes last at 1 collective" in job.text(f"section:has({LANES})")
+    assert job.script("return document.querySelector(arguments[0]).width", f"{LANES} canvas") > 600
+    assert [row[1] for row in job.rows("Collectives of the step")][0] == "all reduce"
+    job.tab_to(f"{LANES} canvas")
+    job.press("+")
+    job.wait(lambda: "job_from=" in job.address(), "a closer view to be kept")
+    job.wait_text(f"section:has({LANES})", "of step 1")
+    job.press("0")
+    job.wait(lambda: "job_from=" not in job.address(), "the whole step again")
+    job.click("table[aria-label='Collectives of the step'] tbody tr td", "all reduce")
+    job.click("aside a", "Rank 3")
+    job.wait(
+        lambda: "panel=timeline" in job.address() and "worker=rank3" in job.address(), "rank 3's timeline"
+    )
+    job.settle()
+    assert "slice=" in job.address() and job.complaints() == []
+
+
+def test_a_step_that_there_is_not_and_a_click_into_the_picture(job: Tab) -> None:
+    job.open(run="late", panel="ranks", job_step="ProfilerStep#99")
+    job.wait_text("main", "No rank has a step 'ProfilerStep#99'.")
+    assert len(job.complaints()) == 1  # of the browser, that the answer was 400
+    job.open(run="late", panel="ranks", measure="compile_us")
+    job.wait(lambda: job.all("figure[aria-label='compile by rank and step']"), "the map of compiling")
+    canvas = job.one(f"{LANES} canvas")
+    job.script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    canvas.click()
+    job.wait(lambda: "panel=timeline" in job.address(), "a rank's timeline")
+    assert job.complaints() == []
+
+
+def test_the_overview_and_the_findings_of_a_rank_tell_the_jobs(job: Tab) -> None:
+    """Without anybody having opened Ranks; and not that its communication should be overlapped."""
+    job.open(run="late", worker="rank0")
+    job.wait_text("main", "Of the job: Rank 2 comes last")
+    job.click("nav a", "Findings")
+    job.wait_text("ol[aria-label=Findings] li:first-child", "Rank 2 comes last")
+    assert "that nothing overlaps" not in job.text("ol[aria-label=Findings]")
+    job.click("ol[aria-label=Findings] li:first-child a", "Show in Ranks")
+    job.wait_text("main", "Who waits for whom")
+    assert job.complaints() == []
 
 
 def test_a_rank_is_picked_and_other_panels_lead_back(job: Tab) -> None:
