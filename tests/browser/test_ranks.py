@@ -63,7 +63,7 @@ def test_one_step_of_all_ranks_is_drawn_and_leads_to_a_ranks_own_timeline(job: T
     job.wait_text(f"section:has({LANES})", "Step 1 takes")
     assert "rank 2 comes last at 1 collective" in job.text(f"section:has({LANES})")
     assert job.script("return document.querySelector(arguments[0]).width", f"{LANES} canvas") > 600
-    assert [row[1] for row in job.rows("Collectives of the step")][0] == "all reduce"
+    assert {row[1] for row in job.rows("Collectives of the step")} == {"all reduce"}
     job.tab_to(f"{LANES} canvas")
     job.press("+")
     job.wait(lambda: "job_from=" in job.address(), "a closer view to be kept")

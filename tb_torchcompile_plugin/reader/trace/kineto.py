@@ -114,7 +114,7 @@ class Trace:
         """(rows, values) of a column that few slices have; rows ascend.
 
         registers, shared_memory (bytes), occupancy (%), bytes, kernel_num_gb, kernel_flop, python_module: numbers.
-        grid, block, input_types, input_dims, concrete_inputs (of aten::conv2d only): codes into `texts[column]`,
+        grid, block, stack, input_types, input_dims, concrete_inputs (of aten::conv2d only): codes into `texts[column]`,
         JSON text as recorded. Of collectives, from kernels and `record_param_comms`: collective_seq, in_elements,
         out_elements, source_rank, destination_rank as numbers, collective, group_name, group_ranks, dtype, comms_id as
         codes of texts.
