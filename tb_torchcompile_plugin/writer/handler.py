@@ -55,6 +55,10 @@ def tensorboard_trace_handler(
     `TORCHINDUCTOR_BENCHMARK_KERNEL=1` set before compiling. That costs about a second of compile time for a model of
     four transformer blocks, a compile cache of its own, and nothing at run time.
 
+    torch 2.14 and later: with TORCH_COMPILE_DEBUG_EXTEND=1 in the environment the stacks of inductor's kernels are
+    written into the trace, as torch's `inductor_trace_handler` does; where that one is called before this handler in
+    the same `on_trace_ready`, its trace is the one that the summary goes with.
+
     Cost: compiling takes a few percent longer, because torch builds the texts of its compile log (as with TORCH_TRACE);
     in other steps at most 5 µs go into noting how long they take, recorded and not. Writing the summary takes
     milliseconds for each cycle, the first one some tenths of a second.
