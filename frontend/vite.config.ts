@@ -23,7 +23,13 @@ function noPreload(): Plugin {
   };
 }
 
-const SHARED = /node_modules|preload-helper|src.(?!main|shell|panels|widgets.(code|icicle|timeline).)/;
+const SHARED =
+  /node_modules|preload-helper|src.(?!main|shell|panels|widgets.(code|icicle|timeline.(?!ink)).)/;
+/** And what the overview shows of other panels. */
+const COMMON =
+  /node_modules|preload-helper|src.(?!main|shell|panels.overview|widgets.(code|icicle|timeline).)/;
+/** Small parts that are loaded when they are needed, which is seldom: one file compresses better than three. */
+const SELDOM = /src.(states.EmptyLogdir|shell.Reads|panels.kernels.Generated)/;
 const FIRST = /src.(main.ts|panels.overview.Overview.svelte)$/;
 
 interface Graph {
@@ -64,8 +70,9 @@ export default defineConfig({
         // few panels show stay apart.
         codeSplitting: {
           groups: [
-            { name: (id, graph) => (isFirst(id, graph) ? 'common' : null), test: SHARED },
+            { name: (id, graph) => (isFirst(id, graph) ? 'common' : null), test: COMMON },
             { name: 'shared', test: SHARED, minShareCount: 2 },
+            { name: 'seldom', test: SELDOM },
           ],
         },
         assetFileNames: (asset) =>

@@ -33,6 +33,8 @@ from tb_torchcompile_plugin.analysis.overview.overview import overview
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
+from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
+from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, side_by_side
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
@@ -102,9 +104,15 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
     return profile if isinstance(profile, Progress) else _soon(profile, Timeline)
 
 
+def _side_by_side(session: Session, run: str, span: str) -> SideBySide | Progress:
+    job = session.poll_job(run, span)
+    return job if isinstance(job, Progress) else _soon(job, SideBySide)
+
+
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
 RUN = Subject("run", (text("run"),), Session.ranks)
 JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
+SIDE_BY_SIDE = Subject("run", JOB.ids, _side_by_side)
 WORKER = Subject("worker", worker_ids(), Session.compile_data)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
@@ -130,6 +138,8 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compilations", WORKER, compilations_overview),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_report),
+    Route("rank_findings", JOB, rank_findings, (number("rank"),)),
+    Route("side_by_side", SIDE_BY_SIDE, side_by_side, (text("step", ""), window(None))),
     Route("compilation", WORKER, compilation, _COMPILE_ID),
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),

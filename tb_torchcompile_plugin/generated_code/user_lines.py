@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.torch_names.kernels import without_call
@@ -60,8 +60,25 @@ def provenance(text: str) -> dict[str, list[Frame]]:
         return {}
     kernels: dict[str, list[Frame]] = defaultdict(list)
     for key, stacks in recorded.items() if isinstance(recorded, dict) else ():
-        for stack in stacks if isinstance(stacks, list) else [stacks]:
-            *_, innermost = [None, *places(str(stack))]
-            if innermost:
-                kernels[without_call(key)].append(Frame(*innermost[:3], innermost.source or None))
-    return {name: distinct_lines(frames) for name, frames in kernels.items()}
+        kernels[without_call(key)] += _innermost(stacks)
+    return {name: distinct_lines(frames) for name, frames in kernels.items() if frames}
+
+
+def stack_lines(texts: Iterable[str]) -> list[Frame]:
+    """`stack` of kernels in a trace, as torch's inductor_trace_handler writes it: a list of stacks in JSON.
+    The distinct innermost lines of all; what is no stack has none."""
+    frames: list[Frame] = []
+    for text in texts:
+        try:
+            stacks = json.loads(text)
+        except ValueError:  # one stack, as it is
+            stacks = text
+        frames += _innermost(stacks)
+    return distinct_lines(frames)
+
+
+def _innermost(stacks: object) -> Iterator[Frame]:
+    for stack in stacks if isinstance(stacks, list) else [stacks]:
+        *_, innermost = [None, *places(str(stack))]
+        if innermost:
+            yield Frame(*innermost[:3], innermost.source or None)

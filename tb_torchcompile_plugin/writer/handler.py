@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tb_torchcompile_plugin.writer import background
+from tb_torchcompile_plugin.writer import background, stacks
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
 
 # As torch names it; the stem is folder and worker.
@@ -55,6 +55,10 @@ def tensorboard_trace_handler(
     `TORCHINDUCTOR_BENCHMARK_KERNEL=1` set before compiling. That costs about a second of compile time for a model of
     four transformer blocks, a compile cache of its own, and nothing at run time.
 
+    torch 2.14 and later: with TORCH_COMPILE_DEBUG_EXTEND=1 in the environment the stacks of inductor's kernels are
+    written into the trace, as torch's `inductor_trace_handler` does; where that one is called before this handler in
+    the same `on_trace_ready`, its trace is the one that the summary goes with.
+
     Cost: compiling takes a few percent longer, because torch builds the texts of its compile log (as with TORCH_TRACE);
     in other steps at most 5 µs go into noting how long they take, recorded and not. Writing the summary takes
     milliseconds for each cycle, the first one some tenths of a second.
@@ -89,6 +93,7 @@ class _Exporter:
     def __init__(self, folder: str, worker: str | None, use_gzip: bool, kw: dict[str, Any]) -> None:
         self._arguments = (folder, worker, use_gzip, kw)
         self._handler = self._stock()
+        self._since_ns = time.time_ns()
         self.path = ""  # of the last trace
 
     def _stock(self) -> Callable[[Any], None]:
@@ -108,10 +113,17 @@ class _Exporter:
             if self._pid != os.getpid():
                 # torch keeps the default worker name, and the child of a fork must not go by its parent's.
                 self._handler = self._stock()
-            self._handler(redirected)
+            if stacks.wanted() and not stacks.writes_by_itself(prof):
+                redirected.path = stacks.export(prof, *self._arguments)
+            else:
+                self._handler(redirected)
         except Exception as error:
-            recorder().report("the trace cannot be written", error, self._arguments[0])
-        self.path = redirected.path
+            other = stacks.written_since(self._since_ns, *self._arguments[:2])
+            if not other or other == redirected.path:
+                recorder().report("the trace cannot be written", error, self._arguments[0])
+            else:  # a profiler saves its trace once: another handler was first
+                redirected.path = other
+        self.path, self._since_ns = redirected.written, time.time_ns()
         name = _TRACE_FILE.fullmatch(redirected.path)
         return (name["stem"], int(name["time_ns"])) if name else (None, time.time_ns())
 
@@ -120,7 +132,8 @@ class _Redirected:
     """A profiler that never shows TensorBoard half a trace.
 
     Kineto writes plain JSON to a temporary name of its own and renames it: that export is left alone, so that the
-    file is the stock one to the byte (it holds its own name). The others write to the final name, and are redirected.
+    file is the stock one to the byte (it holds its own name). The others write to the final name, and are redirected;
+    but not a profiler that writes by itself, when this has returned long since: nobody would rename what it writes.
     """
 
     def __init__(self, prof: Any) -> None:
@@ -130,13 +143,19 @@ class _Redirected:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._prof, name)
 
+    @property
+    def written(self) -> str:
+        """Where the trace is; CUPTI's monitor compresses it whatever its name."""
+        return self.path if os.path.exists(self.path) else f"{self.path}.gz"
+
     def export_chrome_trace(self, path: str, *arguments: Any, **kw: Any) -> None:
         self.path = path
-        if path.endswith(".gz") or any(arguments) or any(kw.values()):
+        aside = path.endswith(".gz") or any(arguments) or any(kw.values())
+        if aside and not stacks.writes_by_itself(self._prof):
             self._export_aside(path, *arguments, **kw)
         else:
             self._prof.export_chrome_trace(path, *arguments, **kw)
-        if _is_cut_off(path):
+        if not stacks.writes_by_itself(self._prof) and _is_cut_off(path):
             recorder().report("the trace is cut off", OSError("is the disk full?"), path)
 
     def _export_aside(self, path: str, *arguments: Any, **kw: Any) -> None:

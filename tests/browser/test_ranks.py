@@ -15,6 +15,7 @@ from browser.tab import Tab
 pytestmark = pytest.mark.browser
 
 RANKS = 6
+LANES = "figure[aria-label^='One step of']"
 MAP = "figure[aria-label='exposed wait by rank and step']"
 
 
@@ -66,6 +67,50 @@ def test_a_run_of_one_process_says_why_there_is_nothing(tab: Tab) -> None:
     tab.wait_text("[role=note]", "has a trace")
     assert "worker_name=f" in tab.text("main")
     assert not tab.all("header a")
+
+
+def test_one_step_of_all_ranks_is_drawn_and_leads_to_a_ranks_own_timeline(tab: Tab) -> None:
+    tab.open(run="late", panel="ranks", job_step="ProfilerStep#1")
+    tab.wait_text(f"section:has({LANES})", "Step 1 takes")
+    assert "rank 2 comes last at 1 collective" in tab.text(f"section:has({LANES})")
+    assert tab.script("return document.querySelector(arguments[0]).width", f"{LANES} canvas") > 600
+    assert {row[1] for row in tab.rows("Collectives of the step")} == {"all reduce"}
+    tab.tab_to(f"{LANES} canvas")
+    tab.press("+")
+    tab.wait(lambda: "job_from=" in tab.address(), "a closer view to be kept")
+    tab.wait_text(f"section:has({LANES})", "of step 1")
+    tab.press("0")
+    tab.wait(lambda: "job_from=" not in tab.address(), "the whole step again")
+    tab.click("table[aria-label='Collectives of the step'] tbody tr td", "all reduce")
+    tab.click("aside a", "Rank 3")
+    tab.wait(
+        lambda: "panel=timeline" in tab.address() and "worker=rank3" in tab.address(), "rank 3's timeline"
+    )
+    tab.settle()
+    assert "slice=" in tab.address()
+
+
+def test_a_step_that_there_is_not_and_a_click_into_the_picture(tab: Tab) -> None:
+    tab.open(run="late", panel="ranks", job_step="ProfilerStep#99")
+    tab.wait_text("main", "No rank has a step 'ProfilerStep#99'.")
+    assert len(tab.complaints()) == 1  # of the browser, that the answer was 400
+    tab.open(run="late", panel="ranks", measure="compile_us")
+    tab.wait(lambda: tab.all("figure[aria-label='compile by rank and step']"), "the map of compiling")
+    canvas = tab.one(f"{LANES} canvas")
+    tab.script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    canvas.click()
+    tab.wait(lambda: "panel=timeline" in tab.address(), "a rank's timeline")
+
+
+def test_the_overview_and_the_findings_of_a_rank_tell_the_jobs(tab: Tab) -> None:
+    """Without anybody having opened Ranks; and not that its communication should be overlapped."""
+    tab.open(run="late", worker="rank0")
+    tab.wait_text("main", "Of the job: Rank 2 comes last")
+    tab.click("nav a", "Findings")
+    tab.wait_text("ol[aria-label=Findings] li:first-child", "Rank 2 comes last")
+    assert "that nothing overlaps" not in tab.text("ol[aria-label=Findings]")
+    tab.click("ol[aria-label=Findings] li:first-child a", "Show in Ranks")
+    tab.wait_text("main", "Who waits for whom")
 
 
 def test_a_recorded_job(add_recording: Callable[[str], str], tab: Tab) -> None:

@@ -46,6 +46,18 @@ export function askAboutEither<Q extends 'code_kernels' | 'findings'>(
   return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
 
+/** The same about the job of the selected run; null asks for nothing. */
+export function askAboutJob<Q extends 'side_by_side' | 'rank_findings'>(
+  question: Q,
+  more: () => Ids | null,
+): Resource<Q> {
+  const ids = () => {
+    const rest = more();
+    return rest && data.jobIds && { ...data.jobIds, ...rest };
+  };
+  return asked(question, ids, () => data.job.value);
+}
+
 /** The same about two that are compared; null asks for nothing. */
 export function askAboutSides<Q extends keyof AboutSides>(question: Q, ids: () => Ids | null): Resource<Q> {
   return asked(question, ids, () => data.span.value ?? data.compile.value);

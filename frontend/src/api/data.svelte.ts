@@ -1,7 +1,10 @@
 import { nav } from '../host/nav.svelte';
 import { Resource } from './resource.svelte';
-import { ranksRecorded, select, type Selection } from './selection';
-import type { JobReport } from './types';
+import { jobBytes, ranksRecorded, select, type Selection } from './selection';
+import type { Findings, JobReport } from './types';
+
+/** So much is read for a job that nobody asked for. */
+const UNASKED_BYTES = 500e6;
 
 /** Everything the panels look at: what the logdir holds, what is selected, and its two halves. */
 class Data {
@@ -9,8 +12,10 @@ class Data {
   compile = new Resource('compile');
   span = new Resource('span');
   findings = new Resource('findings');
-  /** The ranks of the run together. Every trace of the job is read for it: asked for where somebody looks. */
+  /** The ranks of the run together. Every trace of the job is read for it. */
   job = new Resource('job');
+  /** The same findings, less what only follows from the job's, which come first. */
+  rankFindings = new Resource('rank_findings');
   selection: Selection = $derived(
     this.runs.value
       ? select(this.runs.value, { run: nav.get('run'), worker: nav.get('worker'), span: nav.get('span') })
@@ -22,10 +27,18 @@ class Data {
     const { run, worker, span } = this.selection;
     const job = this.job.value;
     const here = job?.by_rank.some((row) => row.worker === worker?.worker && row.span === span?.span);
-    return here && run?.run === this.#jobRun ? job : null;
+    return here && run?.run === this.jobIds?.run ? job : null;
   });
-  #jobRun = '';
-  #jobSpan = '';
+  /** By what the server knows the job that was asked for last. */
+  jobIds = $state.raw<{ run: string; span: string } | null>(null);
+
+  /** As much as is known of the selected span and of its job. */
+  findingsHere: Findings | null = $derived(this.rankFindings.value ?? this.findings.value);
+  /** How much is to be read for the job, where that is too much to be read unasked; else 0. */
+  jobLeftOut: number = $derived.by(() => {
+    const bytes = jobBytes(this.selection.run);
+    return this.jobHere || bytes <= UNASKED_BYTES ? 0 : bytes;
+  });
 
   /** Asks again for everything; what is on screen stays until the answers are there. */
   async refresh(): Promise<void> {
@@ -50,10 +63,23 @@ class Data {
   loadJob(): void {
     const { run, span } = this.selection;
     if (!run || ranksRecorded(run) < 2) return this.job.clear();
-    const again = run.run === this.#jobRun && this.job.value?.by_rank.some((row) => row.span === span?.span);
-    this.#jobSpan = again ? this.#jobSpan : (span?.span ?? '');
-    this.#jobRun = run.run;
-    void this.job.ask({ run: run.run, span: this.#jobSpan });
+    const known =
+      this.jobIds?.run === run.run && this.job.value?.by_rank.some((row) => row.span === span?.span);
+    if (!known) this.jobIds = { run: run.run, span: span?.span ?? '' };
+    void this.job.ask(this.jobIds!);
+  }
+
+  /** Behind everything that is on screen, and only if it is soon done. */
+  loadJobUnasked(): void {
+    const bytes = jobBytes(this.selection.run);
+    if (bytes > 0 && bytes <= UNASKED_BYTES && this.findings.value) this.loadJob();
+  }
+
+  loadRankFindings(): void {
+    const { worker, span } = this.selection;
+    const row = this.jobHere?.by_rank.find((one) => one.worker === worker?.worker && one.span === span?.span);
+    if (!row || !this.jobIds) return this.rankFindings.clear();
+    void this.rankFindings.ask({ ...this.jobIds, rank: String(row.rank) });
   }
 
   /** After the halves that they are about: nothing on screen waits for them. */

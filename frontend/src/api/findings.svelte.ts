@@ -34,5 +34,5 @@ export function switchOff(finding: Finding, reason: string | null): void {
 
 /** null while nothing is known. */
 export function findingsOn(): Finding[] | null {
-  return data.findings.value?.findings.filter((finding) => reasonOff(finding) === undefined) ?? null;
+  return data.findingsHere?.findings.filter((finding) => reasonOff(finding) === undefined) ?? null;
 }

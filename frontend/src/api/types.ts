@@ -706,6 +706,14 @@ export interface GpuPart {
   idle_us: number;
 }
 
+export interface GpuPieces {
+  start_ns: number[];
+  dur_ns: number[];
+  busy: number[];
+  name: number[];
+  category: Category[];
+}
+
 export interface GpuUtilization {
   verdict: Verdict | null;
   mean: DeviceInStep | null;
@@ -858,6 +866,14 @@ export interface HostPart {
   time_us: number;
 }
 
+export interface HostPieces {
+  start_ns: number[];
+  dur_ns: number[];
+  busy: number[];
+  name: number[];
+  cause: HostCause[];
+}
+
 export interface HostTime {
   name: string;
   time_us: number;
@@ -933,6 +949,28 @@ export interface JobStep {
   exposed_wait_us: number;
   exposed_memory_us: number;
   idle_us: number;
+  compile_us: number;
+}
+
+export interface JoinedCall {
+  rank: number;
+  row: number;
+  start_ns: number;
+  dur_ns: number;
+  wait_ns: number | null;
+  transfer_ns: number | null;
+  for_rank: number | null;
+  last: boolean;
+  line: number;
+}
+
+export interface JoinedCollective {
+  op: Operation;
+  group: string;
+  dtype: string;
+  message_bytes: number | null;
+  matched: boolean;
+  calls: JoinedCall[];
 }
 
 export interface Kernel {
@@ -1432,6 +1470,21 @@ export interface RankGroup {
   value: string;
 }
 
+export interface RankLanes {
+  rank: number;
+  worker: string;
+  span: string;
+  own_ns: number;
+  late: boolean;
+  wait_us: number;
+  late_us: number;
+  host_step_ns: number[] | null;
+  gpu_step_ns: number[] | null;
+  host: HostPieces;
+  gpu: GpuPieces;
+  rest: GpuPieces;
+}
+
 export interface RankRow {
   rank: number;
   worker: string;
@@ -1715,6 +1768,20 @@ export interface StepReport {
   mean_parts: MeanPart[];
 }
 
+export interface StepSideBySide {
+  headline: string;
+  step: string | null;
+  steps: string[];
+  length_ns: number;
+  from_ns: number;
+  to_ns: number;
+  ranks: RankLanes[];
+  left_out: number[];
+  collectives: JoinedCollective[];
+  names: string[];
+  notes: string[];
+}
+
 export type StepSource = 'compiled_region' | 'optimizer' | 'profiler' | 'span';
 
 export interface StepSpan {
@@ -1915,6 +1982,8 @@ export interface AboutWorker {
 export interface AboutRun {
   rank_differences: RankDifferences;
   job: JobReport;
+  rank_findings: Findings;
+  side_by_side: StepSideBySide;
 }
 
 export interface AboutSpan {

@@ -98,6 +98,9 @@ export function toTimeline({ from, to, row }: TimelinePlace = {}): HashChange {
   };
 }
 
+/** What the address says of one step of a job. */
+export const NO_JOB_STEP: HashChange = { job_step: null, job_from: null, job_to: null };
+
 /** The same stretch in µs, as the server's tables tell it. */
 export function toStretch(from_us: number, to_us: number): HashChange {
   return toTimeline({ from: from_us * 1000, to: to_us * 1000 });

@@ -2,7 +2,7 @@
 import type { JobStep } from '../api/types';
 import type { Look } from './idle_causes';
 
-export type JobPart = Exclude<keyof JobStep, 'step' | 'rank' | 'span_us'>;
+export type JobPart = Exclude<keyof JobStep, 'step' | 'rank' | 'span_us' | 'compile_us'>;
 
 /** Nothing is got done in what is hatched. */
 const hatched = (line: string, ground: string) =>

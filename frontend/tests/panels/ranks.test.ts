@@ -12,6 +12,7 @@ const row = (rank: number, step: string, wait: number): JobStep => ({
   exposed_wait_us: wait,
   exposed_memory_us: 1,
   idle_us: 24 - wait,
+  compile_us: 0,
 });
 const STEPS = [row(0, '#1', 8), row(1, '#1', 9), row(2, '#1', 0), row(0, '#2', 8), row(1, '#2', 8)];
 

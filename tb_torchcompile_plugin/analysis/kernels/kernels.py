@@ -29,6 +29,8 @@ from tb_torchcompile_plugin.compile_log.fields import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphPiece
+from tb_torchcompile_plugin.generated_code.user_lines import stack_lines
+from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
@@ -38,6 +40,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_anonymous
 
 _POINTS = 2000  # launches that a sparkline can show
@@ -128,6 +131,8 @@ class KernelTables:
                 kernel.name, kernel.compile_id, kernel.graph_key, direction
             )
             lines, lines_from = code.lines if code else (externs.of(places), None)
+            if recorded := _recorded_lines(trace, rows, places):
+                lines, lines_from = recorded, "provenance"
             configs = launched.of(places)
             reached = achieved(trace, rows, work, places, peak, code.definition if code else None)
             own = int(alone[number]) if rows.device != "cpu" else None
@@ -163,6 +168,13 @@ class KernelTables:
                 rows,
                 places,
             )
+
+
+def _recorded_lines(trace: Trace, rows: Launches, places: Int64s) -> list[Frame]:
+    """The lines that torch wrote into the trace beside these launches; [] without."""
+    texts = trace.texts.get("stack") or ()
+    known = np.unique(codes_of(trace, "stack", rows.index[places])) if texts else ()
+    return stack_lines(texts[code] for code in known if code >= 0)
 
 
 def kernel_table(profile: Profile) -> Kernels:

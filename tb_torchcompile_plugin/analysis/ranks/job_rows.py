@@ -10,6 +10,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.job.calls import Calls, Kind, calls
+from tb_torchcompile_plugin.job.compiling import compile_ns
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Blamed, LateCause, late
@@ -66,7 +67,7 @@ class CollectiveRow(msgspec.Struct, frozen=True):
 
 
 class JobStep(msgspec.Struct, frozen=True):
-    """One step of one rank on its GPU; the parts sum to `span_us`."""
+    """One step of one rank on its GPU; the parts sum to `span_us`. compile_us: how long its host compiled in it."""
 
     step: str
     rank: int
@@ -77,6 +78,7 @@ class JobStep(msgspec.Struct, frozen=True):
     exposed_wait_us: float
     exposed_memory_us: float
     idle_us: float
+    compile_us: float
 
 
 class LateReason(msgspec.Struct, frozen=True):
@@ -200,7 +202,7 @@ def _collective(made: Calls, times: Waits, kind: Kind, members: list[Int64s]) ->
 def step_rows(job: Job) -> list[JobStep]:
     """Step by step of the first rank, rank by rank."""
     rows = [
-        JobStep(name, one.rank, *map(us, parts))
+        JobStep(name, one.rank, *map(us, (*parts, one.profile.of(compile_ns)[name])))
         for one, steps in zip(job.ranks, job.of(job_steps))
         if steps is not None
         for name, *parts in zip(*steps)

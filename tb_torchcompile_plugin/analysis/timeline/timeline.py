@@ -115,7 +115,8 @@ class Timeline:
         items = [slices for slices in self.slices.values() if isinstance(slices, ItemSlices)]
         first = min((int(slices.start.min()) for slices in items), default=0)
         last = max((int((slices.start + slices.dur).max()) for slices in items), default=0)
-        return min(0, first), max(self.duration, last)
+        every = [time - self.origin for time in self.profile.trace.extent()]
+        return min(0, first, *every), max(self.duration, last, *every)
 
     def window(self, start: int, end: int, width: int, lanes: Iterable[int]) -> Window:
         """What [start, end) shows on `width` pixels. Raises BadRequest for what cannot be shown."""

@@ -49,7 +49,7 @@ LAST_SLICE_KIND = PARAMETERS
 _KEY = attrgetter("ph", "cat", "name", "pid", "tid")
 _ARGS = attrgetter("args")
 TEXT_FIELDS = (
-    *("grid", "block", "input_types", "input_dims", "concrete_inputs"),
+    *("grid", "block", "stack", "input_types", "input_dims", "concrete_inputs"),
     *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
 )
 FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
@@ -60,7 +60,7 @@ _HOST_FIELDS = (
     *(*_DEVICE_FIELDS, "sequence", "forward_thread", "kernel_num_gb", "kernel_flop"),
     *("input_types", "input_dims"),
 )
-_GPU_FIELDS = (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block")
+_GPU_FIELDS = (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block", "stack")
 COLLECTIVE_FIELDS = (
     *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
     *("collective_seq", "in_elements", "out_elements", "source_rank", "destination_rank"),

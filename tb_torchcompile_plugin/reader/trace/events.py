@@ -66,6 +66,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_NAMES):
     shared_memory: Any = -1
     grid: Raw = _NO_TEXT
     block: Raw = _NO_TEXT
+    stack: Raw = _NO_TEXT
     occupancy: Any = -1
     bytes: Any = -1
     kernel_num_gb: Any = -1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from tb_torchcompile_plugin.reader.trace.join import first_row_of
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.serial import Advance, BytesRead, Cancel, Cancelled
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
-from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS, TORCH_CATS
 
 __all__ = ["Advance", "BytesRead", "Cancel", "Cancelled", "Trace", "Track", "read_trace"]
 
@@ -114,7 +115,7 @@ class Trace:
         """(rows, values) of a column that few slices have; rows ascend.
 
         registers, shared_memory (bytes), occupancy (%), bytes, kernel_num_gb, kernel_flop, python_module: numbers.
-        grid, block, input_types, input_dims, concrete_inputs (of aten::conv2d only): codes into `texts[column]`,
+        grid, block, stack, input_types, input_dims, concrete_inputs (of aten::conv2d only): codes into `texts[column]`,
         JSON text as recorded. Of collectives, from kernels and `record_param_comms`: collective_seq, in_elements,
         out_elements, source_rank, destination_rank as numbers, collective, group_name, group_ranks, dtype, comms_id as
         codes of texts.
@@ -148,15 +149,23 @@ class Trace:
         return np.flatnonzero(mask)
 
     def window(self) -> tuple[int, int]:
-        """(start of the first slice, end of the last one) in ns, without the profiler's own "Trace" slices.
+        """(start of the first slice, end of the last one) in ns, without the profiler's own "Trace" slices and, where
+        there are slices of torch's categories, without those of others, whatever writes them.
 
         (0, 0) where there is none.
         """
         return self._window
 
+    def extent(self) -> tuple[int, int]:
+        """The same with slices of any category but "Trace"."""
+        return self._limits({cat for cat in self.cats if cat != "Trace"})
+
     @once
     def _window(self) -> tuple[int, int]:
-        counted = np.array([cat != "Trace" for cat in self.cats] or [False], bool)[self.cat]
+        return self._limits(TORCH_CATS) if TORCH_CATS.intersection(self.cats) else self.extent()
+
+    def _limits(self, cats: AbstractSet[str]) -> tuple[int, int]:
+        counted = np.array([cat in cats for cat in self.cats] or [False], bool)[self.cat]
         if not counted.any():
             return 0, 0
         limits = np.iinfo(np.int64)

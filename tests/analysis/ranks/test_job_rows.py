@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
+from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import by_rank, collective_rows
+from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
 from tb_torchcompile_plugin.api.report import read_report
+from tb_torchcompile_plugin.errors import NotFound
 
 MS = 1_000_000
 
@@ -45,3 +48,18 @@ def test_the_job_comes_first_and_no_rank_is_told_its_symptoms(tmp_path: Path) ->
     first, *others = report.findings
     assert (first.rule, first.worker, first.span) == ("late_rank", "", None)
     assert {row.rule for row in others}.isdisjoint({"communication", "garbage", "garbage_collection"})
+
+
+def test_the_findings_of_one_rank_are_those_of_the_report(tmp_path: Path) -> None:
+    """Its own ones alone would tell it to overlap communication that only waits for another rank."""
+    made = training(tmp_path, 3, 5, lambda rank, step: Does(3 * MS if rank == 2 else 0))
+    report = read_report(str(tmp_path))
+    for one in made.ranks:
+        of_job, own = (
+            [row.title for row in report.findings if row.worker == worker] for worker in ("", one.worker)
+        )
+        assert [row.title for row in rank_findings(made, one.rank).findings] == [*of_job, *own]
+    alone = {row.rule for row in made.ranks[0].profile.of(findings).findings}
+    assert "communication" in alone - {row.rule for row in rank_findings(made, 0).findings}
+    with pytest.raises(NotFound, match="rank 7"):
+        rank_findings(made, 7)

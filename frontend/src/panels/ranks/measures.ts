@@ -4,7 +4,7 @@ import { barPart } from '../../names/bar_parts';
 import { JOB_PARTS, type JobPart } from '../../names/job_parts';
 import { median } from '../../widgets/charts/buckets';
 
-export type Measure = JobPart | 'span_us';
+export type Measure = JobPart | 'span_us' | 'compile_us';
 
 /** In the order in which they are offered. */
 export const MEASURES: Record<Measure, string> = {
@@ -15,8 +15,13 @@ export const MEASURES: Record<Measure, string> = {
   overlapped_us: JOB_PARTS.overlapped_us[0],
   exposed_memory_us: JOB_PARTS.exposed_memory_us[0],
   idle_us: JOB_PARTS.idle_us[0],
+  compile_us: 'compile',
 };
-export const isMeasure = (text: string): text is Measure => Object.hasOwn(MEASURES, text);
+export const USUAL: Measure = 'exposed_wait_us';
+const isMeasure = (text: string): text is Measure => Object.hasOwn(MEASURES, text);
+
+/** What the address names. */
+export const measureOf = (text: string): Measure => (isMeasure(text) ? text : USUAL);
 
 export const stepLabel = (step: string) => step.replace('ProfilerStep', '');
 export const stepNames = (steps: JobStep[]) => [...new Set(steps.map(({ step }) => step))];

@@ -1,0 +1,18 @@
+"""The findings of one rank of a job: what the job tells comes first, and what only follows from it is left out."""
+
+from __future__ import annotations
+
+from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, symptoms
+from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.job.job import Job
+
+
+def rank_findings(job: Job, rank: int) -> Findings:
+    """Of a rank that is here. Raises NotFound."""
+    one = next((one for one in job.ranks if one.rank == rank), None)
+    if one is None:
+        raise NotFound(f"no trace of rank {rank} can be read", next_step="Ask for one that `job` lists")
+    own, hidden = one.profile.of(findings), job.of(symptoms).get(rank, set())
+    rest = [row for row in own.findings if row.rule not in hidden]
+    return Findings([*job.of(job_findings), *rest], own.rules)

@@ -1,0 +1,113 @@
+"""The handler beside other writers of traces: inductor's own handler of torch 2.14, and profilers that export later."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from live import names, needs_torch, summaries
+from tb_torchcompile_plugin import tensorboard_trace_handler
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
+
+pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
+TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
+WHOLE = '{"traceEvents": []}'
+has_inductor_handler = pytest.mark.skipif(
+    find_spec("torch") is None or find_spec("torch._inductor.profiler") is None,
+    reason="torch 2.14 and later have inductor_trace_handler",
+)
+
+
+class Monitor:
+    """Stands for a profiler with torch's CUPTI monitor: it compresses whatever its name, here or later."""
+
+    _use_cupti_monitor = True
+
+    def __init__(self, deferred: bool) -> None:
+        self.asked: list[str] = []
+        self._deferred = deferred
+
+    def export_chrome_trace(self, path: str, **kw: Any) -> None:
+        self.asked.append(path)
+        if not self._deferred:
+            self.wait_for_exports()
+
+    def wait_for_exports(self) -> None:
+        for path in self.asked:
+            name = path if path.endswith(".gz") else f"{path}.gz"
+            Path(name).write_bytes(gzip.compress(WHOLE.encode()))
+
+
+@pytest.mark.parametrize("deferred", [True, False])
+@pytest.mark.parametrize("options", [{}, {"use_gzip": True}, {"use_python_export": True}])
+def test_a_file_that_is_not_there_yet_is_neither_read_nor_renamed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, deferred: bool, options: dict[str, bool], torch: Any
+) -> None:
+    if "use_python_export" in options and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
+        pytest.skip("torch 2.13 and later have use_python_export")
+    prof = Monitor(deferred)
+    tensorboard_trace_handler(str(tmp_path), "w", **options)(prof)
+    assert caplog.text == ""
+    assert len(names(tmp_path, TRACE + ".gz")) == (not deferred)
+    prof.wait_for_exports()
+    assert names(tmp_path, TRACE + ".gz") == names(tmp_path, SUMMARY)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def profiled(torch: Any, on_ready: Callable[[Any], None]) -> None:
+    compiled = torch.compile(lambda x: (x.sin() + 1).cos() @ x)
+    with torch.profiler.profile(on_trace_ready=on_ready):
+        compiled(torch.ones(16, 16))
+
+
+@has_inductor_handler
+def test_inductors_handler_first_in_the_same_chain(
+    torch: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A profiler saves its trace once: ours puts the summary beside the one that is there."""
+    from torch._inductor.profiler import inductor_trace_handler
+
+    theirs, ours = inductor_trace_handler(str(tmp_path), "w"), tensorboard_trace_handler(str(tmp_path), "w")
+
+    def ready(prof: Any) -> None:
+        theirs(prof)
+        ours(prof)
+
+    for _ in range(2):
+        profiled(torch, ready)
+    assert "the trace cannot be written" not in caplog.text
+    assert len(names(tmp_path, TRACE)) == 2 and names(tmp_path, TRACE) == names(tmp_path, SUMMARY)
+
+
+@has_inductor_handler
+@pytest.mark.parametrize("gzipped", [False, True])
+def test_inductors_stacks_are_written_where_the_user_asks_torch_for_them(
+    torch: Any,
+    tmp_path: Path,
+    gzipped: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    import torch._inductor.config as config
+
+    asked = {
+        "trace.provenance_tracking_to_timeline": True,
+        "trace.provenance_tracking_level": 1,
+        "force_disable_caches": True,
+    }
+    with config.patch(asked):
+        profiled(torch, tensorboard_trace_handler(str(tmp_path), "w", gzipped))
+    kind = TRACE + ".gz" * gzipped
+    assert names(tmp_path, kind) == names(tmp_path, SUMMARY) and len(list(tmp_path.iterdir())) == 2
+    (path,) = tmp_path.glob("*" + kind)
+    text = gzip.decompress(path.read_bytes()) if gzipped else path.read_bytes()
+    document = json.loads(text)
+    assert document["uid_assigned"] is True  # as that handler marks what it went through
+    assert read_trace(str(path), workers=1).events == len(document["traceEvents"])
+    assert summaries(tmp_path)[0].compilations
+    assert "Failed to add stack trace" not in caplog.text
