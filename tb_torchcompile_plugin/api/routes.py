@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
@@ -104,12 +105,14 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
 
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
 RUN = Subject("run", (text("run"),), Session.ranks)
-JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
+_JOB_IDS = (text("run"), text("span", ""))
+JOB = Subject("run", _JOB_IDS, Session.poll_job)
 WORKER = Subject("worker", worker_ids(), Session.compile_data)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
 TRACE = Subject("span", span_ids(), Session.trace_file)
 SPAN_OR_WORKER: Subject[Profile | CompileData] = Subject("span", side_ids(), Session.poll)
+JOBS = Subject("jobs", (*_JOB_IDS, text("run2"), text("span2", "")), Session.poll_jobs)
 SIDES = Subject("sides", (*side_ids(), *side_ids("2")), Session.poll_sides)
 
 _COMPILE_ID = (number("epoch"), text("compile_id"))
@@ -161,6 +164,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("findings", SPAN_OR_WORKER, findings),
     Route("compare", SIDES, compare_report),
     Route("compare_tables", SIDES, compare_tables),
+    Route("compare_jobs", JOBS, compare_jobs),
 )
 _ROWS: tuple[Route[Any], ...] = _TABLE
 ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _ROWS}
@@ -192,8 +196,8 @@ def _soon(about: Memoized, question: Callable[[Any], Result]) -> Result | Progre
 def _all_read(about: Memoized) -> Progress:
     """What whoever polls is told while the answer is made of what was read."""
     profile = about.b.profile if isinstance(about, Sides) else about
-    if isinstance(about, Job):
-        profile = about.ranks[-1].profile
+    if isinstance(about, Job | Jobs):
+        profile = (about if isinstance(about, Job) else about.b).ranks[-1].profile
     if not isinstance(profile, Profile) or profile.span is None:
         return Progress("", 0, 0, 0, None)
     file = profile.span.file

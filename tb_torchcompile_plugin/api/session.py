@@ -15,6 +15,7 @@ from math import inf
 from time import monotonic
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.overview.halves import span_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
@@ -139,6 +140,29 @@ class Session:
         job = self._jobs.get((run, *known), lambda: job_of(about), about)
         assert job is not None
         return job
+
+    def poll_jobs(self, run: str, span: str, run2: str, span2: str) -> Jobs | Progress:
+        """Two jobs; see `poll_job`. Raises UserError, which tells the side that cannot be shown."""
+        with _named_side("A"):
+            before = self.poll_job(run, span)
+        with _named_side("B"):
+            after = self.poll_job(run2, span2)
+        for about in (before, after):
+            if isinstance(about, Progress):
+                return about
+        assert isinstance(before, Job) and isinstance(after, Job)
+        jobs = Jobs(before, after)
+        return self._sides.get(("jobs", run, span, run2, span2), lambda: jobs, (before, after))
+
+    def job(self, run: str, span: str = "") -> Job | None:
+        """The same, its traces read one after the other; None where fewer than two ranks have one that can be."""
+        read: dict[Member, Profile | Notice | None] = {}
+        for one in self.job_members(run, span):
+            try:
+                read[one] = self.profile(run, one.worker, one.span)
+            except UserError as error:
+                read[one] = error.notice
+        return job_of(read)
 
     def _poll_member(self, run: str, one: Member, held: _Held) -> Profile | Progress | UserError:
         """What was read is held until all are there: a job has more ranks than readings are remembered. What could not

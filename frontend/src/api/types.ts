@@ -196,6 +196,19 @@ export interface Collective {
   gb_s: number | null;
 }
 
+export interface CollectiveCompared {
+  group: string;
+  op: Operation;
+  dtype: string;
+  message_bytes: number | null;
+  transfer_us: Pair;
+  wait_us: Pair;
+  busbw_gb_s: Pair;
+  instances: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
+}
+
 export interface CollectiveRow {
   group: string;
   ranks: number[];
@@ -935,6 +948,17 @@ export interface JobStep {
   idle_us: number;
 }
 
+export interface JobsCompared {
+  verdict: string;
+  notice: string | null;
+  a_ranks: number;
+  b_ranks: number;
+  step_time: StepTimeDifference | null;
+  ranks: RankCompared[];
+  late: LateCompared[];
+  collectives: CollectiveCompared[];
+}
+
 export interface Kernel {
   key: string;
   device: number | 'cpu';
@@ -1076,6 +1100,16 @@ export type LateCause =
   | 'slower_kernels'
   | 'synchronise'
   | 'wrappers';
+
+export interface LateCompared {
+  rank: number;
+  cause: LateCause;
+  name: string;
+  where: string | null;
+  excess_us: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
+}
 
 export interface LateRank {
   rank: number;
@@ -1412,6 +1446,21 @@ export interface PythonFunction {
   calls: number;
   self_us: number;
   total_us: number;
+}
+
+export interface RankCompared {
+  rank: number;
+  step_us: Pair;
+  compute_us: Pair;
+  overlapped_us: Pair;
+  exposed_transfer_us: Pair;
+  exposed_wait_us: Pair;
+  exposed_memory_us: Pair;
+  idle_us: Pair;
+  wait_us: Pair;
+  late_us: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
 }
 
 export interface RankDifference {
@@ -1949,4 +1998,8 @@ export interface AboutSides {
   compare_tables: ComparedTables;
 }
 
-export interface Answers extends AboutLogdir, AboutWorker, AboutRun, AboutSpan, AboutSides {}
+export interface AboutJobs {
+  compare_jobs: JobsCompared;
+}
+
+export interface Answers extends AboutLogdir, AboutWorker, AboutRun, AboutSpan, AboutSides, AboutJobs {}
