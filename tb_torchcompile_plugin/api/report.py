@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
-from tb_torchcompile_plugin.analysis.ranks.collectives import Collective
+from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_findings import symptoms
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
@@ -127,6 +127,7 @@ def _run(
     try:
         job = job_of(profiles)
         together = job.of(job_report) if job else None
+        rows = [_with_transfers(row, job) for row in rows]
         of_spans = _without_symptoms(of_spans, job)
     except Exception as error:  # a mistake of ours, which costs the job and not its ranks
         _log.warning("the ranks of %s could not be joined", run, exc_info=error)
@@ -134,6 +135,21 @@ def _run(
     if together:
         findings += _located(together.findings, run, "", None)
     return Run(run, rows, rank_differences(session.ranks_of(workers)), together)
+
+
+def _with_transfers(worker: Worker, job: Job | None) -> Worker:
+    """The collectives of a rank of the job, as the job knows them."""
+    mine = next((one for one in (job.ranks if job else ()) if one.worker == worker.worker), None)
+    if job is None or mine is None or mine.profile.span is None:
+        return worker
+    rows, span_of_job = job.of(rank_collectives, mine.rank).rows, mine.profile.span.span
+    spans = [
+        msgspec.structs.replace(span, collectives=rows)
+        if isinstance(span, SpanReport) and span.span == span_of_job
+        else span
+        for span in worker.spans
+    ]
+    return msgspec.structs.replace(worker, spans=spans)
 
 
 def _without_symptoms(rows: list[RunFinding], job: Job | None) -> list[RunFinding]:

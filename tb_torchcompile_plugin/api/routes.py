@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.analysis.operators.hot_spots import hot_spots
 from tb_torchcompile_plugin.analysis.operators.operators import operators
 from tb_torchcompile_plugin.analysis.overview.halves import compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import overview
-from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
+from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
@@ -133,6 +133,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compilations", WORKER, compilations_overview),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_report),
+    Route("rank_collectives", JOB, rank_collectives, (number("rank"),)),
     Route("compilation", WORKER, compilation, _COMPILE_ID),
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),

@@ -54,6 +54,8 @@ export interface Autotune {
   where: 'compile' | 'run';
 }
 
+export type Bandwidth = 'at_least' | 'exact';
+
 export type Bound = 'communication' | 'compile' | 'compute' | 'copy' | 'input' | 'launch';
 
 export interface BreakChain {
@@ -193,7 +195,10 @@ export interface Collective {
   mean_us: number;
   min_us: number;
   max_us: number;
+  wait_us: number | null;
+  transfer_us: number | null;
   gb_s: number | null;
+  gb_s_is: Bandwidth | null;
 }
 
 export interface CollectiveCompared {
@@ -223,6 +228,16 @@ export interface CollectiveRow {
   algbw_gb_s: number | null;
   busbw_gb_s: number | null;
   end_skew_us_p95: number;
+  wait_min_us: number;
+  wait_min_rank: number;
+  wait_median_us: number;
+  wait_max_us: number;
+  wait_max_rank: number;
+  transfer_min_us: number;
+  transfer_min_rank: number;
+  transfer_median_us: number;
+  transfer_max_us: number;
+  transfer_max_rank: number;
 }
 
 export interface Collectives {
@@ -929,9 +944,13 @@ export interface JobReport {
   unmatched: number;
   by_rank: RankRow[];
   waits: WaitRow[];
+  waits_left_out_us: number;
   collectives: CollectiveRow[];
   steps: JobStep[];
   late: LateRank[];
+  overlap_us: number | null;
+  overlap_headline: string | null;
+  overlap: OverlapRow[];
   findings: Finding[];
   warnings: Notice[];
 }
@@ -1340,6 +1359,18 @@ export interface OtherArtifacts {
 }
 
 export type Outcome = 'appeared' | 'equal' | 'faster' | 'slower' | 'vanished';
+
+export interface OverlapRow {
+  name: string;
+  compile_id: string | null;
+  grid: string | null;
+  beside: number;
+  known: number;
+  alone_us: number | null;
+  beside_us: number;
+  wait_percent: number;
+  loss_us: number | null;
+}
 
 export interface Overview {
   headline: string;
@@ -1964,6 +1995,7 @@ export interface AboutWorker {
 export interface AboutRun {
   rank_differences: RankDifferences;
   job: JobReport;
+  rank_collectives: Collectives;
 }
 
 export interface AboutSpan {
