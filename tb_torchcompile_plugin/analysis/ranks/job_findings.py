@@ -20,7 +20,6 @@ from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.job.as_early import as_early
 from tb_torchcompile_plugin.job.coupled import (
     Change,
-    NotSettledError,
     has_models,
     job_clocks,
     pace_ns,
@@ -30,6 +29,7 @@ from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
+from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 
@@ -40,13 +40,19 @@ _NAMED = 8  # ranks that a title lists
 
 def job_findings(job: Job) -> list[Finding]:
     """Largest gain first; [] where no rank waits, and where the job cannot be replayed."""
-    if not job.of(has_models):
+    if not job.of(has_models) or job.of(waits_in_a_circle):
         return []
-    try:
-        rows = [*_late(job), *_exposed(job)]
-    except NotSettledError:
-        return []
+    rows = [*_late(job), *_exposed(job)]
     return sorted(rows, key=lambda row: -(row.predicted.gain_percent if row.predicted else 0.0))
+
+
+def waits_in_a_circle(job: Job) -> bool:
+    """Whether the models of its ranks, that have models, cannot be walked together."""
+    try:
+        job.of(job_clocks)
+    except CircularWaitError:
+        return True
+    return False
 
 
 def symptoms(job: Job) -> dict[int, set[str]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
-from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, waits_in_a_circle
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import overlap_headline, overlap_rows, overlap_us
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.job.clocks import clocks
+from tb_torchcompile_plugin.job.coupled import has_models
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.steps import job_steps
@@ -77,6 +78,10 @@ def _basis(job: Job) -> str:
     lines = [_who(job), f"{plural(matched, 'call')} of collectives matched, {left}."]
     if residual is not None:
         lines.append(f"The clocks of the ranks agree to {duration(residual / 1000)} (95th percentile).")
+    if job.of(has_models) and job.of(waits_in_a_circle):
+        lines.append(
+            "What mending brings is not predicted: by the model of their steps ranks wait for each other in a circle."
+        )
     return " ".join(lines)
 
 
