@@ -28,11 +28,11 @@ from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepRe
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.session import Session, compile_files, job_of, read
+from tb_torchcompile_plugin.api.session import Session, compile_files, job_of, read, unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.members import Member, members
-from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
+from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -209,7 +209,7 @@ def _compile_side(
         data, notices = session.compile_data_of(worker)
         return (data, data.of(compile_report), []) if data else (None, None, notices)
     except Exception as error:
-        return None, None, [_unexpected(compile_files(worker)[0], error)]
+        return None, None, [unexpected(compile_files(worker)[0], error)]
 
 
 def _span_or_why_not(
@@ -221,19 +221,8 @@ def _span_or_why_not(
     except UserError as error:
         notice = error.notice
     except Exception as error:
-        notice = _unexpected(span.file, error)
+        notice = unexpected(span.file, error)
     return UnreadSpan(span.span, span.file.name, span.file.size, [notice]), [], None
-
-
-def _unexpected(file: File, error: Exception) -> Notice:
-    """A mistake of ours, which costs one file and not all of them."""
-    _log.debug("%s could not be read", file.name, exc_info=error)
-    return Notice(
-        file.path,
-        f"cannot be read ({type(error).__name__})",
-        "Everything else in the logdir is shown",
-        "This is a defect of tb-torchcompile-plugin: please report it, with the file if you can",
-    )
 
 
 def check(logdir: str) -> None:

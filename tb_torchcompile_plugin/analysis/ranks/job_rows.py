@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Blamed, LateCause, late
 from tb_torchcompile_plugin.job.steps import job_steps
+from tb_torchcompile_plugin.job.together import host_of
 from tb_torchcompile_plugin.job.waits import Waits, blame, waits
 from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -154,7 +155,7 @@ def by_rank(job: Job) -> list[RankRow]:
                 rank=one.rank,
                 worker=one.worker,
                 span=one.profile.span.span if one.profile.span else "",
-                host=_host(one.profile.trace.metadata),
+                host=host_of(one.profile.trace.metadata),
                 communication_us=us(made.dur[mine].sum()),
                 transfer_us=us(times.transfer[known].sum()),
                 wait_us=us(int(times.wait[known].sum())),
@@ -165,11 +166,6 @@ def by_rank(job: Job) -> list[RankRow]:
             )
         )
     return rows
-
-
-def _host(metadata: dict[str, object]) -> str | None:
-    name = metadata.get("host_name") or metadata.get("hostname")
-    return str(name) if name else None
 
 
 def wait_rows(job: Job) -> list[WaitRow]:
