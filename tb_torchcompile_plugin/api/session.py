@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import Job, JobRank
 from tb_torchcompile_plugin.job.members import Member, members
-from tb_torchcompile_plugin.job.together import ask_all, together
+from tb_torchcompile_plugin.job.together import ask_all, together, with_more_calls
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import copies
@@ -263,8 +263,9 @@ def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") ->
     ranks = []
     for one in sorted(here):
         try:
-            ask_all(profiles[one])
-            ranks.append(JobRank(one.rank, one.worker, profiles[one]))
+            profile = with_more_calls(profiles[one], len(here))
+            ask_all(profile)
+            ranks.append(JobRank(one.rank, one.worker, profile))
         except Exception as error:  # a mistake of ours, or a trace that no program writes: it costs this rank
             span = profiles[one].span
             notices[one] = unexpected(span.file if span else None, error)

@@ -234,7 +234,7 @@ def _launched(profile: Profile) -> Int64s:
     return profile.of(host_lane).begin[profile.of(gpu_queue).point]
 
 
-def _computes(profile: Profile) -> npt.NDArray[np.bool_]:
+def computes(profile: Profile) -> npt.NDArray[np.bool_]:
     """Which work of a rank's queue is no collective."""
     return ~np.isin(profile.of(gpu_queue).row, profile.of(communication_rows))
 
@@ -265,7 +265,7 @@ def _kernels(job: Job, since: _Since) -> _Kernels:
     profile = job.ranks[since.place].profile
     trace, queue = profile.trace, profile.of(gpu_queue)
     here = launched_between(profile, since.begin, since.end)
-    mine = np.flatnonzero(profile.of(_computes)[here]) + here.start
+    mine = np.flatnonzero(profile.of(computes)[here]) + here.start
     grids = [*(trace.texts.get("grid") or ()), ""]
     sums: _Kernels = {}
     rows = queue.row[mine]

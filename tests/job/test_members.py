@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 from types import SimpleNamespace
@@ -12,16 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import BASE, Does, training
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.api import session as session_module
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.members import Member, members
-from tb_torchcompile_plugin.job.together import together
+from tb_torchcompile_plugin.job.together import together, with_more_calls
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.cache.store import open_trace
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from traces import slice_, write_trace
 
@@ -225,3 +230,30 @@ def test_a_rank_that_cannot_be_asked_costs_itself(tmp_path: Path, monkeypatch: p
     report = read_report(str(tmp_path)).runs[0].job
     assert report is not None and report.missing_ranks == [2]
     session.close()
+
+
+def test_a_rank_that_is_late_behind_many_calls(tmp_path: Path) -> None:
+    """The model of a rank on its own is made of the first 6,000 calls; of few ranks there is room for all."""
+
+    def does(rank: int, step: int) -> Does:
+        return Does(500_000_000 if (rank, step) == (1, 38) else 0, kernels=200)
+
+    training(tmp_path, 2, 40, does)
+    session = Session([("", str(tmp_path))])
+    job = polled(session)
+    session.close()
+    assert all(len(one.profile.of(host_lane)) > 8_000 for one in job.ranks)
+    (one,) = job.of(late)
+    assert one.place == 1 and one.excess == pytest.approx(500_000_000, rel=0.01)
+    assert job.of(job_findings)[0].row == "ranks:1"
+    cut = Job(tuple(one._replace(profile=replace(one.profile, most_calls=6_000)) for one in job.ranks))
+    assert not cut.of(late) and not cut.of(job_findings)
+
+
+def test_of_many_ranks_there_is_room_for_the_first_calls_only(tmp_path: Path) -> None:
+    training(tmp_path, 2, 40, lambda rank, step: Does(kernels=200))
+    profile = Profile(open_trace(str(tmp_path / "rank0.1.pt.trace.json")), None)
+    assert with_more_calls(profile, 1_000) is profile
+    assert with_more_calls(profile, 2).most_calls == 120_000
+    short = replace(profile, most_calls=10_000)
+    assert with_more_calls(short, 2) is short
