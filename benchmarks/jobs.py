@@ -1,4 +1,4 @@
-"""`python -m benchmarks.jobs [RANKS …]`: CPU seconds of each question about made-up jobs whose ranks come late by turns.
+"""`python -m benchmarks.jobs [RANKS …]`: CPU seconds of each question about jobs whose ranks come late by turns.
 
 Each rank runs 40 steps of ten kernels and an all-reduce; its trace is written and read first.
 """

@@ -63,11 +63,11 @@ def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
         assert row.exposed_wait_us.a == pytest.approx(3_000 * waits)
     ((rank, cause, excess),) = [(row.rank, row.cause, row.excess_us) for row in known.late if row.excess_us.a]
     assert (rank, cause, excess.b) == (2, "garbage", 0) and excess.a == pytest.approx(3_000, rel=0.01)
-    (row,) = known.collectives
-    assert (row.op, row.instances.a, row.instances.b) == ("all_reduce", 1, 1)
-    assert (row.transfer_us.a, row.transfer_us.b) == pytest.approx((3 * TRANSFER / 1000,) * 2)
-    assert (row.wait_us.a, row.wait_us.b) == pytest.approx((6_000, 0))
-    assert row.busbw_gb_s.delta == 0 and "GB/s" in row.words["busbw_gb_s"]
+    (moved,) = known.collectives
+    assert (moved.op, moved.instances.a, moved.instances.b) == ("all_reduce", 1, 1)
+    assert (moved.transfer_us.a, moved.transfer_us.b) == pytest.approx((3 * TRANSFER / 1000,) * 2)
+    assert (moved.wait_us.a, moved.wait_us.b) == pytest.approx((6_000, 0))
+    assert moved.busbw_gb_s.delta == 0 and "GB/s" in moved.words["busbw_gb_s"]
 
 
 @settings(max_examples=8)
@@ -88,8 +88,8 @@ def test_numbers_are_those_of_each_job_by_step(
             assert getattr(row.wait_us, name) * count == pytest.approx(waited[row.rank])
         excess = sum(row.excess_us for row in job.of(late_ranks))
         assert sum(getattr(row.excess_us, name) for row in known.late) * count == pytest.approx(excess)
-        (row,) = job.of(collective_rows)
-        assert getattr(known.collectives[0].transfer_us, name) * count == pytest.approx(row.transfer_us)
+        (moved,) = job.of(collective_rows)
+        assert getattr(known.collectives[0].transfer_us, name) * count == pytest.approx(moved.transfer_us)
 
 
 def test_of_other_sizes_there_is_a_notice_alone(tmp_path: Path) -> None:
