@@ -36,7 +36,7 @@ const part = (key: JobPart): Column<RankCompared>[] =>
     hidden: key !== 'exposed_wait_us',
   });
 
-export const RANK_COLUMNS: Column<RankCompared>[] = [
+export const RANK_CHANGES: Column<RankCompared>[] = [
   { key: 'rank', label: 'Rank', kind: 'count' },
   ...sides<RankCompared>('step_us', 'Step', (row) => row.step_us, { kind: 'us' }),
   ...sides<RankCompared>('late_us', 'Others waited', (row) => row.late_us, {
@@ -46,7 +46,7 @@ export const RANK_COLUMNS: Column<RankCompared>[] = [
   ...(Object.keys(JOB_PARTS) as JobPart[]).flatMap(part),
 ];
 
-export const LATE_COLUMNS: Column<LateCompared>[] = [
+export const LATE_CHANGES: Column<LateCompared>[] = [
   { key: 'rank', label: 'Rank', kind: 'count' },
   { key: 'cause', label: 'What', show: ({ cause }) => LATE_CAUSES[cause][0], grow: 1 },
   { key: 'name', label: 'Culprit', grow: 1 },
@@ -57,7 +57,7 @@ export const LATE_COLUMNS: Column<LateCompared>[] = [
   }),
 ];
 
-export const COLLECTIVE_COLUMNS: Column<CollectiveCompared>[] = [
+export const COLLECTIVE_CHANGES: Column<CollectiveCompared>[] = [
   { key: 'op', label: 'Collective', show: ({ op }) => op.replaceAll('_', ' ') },
   { key: 'group', label: 'Group' },
   { key: 'message_bytes', label: 'Size', show: (row) => bytes(row.message_bytes!), unknown: 'Not recorded' },
@@ -66,7 +66,7 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveCompared>[] = [
   ...sides<CollectiveCompared>('busbw_gb_s', 'Bus GB/s', (row) => row.busbw_gb_s, { kind: 'count' }),
 ];
 
-export const rankKey = (row: RankCompared) => String(row.rank);
-export const lateKey = (row: LateCompared) => [row.rank, row.cause, row.name, row.where].join();
-export const collectiveKey = (row: CollectiveCompared) =>
+export const rankChangeKey = (row: RankCompared) => String(row.rank);
+export const lateChangeKey = (row: LateCompared) => [row.rank, row.cause, row.name, row.where].join();
+export const collectiveChangeKey = (row: CollectiveCompared) =>
   [row.group, row.op, row.dtype, row.message_bytes].join();
