@@ -141,3 +141,20 @@ def test_work_of_streams_of_their_own_may_be_queued_in_any_order(tmp_path: Path)
     held = made.of(tied)
     for one, other in zip(sweep(models, held), again_and_again(models, held)):
         assert all(np.array_equal(mine, its) for mine, its in zip(one, other))
+
+
+def test_a_call_that_returns_before_what_its_work_waits_for_is_called(tmp_path: Path) -> None:
+    """As calls of two threads may stand in the lane: then the work does not wait for it, and nobody is stuck."""
+    made = crossed(tmp_path).ranks[0].profile.of(model)
+    lone = made._replace(
+        stream=np.array([0, 1, 0]),
+        after=np.array([1, -1, -1]),
+        after_gap=np.zeros(3, np.int64),
+        free=np.zeros(2, np.int64),
+        waits=np.repeat(np.arange(len(made.before))[:, None] == made.point[0], 2, axis=1) & [True, False],
+        target=np.full(len(made.before), -1),
+    )
+    none = np.zeros(0, np.int64)
+    (times,) = sweep([lone], Tied(none, none, none, none, none, none.astype(bool), none.astype(bool)))
+    alone = replay(lone._replace(after=np.full(3, -1)))
+    assert all(np.array_equal(mine, its) for mine, its in zip(times, alone))
