@@ -43,9 +43,12 @@ def print_comparison(report: FullReport, jobs: JobsCompared | None) -> None:
 def _print_jobs(console: Console, jobs: JobsCompared) -> None:
     console.print(Plain(jobs.verdict), soft_wrap=True)
     console.print()
-    parts = "compute_us overlapped_us exposed_transfer_us exposed_wait_us exposed_memory_us idle_us"
     table(console, "ranks: a step", jobs.ranks, "rank step_us wait_us late_us", _SHOWN)
-    table(console, "ranks: the parts of a step sum to it", jobs.ranks, f"rank {parts}", _SHOWN)
+    for parts in (
+        "compute_us overlapped_us idle_us",
+        "exposed_transfer_us exposed_wait_us exposed_memory_us",
+    ):
+        table(console, "ranks: parts that sum to a step", jobs.ranks, f"rank {parts}", _SHOWN)
     table(
         console,
         "why ranks come last: what takes longer than on their peers, a step",

@@ -43,10 +43,10 @@ def print_job(console: Console, run: str, job: JobReport) -> None:
     )
     table(
         console,
-        "the same by rank: who waits least and most, who transfers longest",
+        "the same over the ranks: who waits most, who transfers longest",
         job.collectives,
-        "group op message_bytes wait_min_us wait_min_rank wait_median_us wait_max_us wait_max_rank "
-        "transfer_min_us transfer_median_us transfer_max_us transfer_max_rank",
+        "op message_bytes wait_min_us wait_median_us wait_max_us wait_max_rank transfer_min_us transfer_max_us "
+        "transfer_max_rank",
     )
 
 

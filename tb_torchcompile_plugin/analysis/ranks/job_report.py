@@ -33,7 +33,7 @@ def job_report(job: Job) -> JobReport:
         unmatched=int((of_call < 0).sum()),
         by_rank=job.of(rows.by_rank),
         waits=job.of(rows.wait_rows)[:_WAITS],
-        waits_left_out_us=sum(row.wait_us for row in job.of(rows.wait_rows)[_WAITS:]),
+        waits_left_out_us=sum((row.wait_us for row in job.of(rows.wait_rows)[_WAITS:]), 0.0),
         collectives=job.of(rows.collective_rows),
         steps=job.of(rows.step_rows),
         late=job.of(rows.late_ranks),
