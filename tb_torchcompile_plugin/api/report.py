@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
-from tb_torchcompile_plugin.analysis.ranks.collectives import Collective
+from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_findings import symptoms
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
@@ -28,11 +28,11 @@ from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepRe
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.session import Session, compile_files, job_of, read
+from tb_torchcompile_plugin.api.session import Session, compile_files, job_of, read, unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.members import Member, members
-from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
+from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -127,6 +127,7 @@ def _run(
     try:
         job = job_of(profiles)
         together = job.of(job_report) if job else None
+        rows = [_with_transfers(row, job) for row in rows]
         of_spans = _without_symptoms(of_spans, job)
     except Exception as error:  # a mistake of ours, which costs the job and not its ranks
         _log.warning("the ranks of %s could not be joined", run, exc_info=error)
@@ -134,6 +135,21 @@ def _run(
     if together:
         findings += _located(together.findings, run, "", None)
     return Run(run, rows, rank_differences(session.ranks_of(workers)), together)
+
+
+def _with_transfers(worker: Worker, job: Job | None) -> Worker:
+    """The collectives of a rank of the job, as the job knows them."""
+    mine = next((one for one in (job.ranks if job else ()) if one.worker == worker.worker), None)
+    if job is None or mine is None or mine.profile.span is None:
+        return worker
+    rows, span_of_job = job.of(rank_collectives, mine.rank).rows, mine.profile.span.span
+    spans = [
+        msgspec.structs.replace(span, collectives=rows)
+        if isinstance(span, SpanReport) and span.span == span_of_job
+        else span
+        for span in worker.spans
+    ]
+    return msgspec.structs.replace(worker, spans=spans)
 
 
 def _without_symptoms(rows: list[RunFinding], job: Job | None) -> list[RunFinding]:
@@ -193,7 +209,7 @@ def _compile_side(
         data, notices = session.compile_data_of(worker)
         return (data, data.of(compile_report), []) if data else (None, None, notices)
     except Exception as error:
-        return None, None, [_unexpected(compile_files(worker)[0], error)]
+        return None, None, [unexpected(compile_files(worker)[0], error)]
 
 
 def _span_or_why_not(
@@ -205,19 +221,8 @@ def _span_or_why_not(
     except UserError as error:
         notice = error.notice
     except Exception as error:
-        notice = _unexpected(span.file, error)
+        notice = unexpected(span.file, error)
     return UnreadSpan(span.span, span.file.name, span.file.size, [notice]), [], None
-
-
-def _unexpected(file: File, error: Exception) -> Notice:
-    """A mistake of ours, which costs one file and not all of them."""
-    _log.debug("%s could not be read", file.name, exc_info=error)
-    return Notice(
-        file.path,
-        f"cannot be read ({type(error).__name__})",
-        "Everything else in the logdir is shown",
-        "This is a defect of tb-torchcompile-plugin: please report it, with the file if you can",
-    )
 
 
 def check(logdir: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
@@ -30,7 +31,7 @@ from tb_torchcompile_plugin.analysis.operators.hot_spots import hot_spots
 from tb_torchcompile_plugin.analysis.operators.operators import operators
 from tb_torchcompile_plugin.analysis.overview.halves import compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import overview
-from tb_torchcompile_plugin.analysis.ranks.collectives import collectives
+from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
@@ -118,6 +119,7 @@ SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
 TRACE = Subject("span", span_ids(), Session.trace_file)
 SPAN_OR_WORKER: Subject[Profile | CompileData] = Subject("span", side_ids(), Session.poll)
+JOBS = Subject("jobs", (*JOB.ids, text("run2"), text("span2", "")), Session.poll_jobs)
 SIDES = Subject("sides", (*side_ids(), *side_ids("2")), Session.poll_sides)
 
 _COMPILE_ID = (number("epoch"), text("compile_id"))
@@ -140,6 +142,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("job", JOB, job_report),
     Route("rank_findings", JOB, rank_findings, (number("rank"),)),
     Route("side_by_side", SIDE_BY_SIDE, side_by_side, (text("step", ""), window(None))),
+    Route("rank_collectives", JOB, rank_collectives, (number("rank"),)),
     Route("compilation", WORKER, compilation, _COMPILE_ID),
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
@@ -171,6 +174,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("findings", SPAN_OR_WORKER, findings),
     Route("compare", SIDES, compare_report),
     Route("compare_tables", SIDES, compare_tables),
+    Route("compare_jobs", JOBS, compare_jobs),
 )
 _ROWS: tuple[Route[Any], ...] = _TABLE
 ROUTES: Mapping[str, Route[Any]] = {route.name: route for route in _ROWS}
@@ -202,8 +206,8 @@ def _soon(about: Memoized, question: Callable[[Any], Result]) -> Result | Progre
 def _all_read(about: Memoized) -> Progress:
     """What whoever polls is told while the answer is made of what was read."""
     profile = about.b.profile if isinstance(about, Sides) else about
-    if isinstance(about, Job):
-        profile = about.ranks[-1].profile
+    if isinstance(about, Job | Jobs):
+        profile = (about if isinstance(about, Job) else about.b).ranks[-1].profile
     if not isinstance(profile, Profile) or profile.span is None:
         return Progress("", 0, 0, 0, None)
     file = profile.span.file

@@ -5,6 +5,7 @@ A `Session` remembers what it read until the file changes. `api.routes` lists wh
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from math import inf
 from time import monotonic
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.overview.halves import span_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
@@ -23,6 +25,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import Job, JobRank
 from tb_torchcompile_plugin.job.members import Member, members
+from tb_torchcompile_plugin.job.together import ask_all, together, with_more_calls
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import copies
@@ -30,6 +33,8 @@ from tb_torchcompile_plugin.reader.cache.store import open_trace
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Trace
+
+_log = logging.getLogger(__name__)
 
 _Ids = tuple[str, str, str]  # run, worker, span
 _Merged = tuple[CompileData | None, list[Notice]]
@@ -44,7 +49,7 @@ class _MemberRead(NamedTuple):
     """A span of a job: the files that it was read from, and until when that counts."""
 
     made_of: object
-    answer: Profile | UserError
+    answer: Profile | Notice
     until_s: float
 
 
@@ -120,7 +125,7 @@ class Session:
                 next_step="Record every rank into one folder, each under a worker_name of its own",
             )
         held: _Held = self._held.get((run, *known), dict)
-        read: dict[Member, Profile | UserError] = {}
+        read: dict[Member, Profile | Notice | None] = {}
         waiting: list[Progress] = []
         for one in known:
             answer = self._poll_member(run, one, held)
@@ -130,17 +135,36 @@ class Session:
                 break
         if waiting:
             return waiting[0]
-        unread = [answer for answer in read.values() if isinstance(answer, UserError)]
-        if len(read) - len(unread) < 2:
-            raise unread[0]
-        about = {
-            one: answer.notice if isinstance(answer, UserError) else answer for one, answer in read.items()
-        }
-        job = self._jobs.get((run, *known), lambda: job_of(about), about)
-        assert job is not None
+        here = together({one: about for one, about in read.items() if isinstance(about, Profile)}, span)
+        job = self._jobs.get((run, *known, *here), lambda: job_of(read, span), read)
+        if job is None:
+            raise _no_job(run, [answer for answer in read.values() if isinstance(answer, Notice)])
         return job
 
-    def _poll_member(self, run: str, one: Member, held: _Held) -> Profile | Progress | UserError:
+    def poll_jobs(self, run: str, span: str, run2: str, span2: str) -> Jobs | Progress:
+        """Two jobs; see `poll_job`. Raises UserError, which tells the side that cannot be shown."""
+        with _named_side("A"):
+            before = self.poll_job(run, span)
+        with _named_side("B"):
+            after = self.poll_job(run2, span2)
+        for about in (before, after):
+            if isinstance(about, Progress):
+                return about
+        assert isinstance(before, Job) and isinstance(after, Job)
+        jobs = Jobs(before, after)
+        return self._sides.get(("jobs", run, span, run2, span2), lambda: jobs, (before, after))
+
+    def job(self, run: str, span: str = "") -> Job | None:
+        """The same, its traces read one after the other; None where fewer than two ranks have one that can be."""
+        read: dict[Member, Profile | Notice | None] = {}
+        for one in self.job_members(run, span):
+            try:
+                read[one] = self.profile(run, one.worker, one.span)
+            except Exception as error:
+                read[one] = _notice(self._catalog.span(run, one.worker, one.span)[1].file, error)
+        return job_of(read, span)
+
+    def _poll_member(self, run: str, one: Member, held: _Held) -> Profile | Progress | Notice:
         """What was read is held until all are there: a job has more ranks than readings are remembered. What could not
         be read is tried again after a while."""
         worker, span = self._catalog.span(run, one.worker, one.span)
@@ -152,8 +176,8 @@ class Session:
                 if isinstance(answer, Progress):
                     return answer
                 known = held[one] = _MemberRead(made_of, answer, inf)
-            except UserError as error:
-                known = held[one] = _MemberRead(made_of, error, monotonic() + _RETRY_S)
+            except Exception as error:
+                known = held[one] = _MemberRead(made_of, _notice(span.file, error), monotonic() + _RETRY_S)
         return known.answer
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
@@ -229,13 +253,59 @@ class Session:
         return profile
 
 
-def job_of(members: Mapping[Member, Profile | Notice | None]) -> Job | None:
-    """What was read of each member, together, or why it was not; None where that are fewer than two."""
-    ranks = [
-        JobRank(one.rank, one.worker, about) for one, about in members.items() if isinstance(about, Profile)
-    ]
-    unread = {one.rank: about for one, about in members.items() if isinstance(about, Notice)}
+def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") -> Job | None:
+    """What was read of each member, together, or why it was not; None where that are fewer than two. like: the span
+    whose time is meant; else that of most of them."""
+    profiles = {one: about for one, about in members.items() if isinstance(about, Profile)}
+    notices = {one: about for one, about in members.items() if isinstance(about, Notice)}
+    here = together(profiles, like)
+    notices |= {one: _of_another_time(profiles[one]) for one in profiles if one not in here}
+    ranks = []
+    for one in sorted(here):
+        try:
+            profile = with_more_calls(profiles[one], len(here))
+            ask_all(profile)
+            ranks.append(JobRank(one.rank, one.worker, profile))
+        except Exception as error:  # a mistake of ours, or a trace that no program writes: it costs this rank
+            span = profiles[one].span
+            notices[one] = unexpected(span.file if span else None, error)
+    unread = {one.rank: notice for one, notice in notices.items()}
     return Job(tuple(ranks), unread) if len(ranks) > 1 else None
+
+
+def _no_job(run: str, notices: list[Notice]) -> UserError:
+    if not notices:
+        return NotFound(
+            f"no two ranks of run {run!r} were recorded at one time",
+            next_step="Record all ranks at the same steps",
+        )
+    return UserError(notices[0].problem, file=notices[0].file, next_step=notices[0].next_step)
+
+
+def _of_another_time(profile: Profile) -> Notice:
+    return Notice(
+        profile.span.file.path if profile.span else "",
+        "was recorded at another time than the other ranks",
+        "It is not part of their job",
+        "Record all ranks at the same steps, and each start of a job into a folder of its own",
+    )
+
+
+def _notice(file: File, error: Exception) -> Notice:
+    """Why a rank cannot be read: whatever it is costs that rank alone."""
+    return error.notice if isinstance(error, UserError) else unexpected(file, error)
+
+
+def unexpected(file: File | None, error: Exception) -> Notice:
+    """A mistake of ours, which costs one file and not all of them."""
+    name = file.name if file else "a trace"
+    _log.debug("%s could not be read", name, exc_info=error)
+    return Notice(
+        file.path if file else "",
+        f"cannot be read ({type(error).__name__})",
+        "Everything else in the logdir is shown",
+        "This is a defect of tb-torchcompile-plugin: please report it, with the file if you can",
+    )
 
 
 def read(

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
-from tb_torchcompile_plugin.analysis.compare.verdict import full_report
+from tb_torchcompile_plugin.analysis.compare.verdict import FullReport, full_report
 from tb_torchcompile_plugin.api.catalog import Runs, SpanRef
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_compare import print_comparison
@@ -18,15 +19,24 @@ from tb_torchcompile_plugin.logdir.discovery import span_time_ns
 Ids = tuple[str, str, str]  # run, worker, span; "" for the compile data of a worker alone
 
 
+class WithJobs(FullReport, frozen=True):
+    """With the jobs that the two spans are of; None where one of them is of none."""
+
+    jobs: JobsCompared | None
+
+
 def show_comparison(a: str, b: str, as_json: bool) -> None:
     """Print the newest spans of both compared. Raises UserError where one holds no trace."""
     sessions = Session([("", a)]), Session([("", b)])
     newest = [newest_span(session.runs(), logdir) for session, logdir in zip(sessions, (a, b))]
     comparison = full_report(Sides(*(session.side(*ids) for session, ids in zip(sessions, newest))))
+    jobs = [session.job(run, span) for session, (run, _, span) in zip(sessions, newest)]
+    compared = compare_jobs(Jobs(*(job for job in jobs if job))) if all(jobs) else None
     if as_json:
-        sys.stdout.write(msgspec.json.encode(comparison).decode() + "\n")
+        whole = WithJobs(**msgspec.structs.asdict(comparison), jobs=compared)
+        sys.stdout.write(msgspec.json.encode(whole).decode() + "\n")
     else:
-        print_comparison(comparison)
+        print_comparison(comparison, compared)
 
 
 def newest_span(runs: Runs, logdir: str) -> Ids:

@@ -7,6 +7,7 @@ import sys
 import msgspec
 from rich.console import Console
 
+from tb_torchcompile_plugin.analysis.compare.jobs import JobsCompared
 from tb_torchcompile_plugin.analysis.compare.verdict import FullReport
 from tb_torchcompile_plugin.cli.text_table import Plain, table
 
@@ -14,12 +15,14 @@ _SHOWN = 25
 _PATH_WIDTH = 60  # the end of a path tells more than its start
 
 
-def print_comparison(report: FullReport) -> None:
-    """Print all tables to stdout."""
+def print_comparison(report: FullReport, jobs: JobsCompared | None) -> None:
+    """Print all tables to stdout, those of the jobs first."""
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 180)
     for side, name in (("A", report.a), ("B", report.b)):
         read = name.trace_file or "no trace, only what was compiled"
         console.print(Plain(f"{side}: run {name.run}  worker {name.worker}  {read}"))
+    if jobs:
+        _print_jobs(console, jobs)
     for sentence in (report.verdict, *report.comparison.notes):
         console.print(Plain(sentence), soft_wrap=True)
     console.print()
@@ -35,6 +38,29 @@ def print_comparison(report: FullReport) -> None:
             _SHOWN,
             path=lambda row: row.path[-_PATH_WIDTH:],
         )
+
+
+def _print_jobs(console: Console, jobs: JobsCompared) -> None:
+    console.print(Plain(jobs.verdict), soft_wrap=True)
+    console.print()
+    table(console, "ranks: a step", jobs.ranks, "rank step_us wait_us late_us", _SHOWN)
+    for parts in (
+        "compute_us overlapped_us idle_us",
+        "exposed_transfer_us exposed_wait_us exposed_memory_us",
+    ):
+        table(console, "ranks: parts that sum to a step", jobs.ranks, f"rank {parts}", _SHOWN)
+    table(
+        console,
+        "why ranks come last: what takes longer than on their peers, a step",
+        jobs.late,
+        "rank cause name where excess_us",
+        _SHOWN,
+        where=lambda row: row.where,
+        cause=lambda row: row.cause.replace("_", " "),
+        name=lambda row: row.name or None,
+    )
+    columns = "group op dtype message_bytes instances transfer_us wait_us busbw_gb_s"
+    table(console, "collectives of all ranks, a step", jobs.collectives, columns, _SHOWN)
 
 
 def _print_parts(console: Console, report: FullReport, of: str) -> None:

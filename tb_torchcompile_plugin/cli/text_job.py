@@ -11,6 +11,7 @@ from tb_torchcompile_plugin.cli.text_table import Plain, table
 
 _RANKS_SHOWN = 32
 _WAITS_SHOWN = 16
+_OVERLAP_SHOWN = 12
 _CAUSES_SHOWN = 5  # of each rank
 
 
@@ -28,7 +29,10 @@ def print_job(console: Console, run: str, job: JobReport) -> None:
         _RANKS_SHOWN,
     )
     table(console, "who waits for whom", job.waits, "rank for_rank wait_us", _WAITS_SHOWN)
+    if job.waits_left_out_us:
+        console.print(Plain(f"  all other pairs of ranks: {duration(job.waits_left_out_us)}"))
     _print_late(console, job)
+    _print_overlap(console, job)
     table(
         console,
         "collectives of all ranks",
@@ -36,6 +40,13 @@ def print_job(console: Console, run: str, job: JobReport) -> None:
         "group op dtype message_bytes group_size instances transfer_us wait_us wait_percent algbw_gb_s busbw_gb_s "
         "end_skew_p95_us",
         end_skew_p95_us=lambda row: row.end_skew_us_p95,
+    )
+    table(
+        console,
+        "the same over the ranks: who waits most, who transfers longest",
+        job.collectives,
+        "op message_bytes wait_min_us wait_median_us wait_max_us wait_max_rank transfer_min_us transfer_max_us "
+        "transfer_max_rank",
     )
 
 
@@ -51,6 +62,18 @@ def _print_late(console: Console, job: JobReport) -> None:
         where=lambda row: row[1].where,
         excess_us=lambda row: row[1].excess_us,
         usual_us=lambda row: row[1].usual_us,
+    )
+
+
+def _print_overlap(console: Console, job: JobReport) -> None:
+    if job.overlap_headline:
+        console.print(Plain(f"  {job.overlap_headline}"), soft_wrap=True)
+    table(
+        console,
+        "kernels beside a collective and alone: medians, and what they take longer a step",
+        job.overlap,
+        "name compile_id beside known alone_us beside_us wait_percent loss_us",
+        _OVERLAP_SHOWN,
     )
 
 

@@ -43,7 +43,7 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
         console,
         "collectives",
         span.collectives,
-        "device name size_bytes kernels time_us mean_us min_us max_us gb_s",
+        "device name size_bytes kernels time_us mean_us min_us max_us wait_us transfer_us gb_s gb_s_is",
     )
     _print_steps(console, span)
     _print_regions(console, span)

@@ -9,7 +9,15 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.coupled import Change
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import GPU_CAUSES, HostCosts, Late, host_costs, late, launched_between
+from tb_torchcompile_plugin.job.late import (
+    GPU_CAUSES,
+    HostCosts,
+    Late,
+    host_costs,
+    late,
+    launched_between,
+    waits_order,
+)
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -24,16 +32,18 @@ def as_early(job: Job, places: Iterable[int]) -> dict[int, Change]:
 
 def _without_excess(job: Job, place: int) -> Change:
     profile = job.ranks[place].profile
-    costs = profile.of(host_costs)
+    costs, mine = profile.of(host_costs), [one for one in job.of(late) if one.place == place]
     left, work_left = np.ones(len(costs.begin)), np.ones(len(profile.of(gpu_queue)))
-    for one in job.of(late):
-        if one.place == place and any(blamed.cause in GPU_CAUSES for blamed in one.parts):
-            work_left *= _work_left(profile, one, len(job.ranks))
-        elif one.place == place:
-            left *= _host_left(costs, one)
-    left = _tail_too(costs, left, max((one.end for one in job.of(late) if one.place == place), default=0))
-    host, own, waiting = np.split(left, (costs.pieces, costs.pieces + costs.calls))
-    no_wait = waiting < _HALF
+    for one in mine:
+        if any(blamed.cause in GPU_CAUSES for blamed in one.parts):
+            _cut_work(profile, one, len(job.ranks), work_left)
+        else:
+            _cut_host(costs, one, left)
+    left = _tail_too(costs, left, max((one.end for one in mine), default=0))
+    host, own, waiting = np.split(left, costs.bounds[1:3])
+    waits = np.empty(len(waiting))
+    waits[profile.of(waits_order)] = waiting
+    no_wait = waits < _HALF
 
     def change(made: Model) -> Model:
         return made._replace(
@@ -50,34 +60,35 @@ def _without_excess(job: Job, place: int) -> Change:
 _HALF = 0.5  # a call that waits for less than half as long does not wait any more
 
 
-def _host_left(costs: HostCosts, one: Late) -> Shares:
-    """The share of each part that is left: what the rank did more of than its peer is cut, to the excess in all."""
-    ns = costs.inside(one.begin, one.end)
+def _cut_host(costs: HostCosts, one: Late, left: Shares) -> None:
+    """Takes from the share that is left of each part: what the rank did more of than its peer is cut, to the excess in
+    all."""
+    rows, ns = costs.window(one.begin, one.end)
     more = {blamed: excess for blamed, excess in one.parts.items() if excess > 0}
     part = min(1.0, max(one.excess, 0) / max(sum(more.values()), 1))
-    total = costs.summed(ns)
-    cut = np.array([part * more.get(blamed, 0) / max(total[blamed], 1) for blamed in costs.blamed])
-    share = np.minimum(cut, 1.0)[costs.code]
-    left: Shares = 1 - share * ns / np.maximum(costs.end - costs.begin, 1)
-    return left
+    total = costs.summed(rows, ns)
+    codes, code = np.unique(costs.code[rows], return_inverse=True)
+    blamed = [costs.blamed[code] for code in codes.tolist()]
+    cut = np.array([min(1.0, part * more.get(one, 0) / max(total[one], 1)) for one in blamed])
+    left[rows] *= 1 - cut[code] * ns / np.maximum(costs.end[rows] - costs.begin[rows], 1)
 
 
 def _tail_too(costs: HostCosts, left: Shares, end: int) -> Shares:
     """What is behind the last of these collectives is compared with nothing: it goes as it did before them."""
     behind = costs.begin >= end
-    ns = np.where(behind, 0, costs.end - costs.begin)
-    whole, kept = costs.summed(ns), costs.summed(ns * left)
-    share = np.array([kept[blamed] / whole[blamed] if whole[blamed] > 0 else 1.0 for blamed in costs.blamed])
+    before = np.flatnonzero(~behind)
+    ns = costs.end[before] - costs.begin[before]
+    whole, kept = costs.summed(before, ns), costs.summed(before, ns * left[before])
+    share = np.array([kept[blamed] / whole[blamed] if whole.get(blamed) else 1.0 for blamed in costs.blamed])
     return np.where(behind, share[costs.code], left)
 
 
-def _work_left(profile: Profile, one: Late, ranks: int) -> Shares:
-    """The share that is left of each kernel that was launched meanwhile. More work than others have does not vanish: it
-    is shared with them."""
+def _cut_work(profile: Profile, one: Late, ranks: int, left: Shares) -> None:
+    """Takes from the share that is left of each kernel that was launched meanwhile. More work than others have does not
+    vanish: it is shared with them."""
     excess = sum(
         ns * ((ranks - 1) / ranks if blamed.cause == "more_work" else 1) for blamed, ns in one.parts.items()
     )
-    queue = profile.of(gpu_queue)
     mine = launched_between(profile, one.begin, one.end)
-    total = int(queue.dur[mine].sum())
-    return np.where(mine, 1 - min(1.0, max(excess, 0) / max(total, 1)), 1.0)
+    total = int(profile.of(gpu_queue).dur[mine].sum())
+    left[mine] = 1 - min(1.0, max(excess, 0) / max(total, 1))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.coalesced import coalesced_call
-from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import climb
@@ -74,7 +74,10 @@ class Calls(NamedTuple):
 
 def calls(job: Job) -> Calls:
     """Of all ranks."""
-    parts = [_of_rank(place, one) for place, one in enumerate(job.ranks)]
+    parts = [
+        one.profile.of(rank_calls)._replace(place=np.full(len(one.profile.of(rank_calls).row), place))
+        for place, one in enumerate(job.ranks)
+    ]
     place, row, begin, end, launch, seq = (np.concatenate(column) for column in list(zip(*parts))[:-1])
     return Calls(place, row, begin, end, launch, seq, [kind for part in parts for kind in part.kinds])
 
@@ -87,19 +90,20 @@ def communication_rows(profile: Profile) -> Int64s:
     return np.asarray(rows[np.argsort(trace.ts[rows], kind="stable")], np.int64)
 
 
-def _of_rank(place: int, one: JobRank) -> Calls:
-    trace, rows = one.profile.trace, one.profile.of(communication_rows)
+def rank_calls(profile: Profile) -> Calls:
+    """Of one rank, as if it were the first."""
+    trace, rows = profile.trace, profile.of(communication_rows)
     source = _source(trace, rows)
     launch = np.where(_on_host(trace, rows), _called(trace, rows), trace.launch_of()[rows])
     begin = trace.ts[rows] + trace.base_ns
     return Calls(
-        place=np.full(len(rows), place),
+        place=np.zeros(len(rows), np.int64),
         row=rows,
         begin=begin,
         end=begin + trace.dur[rows],
         launch=np.where(launch >= 0, trace.ts[launch] + trace.base_ns, -1),
         seq=codes_of(trace, "collective_seq", source),
-        kinds=_kinds(one, rows, source),
+        kinds=_kinds(profile, rows, source),
     )
 
 
@@ -136,8 +140,8 @@ def _source(trace: Trace, rows: Int64s) -> Int64s:
     return np.where(call >= 0, call, source)
 
 
-def _kinds(one: JobRank, rows: Int64s, source: Int64s) -> list[Kind]:
-    trace, labels, alone = one.profile.trace, _labels(one.profile.trace, rows), _only_group(one)
+def _kinds(profile: Profile, rows: Int64s, source: Int64s) -> list[Kind]:
+    trace, labels, alone = profile.trace, _labels(profile.trace, rows), _only_group(profile)
 
     def text(column: str) -> Iterable[str]:
         texts = [*(trace.texts.get(column) or ()), ""]
@@ -197,9 +201,9 @@ def _ranks(text: str) -> tuple[int, ...]:
     return tuple(rank for rank in ranks if isinstance(rank, int)) if isinstance(ranks, list) else ()
 
 
-def _only_group(one: JobRank) -> Group | None:
+def _only_group(profile: Profile) -> Group | None:
     """The process group where there is but one: a call that does not tell its group is of that."""
-    config = one.profile.trace.distributed.get("pg_config")
+    config = profile.trace.distributed.get("pg_config")
     if not isinstance(config, list) or len(config) != 1 or not isinstance(config[0], dict):
         return None
     ranks = config[0].get("ranks")

@@ -1,22 +1,20 @@
-"""All ranks of a job replayed together: a collective goes on when the last of its ranks has come.
-
-Each rank's model is walked as if nobody waited; then again, with no collective done before the latest begin of its
-members and its transfer, until nothing moves. Times only grow on the way, to what they are when all that holds. With
-the recorded models it gives the recorded steps back.
+"""All ranks of a job replayed together: a collective goes on when the last of its ranks has come, a recv when its send
+has. With the recorded models that gives the recorded steps back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.calls import calls
+from tb_torchcompile_plugin.job.calls import Calls, calls
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import holds_all, instances
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.sweep import Tied, sweep
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import places_in
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -24,50 +22,60 @@ from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import Model, model
-from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
 from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, Recording, least, without_recording
 from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 
 Change = Callable[[Model], Model]
 _AS_IT_IS: Mapping[int, Change] = MappingProxyType({})
-_ROUNDS = 200
 _MOST_NS, _HALVINGS = 1 << 16, 12  # of the cost of one slice
-_NEVER = np.iinfo(np.int64).min // 2
-
-
-class NotSettledError(Exception):
-    """Ranks wait for each other so often by turns that their times were not found in so many rounds."""
-
-
-class Tied(NamedTuple):
-    """Matched calls that are in the model of their rank, as columns: place of the rank, place in its queue, instance
-    (numbered from 0), what its clock is ahead (ns), and how long it goes on after the last member began
-    (ns): less than nothing by what the clocks are off."""
-
-    place: Int64s
-    work: Int64s
-    instance: Int64s
-    ahead: Int64s
-    transfer: Int64s
 
 
 def tied(job: Job) -> Tied:
     """Of instances of which every member that is known is in a model."""
     made, known, times, offset = job.of(calls), job.of(instances), job.of(waits), job.of(clocks).offset_ns
-    queues = [one.profile.of(gpu_queue).row for one in job.ranks]
-    work = np.concatenate([places_in(row, made.row[made.place == place]) for place, row in enumerate(queues)])
-    whole = [rows for rows in known.members if holds_all(made, rows) and (work[rows] >= 0).all()]
-    rows = np.concatenate([np.zeros(0, np.int64), *whole])
-    instance = np.repeat(np.arange(len(whole)), [len(one) for one in whole])
+    work = _works(job)
+    whole = [(rows, _roles(made, rows)) for rows in known.members if (work[rows] >= 0).all()]
+    whole = [(rows, roles) for rows, roles in whole if roles is not None]
+    rows = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in whole)])
     base = np.array([one.profile.trace.base_ns for one in job.ranks], np.int64)
-    return Tied(
+    held = Tied(
         place=made.place[rows],
         work=work[rows],
-        instance=instance,
+        instance=np.repeat(np.arange(len(whole)), [len(rows) for rows, _ in whole]),
         ahead=(offset - (base - base.min()))[made.place[rows]],
-        transfer=times.end[rows]
-        - np.maximum(times.begin[rows], _latest(times.begin[rows], instance)[instance]),
+        transfer=times.end[rows],
+        needs=np.concatenate([np.zeros(0, bool), *(roles[0] for _, roles in whole if roles)]),
+        needed=np.concatenate([np.zeros(0, bool), *(roles[1] for _, roles in whole if roles)]),
     )
+    begin = times.begin[rows]
+    return held._replace(transfer=held.transfer - np.maximum(begin, held.latest(begin)[held.instance]))
+
+
+def _works(job: Job) -> Int64s:
+    """By call its place in the queue of its rank, -1 where it is not there."""
+    made = job.of(calls)
+    work = np.full(len(made.row), -1)
+    for place, mine in enumerate(by_place(made.place, len(job.ranks))):
+        work[mine] = places_in(job.ranks[place].profile.of(gpu_queue).row, made.row[mine])
+    return work
+
+
+_Roles = tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
+
+
+def _roles(made: Calls, rows: Int64s) -> _Roles | None:
+    """Which members wait for others, and which are waited for; None where nothing tells."""
+    if holds_all(made, rows):
+        return np.ones(len(rows), bool), np.ones(len(rows), bool)
+    sends = np.array([made.kinds[row].operation == "send" for row in rows.tolist()])
+    recvs = np.array([made.kinds[row].operation == "recv" for row in rows.tolist()])
+    return (recvs, sends) if sends.sum() == 1 and (sends | recvs).all() else None
+
+
+def by_place(place: Int64s, ranks: int) -> list[Int64s]:
+    """The rows of each rank."""
+    order = np.argsort(place, kind="stable")
+    return np.split(order, np.searchsorted(place[order], np.arange(1, ranks)))
 
 
 def job_clocks(
@@ -75,24 +83,16 @@ def job_clocks(
 ) -> list[Clock]:
     """How long the steps of each rank take. changes: of the models of ranks, by place. transfers: the share of each
     transfer that is left. slice_ns: what writing a slice cost. Raises IndexError where a rank has no model, and
-    NotSettledError."""
+    CircularWaitError."""
     held = job.of(tied)
     held = held._replace(transfer=(held.transfer * transfers).astype(np.int64))
     models = []
-    for place, one in enumerate(job.ranks):
+    for place, (one, mine) in enumerate(zip(job.ranks, by_place(held.place, len(job.ranks)))):
         made = changes.get(place, _same)(one.profile.of(model))
-        models.append(_alone(held, place, without_recording(one.profile, made, Recording(slice_ns))))
-    walked = [replay(made) for made in models]
-    for _ in range(_ROUNDS):
-        until, done = _done(held, walked)
-        if (until <= done).all():
-            break
-        walked = [replay(made, _held(held, place, made, until)) for place, made in enumerate(models)]
-    else:
-        raise NotSettledError
+        models.append(_alone(held, mine, without_recording(one.profile, made, Recording(slice_ns))))
     return [
         clock(one.profile.of(host_lane), one.profile.of(gpu_queue), times)
-        for one, times in zip(job.ranks, walked)
+        for one, times in zip(job.ranks, sweep(models, held))
     ]
 
 
@@ -100,35 +100,11 @@ def _same(made: Model) -> Model:
     return made
 
 
-def _alone(held: Tied, place: int, made: Model) -> Model:
+def _alone(held: Tied, mine: Int64s, made: Model) -> Model:
     """A rank's collectives, if it waited for nobody."""
-    dur, mine = made.dur.copy(), held.place == place
-    dur[held.work[mine]] = np.maximum(held.transfer[mine], 0)
+    dur, waiting = made.dur.copy(), mine[held.needs[mine]]
+    dur[held.work[waiting]] = np.maximum(held.transfer[waiting], 0)
     return made._replace(dur=dur)
-
-
-def _done(held: Tied, walked: list[Replayed]) -> tuple[Int64s, Int64s]:
-    """When each tied call may be done at the earliest, and when it is; by the clock of its rank."""
-    begin, end = np.zeros((2, len(held.work)), np.int64)
-    for place, times in enumerate(walked):
-        mine = held.place == place
-        begin[mine], end[mine] = times.work_begin[held.work[mine]], times.work_end[held.work[mine]]
-    latest = _latest(begin - held.ahead, held.instance)
-    return latest[held.instance] + held.ahead + held.transfer, end
-
-
-def _latest(begin: Int64s, instance: Int64s) -> Int64s:
-    """By instance when its last member begins."""
-    latest = np.full(int(instance.max(initial=-1)) + 1, _NEVER)
-    np.maximum.at(latest, instance, begin)
-    return latest
-
-
-def _held(held: Tied, place: int, made: Model, until: Int64s) -> Int64s:
-    """By work of a rank's queue when it may be done."""
-    not_before, mine = np.full(len(made.dur), _NEVER), held.place == place
-    not_before[held.work[mine]] = until[mine]
-    return not_before
 
 
 def has_models(job: Job) -> bool:

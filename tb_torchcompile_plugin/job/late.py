@@ -8,6 +8,7 @@ between is compared: the same kernels may run slower, or there are more of them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -148,24 +149,34 @@ def _difference(mine: Counter[Blamed], others: Counter[Blamed]) -> dict[Blamed, 
 
 class HostCosts(NamedTuple):
     """What the host lane was busy with, as columns: the pieces between its calls, the calls' own time, and their
-    waiting, one part behind the other. begin, end (ns); code: place of the culprit in `blamed`."""
+    waiting, one part behind the other, each in order of time. begin, end (ns); code: place of the culprit in `blamed`.
+    reach: when all that stands before, in its part, has ended; bounds: of the three parts."""
 
     begin: Int64s
     end: Int64s
     code: Int64s
+    reach: Int64s
     blamed: list[Blamed]
-    pieces: int
-    calls: int
+    bounds: tuple[int, int, int, int]
 
-    def inside(self, begin: int, end: int) -> Int64s:
-        """How much of each lies in a window."""
-        return np.asarray(np.maximum(np.minimum(self.end, end) - np.maximum(self.begin, begin), 0), np.int64)
+    def window(self, begin: int, end: int) -> tuple[Int64s, Int64s]:
+        """What lies in a window, by place, and how much of each does."""
+        parts = [np.arange(*self._inside(part, begin, end)) for part in pairwise(self.bounds)]
+        rows = np.concatenate(parts)
+        ns = np.minimum(self.end[rows], end) - np.maximum(self.begin[rows], begin)
+        return rows, np.maximum(ns, 0)
 
-    def summed(self, ns: Int64s | npt.NDArray[np.float64]) -> dict[Blamed, float]:
+    def _inside(self, part: tuple[int, int], begin: int, end: int) -> tuple[int, int]:
+        first, last = part
+        low = np.searchsorted(self.reach[first:last], begin, side="right")
+        return first + int(low), first + max(int(low), int(np.searchsorted(self.begin[first:last], end)))
+
+    def summed(self, rows: Int64s, ns: Int64s | npt.NDArray[np.float64]) -> dict[Blamed, float]:
         """By culprit; one may stand in the list twice, for pieces and for calls."""
+        codes, code = np.unique(self.code[rows], return_inverse=True)
         sums: dict[Blamed, float] = defaultdict(float)
-        for code, total in enumerate(np.bincount(self.code, ns, len(self.blamed)).tolist()):
-            sums[self.blamed[code]] += total
+        for one, total in zip(codes.tolist(), np.bincount(code, ns, len(codes)).tolist()):
+            sums[self.blamed[one]] += total
         return sums
 
 
@@ -176,14 +187,23 @@ def host_costs(profile: Profile) -> HostCosts:
     blamed = [_blamed(one) for one in (*between.culprits, *at.culprits)]
     code = at.code + len(between.culprits)
     working = np.minimum(lane.begin + own, lane.end)
+    waits = profile.of(waits_order)
+    ends = pieces.end, working, lane.end[waits]
+    count = len(pieces.point)
     return HostCosts(
-        np.concatenate((pieces.begin, lane.begin, working)),
-        np.concatenate((pieces.end, working, lane.end)),
-        np.concatenate((between.code, code, code)),
+        np.concatenate((pieces.begin, lane.begin, working[waits])),
+        np.concatenate(ends),
+        np.concatenate((between.code, code, code[waits])),
+        np.concatenate([np.maximum.accumulate(one) for one in ends]),
         blamed,
-        len(pieces.point),
-        len(lane),
+        (0, count, count + len(lane), count + 2 * len(lane)),
     )
+
+
+def waits_order(profile: Profile) -> Int64s:
+    """The calls of the lane in the order in which they begin to wait."""
+    lane, own = profile.of(host_lane), profile.of(model).own
+    return np.argsort(np.minimum(lane.begin + own, lane.end), kind="stable")
 
 
 def _blamed(culprit: Culprit) -> Blamed:
@@ -194,21 +214,27 @@ def _blamed(culprit: Culprit) -> Blamed:
 def _host_parts(job: Job, since: _Since) -> Counter[Blamed]:
     """What the launching threads did, without waiting for a GPU that waited for another rank."""
     costs = job.ranks[since.place].profile.of(host_costs)
-    ns = costs.inside(since.begin, since.end)
-    at_calls = slice(costs.pieces + costs.calls, None)
-    begin, end = np.maximum(costs.begin[at_calls], since.begin), np.minimum(costs.end[at_calls], since.end)
+    rows, ns = costs.window(since.begin, since.end)
+    waits = rows >= costs.bounds[2]
+    begin = np.maximum(costs.begin[rows[waits]], since.begin)
+    end = np.minimum(costs.end[rows[waits]], since.end)
     held = covered_ns(job.of(waiting, since.place), begin, np.maximum(begin, end))
-    ns[at_calls] -= np.minimum(ns[at_calls], held)
-    return Counter({blamed: int(total) for blamed, total in costs.summed(ns).items()})
+    ns[waits] -= np.minimum(ns[waits], held)
+    return Counter({blamed: int(total) for blamed, total in costs.summed(rows, ns).items()})
 
 
-def launched_between(profile: Profile, begin: int, end: int) -> npt.NDArray[np.bool_]:
+def launched_between(profile: Profile, begin: int, end: int) -> slice:
     """Which work of a rank's queue was launched in a window (ns, on the clock of its trace)."""
-    launched = profile.of(host_lane).begin[profile.of(gpu_queue).point]
-    return np.asarray((launched >= begin) & (launched < end))
+    low, high = np.searchsorted(profile.of(_launched), (begin, end))
+    return slice(int(low), int(high))
 
 
-def _computes(profile: Profile) -> npt.NDArray[np.bool_]:
+def _launched(profile: Profile) -> Int64s:
+    """When each piece of work was launched; ascending, as the queue is in the order of its launches."""
+    return profile.of(host_lane).begin[profile.of(gpu_queue).point]
+
+
+def computes(profile: Profile) -> npt.NDArray[np.bool_]:
     """Which work of a rank's queue is no collective."""
     return ~np.isin(profile.of(gpu_queue).row, profile.of(communication_rows))
 
@@ -238,7 +264,8 @@ def _kernels(job: Job, since: _Since) -> _Kernels:
     """What was launched, but for collectives."""
     profile = job.ranks[since.place].profile
     trace, queue = profile.trace, profile.of(gpu_queue)
-    mine = launched_between(profile, since.begin, since.end) & profile.of(_computes)
+    here = launched_between(profile, since.begin, since.end)
+    mine = np.flatnonzero(profile.of(computes)[here]) + here.start
     grids = [*(trace.texts.get("grid") or ()), ""]
     sums: _Kernels = {}
     rows = queue.row[mine]

@@ -32,9 +32,39 @@ class RankSteps(NamedTuple):
     idle: Int64s
 
     @property
+    def counted(self) -> Int64s:
+        """Lengths of those whose end is known: all but the last one (see `mean_of_steps`)."""
+        return self.span[:-1] if len(self.span) > 1 else self.span
+
+    @property
     def mean_ns(self) -> float:
         """Of a step."""
         return mean_of_steps(self.span)
+
+
+class StepLengths(NamedTuple):
+    """How long the steps of one rank take (ns), of those whose end is known."""
+
+    step: list[str]
+    ns: Int64s
+
+
+def job_lengths(job: Job) -> list[StepLengths]:
+    """By rank: its GPU's steps, and the host's where they launched nothing."""
+    return [
+        StepLengths(steps.step, steps.counted) if steps else _on_host(one.profile)
+        for one, steps in zip(job.ranks, job.of(job_steps))
+    ]
+
+
+def _on_host(profile: Profile) -> StepLengths:
+    windows = profile.of(StepWindows)
+    return StepLengths(windows.names, windows.ends - windows.starts)
+
+
+def marked_steps(job: Job) -> int:
+    """How many steps were marked, on the rank with the most; 1 without any, for the span."""
+    return max(1, *(len(one.profile.of(StepWindows)) for one in job.ranks))
 
 
 def job_steps(job: Job) -> list[RankSteps | None]:

@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 @dataclass(eq=False)
 class Profile(Memoized):
     """A trace, and the compile data of its worker or None. span: whose it is, None for a trace from nowhere.
+    most_calls: of how many calls the model of its steps is made; of more, the first steps stand for all.
 
     Several questions need the answers to the same ones first: which events are GPU work, whose launch each is.
     """
@@ -21,6 +22,7 @@ class Profile(Memoized):
     trace: Trace
     data: CompileData | None
     span: SpanFile | None = None
+    most_calls: int = 6_000
 
     @property
     def summary(self) -> CompileSummary | None:

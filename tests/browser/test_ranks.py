@@ -121,3 +121,23 @@ def test_a_recorded_job(add_recording: Callable[[str], str], tab: Tab) -> None:
     assert {tuple(row[:2]) for row in tab.rows("Who waits for whom")} == {("0", "1"), ("1", "0")}
     assert [row[4] for row in tab.rows("Collectives")] == ["8.39\u202fMB", "27.3\u202fMB", "6.30\u202fMB"]
     assert len(tab.all("figure[aria-label^='Parts of the step of rank']")) == 2
+
+
+@pytest.fixture
+def before_and_after(logdir: Path) -> Iterator[None]:
+    """Two jobs of three ranks, of which another one is late."""
+    for run, late in (("before", 2), ("after", 1)):
+        (logdir / run).mkdir()
+        write_job(logdir / run, ranks=3, steps=3, late=late)
+    yield
+    shutil.rmtree(logdir / "before")
+    shutil.rmtree(logdir / "after")
+
+
+@pytest.mark.usefixtures("before_and_after")
+def test_two_jobs_are_compared_rank_by_rank(tab: Tab) -> None:
+    tab.open(run="after", run2="before", panel="compare")
+    tab.wait_text("main", "In A rank 2 comes last")
+    assert "in B rank 1 comes last" in tab.text("main")
+    assert [row[0] for row in tab.rows("Ranks")] == ["0", "1", "2"]
+    assert {row[0] for row in tab.rows("Why ranks come late")} >= {"1", "2"}

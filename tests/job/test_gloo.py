@@ -63,7 +63,7 @@ def recorded(folder: Path, world: int, groups: int = 1) -> Job:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, 4, 8])
 def test_each_collective_of_a_job_with_one_group_is_matched(tmp_path: Path, world: int) -> None:
     job = recorded(tmp_path, world)
     known, times = job.of(calls), job.of(waits)

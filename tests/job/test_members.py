@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from jobs import Does, training
+from jobs import BASE, Does, training
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
+from tb_torchcompile_plugin.api import session as session_module
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.members import Member, members
+from tb_torchcompile_plugin.job.together import together, with_more_calls
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.cache.store import open_trace
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from traces import slice_, write_trace
 
 # Its head can be read, and tells the rank.
 DAMAGED = '{"distributedInfo": {"rank": 1, "world_size": 3}, "traceEvents": 7'
@@ -101,3 +115,145 @@ def test_where_only_one_rank_can_be_read_it_is_said_why(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="rank1"):
         polled(Session([("", str(tmp_path))]))
     assert read_report(str(tmp_path)).runs[0].job is None
+
+
+def written_at(folder: Path, rank: int, seconds: float, host: str | None = None) -> None:
+    """A trace of 10 ms that was recorded so long after the others."""
+    header: dict[str, object] = {"distributedInfo": {"rank": rank, "world_size": 3}}
+    if host:
+        header["host_name"] = host
+    base = BASE + round(seconds * 1e9)
+    name = f"rank{rank}.{base}.pt.trace.json"
+    write_trace(folder, [slice_("aten::mm", 0, 10_000)], name, baseTimeNanoseconds=base, **header)
+
+
+def test_what_an_earlier_start_left_is_not_of_the_job(tmp_path: Path) -> None:
+    """Rank 1 was not recorded again: steps and groups are the same, and the time is not."""
+    for rank, seconds in ((0, 0), (1, -3600), (2, 0.001)):
+        written_at(tmp_path, rank, seconds)
+    session = Session([("", str(tmp_path))])
+    job = polled(session)
+    assert job.numbers == [0, 2] and job.missing == [1]
+    assert "recorded at another time" in job.unread[1].problem and "rank1" in job.unread[1].file
+    report = read_report(str(tmp_path)).runs[0].job
+    assert report and report.missing_ranks == [1] and len(report.warnings) == 1
+    assert session.poll_job(".", str(BASE)) is job, "by the span of another rank it is the same job"
+    session.close()
+
+
+def test_the_span_that_is_asked_for_tells_the_time(tmp_path: Path) -> None:
+    for rank, seconds in ((0, 0), (1, 0), (2, 7200), (3, 7200), (4, 7200)):
+        written_at(tmp_path, rank, seconds)
+    session = Session([("", str(tmp_path))])
+    assert polled(session).numbers == [2, 3, 4], "most of them"
+    assert session.poll_job(".", str(BASE)).numbers == [0, 1]  # type: ignore[union-attr]
+    session.close()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "seconds", "ranks"),
+    [
+        (("a", "a"), 1, []),
+        (("a", "b"), 1, [0, 1]),
+        (("a", "b"), 61, []),
+        ((None, None), 1, [0, 1]),
+        (("a", "a"), 0.005, [0, 1]),
+    ],
+)
+def test_spans_of_one_host_overlap_and_clocks_of_several_may_be_wrong(
+    tmp_path: Path, hosts: tuple[str | None, str | None], seconds: float, ranks: list[int]
+) -> None:
+    written_at(tmp_path, 0, 0, hosts[0])
+    written_at(tmp_path, 1, seconds, hosts[1])
+    session = Session([("", str(tmp_path))])
+    if ranks:
+        assert polled(session).numbers == ranks
+    else:
+        with pytest.raises(UserError, match="at one time"):
+            polled(session)
+    session.close()
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 40)), min_size=1, max_size=8), st.data())
+def test_each_group_is_what_overlaps(spans: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Against all pairs: two are together where a chain of those that overlap leads from one to the other."""
+    profiles = {Member(rank, f"rank{rank}", str(rank)): recorded(*one) for rank, one in enumerate(spans)}
+    like = data.draw(st.integers(0, len(spans) - 1))
+    linked = {like}
+    for _ in spans:
+        linked |= {
+            rank
+            for rank, (begin, ns) in enumerate(spans)
+            for other in linked
+            if begin <= sum(spans[other]) and spans[other][0] <= begin + ns
+        }
+    assert {one.rank for one in together(profiles, str(like))} == linked
+    most = together(profiles)
+    assert len(most) >= len(linked)
+
+
+def recorded(begin: int, ns: int) -> Profile:
+    trace = SimpleNamespace(window=lambda: (begin, begin + ns), base_ns=0, metadata={"host_name": "a"})
+    return cast(Profile, SimpleNamespace(trace=trace))
+
+
+def test_a_rank_costs_itself_whatever_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_of(tmp_path, 3)
+    read = session_module.read
+
+    def broken(file: File, *how: Any) -> Trace:
+        if "rank1" in file.name:
+            raise ZeroDivisionError
+        return read(file, *how)
+
+    monkeypatch.setattr(session_module, "read", broken)
+    session = Session([("", str(tmp_path))])
+    job = polled(session)
+    assert job.numbers == [0, 2] and "ZeroDivisionError" in job.unread[1].problem
+    whole = session.job(".")
+    assert whole is not None and whole.numbers == [0, 2]
+    session.close()
+
+
+def test_a_rank_that_cannot_be_asked_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_of(tmp_path, 3)
+
+    def no_costs(profile: Profile) -> None:
+        if profile.trace.distributed["rank"] == 2:
+            raise KeyError("lane")
+
+    monkeypatch.setattr(session_module, "ask_all", no_costs)
+    session = Session([("", str(tmp_path))])
+    job = polled(session)
+    assert job.numbers == [0, 1] and "KeyError" in job.unread[2].problem
+    report = read_report(str(tmp_path)).runs[0].job
+    assert report is not None and report.missing_ranks == [2]
+    session.close()
+
+
+def test_a_rank_that_is_late_behind_many_calls(tmp_path: Path) -> None:
+    """The model of a rank on its own is made of the first 6,000 calls; of few ranks there is room for all."""
+
+    def does(rank: int, step: int) -> Does:
+        return Does(500_000_000 if (rank, step) == (1, 38) else 0, kernels=200)
+
+    training(tmp_path, 2, 40, does)
+    session = Session([("", str(tmp_path))])
+    job = polled(session)
+    session.close()
+    assert all(len(one.profile.of(host_lane)) > 8_000 for one in job.ranks)
+    (one,) = job.of(late)
+    assert one.place == 1 and one.excess == pytest.approx(500_000_000, rel=0.01)
+    assert job.of(job_findings)[0].row == "ranks:1"
+    cut = Job(tuple(one._replace(profile=replace(one.profile, most_calls=6_000)) for one in job.ranks))
+    assert not cut.of(late) and not cut.of(job_findings)
+
+
+def test_of_many_ranks_there_is_room_for_the_first_calls_only(tmp_path: Path) -> None:
+    training(tmp_path, 2, 40, lambda rank, step: Does(kernels=200))
+    profile = Profile(open_trace(str(tmp_path / "rank0.1.pt.trace.json")), None)
+    assert with_more_calls(profile, 1_000) is profile
+    assert with_more_calls(profile, 2).most_calls == 120_000
+    short = replace(profile, most_calls=10_000)
+    assert with_more_calls(short, 2) is short

@@ -2,7 +2,7 @@ import { untrack } from 'svelte';
 import type { Ids, Question } from './client';
 import { data } from './data.svelte';
 import { Resource } from './resource.svelte';
-import type { AboutRun, AboutSides, AboutSpan, AboutWorker } from './types';
+import type { AboutJobs, AboutRun, AboutSides, AboutSpan, AboutWorker } from './types';
 
 /**
  * An answer about the selected worker, asked for while the component that calls this is shown, and again when
@@ -59,7 +59,10 @@ export function askAboutJob<Q extends 'side_by_side' | 'rank_findings'>(
 }
 
 /** The same about two that are compared; null asks for nothing. */
-export function askAboutSides<Q extends keyof AboutSides>(question: Q, ids: () => Ids | null): Resource<Q> {
+export function askAboutSides<Q extends keyof (AboutSides & AboutJobs)>(
+  question: Q,
+  ids: () => Ids | null,
+): Resource<Q> {
   return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
 

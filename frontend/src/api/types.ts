@@ -54,6 +54,8 @@ export interface Autotune {
   where: 'compile' | 'run';
 }
 
+export type Bandwidth = 'at_least' | 'exact';
+
 export type Bound = 'communication' | 'compile' | 'compute' | 'copy' | 'input' | 'launch';
 
 export interface BreakChain {
@@ -193,7 +195,23 @@ export interface Collective {
   mean_us: number;
   min_us: number;
   max_us: number;
+  wait_us: number | null;
+  transfer_us: number | null;
   gb_s: number | null;
+  gb_s_is: Bandwidth | null;
+}
+
+export interface CollectiveCompared {
+  group: string;
+  op: Operation;
+  dtype: string;
+  message_bytes: number | null;
+  transfer_us: Pair;
+  wait_us: Pair;
+  busbw_gb_s: Pair;
+  instances: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
 }
 
 export interface CollectiveRow {
@@ -210,6 +228,16 @@ export interface CollectiveRow {
   algbw_gb_s: number | null;
   busbw_gb_s: number | null;
   end_skew_us_p95: number;
+  wait_min_us: number;
+  wait_min_rank: number;
+  wait_median_us: number;
+  wait_max_us: number;
+  wait_max_rank: number;
+  transfer_min_us: number;
+  transfer_min_rank: number;
+  transfer_median_us: number;
+  transfer_max_us: number;
+  transfer_max_rank: number;
 }
 
 export interface Collectives {
@@ -932,9 +960,13 @@ export interface JobReport {
   unmatched: number;
   by_rank: RankRow[];
   waits: WaitRow[];
+  waits_left_out_us: number;
   collectives: CollectiveRow[];
   steps: JobStep[];
   late: LateRank[];
+  overlap_us: number | null;
+  overlap_headline: string | null;
+  overlap: OverlapRow[];
   findings: Finding[];
   warnings: Notice[];
 }
@@ -950,6 +982,17 @@ export interface JobStep {
   exposed_memory_us: number;
   idle_us: number;
   compile_us: number;
+}
+
+export interface JobsCompared {
+  verdict: string;
+  notice: string | null;
+  a_ranks: number;
+  b_ranks: number;
+  step_time: StepTimeDifference | null;
+  ranks: RankCompared[];
+  late: LateCompared[];
+  collectives: CollectiveCompared[];
 }
 
 export interface JoinedCall {
@@ -1114,6 +1157,16 @@ export type LateCause =
   | 'slower_kernels'
   | 'synchronise'
   | 'wrappers';
+
+export interface LateCompared {
+  rank: number;
+  cause: LateCause;
+  name: string;
+  where: string | null;
+  excess_us: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
+}
 
 export interface LateRank {
   rank: number;
@@ -1345,6 +1398,18 @@ export interface OtherArtifacts {
 
 export type Outcome = 'appeared' | 'equal' | 'faster' | 'slower' | 'vanished';
 
+export interface OverlapRow {
+  name: string;
+  compile_id: string | null;
+  grid: string | null;
+  beside: number;
+  known: number;
+  alone_us: number | null;
+  beside_us: number;
+  wait_percent: number;
+  loss_us: number | null;
+}
+
 export interface Overview {
   headline: string;
   step: string;
@@ -1450,6 +1515,21 @@ export interface PythonFunction {
   calls: number;
   self_us: number;
   total_us: number;
+}
+
+export interface RankCompared {
+  rank: number;
+  step_us: Pair;
+  compute_us: Pair;
+  overlapped_us: Pair;
+  exposed_transfer_us: Pair;
+  exposed_wait_us: Pair;
+  exposed_memory_us: Pair;
+  idle_us: Pair;
+  wait_us: Pair;
+  late_us: Pair;
+  outcome: Outcome;
+  words: Record<string, string>;
 }
 
 export interface RankDifference {
@@ -1984,6 +2064,7 @@ export interface AboutRun {
   job: JobReport;
   rank_findings: Findings;
   side_by_side: StepSideBySide;
+  rank_collectives: Collectives;
 }
 
 export interface AboutSpan {
@@ -2018,4 +2099,8 @@ export interface AboutSides {
   compare_tables: ComparedTables;
 }
 
-export interface Answers extends AboutLogdir, AboutWorker, AboutRun, AboutSpan, AboutSides {}
+export interface AboutJobs {
+  compare_jobs: JobsCompared;
+}
+
+export interface Answers extends AboutLogdir, AboutWorker, AboutRun, AboutSpan, AboutSides, AboutJobs {}

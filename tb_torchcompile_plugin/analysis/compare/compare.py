@@ -168,10 +168,13 @@ def _by_category(profile: Profile, whole: bool) -> dict[Category, tuple[int, int
 
 def _step_time(a: _Run, b: _Run) -> StepTimeDifference | None:
     ours, theirs = (step_times([step.wall_us for step in side.windows]) for side in (a, b))
-    if ours is None or theirs is None:
-        return None
-    delta, noise = theirs.mean_us - ours.mean_us, noise_us(ours, theirs)
-    return StepTimeDifference(ours, theirs, delta, noise, None if noise is None else abs(delta) <= noise)
+    return step_time_difference(ours, theirs) if ours and theirs else None
+
+
+def step_time_difference(a: StepTimes, b: StepTimes) -> StepTimeDifference:
+    """Whether it is more than noise, too."""
+    delta, noise = b.mean_us - a.mean_us, noise_us(a, b)
+    return StepTimeDifference(a, b, delta, noise, None if noise is None else abs(delta) <= noise)
 
 
 def _parts(a: list[StepBreakdown], b: list[StepBreakdown]) -> list[PartDifference]:

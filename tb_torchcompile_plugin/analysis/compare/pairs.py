@@ -56,13 +56,17 @@ def outcome(times: Pair) -> Outcome:
 
 def in_words(name: str, value: Pair) -> tuple[str, str, str]:
     """A, B, and the change; the name's end is the unit: "13.0 ms", "13.6 ms", "+550 µs (+4.21 %)"."""
-    text = _TEXTS.get(name.rsplit("_", 1)[-1], "{:,.0f}".format)
+    text = _rate if name.endswith("_gb_s") else _TEXTS.get(name.rsplit("_", 1)[-1], "{:,.0f}".format)
     a, b = ("–" if side is None else text(side) for side in (value.a, value.b))
     if not value.delta:
         return a, b, "–" if value.delta is None else "equal"
     if text is percent:
         return a, b, signed(value.delta, lambda size: f"{significant(size)} points")
     return a, b, signed(value.delta, text) + change_percent(value)
+
+
+def _rate(gb_s: float) -> str:
+    return f"{significant(gb_s)} GB/s"
 
 
 def change_percent(value: Pair) -> str:

@@ -45,15 +45,16 @@ def full_report(sides: Sides) -> FullReport:
 
 def _verdict(comparison: Comparison) -> str:
     figures = {figure.name: figure.value for figure in comparison.figures}
-    sentences = [_of_steps(comparison.step_time) if comparison.step_time else _of_spans(figures)]
+    sentences = [of_steps(comparison.step_time) if comparison.step_time else _of_spans(figures)]
     if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:
-        sentences.append(f"The GPUs are busy for {_change(busy)} of it.")
+        sentences.append(f"The GPUs are busy for {change_of(busy)} of it.")
     return " ".join(sentences)
 
 
-def _of_steps(times: StepTimeDifference) -> str:
+def of_steps(times: StepTimeDifference, step: str = "the mean step") -> str:
+    """Which side is faster, and whether that is more than noise."""
     means = Pair(times.a.mean_us, times.b.mean_us, times.delta_us)
-    change = f"the mean step takes {_change(means)}"
+    change = f"{step} takes {change_of(means)}"
     steps = f"{times.a.steps} and {plural(times.b.steps, 'step')}"
     if times.noise_us is None:
         return f"{change[0].upper()}{change[1:]}; with one step on a side nobody knows the noise."
@@ -66,14 +67,15 @@ def _of_steps(times: StepTimeDifference) -> str:
 def _of_spans(figures: dict[FigureName, Pair]) -> str:
     """What can be said where a side has no steps, or no trace at all."""
     if (times := figures.get("span_us")) and times.delta is not None:
-        return f"The whole span takes {_change(times)}; without steps on both sides nobody knows the noise."
+        return f"The whole span takes {change_of(times)}; without steps on both sides nobody knows the noise."
     compiled = figures["compile_s"]
     if compiled.a is None or compiled.b is None:
         return "Nothing was recorded on both sides that could be compared."
-    return f"Compiling takes {_change(pair(1e6 * compiled.a, 1e6 * compiled.b))}."
+    return f"Compiling takes {change_of(pair(1e6 * compiled.a, 1e6 * compiled.b))}."
 
 
-def _change(times: Pair) -> str:
+def change_of(times: Pair) -> str:
+    """ "12.0 ms instead of 13.0 ms (-7.69 %)"; both are known."""
     assert times.a is not None and times.b is not None
     if times.a == times.b:
         return f"{duration(times.b)} on both sides"

@@ -1,15 +1,22 @@
-"""Which collectives ran on the GPUs, how large were they, and how fast? Of one rank.
+"""Which collectives ran on the GPUs of one rank, how large were they, and how fast?
 
-A collective that waits for a slower rank runs all that time: the fastest call of a size is nearest to the transfer.
+A collective that waits for a slower rank runs all that time. Where all ranks are known waiting is told apart; of one
+rank alone nothing tells, and bytes over the fastest call's time are the least that the link may have carried.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import tensor_bytes
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct
+from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.job.calls import calls
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, places_in
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.host.host_tree import climb
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -20,11 +27,15 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.collectives import collective
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
+Bandwidth = Literal["exact", "at_least"]
+
 
 class Collective(msgspec.Struct, frozen=True):
     """Calls of one collective and size. `name` is the kernel's where torch wrote no label.
 
-    size_bytes: of the input of one call, None without `record_shapes`. gb_s: that over the time of the fastest call.
+    size_bytes: of the input of one call, None without `record_shapes`. wait_us, transfer_us: of all calls that are
+    matched with those of other ranks, None where none is. gb_s: the size over the shortest transfer; where that is not
+    known over the shortest time, which may hold waiting: the link was `at_least` as fast.
     """
 
     device: int
@@ -35,7 +46,10 @@ class Collective(msgspec.Struct, frozen=True):
     mean_us: float
     min_us: float
     max_us: float
+    wait_us: float | None
+    transfer_us: float | None
     gb_s: float | None
+    gb_s_is: Bandwidth | None
 
 
 class Collectives(msgspec.Struct, frozen=True):
@@ -43,24 +57,44 @@ class Collectives(msgspec.Struct, frozen=True):
 
 
 def collectives(profile: Profile) -> Collectives:
-    """Most time first."""
+    """Of a rank on its own, most time first."""
+    return _collectives(profile, np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def rank_collectives(job: Job, rank: int) -> Collectives:
+    """Of one rank of a job: waiting is told from transferring. Raises NotFound."""
+    if rank not in job.numbers:
+        raise NotFound(f"there is no rank {rank} in this job", next_step="Choose one of `by_rank`")
+    place = job.numbers.index(rank)
+    made, transfer = job.of(calls), job.of(waits).transfer
+    mine = np.flatnonzero((made.place == place) & (transfer >= 0))
+    return _collectives(job.ranks[place].profile, made.row[mine], transfer[mine])
+
+
+def _collectives(profile: Profile, matched: Int64s, transfer: Int64s) -> Collectives:
+    """matched: rows of calls of which the transfer is known (ns)."""
     trace, wanted = profile.trace, CATEGORIES.index("communication")
     parts = [
         rows.index[rows.category == wanted] for rows in profile.of(kernel_launches) if rows.device != "cpu"
     ]
     index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    at = places_in(matched, index)
+    known = np.where(at >= 0, transfer[at], -1) if len(transfer) else np.full(len(index), -1)
     label = _labels(trace, index)
     name = np.where(label >= 0, trace.name[label], trace.name[index])
     keys, place = distinct(trace.device[index], name, _sizes(trace, label))
     rows = [
-        _row(device, trace.names[code], size, trace.dur[index[place == at]])
+        _row(device, trace.names[code], size, trace.dur[index[place == at]], known[place == at])
         for at, (device, code, size) in enumerate(keys.T.tolist())
     ]
     return Collectives(sorted(rows, key=lambda row: -row.time_us))
 
 
-def _row(device: int, name: str, size: int, times: Int64s) -> Collective:
-    least = int(times.min())
+def _row(device: int, name: str, size: int, times: Int64s, transfers: Int64s) -> Collective:
+    matched = transfers >= 0
+    least = int(transfers[matched].min() if matched.any() else times.min())
+    rate = size / least if size >= 0 and least else None
+    exactness: Bandwidth = "exact" if matched.any() else "at_least"
     return Collective(
         device=device,
         name=collective(name) or name,
@@ -68,9 +102,12 @@ def _row(device: int, name: str, size: int, times: Int64s) -> Collective:
         kernels=len(times),
         time_us=us(times.sum()),
         mean_us=float(times.mean()) / 1000,
-        min_us=us(least),
+        min_us=us(times.min()),
         max_us=us(times.max()),
-        gb_s=size / least if size >= 0 and least else None,
+        wait_us=us((times - transfers)[matched].sum()) if matched.any() else None,
+        transfer_us=us(transfers[matched].sum()) if matched.any() else None,
+        gb_s=rate,
+        gb_s_is=None if rate is None else exactness,
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, severity_of
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
+from tb_torchcompile_plugin.analysis.ranks.late_compile import compiled_words, late_compile
 from tb_torchcompile_plugin.analysis.ranks.late_words import advice, does, main_cause, telling
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, prediction
 from tb_torchcompile_plugin.analysis.what_if.words import instead
@@ -20,7 +21,6 @@ from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.job.as_early import as_early
 from tb_torchcompile_plugin.job.coupled import (
     Change,
-    NotSettledError,
     has_models,
     job_clocks,
     pace_ns,
@@ -29,7 +29,9 @@ from tb_torchcompile_plugin.job.coupled import (
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
+from tb_torchcompile_plugin.job.stages import even_stages, stages
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
+from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 
@@ -40,13 +42,19 @@ _NAMED = 8  # ranks that a title lists
 
 def job_findings(job: Job) -> list[Finding]:
     """Largest gain first; [] where no rank waits, and where the job cannot be replayed."""
-    if not job.of(has_models):
+    if not job.of(has_models) or job.of(waits_in_a_circle):
         return []
-    try:
-        rows = [*_late(job), *_exposed(job)]
-    except NotSettledError:
-        return []
+    rows = [*(_stages(job) or _late(job)), *_exposed(job)]
     return sorted(rows, key=lambda row: -(row.predicted.gain_percent if row.predicted else 0.0))
+
+
+def waits_in_a_circle(job: Job) -> bool:
+    """Whether the models of its ranks, that have models, cannot be walked together."""
+    try:
+        job.of(job_clocks)
+    except CircularWaitError:
+        return True
+    return False
 
 
 def symptoms(job: Job) -> dict[int, set[str]]:
@@ -98,22 +106,54 @@ def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
     rank, steps = job.ranks[place].rank, _steps(job)
     row = _late_rank(job, place)
     main = main_cause(row)
+    compiled = job.of(late_compile, place) if main.cause == "compile" else None
+    line = main.where or (compiled.where if compiled else None)
     marked = max((len(one.step) for one in _known_steps(job)), default=steps)
     waited = int(job.of(blame)[:, place].sum()) / 1000 / marked / max(len(job.ranks) - 1, 1)
     return Finding(
         rule="late_rank",
         severity=severity_of(predicted.gain_percent),
-        title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: it {does(main, steps)}; "
-        f"as early as its peers, a step takes {instead(predicted)}",
+        title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: it {does(main, steps)}"
+        f"{compiled_words(compiled) if compiled else ''}; as early as its peers, a step takes {instead(predicted)}",
         evidence=_gain(predicted)
-        | {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances},
+        | {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances}
+        | ({"compile_s": compiled.seconds, "compilations": compiled.times} if compiled else {}),
         saves_us=(predicted.step_us - predicted.after_us) * steps,
         panel="ranks",
         row=f"ranks:{rank}",
-        next_step=advice(main),
+        next_step=compiled.guard.advice if compiled and compiled.guard else advice(main),
         predicted=predicted,
-        where=[f"rank {rank}", *([main.where] if main.where else [])],
+        where=[f"rank {rank}", *([line] if line else [])],
     )
+
+
+def _stages(job: Job) -> list[Finding]:
+    """Of a pipeline: the stage that sets the pace by its place in the model, not by what its rank does beyond its
+    peers."""
+    known = job.of(stages)
+    if known is None:
+        return []
+    predicted = _predicted(job, even_stages(job, known))
+    if predicted.gain_percent < thresholds.gain_percent:
+        return []
+    rank, steps = job.ranks[known.longest].rank, _steps(job)
+    own_us, mean_us = known.compute_ns[known.longest] / 1000, known.mean_ns / 1000
+    return [
+        Finding(
+            rule="uneven_stages",
+            severity=severity_of(predicted.gain_percent),
+            title=f"Rank {rank} holds the longest stage of the pipeline: it computes {duration(own_us)} at each step, "
+            f"a stage in the mean {duration(mean_us)}; with even stages a step takes {instead(predicted)}",
+            evidence=_gain(predicted) | {"compute_us_per_step": own_us, "mean_compute_us_per_step": mean_us},
+            saves_us=(predicted.step_us - predicted.after_us) * steps,
+            panel="ranks",
+            row=f"ranks:{rank}",
+            next_step="Move layers from this stage to the others: split the model by measured time and not by the "
+            "number of layers, or give each rank several smaller stages (ScheduleInterleaved1F1B)",
+            predicted=predicted,
+            where=[f"rank {rank}"],
+        )
+    ]
 
 
 def _late_rank(job: Job, place: int) -> LateRank:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
-from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, waits_in_a_circle
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
+from tb_torchcompile_plugin.analysis.ranks.overlap_rows import overlap_headline, overlap_rows, overlap_us
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.job.clocks import clocks
+from tb_torchcompile_plugin.job.coupled import has_models
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.steps import job_steps
 
+_WAITS = 64 * 64  # pairs of ranks: a picture of 64 is whole
+_OVERLAPPED = 100  # kernels
 _NAMED = 8  # missing ranks that are listed
 
 
@@ -28,10 +32,14 @@ def job_report(job: Job) -> JobReport:
         matched=int((of_call >= 0).sum()),
         unmatched=int((of_call < 0).sum()),
         by_rank=job.of(rows.by_rank),
-        waits=job.of(rows.wait_rows),
+        waits=job.of(rows.wait_rows)[:_WAITS],
+        waits_left_out_us=sum((row.wait_us for row in job.of(rows.wait_rows)[_WAITS:]), 0.0),
         collectives=job.of(rows.collective_rows),
         steps=job.of(rows.step_rows),
         late=job.of(rows.late_ranks),
+        overlap_us=job.of(overlap_us),
+        overlap_headline=job.of(overlap_headline),
+        overlap=job.of(overlap_rows)[:_OVERLAPPED],
         findings=job.of(job_findings),
         warnings=list(job.unread.values()),
     )
@@ -70,6 +78,10 @@ def _basis(job: Job) -> str:
     lines = [_who(job), f"{plural(matched, 'call')} of collectives matched, {left}."]
     if residual is not None:
         lines.append(f"The clocks of the ranks agree to {duration(residual / 1000)} (95th percentile).")
+    if job.of(has_models) and job.of(waits_in_a_circle):
+        lines.append(
+            "What mending brings is not predicted: by the model of their steps ranks wait for each other in a circle."
+        )
     return " ".join(lines)
 
 

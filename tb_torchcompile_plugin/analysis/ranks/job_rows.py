@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.ranks.overlap_rows import OverlapRow
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.job.calls import Calls, Kind, calls
 from tb_torchcompile_plugin.job.compiling import compile_ns
@@ -15,7 +17,9 @@ from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Blamed, LateCause, late
 from tb_torchcompile_plugin.job.steps import job_steps
+from tb_torchcompile_plugin.job.together import host_of
 from tb_torchcompile_plugin.job.waits import Waits, blame, waits
+from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
@@ -49,7 +53,8 @@ class WaitRow(msgspec.Struct, frozen=True):
 class CollectiveRow(msgspec.Struct, frozen=True):
     """Instances of one collective, group and size. Times are sums over ranks and instances. Bandwidths are those of the
     mean over the instances' shortest transfers; null where the size is not known. wait_percent: of its time.
-    end_skew_us_p95: how far apart its ranks are done, on the common clock."""
+    end_skew_us_p95: how far apart its ranks are done, on the common clock. wait_…, transfer_…: least, middle and most
+    of its ranks' sums, and which rank that is."""
 
     group: str
     ranks: list[int]
@@ -64,6 +69,16 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     algbw_gb_s: float | None
     busbw_gb_s: float | None
     end_skew_us_p95: float
+    wait_min_us: float
+    wait_min_rank: int
+    wait_median_us: float
+    wait_max_us: float
+    wait_max_rank: int
+    transfer_min_us: float
+    transfer_min_rank: int
+    transfer_median_us: float
+    transfer_max_us: float
+    transfer_max_rank: int
 
 
 class JobStep(msgspec.Struct, frozen=True):
@@ -104,7 +119,8 @@ class LateRank(msgspec.Struct, frozen=True):
 class JobReport(msgspec.Struct, frozen=True):
     """`ranks`: how many were recorded together; missing_ranks: those that are not here: waiting is a lower bound then.
     unmatched: calls of no instance. clock_residual_us_p95: how far apart the ranks' clocks still are. basis: these in
-    words. warnings: why ranks cannot be read."""
+    words. overlap_us: what kernels beside collectives take longer in an average step, None where nothing tells; its
+    sentence is there where it is considerable. warnings: why ranks cannot be read."""
 
     headline: str
     basis: str
@@ -116,9 +132,13 @@ class JobReport(msgspec.Struct, frozen=True):
     unmatched: int
     by_rank: list[RankRow]
     waits: list[WaitRow]
+    waits_left_out_us: float
     collectives: list[CollectiveRow]
     steps: list[JobStep]
     late: list[LateRank]
+    overlap_us: float | None
+    overlap_headline: str | None
+    overlap: list[OverlapRow]
     findings: list[Finding]
     warnings: list[Notice]
 
@@ -137,7 +157,7 @@ def by_rank(job: Job) -> list[RankRow]:
                 rank=one.rank,
                 worker=one.worker,
                 span=one.profile.span.span if one.profile.span else "",
-                host=_host(one.profile.trace.metadata),
+                host=host_of(one.profile.trace.metadata),
                 communication_us=us(made.dur[mine].sum()),
                 transfer_us=us(times.transfer[known].sum()),
                 wait_us=us(int(times.wait[known].sum())),
@@ -150,13 +170,8 @@ def by_rank(job: Job) -> list[RankRow]:
     return rows
 
 
-def _host(metadata: dict[str, object]) -> str | None:
-    name = metadata.get("host_name") or metadata.get("hostname")
-    return str(name) if name else None
-
-
 def wait_rows(job: Job) -> list[WaitRow]:
-    """Most waiting first."""
+    """Most waiting first: who waited for whom at all."""
     matrix, ranks = job.of(blame), job.numbers
     rows = [
         WaitRow(ranks[one], ranks[other], us(matrix[one, other])) for one, other in zip(*np.nonzero(matrix))
@@ -171,11 +186,11 @@ def collective_rows(job: Job) -> list[CollectiveRow]:
     for rows in job.of(instances).members:
         kind = made.kinds[int(rows[0])]
         alike[kind._replace(comms_id="", source=-1, destination=-1)].append(rows)
-    collectives = [_collective(made, times, kind, members) for kind, members in alike.items()]
+    collectives = [_collective(job, made, times, kind, members) for kind, members in alike.items()]
     return sorted(collectives, key=lambda row: -(row.transfer_us + row.wait_us))
 
 
-def _collective(made: Calls, times: Waits, kind: Kind, members: list[Int64s]) -> CollectiveRow:
+def _collective(job: Job, made: Calls, times: Waits, kind: Kind, members: list[Int64s]) -> CollectiveRow:
     rows = np.concatenate(members)
     size = len(kind.group.ranks) if kind.group and kind.group.ranks else max(map(len, members))
     shortest = np.array([times.transfer[one].min() for one in members])
@@ -196,7 +211,23 @@ def _collective(made: Calls, times: Waits, kind: Kind, members: list[Int64s]) ->
         algbw_gb_s=None if rate is None else float(rate),
         busbw_gb_s=None if rate is None else float(rate) * bus_factor(kind.operation, size),
         end_skew_us_p95=us(int(np.sort(skew)[-1 - len(skew) // 20])),
+        **_spread(job, "wait", made.place[rows], times.wait[rows]),
+        **_spread(job, "transfer", made.place[rows], times.transfer[rows]),
     )
+
+
+def _spread(job: Job, name: str, place: Int64s, ns: Int64s) -> dict[str, Any]:
+    """Over the ranks that took part: the least, the middle and the most, and whose these are."""
+    here = np.unique(place)
+    total = sums(np.searchsorted(here, place), ns, len(here))
+    least, most = int(total.argmin()), int(total.argmax())
+    return {
+        f"{name}_min_us": us(total[least]),
+        f"{name}_min_rank": job.ranks[here[least]].rank,
+        f"{name}_median_us": float(np.median(total)) / 1000,
+        f"{name}_max_us": us(total[most]),
+        f"{name}_max_rank": job.ranks[here[most]].rank,
+    }
 
 
 def step_rows(job: Job) -> list[JobStep]:

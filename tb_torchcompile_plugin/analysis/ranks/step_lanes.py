@@ -58,7 +58,7 @@ def host_line(profile: Profile) -> Line:
     costs = profile.of(host_costs)
     code = costs.code.copy()
     waiting = len(costs.blamed)
-    code[costs.pieces + costs.calls :] = waiting
+    code[costs.bounds[2] :] = waiting
     kinds = [(str(one.cause), _named(one)) for one in costs.blamed]
     return apart(costs.begin, costs.end, code, [*kinds, ("waiting", "")])
 

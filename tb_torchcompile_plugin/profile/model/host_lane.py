@@ -20,7 +20,6 @@ from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_synchronisation
 
 _LONG_NS = 50_000  # a call that takes longer may have waited for a GPU
-_MOST = 6_000  # points: of more, the first steps stand for all
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,20 +62,26 @@ def host_lane(profile: Profile) -> HostLane:
     return _lane(profile, rows, moments, np.isin(rows, launched), np.isin(rows, calls[waits]))
 
 
+def is_cut(profile: Profile) -> bool:
+    """Whether there are more calls than the lane holds."""
+    lane, moments = profile.of(host_lane), profile.of(loop_steps).moments
+    return len(lane.marks) < len(moments) if len(moments) else len(lane) >= profile.most_calls
+
+
 def _moments(profile: Profile, rows: Int64s) -> Int64s:
     """The begins of the steps that the lane holds, and the end of the last one; none without steps."""
     moments = profile.of(loop_steps).moments
     if not len(moments):
         return moments
     calls = np.searchsorted(np.sort(profile.trace.ts[rows]), moments)
-    fitting = int(np.searchsorted(calls - calls[0], _MOST, side="right")) - 1
+    fitting = int(np.searchsorted(calls - calls[0], profile.most_calls, side="right")) - 1
     return moments[: max(1, fitting) + 1]
 
 
 def _chosen(profile: Profile, rows: Int64s, moments: Int64s) -> Int64s:
     begin = profile.trace.ts[rows]
     if not len(moments):
-        return rows[np.argsort(begin, kind="stable")[:_MOST]]
+        return rows[np.argsort(begin, kind="stable")[: profile.most_calls]]
     return np.asarray(rows[(begin >= moments[0]) & (begin < moments[-1])])
 
 

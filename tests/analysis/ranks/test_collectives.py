@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from jobs import PG, Does, launched, metadata_of, training, written
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, collectives
+from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, collectives, rank_collectives
+from tb_torchcompile_plugin.api.report import SpanReport, read_report
+from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.job.job import Job
 from traces import Event, launch, slice_, write_trace
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -43,6 +47,62 @@ def test_by_label_and_size(tmp_path: Path) -> None:
     assert (small.size_bytes, small.kernels, small.mean_us, small.min_us, small.max_us) == (2000, 2, 6, 4, 8)
     assert small.gb_s == 0.5
     assert (unknown.name, unknown.size_bytes, unknown.gb_s) == ("ncclDevKernel_SendRecv", None, None)
+
+
+def test_of_a_rank_alone_a_bandwidth_is_the_least_that_it_may_be(tmp_path: Path) -> None:
+    job = training(tmp_path, 3, 5, lambda rank, step: Does(3_000_000 if rank == 2 else 0), elements=1 << 20)
+    for one in job.ranks:
+        for row in one.profile.of(collectives).rows:
+            assert (row.wait_us, row.transfer_us) == (None, None)
+            assert row.gb_s_is in (None, "at_least")
+
+
+def test_in_a_job_no_waiting_is_in_a_bandwidth(tmp_path: Path) -> None:
+    """Ranks 0 and 1 wait for rank 2; the transfer takes as long on all of them."""
+    job = job_with_sizes(tmp_path)
+    (row,) = collectives(job.ranks[0].profile).rows
+    assert row.gb_s == pytest.approx(4_000 / 42_000) and row.gb_s_is == "at_least"
+    for rank in range(3):
+        (row,) = rank_collectives(job, rank).rows
+        assert (row.transfer_us, row.wait_us) == (2 * 2, 0 if rank == 2 else 2 * 40)
+        assert row.gb_s == pytest.approx(4_000 / 2_000) and row.gb_s_is == "exact"
+        assert row.time_us == (row.transfer_us or 0) + (row.wait_us or 0)
+    with pytest.raises(NotFound, match="no rank 3"):
+        rank_collectives(job, 3)
+
+
+def job_with_sizes(folder: Path) -> Job:
+    world = PG("0", (0, 1, 2))
+    events: dict[int, list[Event]] = {}
+    for rank in world.ranks:
+        late = 40_000 * (rank == 2)
+        events[rank] = []
+        for number, at in enumerate((100_000, 300_000)):
+            args: Event = {"Input Dims": [[1000]], "Input type": ["float"]}
+            events[rank] += [
+                slice_("nccl:all_reduce", at / 1000 - 10, 9, "user_annotation", **args),
+                *launched(
+                    ALL_REDUCE,
+                    at - 5_000,
+                    at + late,
+                    42_000 - late,
+                    **metadata_of("allreduce", world, 1000, Seq=number),
+                ),
+            ]
+    return written(folder, events, [world])
+
+
+def test_a_report_tells_transfers_of_ranks_of_a_job(tmp_path: Path) -> None:
+    job_with_sizes(tmp_path)
+    report = read_report(str(tmp_path))
+    spans = [span for worker in report.runs[0].workers for span in worker.spans]
+    for span in spans:
+        assert isinstance(span, SpanReport)
+        assert [row.gb_s_is for row in span.collectives] == ["exact"]
+    (tmp_path / "rank1.1.pt.trace.json").unlink()
+    (tmp_path / "rank2.1.pt.trace.json").unlink()
+    (span,) = read_report(str(tmp_path)).runs[0].workers[0].spans
+    assert isinstance(span, SpanReport) and [row.gb_s_is for row in span.collectives] == ["at_least"]
 
 
 def test_without_communication_there_is_none(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ import type { CollectiveRow, JobReport, LateReason, RankRow, WaitRow } from '../
 import { graphName } from '../../names/kernel_names';
 import { LATE_CAUSES } from '../../names/late_causes';
 import type { Column } from '../../table/table';
-import { bytes, significant } from '../../widgets/format';
+import { bytes, duration, significant } from '../../widgets/format';
 
 export function rankColumns(job: JobReport): Column<RankRow>[] {
   return [
@@ -82,6 +82,28 @@ const rate = (key: 'algbw_gb_s' | 'busbw_gb_s', label: string, help: string): Co
   unknown: NO_SIZE,
 });
 
+type Part = 'wait' | 'transfer';
+
+/** How the ranks differ in one part: the most and whose it is, and what else there is to choose. */
+function byRank(part: Part, label: string): Column<CollectiveRow>[] {
+  const scaleWith = `${part}_max_us`;
+  return [
+    { key: `${part}_min_us` as const, label: `${label}, least`, scaleWith, hidden: true },
+    { key: `${part}_min_rank` as const, label: `${label} least, rank`, kind: 'count', hidden: true },
+    { key: `${part}_median_us` as const, label: `${label}, middle`, scaleWith, hidden: true },
+    { key: `${part}_max_us` as const, label: `${label}, most`, help: 'Of one rank', hidden: part !== 'wait' },
+    { key: `${part}_max_rank` as const, label: 'Its rank', kind: 'count', hidden: part !== 'wait' },
+  ];
+}
+
+/** "0 µs (rank 2) … 4.00 ms … 6.00 ms (rank 0)": least, middle and most of its ranks. */
+export const spread = (row: CollectiveRow, part: Part) =>
+  [
+    `${duration(row[`${part}_min_us`])} (rank ${row[`${part}_min_rank`]})`,
+    duration(row[`${part}_median_us`]),
+    `${duration(row[`${part}_max_us`])} (rank ${row[`${part}_max_rank`]})`,
+  ].join(' … ');
+
 export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
   { key: 'op', label: 'Collective', show: ({ op }) => op.replaceAll('_', ' ') },
   {
@@ -96,6 +118,8 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
   { key: 'transfer_us', label: 'Transfer', help: 'Over all ranks', total: 'sum', scaleWith: 'wait_us' },
   { key: 'wait_us', label: 'Wait', help: 'Over all ranks', total: 'sum' },
   { key: 'wait_percent', label: 'Waiting', help: 'Of its time', bar: true },
+  ...byRank('wait', 'Wait'),
+  ...byRank('transfer', 'Transfer'),
   rate('algbw_gb_s', 'Alg. GB/s', 'Size over the shortest transfer among its ranks'),
   rate('busbw_gb_s', 'Bus GB/s', 'What the link carries: see docs/definitions.md'),
   {

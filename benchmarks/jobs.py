@@ -1,0 +1,83 @@
+"""`python -m benchmarks.jobs [RANKS …]`: CPU seconds of each question about jobs whose ranks come late by turns.
+
+Each rank runs 40 steps of ten kernels and an all-reduce; its trace is written and read first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # jobs whose truth is known are made there
+from jobs import Does, host, training
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
+from tb_torchcompile_plugin.job.calls import calls
+from tb_torchcompile_plugin.job.clocks import clocks
+from tb_torchcompile_plugin.job.coupled import job_clocks
+from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.late import late
+from tb_torchcompile_plugin.job.overlap import overlap
+from tb_torchcompile_plugin.job.steps import job_steps
+from tb_torchcompile_plugin.job.waits import waits
+
+QUESTIONS = (
+    calls,
+    instances,
+    clocks,
+    waits,
+    job_steps,
+    late,
+    job_clocks,
+    job_findings,
+    overlap,
+    job_report,
+)
+LATE_NS, STEPS, KERNELS = 3_000_000, 40, 10
+
+
+def made(folder: Path, ranks: int) -> Job:
+    chance = random.Random(1)
+
+    def does(rank: int, step: int) -> Does:
+        if rank == step * 7 % ranks:
+            return Does(
+                LATE_NS,
+                lambda begin: [host("train.py(12): tokenize", begin, LATE_NS, "python_function")],
+                KERNELS,
+            )
+        return Does(chance.randrange(200_000), kernels=KERNELS)
+
+    return training(folder, ranks, STEPS, does)
+
+
+def measure(ranks: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        begun = cpu_s()
+        job = made(Path(folder), ranks)
+        print(f"{ranks} ranks: written and read in {cpu_s() - begun:.2f} CPU s")
+        for question in QUESTIONS:
+            begun = cpu_s()
+            job.of(question)
+            print(f"  {question.__name__:<14}{cpu_s() - begun:8.2f}")
+
+
+def cpu_s() -> float:
+    return sum(os.times()[:2])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.jobs", description=__doc__)
+    parser.add_argument("ranks", nargs="*", type=int, default=[64, 512])
+    for ranks in parser.parse_args().ranks:
+        measure(ranks)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

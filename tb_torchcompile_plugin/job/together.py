@@ -1,0 +1,65 @@
+"""Which ranks that were read are of one job? Those that were recorded at one time, and of which all can be asked.
+
+Names of files do not tell: what an earlier start of a job left lies beside what the later one wrote. Process groups and
+numbers of steps do not either, as both are the same after a restart. So recorded times must meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tb_torchcompile_plugin.job.calls import rank_calls
+from tb_torchcompile_plugin.job.late import host_costs
+from tb_torchcompile_plugin.job.members import Member
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.profile.model.host_lane import is_cut
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import gpu_steps
+
+_MOST_CALLS = 240_000  # of all ranks together
+_CLOCKS_NS = 60_000_000_000  # by which clocks of hosts may be wrong that nobody sets
+
+
+def together(profiles: Mapping[Member, Profile], like: str = "") -> list[Member]:
+    """The ranks that were recorded at the time of a span; where it is not named, or not there, at the time of most of
+    them, of equally many at the latest. Spans of one host must overlap in time, those of several may be a minute
+    apart."""
+    hosts = {host_of(profile.trace.metadata) for profile in profiles.values()}
+    apart = 0 if len(hosts) == 1 and None not in hosts else _CLOCKS_NS
+    groups: list[list[Member]] = []
+    reach = 0
+    for member in sorted(profiles, key=lambda one: _recorded(profiles[one])):
+        begin, end = _recorded(profiles[member])
+        if not groups or begin > reach + apart:
+            groups.append([])
+        groups[-1].append(member)
+        reach = max(reach, end)
+    wanted = [group for group in groups if like and any(member.span == like for member in group)]
+    return max(reversed(wanted or groups), key=len, default=[])
+
+
+def with_more_calls(profile: Profile, ranks: int) -> Profile:
+    """The same with the model of its steps made of more calls, where these were cut and few ranks leave room for it:
+    walking them is linear in the calls of all ranks."""
+    most = max(profile.most_calls, _MOST_CALLS // ranks)
+    return replace(profile, most_calls=most) if profile.of(is_cut) and most > profile.most_calls else profile
+
+
+def _recorded(profile: Profile) -> tuple[int, int]:
+    """From when to when, in Unix time (ns)."""
+    begin, end = profile.trace.window()
+    return begin + profile.trace.base_ns, end + profile.trace.base_ns
+
+
+def host_of(metadata: Mapping[str, object]) -> str | None:
+    """Where it was recorded, as the trace's header names it."""
+    name = metadata.get("host_name") or metadata.get("hostname")
+    return str(name) if name else None
+
+
+def ask_all(profile: Profile) -> None:
+    """Makes what a job asks of each of its ranks on its own. Raises whatever one of them raises: then that rank cannot
+    be one of the job, and the others can."""
+    for question in (rank_calls, gpu_steps, kernel_launches, host_costs):
+        profile.of(question)

@@ -1,0 +1,149 @@
+"""jobs.py of compare: two jobs of as many ranks side by side, in the answer, over HTTP's route and in the terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs import TRANSFER, Does, host, training
+from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, RankCompared, compare_jobs
+from tb_torchcompile_plugin.analysis.ranks.job_rows import by_rank, collective_rows, late_ranks
+from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.routes import ROUTES, poll
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.job.job import Job
+
+MS = 1_000_000
+PARTS = ("compute", "overlapped", "exposed_transfer", "exposed_wait", "exposed_memory", "idle")
+
+
+def garbage(begin: int) -> list[dict[str, object]]:
+    return [host("Python GC", begin, 3 * MS)]
+
+
+def late(folder: Path, ranks: int = 3, rank: int = 2, steps: int = 5) -> Job:
+    folder.mkdir()
+    return training(folder, ranks, steps, lambda one, step: Does(3 * MS, garbage) if one == rank else Does())
+
+
+def healthy(folder: Path, ranks: int = 3, steps: int = 5) -> Job:
+    folder.mkdir()
+    return training(folder, ranks, steps, lambda rank, step: Does())
+
+
+def sums_up(row: RankCompared) -> None:
+    for side in ("a", "b"):
+        parts = [getattr(getattr(row, f"{part}_us"), side) for part in PARTS]
+        assert sum(parts) == pytest.approx(getattr(row.step_us, side))
+
+
+def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
+    known = compare_jobs(Jobs(late(tmp_path / "a"), healthy(tmp_path / "b")))
+    assert known.notice is None and (known.a_ranks, known.b_ranks) == (3, 3)
+    assert known.step_time and known.step_time.delta_us == pytest.approx(-3_000)
+    assert known.verdict.startswith("B is faster: the job's step takes 262 µs instead of 3.26 ms")
+    assert (
+        "Of a step a rank waits for other ranks for 0 µs instead of 2.00 ms (−100 %), in the mean"
+        in known.verdict
+    )
+    assert "In A rank 2 comes last (it collects garbage for 3.00 ms a step" in known.verdict
+    assert known.verdict.endswith("in B no rank keeps the others waiting.")
+    for row in known.ranks:
+        sums_up(row)
+        assert row.outcome == "faster" and row.step_us.delta == pytest.approx(-3_000)
+        waits = row.rank != 2
+        assert (row.wait_us.a, row.wait_us.b) == pytest.approx((3_000 * waits, 0))
+        assert (row.late_us.a, row.late_us.b) == pytest.approx((6_000 * (not waits), 0))
+        assert row.exposed_wait_us.a == pytest.approx(3_000 * waits)
+    ((rank, cause, excess),) = [(row.rank, row.cause, row.excess_us) for row in known.late if row.excess_us.a]
+    assert (rank, cause, excess.b) == (2, "garbage", 0) and excess.a == pytest.approx(3_000, rel=0.01)
+    (moved,) = known.collectives
+    assert (moved.op, moved.instances.a, moved.instances.b) == ("all_reduce", 1, 1)
+    assert (moved.transfer_us.a, moved.transfer_us.b) == pytest.approx((3 * TRANSFER / 1000,) * 2)
+    assert (moved.wait_us.a, moved.wait_us.b) == pytest.approx((6_000, 0))
+    assert moved.busbw_gb_s.delta == 0 and "GB/s" in moved.words["busbw_gb_s"]
+
+
+@settings(max_examples=8)
+@given(st.lists(st.integers(0, 2_000_000), min_size=6, max_size=6), st.tuples(*[st.integers(3, 5)] * 2))
+def test_numbers_are_those_of_each_job_by_step(
+    tmp_path_factory: pytest.TempPathFactory, extra: list[int], steps: tuple[int, int]
+) -> None:
+    sides = []
+    for some, count in zip((extra[:3], extra[3:]), steps):
+        sides.append(
+            training(tmp_path_factory.mktemp("job"), 3, count, lambda rank, step: Does(some[rank]))  # noqa: B023
+        )
+    known = compare_jobs(Jobs(*sides))
+    for name, job, count in zip("ab", sides, steps):
+        waited = {row.rank: row.wait_us for row in job.of(by_rank)}
+        for row in known.ranks:
+            sums_up(row)
+            assert getattr(row.wait_us, name) * count == pytest.approx(waited[row.rank])
+        excess = sum(row.excess_us for row in job.of(late_ranks))
+        assert sum(getattr(row.excess_us, name) for row in known.late) * count == pytest.approx(excess)
+        (moved,) = job.of(collective_rows)
+        assert getattr(known.collectives[0].transfer_us, name) * count == pytest.approx(moved.transfer_us)
+
+
+def test_of_other_sizes_there_is_a_notice_alone(tmp_path: Path) -> None:
+    known = compare_jobs(Jobs(late(tmp_path / "a"), healthy(tmp_path / "b", ranks=2)))
+    assert known.notice and known.notice.startswith("The job of A has 3 ranks, that of B 2")
+    assert (known.ranks, known.late, known.collectives, known.step_time) == ([], [], [], None)
+    assert known.verdict == known.notice
+
+
+def test_of_one_that_lacks_ranks_there_is_a_notice(tmp_path: Path) -> None:
+    whole = healthy(tmp_path / "a")
+    part = Job(whole.ranks[:2])
+    known = compare_jobs(Jobs(whole, part))
+    assert known.notice and known.notice.startswith("3 ranks of the job of A can be read, 2 of that of B")
+
+
+def test_a_job_and_itself(tmp_path: Path) -> None:
+    job = healthy(tmp_path / "a")
+    known = compare_jobs(Jobs(job, job))
+    assert known.notice and "ranks of one job" in known.notice
+
+
+def answered(session: Session, **ids: str) -> JobsCompared:
+    until = monotonic() + 60
+    while isinstance(answer := poll(session, ROUTES["compare_jobs"], ids), Progress):
+        assert monotonic() < until
+        sleep(0.01)
+    assert isinstance(answer, JobsCompared)
+    return answer
+
+
+def test_the_route_and_the_command_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    late(tmp_path / "a")
+    healthy(tmp_path / "b")
+    session = Session([("", str(tmp_path))])
+    known = answered(session, run="a", run2="b")
+    assert known.verdict.startswith("B is faster") and len(known.ranks) == 3
+    assert answered(session, run="a", run2="b") is known, "it is made once"
+    assert answered(session, run="a", run2="a").notice
+    session.close()
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["jobs"]["verdict"] == known.verdict
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    out = capsys.readouterr().out
+    assert known.verdict in out and "why ranks come last" in out and "ranks: a step" in out
+
+
+def test_without_a_job_on_a_side_spans_are_compared_as_ever(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late(tmp_path / "a")
+    healthy(tmp_path / "b")
+    (tmp_path / "b" / "rank1.1.pt.trace.json").unlink()
+    (tmp_path / "b" / "rank2.1.pt.trace.json").unlink()
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["jobs"] is None and answer["comparison"]["step_time"]

@@ -1,0 +1,146 @@
+"""job: the k-th call of a group is the one that torch's own numbers tell, on recordings that have both; and where torch
+writes no numbers, as of Gloo's, it is the one that the program made."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from forked import statuses
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.job.calls import Calls, calls
+from tb_torchcompile_plugin.job.instances import anchors, instances
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.reader.memo import answers_of, key_of
+
+ARCHIVE = Path(__file__).parents[1] / "data" / "2.11.0" / "jobs" / "jobs.tar.xz"
+
+# Any collectives in one order on all ranks, some of them left to run while others begin; each call under a label that
+# tells its number.
+PROGRAM = """
+import os, random, sys, time
+import torch, torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+from tb_torchcompile_plugin import tensorboard_trace_handler
+rank, world = map(int, sys.argv[1:])
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=world)
+plan, own = random.Random(7), random.Random(rank)
+data = [torch.ones(size) for size in (10, 2_000, 100_000)]
+parts = {one.numel(): [torch.empty(one.numel()) for _ in range(world)] for one in data}
+number = 0
+def call(what, one, later):
+    if what == "all_reduce":
+        return dist.all_reduce(one.clone(), async_op=later)
+    if what == "broadcast":
+        return dist.broadcast(one.clone(), 0, async_op=later)
+    if what == "all_gather":
+        return dist.all_gather([part.clone() for part in parts[one.numel()]], one, async_op=later)
+    return dist.barrier(async_op=later)
+with profile(
+    activities=[ProfilerActivity.CPU],
+    schedule=schedule(wait=1, warmup=1, active=3),
+    on_trace_ready=tensorboard_trace_handler("runs", f"rank{rank}"),
+    record_shapes=True,
+) as p:
+    for step in range(5):
+        waiting = []
+        for _ in range(12):
+            what = plan.choice(["all_reduce", "all_reduce", "broadcast", "all_gather", "barrier"])
+            one, later = plan.choice(data), plan.random() < 0.6
+            time.sleep(own.random() / 500)
+            with record_function(f"call {number}"):
+                waiting.append(call(what, one, later))
+            number += 1
+        for one in waiting:
+            if one is not None:
+                one.wait()
+        dist.barrier()
+        p.step()
+dist.destroy_process_group()
+"""
+OF_A_STEP = 13
+
+
+def recorded(folder: Path, world: int) -> Job:
+    printed = folder / "printed.txt"
+    printed.touch()
+    arguments = [[str(rank), str(world)] for rank in range(world)]
+    codes = statuses(PROGRAM, arguments, folder, str(printed), {"OMP_NUM_THREADS": "1"}, 240)
+    assert codes == [0] * world, printed.read_text()
+    session = Session([("", str(folder / "runs"))])
+    job = session.job(".")
+    session.close()
+    assert job is not None and job.numbers == list(range(world))
+    return job
+
+
+def numbers_of(job: Job, made: Calls) -> list[str]:
+    """By call the label around what handed it to Gloo; "" outside of all."""
+    names = [""] * len(made.row)
+    for place, one in enumerate(job.ranks):
+        trace = one.profile.trace
+        labels = host_slices(trace, lambda name: name.startswith("call "))
+        for call in np.flatnonzero(made.place == place).tolist():
+            at = int(made.launch[call]) - trace.base_ns
+            around = labels[(trace.ts[labels] <= at) & (at < trace.ts[labels] + trace.dur[labels])]
+            names[call] = trace.names[trace.name[around[0]]] if len(around) else ""
+    return names
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("world", [2, 4, 8])
+def test_of_gloo_every_collective_is_the_one_that_the_program_made(tmp_path: Path, world: int) -> None:
+    job = recorded(tmp_path, world)
+    made = job.of(calls)
+    assert (made.seq == -1).all() and not any(kind.comms_id for kind in made.kinds), "torch numbers them now"
+    names, members = numbers_of(job, made), job.of(instances).members
+    assert (job.of(instances).of_call >= 0).all() and len(members) == 3 * OF_A_STEP
+    for rows in members:
+        assert len(rows) == world and len({names[row] for row in rows.tolist()}) == 1
+    assert len({names[int(rows[0])] for rows in members} - {""}) == 36
+
+
+def without_numbers(job: Job, seq: bool) -> Job:
+    """The same, of which torch tells no ids of collectives, nor (seq) their numbers."""
+    made = job.of(calls)
+    kinds = [kind._replace(comms_id="") for kind in made.kinds]
+    less = made._replace(kinds=kinds, seq=np.full(len(made.seq), -1) if seq else made.seq)
+    other = Job(job.ranks, job.unread)
+    assert answers_of(other).get(key_of(calls), lambda: less) is less
+    return other
+
+
+def grouped(job: Job, counted: npt.NDArray[np.bool_]) -> set[frozenset[int]]:
+    """Instances of which all calls are among the counted ones."""
+    return {frozenset(rows.tolist()) for rows in job.of(instances).members if counted[rows].all()}
+
+
+def test_of_nccl_the_kth_call_is_the_one_with_its_number(tmp_path: Path) -> None:
+    """On every recorded job, of all that was launched from the first common step on. The torch of these recordings
+    wrote neither ids nor numbers: what tells then is that ranks are done together with what was counted."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    matched = jobs = 0
+    for folder in sorted(one for one in tmp_path.iterdir() if one.is_dir()):
+        session = Session([("", str(folder))])
+        job = session.job(".")
+        session.close()
+        assert job is not None
+        made, times = job.of(calls), job.of(waits)
+        begin = np.array(job.of(anchors) or [0] * len(job.ranks))
+        counted = made.launch >= np.maximum(begin, 0)[made.place]
+        by_torch, by_seq, by_count = (
+            grouped(one, counted)
+            for one in (job, without_numbers(job, seq=False), without_numbers(job, seq=True))
+        )
+        assert by_torch == by_seq == by_count, folder.name
+        apart = [np.ptp(times.end[rows]) for rows in job.of(instances).members]
+        assert np.median(apart) <= 20_000, folder.name
+        matched, jobs = matched + len(by_torch), jobs + 1
+    assert jobs >= 12 and matched > 300
