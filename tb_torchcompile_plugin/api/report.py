@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
-from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, ranked, span_findings
+from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, merged, ranked, span_findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
-from tb_torchcompile_plugin.analysis.ranks.job_findings import symptoms
+from tb_torchcompile_plugin.analysis.ranks.job_findings import without_symptoms
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
@@ -107,9 +107,11 @@ def read_report(logdir: str, progress: Advance | None = None) -> Report:
 def whole_report(session: Session, progress: Advance | None = None) -> Report:
     """Everything. What cannot be read becomes a warning."""
     look = session.look()
-    findings: list[RunFinding] = []
-    runs = [_run(session, run.run, workers, progress, findings) for run, workers in look.runs]
-    return Report(runs=runs, findings=ranked(findings), warnings=look.notices)
+    findings: list[list[RunFinding]] = [[] for _ in look.runs]
+    runs = [
+        _run(session, run.run, workers, progress, mine) for (run, workers), mine in zip(look.runs, findings)
+    ]
+    return Report(runs=runs, findings=merged(map(ranked, findings)), warnings=look.notices)
 
 
 def _run(
@@ -153,13 +155,13 @@ def _with_transfers(worker: Worker, job: Job | None) -> Worker:
 
 
 def _without_symptoms(rows: list[RunFinding], job: Job | None) -> list[RunFinding]:
-    hidden = job.of(symptoms) if job else {}
-    spans = {
-        (one.worker, one.profile.span.span): hidden.get(one.rank, set())
-        for one in (job.ranks if job else ())
-        if one.profile.span
-    }
-    return [row for row in rows if row.rule not in spans.get((row.worker, row.span or ""), ())]
+    for one in job.ranks if job else ():
+        if job and one.profile.span:
+            of_rank = (one.worker, one.profile.span.span)
+            mine = [row for row in rows if (row.worker, row.span) == of_rank]
+            kept = without_symptoms(job, one.rank, mine)
+            rows = [row for row in rows if row not in mine or row in kept]
+    return rows
 
 
 def span_answers(profile: Profile) -> SpanReport:

@@ -20,9 +20,7 @@ from tb_torchcompile_plugin.job.calls import Calls, Group, Kind, calls
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL
-
-_PAIRED = ("send", "recv")
+from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
 
 class Instances(NamedTuple):
@@ -62,14 +60,14 @@ def _is_one(made: Calls, rows: list[int]) -> bool:
 def _shared(kind: Kind) -> Hashable:
     """What calls of one collective have in common. All-to-all: each rank may send more or less than another."""
     bytes_ = None if kind.operation == "all_to_all" else kind.message_bytes
-    return "pair" if kind.operation in _PAIRED else kind.operation, kind.dtype, bytes_
+    return "pair" if kind.operation in PAIRED else kind.operation, kind.dtype, bytes_
 
 
 def _keys(job: Job, made: Calls) -> Iterator[Hashable]:
     """Of each call; None for one that nothing tells."""
     counted = _counted(job, made)
     for kind, seq, count in zip(made.kinds, made.seq.tolist(), counted):
-        paired = kind.operation in _PAIRED
+        paired = kind.operation in PAIRED
         if kind.comms_id and not paired:
             yield "id", kind.comms_id, kind.group
         elif kind.group is not None and seq >= 0 and not paired:
@@ -91,7 +89,7 @@ def _row_of(kind: Kind, rank: int) -> _Row | None:
     group of two it can only be the other one."""
     if kind.group is None:
         return None
-    if kind.operation not in _PAIRED:
+    if kind.operation not in PAIRED:
         return _Row(kind.group, -1, -1)
     peer = kind.destination if kind.operation == "send" else kind.source
     others = [one for one in kind.group.ranks if one != rank]

@@ -45,6 +45,9 @@ _OPERATIONS: tuple[tuple[str, Operation], ...] = (
 )
 # Nobody is done before everybody has come.
 HOLD_ALL: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+PAIRED: tuple[Operation, ...] = ("send", "recv")  # between two ranks
+# Of parameters and gradients, of which several may be put together.
+MERGEABLE: tuple[Operation, ...] = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 _ELEMENT_BYTES = {
     "Byte": 1,
     "Char": 1,

@@ -28,7 +28,7 @@ SAYS = {  # of what the title says
     "late:recompile": "compiles for",
     "late:rotating": "Ranks take turns",
     "late:slow_gpu": "the same kernels, and they take",
-    "late:sync": "aten::_local_scalar_dense",
+    "late:sync": "the host waits for the GPU 144 times in aten::item",
     "late:work": "more to compute",
 }
 WITHIN_POINTS = 20.0  # of a step, of every job

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from job_plans import Plan, job, plans
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, symptoms
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, without_symptoms
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.job.as_early import as_early
@@ -117,18 +118,33 @@ def test_ranks_that_take_turns(tmp_path: Path) -> None:
 def test_nobody_is_to_blame_in_a_healthy_job(tmp_path: Path) -> None:
     made = training(tmp_path, 4, 5, lambda rank, step: Does(1_000 * rank, kernels=40))
     assert not made.of(late) and not made.of(late_ranks) and not made.of(job_findings)
-    assert set().union(*made.of(symptoms).values()) == {"communication"}  # the job tells what transfers take
+    assert kept(made, 0, "communication") == []  # the job tells what transfers take
     assert "No rank keeps the others waiting" in made.of(job_report).headline
 
 
+def kept(job: Job, rank: int, *rules: str, where: str = "") -> list[str]:
+    """Which of these findings of a rank are told beside the job's."""
+    rows = [
+        Finding(rule, "info", "", {}, None, "overview", None, "", where=[where] if where else [])
+        for rule in rules
+    ]
+    return [row.rule for row in without_symptoms(job, rank, rows)]
+
+
 def test_symptoms_are_of_the_rank_that_has_them(tmp_path: Path) -> None:
-    """Those that wait are not told to overlap their communication; the cause is told once, of the job."""
-    hidden = planted(tmp_path, "garbage").of(symptoms)
-    assert hidden == {
-        0: {"communication"},
-        1: {"communication"},
-        LATE: {"communication", "garbage", "garbage_collection"},
-    }
+    """Those that wait are not told to overlap their communication, nor how much they move; the cause is told once, of
+    the job."""
+    job = planted(tmp_path, "garbage")
+    rules = ("communication", "small_collectives", "garbage_collection", "guards")
+    assert kept(job, 0, *rules) == ["garbage_collection", "guards"]
+    assert kept(job, LATE, *rules) == ["small_collectives", "guards"]
+
+
+def test_another_line_of_a_late_rank_is_told(tmp_path: Path) -> None:
+    job = planted(tmp_path, "python")
+    (line,) = job.of(job_findings)[0].where[1:]
+    assert kept(job, LATE, "python", where=line) == []
+    assert kept(job, LATE, "python", where="train.py:999") == ["python"]
 
 
 def ddp(recording: Callable[[str], Path]) -> Job:

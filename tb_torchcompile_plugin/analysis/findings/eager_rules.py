@@ -81,7 +81,8 @@ class GivenUp(Rule):
     def look(self, context: RuleContext) -> Iterator[Finding]:
         share, by = context.eager_percent, context.best("frames")
         worth = by.predicted.gain_percent if by else share
-        if not context.whole or worth is None or worth < thresholds.gain_percent:
+        small = worth is None or worth < thresholds.gain_percent
+        if not context.whole or (small and (by or not context.given_up)):
             return
         if not context.given_up and by:
             yield self._untold(context, by)
@@ -102,7 +103,9 @@ class GivenUp(Rule):
             if row.kind == "limit"
             else "Move what breaks the graph out of the loop or function, so that torch can go on behind it",
             {"frames": len(context.given_up)} | ({} if share is None else {"eager_percent": share}),
-            severity="critical",
+            severity="warning"
+            if small
+            else "critical",  # what it calls may be compiled: nobody knows what it costs
             row=f"compilation:{row.compile_id},{row.epoch},forward",
             by=by,
             where=[where] if where else [],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from typing import TypeVar
@@ -36,7 +37,8 @@ _MOOT = ("profiler_hooks", "anomaly_mode", "late_rank")
 # Would make most programs faster, whatever is wrong with them; and what nobody can act on yet.
 _GENERIC = ("launch_bound", "nothing", "batch")
 _OUTDONE_PERCENT = 10.0  # so much more of a step is what all ranks suffer from, not what makes one late
-_PLAIN = ("reduced_once",)  # costs nothing to mend: whoever goes several times on purpose wants that first
+# Whoever goes several times on purpose, for memory, wants that first, from so much of a step on.
+_PLAIN, _PLAIN_PERCENT = ("reduced_once",), 10.0
 _BLOCKS = ("nothing_compiled", "frame_given_up")  # advice that would not help before, where nothing prices it
 # The same matter, with its price or its root.
 _TOLD_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
@@ -89,6 +91,17 @@ def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     return sorted(rows, key=partial(_rank, max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic), best))
 
 
+def merged(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:
+    """Of several runs, each in its own order: next comes that of the run of which most can still be gained."""
+    waiting = [deque(rows) for rows in runs if rows]
+    rows: list[AnyFinding] = []
+    while waiting:
+        best = max(waiting, key=lambda queue: max(map(_gain, queue)))
+        rows.append(best.popleft())
+        waiting = [queue for queue in waiting if queue]
+    return rows
+
+
 def _gain(row: Finding) -> float:
     return row.predicted.gain_percent if row.predicted else 0.0
 
@@ -96,7 +109,7 @@ def _gain(row: Finding) -> float:
 def _rank(least_percent: float, best: float, row: Finding) -> tuple[bool, bool, float, float, int]:
     gain = _gain(row)
     first = row.rule not in _GENERIC and gain >= least_percent
-    first |= row.rule in _PLAIN
+    first |= row.rule in _PLAIN and gain >= _PLAIN_PERCENT
     first |= row.rule in _BLOCKS and row.predicted is None
     outdone = row.rule == "late_rank" and best > gain + _OUTDONE_PERCENT
     return (

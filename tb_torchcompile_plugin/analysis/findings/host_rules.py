@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
-from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiles
+from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
+from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.what_if.words import without
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
+
+_GUARD = 90  # letters of a guard in a title
 
 
 class GraphBreaks(Rule):
@@ -80,9 +83,12 @@ class Recompiles(Rule):
         ids = {row.key.compile_id for row in inside}
         reasons = [row for row in context.data.of(recompiles) if row.compile_id in ids]
         guard = next((guard for row in reasons for guard in row.guards), None)
+        row = next((row for row in reasons if row.compile_id == longest.compile_id), None)
+        where = place_of(row) if row else ""
         yield self.finding(
             context,
-            f"Torch recompiled {plural(len(inside), 'time')} while it was profiled, which took {duration(us)}",
+            f"Torch recompiled {_named(row)}{plural(len(inside), 'time')} while it was "
+            f"profiled, which took {duration(us)}{_failed(guard)}",
             guard.advice
             if guard and guard.advice
             else "See which guard failed, and keep what it checks the same",
@@ -90,7 +96,25 @@ class Recompiles(Rule):
             saves_us=us,
             by=context.best("compile"),
             row=f"recompiles:{longest.compile_id},{longest.epoch}",
+            where=[where] if where else [],
         )
+
+
+def _named(row: Recompile | None) -> str:
+    """ "step at train.py:12 " """
+    return " at ".join(filter(None, (row.function, place_of(row)))) + " " if row else ""
+
+
+def place_of(row: Recompile) -> str:
+    """ "train.py:12" """
+    name = row.file.rpartition("/")[2]
+    return name if row.line is None or not name else f"{name}:{row.line}"
+
+
+def _failed(guard: FailedGuard | None) -> str:
+    """A guard's text may end in a comment of the compiler's, far to the right."""
+    text = " ".join(guard.text.partition("  #")[0].split()) if guard else ""
+    return f"; the guard that failed: {text[:_GUARD]}{'…' if len(text) > _GUARD else ''}" if text else ""
 
 
 def _recompilations(context: RuleContext) -> list[Compilation]:

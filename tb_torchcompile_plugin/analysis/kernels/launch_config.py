@@ -68,12 +68,19 @@ class LaunchConfigs:
 def share_of_gpu(trace: Trace, index: Int64s) -> Floats:
     """What share of a GPU the blocks of each kernel keep busy: 1 if they are as many as multiprocessors, or unknown."""
     code, many = codes_of(trace, "grid", index), _property(trace, "numSms", 0)
-    shares = [math.prod(decoded(text)) / many if many else 1.0 for text in trace.texts.get("grid") or ()]
+    grids = [_whole(text) for text in trace.texts.get("grid") or ()]
+    shares = [math.prod(grid) / many if many and all(grid) and grid else 1.0 for grid in grids]
     return np.where(code >= 0, np.minimum([*shares, 1.0], 1.0)[code], 1.0)
 
 
 def _sizes(trace: Trace, column: str, code: int) -> list[int]:
-    return [int(size) for size in decoded(trace.texts[column][code])] if code >= 0 else []
+    return _whole(trace.texts[column][code]) if code >= 0 else []
+
+
+def _whole(text: str) -> list[int]:
+    """A list of sizes; [] where they are no numbers."""
+    sizes = decoded(text)
+    return [int(size) for size in sizes] if all(isinstance(size, (int, float)) for size in sizes) else []
 
 
 def _property(trace: Trace, name: str, otherwise: int) -> int:

@@ -6,19 +6,24 @@ They are predictions, too: all ranks are replayed together without what the late
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.findings import AnyFinding
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, severity_of
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
 from tb_torchcompile_plugin.analysis.ranks.late_compile import compiled_words, late_compile
 from tb_torchcompile_plugin.analysis.ranks.late_words import advice, does, main_cause, telling
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, prediction
-from tb_torchcompile_plugin.analysis.what_if.words import instead
+from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
+from tb_torchcompile_plugin.analysis.what_if.scenario import priced
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf, prediction
+from tb_torchcompile_plugin.analysis.what_if.words import instead, next_step, sentence
+from tb_torchcompile_plugin.analysis.what_if.words import place as place_of_fix
 from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.job.as_early import as_early
+from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.coupled import (
     Change,
     has_models,
@@ -32,12 +37,24 @@ from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.stages import even_stages, stages
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.job.sweep import CircularWaitError
-from tb_torchcompile_plugin.job.waits import blame
+from tb_torchcompile_plugin.job.waits import blame, waits
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 
 _FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
 _UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
 _NAMED = 8  # ranks that a title lists
+_OF_COLLECTIVES = ("reduced_once", "small_collectives")
+_UNTELLING = ("operator", "launch", "graph", "wrappers", "synchronise", "memory_copy", "query")
+_TELLING: tuple[FixKind, ...] = (
+    "synchronise",
+    "copies",
+    "allocation",
+    "fused_optimizer",
+    "graph_breaks",
+    "guards",
+)
+_AS_MUCH = 0.8  # of what the rank brings that comes as early as its peers
+_WAITING = 0.5  # of the time of a rank's collectives, from which on they are mostly waiting
 
 
 def job_findings(job: Job) -> list[Finding]:
@@ -57,16 +74,40 @@ def waits_in_a_circle(job: Job) -> bool:
     return False
 
 
-def symptoms(job: Job) -> dict[int, set[str]]:
-    """By rank the rules whose findings only show what those of the job tell: they are not told again."""
+def without_symptoms(job: Job, rank: int, rows: Iterable[AnyFinding]) -> list[AnyFinding]:
+    """The findings of a rank but for those that only show what the job's tell: they are not told again."""
+    hidden = job.of(_symptoms).get(rank, {})
+    return [row for row in rows if not _hides(hidden.get(row.rule), row.where)]
+
+
+def _hides(line: str | None, where: Sequence[str]) -> bool:
+    """line: of what hides a rule, "" for every line, None for no rule that does."""
+    return line is not None and (not line or not where or line in where)
+
+
+def _symptoms(job: Job) -> dict[int, dict[str, str]]:
+    """By rank the rules that are hidden, with the line that their findings have; "" for any."""
     if not job.of(has_models):
         return {}
     blamed = {row.row for row in job.of(job_findings) if row.rule == "late_rank"}
-    hidden = {rank: {"communication"} if job.of(instances).members else set() for rank in job.numbers}
+    together = bool(job.of(instances).members)
+    hidden: dict[int, dict[str, str]] = {
+        rank: {"communication": ""} if together else {} for rank in job.numbers
+    }
+    for rank in job.of(_waiting_ranks):
+        hidden[rank] |= dict.fromkeys(_OF_COLLECTIVES, "")
     for row in job.of(late_ranks):
         if f"ranks:{row.rank}" in blamed:
-            hidden[row.rank] |= _rules_of(row)
+            hidden[row.rank] |= dict.fromkeys(_rules_of(row), main_cause(row).where or "")
     return hidden
+
+
+def _waiting_ranks(job: Job) -> list[int]:
+    """Ranks whose collectives mostly wait for another one: how long they take tells nothing of what they move."""
+    calls_, known = job.of(calls), job.of(waits)
+    waited = np.bincount(calls_.place, np.maximum(known.wait, 0), len(job.ranks))
+    took = np.bincount(calls_.place, calls_.dur, len(job.ranks))
+    return [one.rank for one, share in zip(job.ranks, waited / np.maximum(took, 1)) if share > _WAITING]
 
 
 def _rules_of(row: LateRank) -> set[str]:
@@ -107,13 +148,16 @@ def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
     row = _late_rank(job, place)
     main = main_cause(row)
     compiled = job.of(late_compile, place) if main.cause == "compile" else None
-    line = main.where or (compiled.where if compiled else None)
     marked = max((len(one.step) for one in _known_steps(job)), default=steps)
-    waited = int(job.of(blame)[:, place].sum()) / 1000 / marked / max(len(job.ranks) - 1, 1)
+    slowed = pace_ns(job.of(job_clocks)) / job.of(_now_ns)
+    waited = int(job.of(blame)[:, place].sum()) / 1000 / marked / max(len(job.ranks) - 1, 1) / slowed
+    own = job.of(_own_cause, place, predicted.gain_percent) if main.cause in _UNTELLING else None
+    line = main.where or (compiled.where if compiled else None) or (own and place_of_fix(own)) or None
     return Finding(
         rule="late_rank",
         severity=severity_of(predicted.gain_percent),
-        title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: it {does(main, steps)}"
+        title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: "
+        f"{_lower(sentence(own)) if own else f'it {does(main, steps)}'}"
         f"{compiled_words(compiled) if compiled else ''}; as early as its peers, a step takes {instead(predicted)}",
         evidence=_gain(predicted)
         | {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances}
@@ -121,10 +165,33 @@ def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
         saves_us=(predicted.step_us - predicted.after_us) * steps,
         panel="ranks",
         row=f"ranks:{rank}",
-        next_step=compiled.guard.advice if compiled and compiled.guard else advice(main),
+        next_step=next_step(own)
+        if own
+        else compiled.guard.advice
+        if compiled and compiled.guard
+        else advice(main),
         predicted=predicted,
         where=[f"rank {rank}", *([line] if line else [])],
     )
+
+
+def _own_cause(job: Job, place: int, gain_percent: float) -> WhatIf | None:
+    """What the late rank could mend that brings as much, and that its peers need not: a better word for what it does
+    than the operators that it does it in."""
+    rows, peers = (
+        {(row.kind, row.name): row for row in one.profile.of(priced)}
+        for one in (job.ranks[place], job.ranks[place - 1])
+    )
+    for key, row in rows.items():
+        gain = row.predicted.gain_percent
+        shared = key in peers and peers[key].predicted.gain_percent > gain / 2
+        if row.kind in _TELLING and gain >= _AS_MUCH * gain_percent and not shared:
+            return row
+    return None
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _stages(job: Job) -> list[Finding]:

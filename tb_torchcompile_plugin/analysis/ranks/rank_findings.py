@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
-from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, symptoms
+from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings, ranked
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, without_symptoms
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job
 
@@ -13,6 +13,6 @@ def rank_findings(job: Job, rank: int) -> Findings:
     one = next((one for one in job.ranks if one.rank == rank), None)
     if one is None:
         raise NotFound(f"no trace of rank {rank} can be read", next_step="Ask for one that `job` lists")
-    own, hidden = one.profile.of(findings), job.of(symptoms).get(rank, set())
-    rest = [row for row in own.findings if row.rule not in hidden]
-    return Findings([*job.of(job_findings), *rest], own.rules)
+    own = one.profile.of(findings)
+    rest = without_symptoms(job, rank, own.findings)
+    return Findings(ranked([*job.of(job_findings), *rest]), own.rules)

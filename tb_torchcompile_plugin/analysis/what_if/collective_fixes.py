@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.analysis.what_if.change import (
 from tb_torchcompile_plugin.analysis.what_if.fix import (
     Fix,
     are_collectives,
+    are_kernels,
     points_inside,
     slice_times,
     time_inside,
@@ -33,10 +34,12 @@ from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.autograd import reduces_gradients
 from tb_torchcompile_plugin.torch_names.collectives import (
+    MERGEABLE,
     PARAM_COMMS,
     element_bytes,
     is_group_call,
     is_of_fsdp,
+    operation_of,
 )
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
@@ -89,18 +92,30 @@ def _movable(profile: Profile) -> tuple[Int64s, Int64s]:
         * element
     )
     known = (call >= 0) & (moved >= 0) & (element > 0)
-    call, moved = call[known], moved[known]
-    free = _is_free(trace, call)
+    order = np.argsort(trace.ts[call[known]], kind="stable")
+    call, moved = call[known][order], moved[known][order]
+    free = _is_free(profile, call)
     return call[free], moved[free]
 
 
-def _is_free(trace: Trace, call: Int64s) -> Bools:
-    """Whether it may be put together with others: DDP and FSDP2 do, and a loop of the user's; what an operator of a
-    model asks for comes one after the other."""
-    parent = np.where(call >= 0, trace.parent[call], -1)
-    operator = climb(trace.parent, parent, mask_of(trace.cats, OPERATOR.__eq__)[trace.cat])
+def _is_free(profile: Profile, call: Int64s) -> Bools:
+    """Whether it may be put together with others: DDP and FSDP2 do, and a loop of the user's that computes nothing
+    between two of them. What an operator of a model asks for comes one after the other."""
+    trace = profile.trace
+    operator = climb(trace.parent, trace.parent[call], mask_of(trace.cats, OPERATOR.__eq__)[trace.cat])
     handed = climb(trace.parent, call, mask_of(trace.names, _hands_on)[trace.name])
-    return np.asarray((operator < 0) | (handed >= 0))
+    mergeable = mask_of(trace.names, lambda name: operation_of(name) in MERGEABLE)[trace.name[call]]
+    return np.asarray(mergeable & ((handed >= 0) | ((operator < 0) & _in_a_row(profile, call))))
+
+
+def _in_a_row(profile: Profile, call: Int64s) -> Bools:
+    """Whether nothing is computed between a call and the one before or behind it. call: in order of time."""
+    lane, queue = profile.of(host_lane), profile.of(gpu_queue)
+    computing = profile.of(are_kernels) & ~profile.of(are_collectives)
+    launches = np.sort(lane.begin[queue.point[computing]])
+    before = np.searchsorted(launches, profile.trace.ts[call])
+    same = np.concatenate(([False], before[1:] == before[:-1], [False]))
+    return np.asarray((same[1:] | same[:-1])[: len(call)])
 
 
 def _hands_on(name: str) -> bool:

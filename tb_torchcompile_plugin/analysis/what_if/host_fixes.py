@@ -39,6 +39,7 @@ from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, i
 
 _USUAL_NS = 50_000  # of one operator or call: what takes longer does more than launch
 _LOOP = 4  # values a step, of which each is asked for after the last
+_FEW = 8  # launches between two of them: with more of them the loop is a program of its own
 
 # What can go whole, wherever it happens: one fix each.
 _WHOLE: tuple[FixKind, ...] = (
@@ -144,17 +145,19 @@ def _without_waits(profile: Profile) -> Iterator[Fix]:
         inside &= ~profile.of(launches_kernels)
         place = place_of(profile, user)
         called = trace.names[name] if name >= 0 else longest_call(profile, mine)
+        gone = both(
+            without_host_time(time_inside(profile, times)),
+            without_waiting(mine),
+            without_calls(inside | mine),
+        )
+        looped = _in_loops(profile, mine)
         yield Fix(
             id=f"synchronise:{called}:{place[0]}:{place[1]}",
             kind="synchronise",
             subject=Culprit("synchronise", called, *place),
-            change=both(
-                without_host_time(time_inside(profile, times)),
-                without_waiting(mine),
-                without_calls(inside | mine),
-                compiled_whole(profile, _in_loops(profile, mine)),
-            ),
+            change=both(gone, compiled_whole(profile, looped)) if looped.any() else gone,
             times=int(mine.sum()) / profile.of(host_lane).steps,
+            surely=gone,
         )
 
 
@@ -164,6 +167,7 @@ def _in_loops(profile: Profile, waits: Bools) -> Bools:
     lane, places = profile.of(host_lane), np.flatnonzero(waits)
     behind = np.searchsorted(places, np.arange(len(lane)), side="right")
     compiled = np.bincount(behind, ~profile.of(outside), len(places) + 1) > 0
+    compiled |= np.bincount(behind, lane.launches, len(places) + 1) > _FEW
     step = np.searchsorted(lane.marks, places, side="right")
     repeats = np.concatenate(([False], step[1:] == step[:-1], [False])) & ~compiled
     if repeats.sum() < _LOOP * lane.steps:

@@ -35,9 +35,9 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.torch_names.autograd import reduces_gradients
-from tb_torchcompile_plugin.torch_names.collectives import is_group_call
+from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
 
 _BATCHED = 4  # rounds of a step, from which on a larger batch is worth a word
 _ALIKE = 0.1  # by such a share of their launches rounds may differ
@@ -85,7 +85,7 @@ def _edges(launches: Bools, backward: Bools, begin: int, end: int) -> Int64s:
 def _one_batch(profile: Profile) -> Iterator[Fix]:
     """The rounds of a step as one: its kernels do the work of all, those that do not fill the GPU in the same time."""
     steps, lane, queue = profile.of(rounds), profile.of(host_lane), profile.of(gpu_queue)
-    if not steps or len(steps[0]) - 1 < _BATCHED:
+    if not steps or len(steps[0]) - 1 < _BATCHED or profile.of(_is_stage):
         return
     again, kept = np.zeros(len(lane), bool), np.zeros(len(lane), bool)
     for edges in steps:
@@ -107,6 +107,13 @@ def _one_batch(profile: Profile) -> Iterator[Fix]:
         times=many,
         surely=batched(1.0),
         perhaps=batched(0.0),
+    )
+
+
+def _is_stage(profile: Profile) -> bool:
+    """Whether a stage of a pipeline runs the rounds: several are what keeps the other stages busy."""
+    return (
+        len(host_slices(profile.trace, lambda name: is_group_call(name) and operation_of(name) in PAIRED)) > 0
     )
 
 

@@ -159,7 +159,7 @@ WORDS: dict[FixKind, Words] = {
         "Gradients are reduced over the ranks {often} a step ({name}), once for each backward",
         "gpu_utilization",
         "Reduce them in the last one: with ddp.no_sync(): for all micro-batches before, or "
-        "fsdp_module.set_requires_gradient_sync(False)",
+        "fsdp_module.set_requires_gradient_sync(False), which keeps whole gradients on each rank meanwhile",
         "reduced once",
     ),
     "small_collectives": Words(

@@ -130,7 +130,20 @@ def _awaited(device: Int64s, stream: Int64s, start: Int64s, end: Int64s, reached
         here = np.flatnonzero(device == one)
         by_end = here[np.argsort(end[here], kind="stable")]
         place = np.searchsorted(end[by_end], start[here], side="right") - 1
+        place = _launched_before(by_end, place, here, start, end)
         last = by_end[np.maximum(place, 0)]
         near = (place >= 0) & (start[here] - end[last] < _NEAR_NS) & (end[last] > reached[here])
         awaited[here] = np.where(near & (stream[last] != stream[here]), last, -1)
     return awaited
+
+
+def _launched_before(by_end: Int64s, place: Int64s, work: Int64s, start: Int64s, end: Int64s) -> Int64s:
+    """Of each work the place of what ended last of all that was launched before it, if that was near; -1 for none.
+    Nothing waits for what is launched behind it."""
+    place = place.copy()
+    for at in np.flatnonzero(by_end[place] > work).tolist():
+        mine, one = int(work[at]), int(place[at])
+        while one >= 0 and by_end[one] >= mine and start[mine] - end[by_end[one]] < _NEAR_NS:
+            one -= 1
+        place[at] = one if one >= 0 and by_end[one] < mine else -1
+    return place

@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.analysis.findings.findings import (
     SPAN_RULES,
     compile_findings,
     findings,
+    merged,
     ranked,
     span_findings,
 )
@@ -691,7 +692,21 @@ def test_what_is_wrong_with_a_program_comes_before_what_would_make_any_faster() 
     assert (first(50, 15.1), first(50, 14.9)) == ("synchronise", "launch_bound")
     assert (first(80, 24.1), first(80, 23.9)) == ("synchronise", "launch_bound")
     assert ranked([finding("synchronise", 90), finding("anomaly_mode", 6)])[0].rule == "anomaly_mode"
-    assert ranked([finding("reduced_once", 6), finding("batch", 90)])[0].rule == "reduced_once"
+    assert ranked([finding("reduced_once", 11), finding("batch", 90)])[0].rule == "reduced_once"
+    assert ranked([finding("reduced_once", 9), finding("batch", 90)])[0].rule == "batch"
+
+
+def test_each_run_keeps_its_order_whatever_others_show() -> None:
+    def run(*gains: tuple[str, float]) -> list[Finding]:
+        return [
+            Finding(rule, "info", "", {}, None, "overview", None, "", prediction(100, 100 - gain))
+            for rule, gain in gains
+        ]
+
+    one, other = run(("late_rank", 30), ("data_loading", 35)), run(("python", 60), ("nothing", 10))
+    rows = merged([one, other])
+    assert [row.rule for row in rows] == ["python", "late_rank", "data_loading", "nothing"]
+    assert merged([one]) == one and merged([]) == []
 
 
 @pytest.mark.parametrize(("of_all", "first"), [(45, "late_rank"), (55, "small_collectives")])

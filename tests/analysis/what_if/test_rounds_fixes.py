@@ -8,9 +8,10 @@ import pytest
 
 from analysis.what_if.test_fixes import STEP_US, fix, kinds, steps
 from profiles import profile_with
-from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.what_if.rounds_fixes import rounds
-from traces import AUTOGRAD, Event, launch, slice_
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
+from traces import AUTOGRAD, Event, launch, slice_, write_trace
 
 NODE = "autograd::engine::evaluate_function: AccumulateGrad"
 REDUCER = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
@@ -77,7 +78,8 @@ def test_as_one_batch_the_other_rounds_are_gone(tmp_path: Path) -> None:
     row = fix(profile_with(tmp_path, steps(*accumulated(6))), "batch")
     assert row.times == 6
     assert row.predicted.low_us == pytest.approx(STEP_US - 5 * ROUND_US, abs=5)
-    assert row.predicted.low_us <= row.predicted.after_us <= row.predicted.high_us
+    # One that keeps a whole GPU busy takes as long as all six, 2 of 10 µs in each; the host needs longer.
+    assert row.predicted.high_us == pytest.approx(row.predicted.low_us, abs=5)
 
 
 def test_gradients_are_reduced_in_the_last_round_alone(tmp_path: Path) -> None:
@@ -87,7 +89,6 @@ def test_gradients_are_reduced_in_the_last_round_alone(tmp_path: Path) -> None:
     assert row.name == "c10d::allreduce_"
     assert row.predicted.after_us == pytest.approx(STEP_US - 5 * 12, abs=1)
     assert "reduced_once" not in kinds(profile_with(folder(tmp_path, "one"), steps(*accumulated(6))))
-    assert profile.of(findings).findings[0].rule != "late_rank"
 
 
 def moved(many: int, elements: int, around: str) -> list[Event]:
@@ -143,9 +144,61 @@ def asked(many: int, *, compiled: bool) -> list[Event]:
 
 
 def test_what_a_loop_does_for_each_value_goes_with_the_wait(tmp_path: Path) -> None:
-    looped = fix(profile_with(tmp_path, steps(*asked(20, compiled=False))), "synchronise").predicted.after_us
-    assert looped < STEP_US - 18 * 38
+    looped = fix(profile_with(tmp_path, steps(*asked(20, compiled=False))), "synchronise").predicted
+    assert looped.after_us < STEP_US - 18 * 38
+    assert looped.high_us == pytest.approx(STEP_US - 20 * 8, abs=20)  # the waits alone
     between = fix(
         profile_with(folder(tmp_path, "compiled"), steps(*asked(20, compiled=True))), "synchronise"
     ).predicted.after_us
     assert between == pytest.approx(STEP_US - 20 * 8, abs=20)
+
+
+def test_a_loop_that_computes_between_its_values_keeps_what_it_computes(tmp_path: Path) -> None:
+    """As one that decodes token by token, in eager mode."""
+    events: list[Event] = []
+    for place in range(5):
+        at = 20 + 180 * place
+        for launched in range(12):
+            events += launch("mm", at + 12 * launched, at + 12 * launched + 4, 4)
+        events += [
+            slice_("aten::item", at + 150, 8),
+            slice_("cudaStreamSynchronize", at + 151, 6, "cuda_runtime"),
+        ]
+    row = fix(profile_with(tmp_path, steps(*events, *launch("last", 980, 985, 5))), "synchronise")
+    assert row.predicted.after_us == pytest.approx(STEP_US - 5 * 8, abs=10)
+
+
+def test_a_stage_of_a_pipeline_goes_forward_and_backward_on_purpose(tmp_path: Path) -> None:
+    made = [*accumulated(6), slice_("c10d::send", 62, 3)]
+    profile = profile_with(tmp_path, steps(*made))
+    assert profile.of(rounds) and "batch" not in kinds(profile)
+
+
+@pytest.mark.parametrize("grid", [[1, None], [1, "2", 3], [0, 1, 1]])
+def test_a_grid_that_is_none_fills_the_gpu(tmp_path: Path, grid: list[object]) -> None:
+    events = steps(*accumulated(6))
+    for event in events:
+        if "grid" in event["args"]:
+            event["args"]["grid"] = grid
+    card = {"deviceProperties": [{"id": 0, "name": "GPU", "numSms": 100}]}
+    path = write_trace(tmp_path, events, **card)
+    profile = Profile(read_trace(str(path), workers=1), None)
+    assert fix(profile, "batch").predicted.after_us > 0
+
+
+@pytest.mark.parametrize("between", ["mm", "memcpy"])
+def test_collectives_with_work_between_them_come_one_after_the_other(tmp_path: Path, between: str) -> None:
+    events = moved(40, 1000, "")
+    if between == "mm":
+        events += [
+            event for place in range(40) for event in launch("mm", 29.5 + 10 * place, 30 + 10 * place, 1)
+        ]
+    seen = "small_collectives" in kinds(profile_with(tmp_path, steps(*events)))
+    assert seen == (between != "mm")
+
+
+def test_sends_are_not_put_together(tmp_path: Path) -> None:
+    events = moved(40, 1000, "")
+    for event in events:
+        event["name"] = event["name"].replace("allreduce_", "send")
+    assert "small_collectives" not in kinds(profile_with(tmp_path, steps(*events)))
