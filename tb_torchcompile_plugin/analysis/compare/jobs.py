@@ -35,14 +35,14 @@ _SAYS = {
     "idle": "idles",
 }
 
-_RANK = {"step_us": "Step", "exposed_wait_us": "Exposed wait", "late_us": "Others waited"}
+_RANK = {"step_us": "Step", "exposed_wait_us": "Waits", "late_us": "Others waited"}
 _RANK_PARTS = {
     "compute_us": "Compute",
     "overlapped_us": "Overlapped",
     "exposed_transfer_us": "Exposed transfer",
     "exposed_memory_us": "Exposed memory",
     "idle_us": "Idle",
-    "wait_us": "Wait",
+    "wait_us": "Waits, overlapped too",
 }
 _LATE = {"rank": "Rank", "cause": "What", "name": "Culprit", "where": "Your line"}
 _COLLECTIVE = {"op": "Collective", "group": "Group", "dtype": "Type", "message_bytes": "Size"}
