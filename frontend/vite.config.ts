@@ -28,8 +28,10 @@ const SHARED =
 /** And what the overview shows of other panels. */
 const COMMON =
   /node_modules|preload-helper|src.(?!main|shell|panels.overview|widgets.(code|icicle|timeline).)/;
-/** Small parts that are loaded when they are needed, which is seldom: one file compresses better than three. */
-const SELDOM = /src.(states.EmptyLogdir|shell.Reads|panels.kernels.Generated)/;
+/** Small parts that are loaded when they are needed, which is seldom: one file compresses better than four. */
+const SELDOM = /src.(states.EmptyLogdir|shell.Reads|panels.kernels.Generated|panels.compilations.Guards)/;
+/** Small panels that say much the same: one file of them compresses better, and who opens one soon opens the next. */
+const COMPILED = /src.panels.(compiled_regions|graph_breaks|recompiles)/;
 const FIRST = /src.(main.ts|panels.overview.Overview.svelte)$/;
 
 interface Graph {
@@ -65,7 +67,8 @@ export default defineConfig({
       preserveEntrySignatures: 'strict',
       output: {
         entryFileNames: 'index.js',
-        chunkFileNames: '[name].js',
+        // The server serves no name with a dash.
+        chunkFileNames: ({ name }) => `${name.replaceAll('-', '_')}.js`,
         // Beside the panels: what the first paint needs, and what only other panels share. The large widgets that
         // few panels show stay apart.
         codeSplitting: {
@@ -73,6 +76,7 @@ export default defineConfig({
             { name: (id, graph) => (isFirst(id, graph) ? 'common' : null), test: COMMON },
             { name: 'shared', test: SHARED, minShareCount: 2 },
             { name: 'seldom', test: SELDOM },
+            { name: 'compiled', test: COMPILED },
           ],
         },
         assetFileNames: (asset) =>

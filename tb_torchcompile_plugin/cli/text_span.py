@@ -28,9 +28,8 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
         console.print(Plain(f"span {span.span}  {span.trace_file}  could not be read"))
         return
     console.print(Plain(f"span {span.span}  {span.trace_file}  {span.events} events"))
-    for line in filter(
-        None, (span.overview.headline, span.overview.recording, span.hints.unnamed_cpu_kernels)
-    ):
+    hints = span.hints.unnamed_cpu_kernels, span.hints.unnamed_triton_kernels
+    for line in filter(None, (span.overview.headline, span.overview.recording, *hints)):
         console.print(Plain(f"  {line}"), soft_wrap=True)
     table(
         console,

@@ -22,10 +22,6 @@ def print_scenario(where: str, scenario: Scenario) -> None:
         return
     error = f"Replayed with an error of {scenario.step.replay_error_percent:.2f} %."
     console.print(Plain(f"{scenario.headline} {error}"), soft_wrap=True)
-    if scenario.needless:
-        console.print(
-            Plain(f"Beside the others these bring nothing: {', '.join(scenario.needless)}"), soft_wrap=True
-        )
     console.print()
     _print_fixes(console, scenario)
     _print_pictures(console, [one for one in (scenario.now, scenario.after) if one])
@@ -48,7 +44,8 @@ def _print_fixes(console: Console, scenario: Scenario) -> None:
     )
     for row in scenario.fixes:
         if row.id in scenario.picked:
-            console.print(Plain(f"{row.sentence}:\n  {row.next_step}"), soft_wrap=True)
+            says = " ".join(filter(None, (row.next_step, row.note)))
+            console.print(Plain(f"{row.sentence}:\n  {says}"), soft_wrap=True)
 
 
 def _print_pictures(console: Console, pictures: Sequence[Picture]) -> None:

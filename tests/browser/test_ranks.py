@@ -105,7 +105,8 @@ def test_a_step_that_there_is_not_and_a_click_into_the_picture(tab: Tab) -> None
 def test_the_overview_and_the_findings_of_a_rank_tell_the_jobs(tab: Tab) -> None:
     """Without anybody having opened Ranks; and not that its communication should be overlapped."""
     tab.open(run="late", worker="rank0")
-    tab.wait_text("main", "Of the job: Rank 2 comes last")
+    tab.wait_text("h1", "Rank 2 comes last")
+    assert "This rank: " in tab.text("main")
     tab.click("nav a", "Findings")
     tab.wait_text("ol[aria-label=Findings] li:first-child", "Rank 2 comes last")
     assert "that nothing overlaps" not in tab.text("ol[aria-label=Findings]")
@@ -140,4 +141,6 @@ def test_two_jobs_are_compared_rank_by_rank(tab: Tab) -> None:
     tab.wait_text("main", "In A rank 2 comes last")
     assert "in B rank 1 comes last" in tab.text("main")
     assert [row[0] for row in tab.rows("Ranks")] == ["0", "1", "2"]
+    tab.click("[role=tab]", "Why ranks come late")
     assert {row[0] for row in tab.rows("Why ranks come late")} >= {"1", "2"}
+    assert "job_table=late" in tab.address()

@@ -662,6 +662,7 @@ export interface FixRow {
   sentence: string;
   next_step: string;
   panel: SeenIn;
+  note: string;
 }
 
 export interface Frame {
@@ -860,6 +861,7 @@ export interface HeldUp {
 
 export interface Hints {
   unnamed_cpu_kernels: string;
+  unnamed_triton_kernels: string;
 }
 
 export type HostCause =
@@ -984,6 +986,8 @@ export interface JobStep {
   compile_us: number;
 }
 
+export type JobTable = 'collectives' | 'late' | 'ranks';
+
 export interface JobsCompared {
   verdict: string;
   notice: string | null;
@@ -993,6 +997,7 @@ export interface JobsCompared {
   ranks: RankCompared[];
   late: LateCompared[];
   collectives: CollectiveCompared[];
+  layout: TableLayout[];
 }
 
 export interface JoinedCall {
@@ -1013,6 +1018,10 @@ export interface JoinedCollective {
   dtype: string;
   message_bytes: number | null;
   matched: boolean;
+  start_us: number;
+  wait_us: number | null;
+  transfer_us: number | null;
+  last_rank: number | null;
   calls: JoinedCall[];
 }
 
@@ -1545,6 +1554,12 @@ export interface RankDifferences {
   differences: RankDifference[];
 }
 
+export interface RankFindings {
+  findings: Finding[];
+  rules: number;
+  headline: string;
+}
+
 export interface RankGroup {
   ranks: number[];
   value: string;
@@ -1916,10 +1931,11 @@ export interface SymbolicShape {
 }
 
 export interface TableLayout {
-  rows: 'compilations' | 'kernel_categories' | 'kernels' | 'modules' | 'operators';
+  rows: 'compilations' | 'kernel_categories' | 'kernels' | 'modules' | 'operators' | JobTable;
   label: string;
   texts: Record<string, string>;
   numbers: Record<string, string>;
+  more: Record<string, string>;
 }
 
 export interface ThreadInRange {
@@ -2062,7 +2078,7 @@ export interface AboutWorker {
 export interface AboutRun {
   rank_differences: RankDifferences;
   job: JobReport;
-  rank_findings: Findings;
+  rank_findings: RankFindings;
   side_by_side: StepSideBySide;
   rank_collectives: Collectives;
 }

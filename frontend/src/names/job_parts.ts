@@ -25,3 +25,5 @@ export const JOB_PARTS: Record<JobPart, Look> = {
   exposed_memory_us: ['exposed memory', 'var(--cat-memcpy)', 'Copies and fills beside which nothing runs'],
   idle_us: ['idle', hatched('var(--line-strong)', 'var(--idle)'), 'Nothing runs on the GPU'],
 };
+
+export const isJobPart = (text: string): text is JobPart => Object.hasOwn(JOB_PARTS, text);

@@ -5,14 +5,17 @@ import { findingsOn } from '../api/findings.svelte';
 import { ranksRecorded } from '../api/selection';
 import type { Compile, Panel, Span } from '../api/types';
 
-type Load<Props extends object> = () => Promise<{ default: Component<Props> }>;
+/** A panel need not take what it is given. */
+type Content<Props extends object> = Component<Props> | Component<Record<string, never>>;
+type Load<Props extends object> = () => Promise<{ default: Content<Props> }>;
 
 /**
- * When it is drawn: where there is compile data, when all that there is has come, as soon as either half of the data is
- * there, or at once because it asks itself.
+ * When it is drawn: where there is compile data; where there is a trace, or wherever there is anything, when all that
+ * there is has come; as soon as either half of the data is there; or at once because it asks itself.
  */
 type Needs =
   | { needs: 'compile'; load: Load<{ compile: Compile; span: Span | null }> }
+  | { needs: 'trace'; load: Load<{ compile: Compile | null; span: Span }> }
   | { needs: 'all' | 'any'; load: Load<{ compile: Compile | null; span: Span | null }> }
   | { needs: 'itself'; load: Load<Record<string, never>> };
 
@@ -48,7 +51,7 @@ export const PANELS: Record<Panel, Place> = {
     load: () => import('../panels/recompiles/Recompiles.svelte'),
   },
   compiled_regions: {
-    needs: 'all',
+    needs: 'trace',
     count: (_compile, span) => span && span.compiled_regions.length,
     load: () => import('../panels/compiled_regions/CompiledRegions.svelte'),
   },
@@ -58,13 +61,13 @@ export const PANELS: Record<Panel, Place> = {
     count: (_compile, span) => span && (span.distinct_kernels || (span.warnings.length > 0 ? null : 0)),
     load: () => import('../panels/kernels/Kernels.svelte'),
   },
-  gpu_utilization: { needs: 'all', load: () => import('../panels/gpu_utilization/GpuUtilization.svelte') },
+  gpu_utilization: { needs: 'trace', load: () => import('../panels/gpu_utilization/GpuUtilization.svelte') },
   step_breakdown: {
-    needs: 'all',
+    needs: 'trace',
     count: (_compile, span) => span && (span.steps.length || null),
     load: () => import('../panels/step_breakdown/StepBreakdown.svelte'),
   },
-  what_if: { needs: 'all', load: () => import('../panels/what_if/WhatIf.svelte') },
+  what_if: { needs: 'trace', load: () => import('../panels/what_if/WhatIf.svelte') },
   ranks: {
     needs: 'itself',
     count: () => ranksRecorded(data.selection.run) || null,
@@ -75,8 +78,8 @@ export const PANELS: Record<Panel, Place> = {
     load: () => import('../panels/ranks/Ranks.svelte'),
   },
   timeline: { needs: 'itself', load: () => import('../panels/timeline/Timeline.svelte') },
-  operators: { needs: 'all', load: () => import('../panels/operators/Operators.svelte') },
-  memory: { needs: 'all', load: () => import('../panels/memory/Memory.svelte') },
-  modules: { needs: 'all', load: () => import('../panels/modules/Modules.svelte') },
+  operators: { needs: 'trace', load: () => import('../panels/operators/Operators.svelte') },
+  memory: { needs: 'trace', load: () => import('../panels/memory/Memory.svelte') },
+  modules: { needs: 'trace', load: () => import('../panels/modules/Modules.svelte') },
   compare: { needs: 'itself', load: () => import('../panels/compare/Compare.svelte') },
 };

@@ -90,19 +90,23 @@ test('tables are laid out as the server says', () => {
       },
     ],
     layout: [
-      { rows: 'kernels', label: 'Kernels', texts: { name: 'Kernels of' }, numbers: { time_us: 'Time' } },
+      {
+        ...{ rows: 'kernels', label: 'Kernels', texts: { name: 'Kernels of' } },
+        ...{ numbers: { time_us: 'Time' }, more: {} },
+      },
       {
         ...{ rows: 'modules', label: 'Modules', texts: { path: 'Module' } },
-        numbers: { host_us: 'Host', device_us: 'GPU', calls: 'Calls' },
+        ...{ numbers: { host_us: 'Host', device_us: 'GPU' }, more: { calls: 'Calls' } },
       },
     ],
   };
   const comparison = { step_time: null, figures: [], parts: [], notes: [] };
-  const [modules, ...others] = tables({ ...comparison, kernel_categories: [], compilations: [] }, more);
+  const first = { ...comparison, kernel_categories: [], compilations: [] };
+  const [modules, ...others] = tables(more.layout, first, more);
   expect(others).toEqual([]);
   const visible = columns(modules!).filter((column) => !column.hidden);
   expect(visible.map((column) => column.key)).toEqual(
-    ['path', 'outcome', 'host_us_a', 'host_us_b', 'host_us_delta', 'calls_a', 'calls_b'], // no GPU
+    ['path', 'outcome', 'host_us_a', 'host_us_b', 'host_us_delta'], // no GPU; calls, if somebody chooses them
   );
   expect(visible[0]!.show!(modules!.all[0]!)).toBe('\u2003Linear_0');
   expect(visible.map((column) => cellOf(modules!.all[0]!, column)).slice(1, 5)).toEqual(['slower', 3, 9, 6]);

@@ -52,6 +52,7 @@ const STEP: StepSideBySide = {
       dtype: 'Float',
       message_bytes: 4096,
       matched: true,
+      ...{ start_us: 0.3, wait_us: 0.4, transfer_us: 0.4, last_rank: 1 },
       calls: [call(0, 300, 400), call(1, 700, 0, 1)],
     },
   ],

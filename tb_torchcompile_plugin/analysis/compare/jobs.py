@@ -12,6 +12,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.compare import StepTimeDifference, step_time_difference
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, numbers, pair
+from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
 from tb_torchcompile_plugin.analysis.compare.verdict import change_of, of_steps
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import CollectiveRow, by_rank, collective_rows, late_ranks
@@ -33,6 +34,24 @@ _SAYS = {
     "exposed_memory": "copies alone",
     "idle": "idles",
 }
+
+_RANK = {"step_us": "Step", "exposed_wait_us": "Waits", "late_us": "Others waited"}
+_RANK_PARTS = {
+    "compute_us": "Compute",
+    "overlapped_us": "Overlapped",
+    "exposed_transfer_us": "Exposed transfer",
+    "exposed_memory_us": "Exposed memory",
+    "idle_us": "Idle",
+    "wait_us": "Waits, overlapped too",
+}
+_LATE = {"rank": "Rank", "cause": "What", "name": "Culprit", "where": "Your line"}
+_COLLECTIVE = {"op": "Collective", "group": "Group", "dtype": "Type", "message_bytes": "Size"}
+_TIMES = {"transfer_us": "Transfer", "wait_us": "Wait", "busbw_gb_s": "Bus GB/s"}
+LAYOUT = [
+    TableLayout("ranks", "Ranks", {"rank": "Rank"}, _RANK, _RANK_PARTS),
+    TableLayout("late", "Why ranks come late", _LATE, {"excess_us": "Longer than its peers"}),
+    TableLayout("collectives", "Collectives", _COLLECTIVE, _TIMES, {"instances": "Times"}),
+]
 
 
 class RankCompared(Compared, frozen=True):
@@ -86,6 +105,7 @@ class JobsCompared(msgspec.Struct, frozen=True):
     ranks: list[RankCompared]
     late: list[LateCompared]
     collectives: list[CollectiveCompared]
+    layout: list[TableLayout]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +120,7 @@ def compare_jobs(jobs: Jobs) -> JobsCompared:
     """Rank by rank; with a notice alone where both are one job, or have not as many ranks."""
     sizes = len(jobs.a.ranks), len(jobs.b.ranks)
     if notice := _notice(jobs):
-        return JobsCompared(notice, notice, *sizes, None, [], [], [])
+        return JobsCompared(notice, notice, *sizes, None, [], [], [], LAYOUT)
     step_time = _step_time(jobs)
     ranks = _ranks(jobs)
     return JobsCompared(
@@ -112,6 +132,7 @@ def compare_jobs(jobs: Jobs) -> JobsCompared:
         ranks=ranks,
         late=_late(jobs),
         collectives=_collectives(jobs),
+        layout=LAYOUT,
     )
 
 

@@ -22,14 +22,18 @@ from tb_torchcompile_plugin.analysis.compare.operators import (
 from tb_torchcompile_plugin.analysis.compare.sides import Sides, as_a_whole
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 
+JobTable = Literal["ranks", "late", "collectives"]
+
 
 class TableLayout(msgspec.Struct, frozen=True):
-    """How a table is shown: the field that holds its rows, and the head of each text and each number of a row."""
+    """How a table is shown: the field that holds its rows, and the head of each text and each number of a row. more:
+    numbers that are shown when somebody chooses them."""
 
-    rows: Literal["kernels", "kernel_categories", "operators", "modules", "compilations"]
+    rows: Literal["kernels", "kernel_categories", "operators", "modules", "compilations"] | JobTable
     label: str
     texts: dict[str, str]
     numbers: dict[str, str]
+    more: dict[str, str] = {}
 
 
 _WORK = {"time_us": "Time", "launches": "Launches"}

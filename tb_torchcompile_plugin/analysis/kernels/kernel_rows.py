@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import percent, us
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_anonymous
 
 
 class KernelCategory(msgspec.Struct, frozen=True):
@@ -126,3 +126,21 @@ def _categories(rows: Launches, wall_ns: int) -> Iterator[KernelCategory]:
             gpu_time_percent=None if rows.device == "cpu" else percent(time, whole),
             wall_time_percent=percent(time, wall_ns),
         )
+
+
+class UnnamedTriton(NamedTuple):
+    """Time of kernels called `triton_`, and the part of it whose launch has a name."""
+
+    all_ns: int
+    named_ns: int
+
+
+def unnamed_triton(profile: Profile) -> UnnamedTriton:
+    """What torch was told not to name."""
+    codes = [code for code, name in enumerate(profile.trace.names) if is_anonymous(name)]
+    unnamed = named = 0
+    for rows in profile.of(kernel_launches):
+        mine = np.isin(profile.trace.name[rows.index], codes)
+        unnamed += int(rows.dur[mine].sum())
+        named += int(rows.dur[mine & ~np.isin(rows.name, codes)].sum())
+    return UnnamedTriton(unnamed, named)

@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
     KernelName,
     distinct_kernels,
     kernel_name,
+    unnamed_triton,
 )
 from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig, LaunchConfigs
 from tb_torchcompile_plugin.analysis.kernels.per_step import (
@@ -41,7 +42,7 @@ from tb_torchcompile_plugin.profile.steps import step_ns
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_anonymous
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
 _POINTS = 2000  # launches that a sparkline can show
 
@@ -181,15 +182,15 @@ def kernel_table(profile: Profile) -> Kernels:
     """All kernels of a span."""
     tables = KernelTables(profile)
     rows = [row for row, _, _ in tables.rows]
-    unnamed, named = _unnamed(profile)
+    unnamed = profile.of(unnamed_triton)
     return Kernels(
         headline=_headline(rows, profile.of(distinct_kernels)),
         rows=rows,
         best=_best(rows),
         step_categories=profile.of(step_categories),
         peaks=tables.peaks,
-        unnamed_us=us(unnamed),
-        named_us=us(named),
+        unnamed_us=us(unnamed.all_ns),
+        named_us=us(unnamed.named_ns),
         warnings=tables.warnings,
     )
 
@@ -279,15 +280,3 @@ def _launches(profile: Profile, rows: Launches, places: Int64s) -> KernelLaunche
         row=index.tolist(),
         shown_every=every,
     )
-
-
-def _unnamed(profile: Profile) -> tuple[int, int]:
-    """Time of kernels called `triton_`, and the part of it whose launch has a name, in ns."""
-    names = profile.trace.names
-    codes = [code for code, name in enumerate(names) if is_anonymous(name)]
-    unnamed = named = 0
-    for rows in profile.of(kernel_launches):
-        mine = np.isin(profile.trace.name[rows.index], codes)
-        unnamed += int(rows.dur[mine].sum())
-        named += int(rows.dur[mine & ~np.isin(rows.name, codes)].sum())
-    return unnamed, named

@@ -40,6 +40,7 @@ from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
     KernelCategory,
     distinct_kernels,
     kernel_categories,
+    unnamed_triton,
 )
 from tb_torchcompile_plugin.analysis.overview.overview import compile_headline
 from tb_torchcompile_plugin.analysis.recompiles.moments import (
@@ -57,6 +58,7 @@ from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
     recompiles,
     recompiles_headline,
 )
+from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.fields import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
@@ -136,9 +138,10 @@ class Compile(msgspec.Struct, frozen=True):
 
 class Hints(msgspec.Struct, frozen=True):
     """Data that the user could have had, and how; "" where there is nothing to say. `unnamed_cpu_kernels`: compiled
-    code ran on the CPU."""
+    code ran on the CPU. `unnamed_triton_kernels`: torch gave kernels no names of their own."""
 
     unnamed_cpu_kernels: str
+    unnamed_triton_kernels: str
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -199,7 +202,7 @@ def span_report(profile: Profile) -> Span:
         compile_overlap=profile.of(ct.compile_overlap),
         frame_versions=profile.of(frame_versions),
         headlines=_headlines(profile),
-        hints=Hints(profile.of(_unnamed_cpu_kernels)),
+        hints=Hints(profile.of(_unnamed_cpu_kernels), _unnamed_triton_kernels(profile)),
     )
 
 
@@ -223,6 +226,17 @@ def _unnamed_cpu_kernels(profile: Profile) -> str:
     return (
         "Compiled code ran on the CPU, but its kernels are not named: "
         "set TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1 before compiling."
+    )
+
+
+def _unnamed_triton_kernels(profile: Profile) -> str:
+    unnamed = profile.of(unnamed_triton)
+    if not unnamed.all_ns:
+        return ""
+    return (
+        f"Triton kernels of {duration(us(unnamed.all_ns))} have no names of their own: unique_kernel_names is off, "
+        f"or this torch is older than 2.6. {duration(us(unnamed.named_ns))} of it is named by the launch; the rest "
+        "is “Triton, other”."
     )
 
 

@@ -6,7 +6,10 @@ finding's own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
 from tb_torchcompile_plugin.analysis.what_if.step_words import slowed, told_by
@@ -21,7 +24,18 @@ _SLOWED = 1.25  # a recorded step that takes so many times as long says less of 
 
 def headline(profile: Profile) -> str:
     """ "Step 99.0 ms on the GPU (mean of 3); the host needs 5.71 ms and runs ahead · GPU busy 98.7 % → …" """
-    return f"{_time(profile)} · {_busy(profile)}{_verdict(profile)}."
+    return step_sentence(profile, _verdict(profile))
+
+
+def step_sentence(profile: Profile, verdict: str) -> str:
+    """The same with another verdict, " → …" or ""."""
+    return f"{_time(profile)} · {_busy(profile)}{verdict}."
+
+
+def verdict_of(rows: Sequence[Finding]) -> str:
+    """ " → " and what the first finding says; "" where that asks for no change."""
+    first = next(iter(rows), None)
+    return f" → {first.title}" if first and (first.predicted or first.severity != "info") else ""
 
 
 def distortion(profile: Profile) -> str:
@@ -75,8 +89,7 @@ def _verdict(profile: Profile) -> str:
     what is missing may have been there."""
     if profile.trace.notices:
         return ""
-    first = next(iter(profile.of(findings).findings), None)
-    if first and (first.predicted or first.severity != "info"):
-        return f" → {first.title}"
+    if verdict := verdict_of(profile.of(findings).findings):
+        return verdict
     use = profile.of(utilization)
     return f" → {use.verdict.bound} bound" if use else ""

@@ -26,8 +26,12 @@ class Overview(msgspec.Struct, frozen=True):
 def overview(profile: Profile) -> Overview:
     """ "Step 22.4 ms on the host (mean of 3) · GPU busy 12.9 % → launch bound. Compile 8.1 s (2 compilations)." """
     step = profile.of(headline)
-    compiled = _compiled(profile.data, _inside(profile))
-    return Overview(f"{step} {compiled}", step, distortion(profile), profile.of(coverage))
+    return Overview(with_compile(profile, step), step, distortion(profile), profile.of(coverage))
+
+
+def with_compile(profile: Profile, step: str) -> str:
+    """The sentence about a step, and what was compiled."""
+    return f"{step} {_compiled(profile.data, _inside(profile))}"
 
 
 def compile_headline(data: CompileData) -> str:

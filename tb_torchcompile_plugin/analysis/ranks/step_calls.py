@@ -38,13 +38,18 @@ class JoinedCall(msgspec.Struct, frozen=True):
 
 
 class JoinedCollective(msgspec.Struct, frozen=True):
-    """`matched`: whether its calls are known to be one collective; else it is one call that stands alone."""
+    """`matched`: whether its calls are known to be one collective; else it is one call that stands alone, and how long
+    it waited is not known. start_us: of its first call; wait_us, transfer_us: of its calls that are shown, together."""
 
     op: Operation
     group: str
     dtype: str
     message_bytes: int | None
     matched: bool
+    start_us: float
+    wait_us: float | None
+    transfer_us: float | None
+    last_rank: int | None
     calls: list[JoinedCall]
 
 
@@ -99,7 +104,7 @@ def step_calls(view: View) -> StepCalls:
     lines = _lines(view.job.of(waits), made.place[rows], rows)
     bounds = np.flatnonzero(np.diff(collective)) + 1
     joined = [_joined(view, one, lines) for one in np.split(rows, bounds) if len(one)]
-    return StepCalls(sorted(joined, key=lambda one: min(call.start_ns for call in one.calls)), seen[~chosen])
+    return StepCalls(sorted(joined, key=lambda one: one.start_us), seen[~chosen])
 
 
 def _longest(collective: Int64s, dur: Int64s) -> Int64s:
@@ -126,13 +131,19 @@ def _lines(times: Waits, place: Int64s, rows: Int64s) -> dict[int, int]:
 
 def _joined(view: View, rows: Int64s, lines: dict[int, int]) -> JoinedCollective:
     kind = view.job.of(calls).kinds[int(rows[0])]
+    matched = bool(view.job.of(instances).of_call[rows[0]] >= 0)
+    made = [_call(view, row, lines[row]) for row in rows.tolist()]
     return JoinedCollective(
         op=kind.operation,
         group=kind.group.name if kind.group else "",
         dtype=kind.dtype,
         message_bytes=kind.message_bytes if kind.message_bytes >= 0 else None,
-        matched=bool(view.job.of(instances).of_call[rows[0]] >= 0),
-        calls=[_call(view, row, lines[row]) for row in rows.tolist()],
+        matched=matched,
+        start_us=min(call.start_ns for call in made) / 1000,
+        wait_us=sum(call.wait_ns or 0 for call in made) / 1000 if matched else None,
+        transfer_us=sum(call.transfer_ns or 0 for call in made) / 1000 if matched else None,
+        last_rank=next((call.rank for call in made if call.last), None),
+        calls=made,
     )
 
 

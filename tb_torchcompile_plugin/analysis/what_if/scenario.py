@@ -59,11 +59,13 @@ class StepLength(msgspec.Struct, frozen=True):
 
 
 class FixRow(WhatIf, frozen=True):
-    """A fix with its words. sentence: what is to be mended. panel: where it is seen."""
+    """A fix with its words. sentence: what is to be mended. panel: where it is seen. note: what is to be said of it
+    beside the other picked ones, or ""."""
 
     sentence: str
     next_step: str
     panel: SeenIn
+    note: str
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -105,6 +107,7 @@ def scenario(profile: Profile, picked: Sequence[str] = ()) -> Scenario:
     now = None if why else profile.of(picture_now)
     chosen = profile.of(_made, tuple(sorted(wanted))) if wanted and now else None
     combined = _combined(profile, chosen) if chosen else None
+    needless = chosen.needless if chosen else []
     return Scenario(
         headline=_headline(profile, len(wanted), combined) if now else "Nothing is predicted.",
         why_nothing=why,
@@ -112,10 +115,10 @@ def scenario(profile: Profile, picked: Sequence[str] = ()) -> Scenario:
         now=now,
         after=picture(profile, _changed(profile, chosen.kept), now.host) if chosen and now else None,
         combined=combined,
-        fixes=[_row(row) for row in shown],
+        fixes=[_row(row, row.id in needless) for row in shown],
         left_out=len(rows) - len(shown),
         picked=wanted,
-        needless=chosen.needless if chosen else [],
+        needless=needless,
         unknown=[one for one in dict.fromkeys(picked) if one not in known],
     )
 
@@ -205,10 +208,11 @@ def _headline(profile: Profile, picked: int, combined: Predicted | None) -> str:
     return f"{said} {recording}; predictions are for the step unrecorded." if recording else said
 
 
-def _row(row: WhatIf) -> FixRow:
+def _row(row: WhatIf, needless: bool) -> FixRow:
     return FixRow(
         **msgspec.structs.asdict(row),
         sentence=sentence(row),
         next_step=next_step(row),
         panel=WORDS[row.kind].panel,
+        note="Beside the other picked fixes it brings nothing more." if needless else "",
     )

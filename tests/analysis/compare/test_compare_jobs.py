@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from time import monotonic, sleep
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,6 +91,15 @@ def test_numbers_are_those_of_each_job_by_step(
         assert sum(getattr(row.excess_us, name) for row in known.late) * count == pytest.approx(excess)
         (moved,) = job.of(collective_rows)
         assert getattr(known.collectives[0].transfer_us, name) * count == pytest.approx(moved.transfer_us)
+
+
+def test_every_table_is_laid_out_by_fields_of_its_rows(tmp_path: Path) -> None:
+    answer = msgspec.to_builtins(compare_jobs(Jobs(late(tmp_path / "a"), healthy(tmp_path / "b"))))
+    assert all(answer[one["rows"]] for one in answer["layout"])
+    for one in answer["layout"]:
+        for row in answer[one["rows"]]:
+            assert {*one["texts"]} <= {*row}
+            assert {*row["words"]} == {*one["numbers"], *one["more"]}
 
 
 def test_of_other_sizes_there_is_a_notice_alone(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.idle import idle_causes
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
+from tb_torchcompile_plugin.analysis.overview.halves import span_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.gpu.idle import causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
@@ -164,6 +165,7 @@ def test_kernels_without_names_are_known_by_their_launch(opened: Open, mode: str
     """`unique_kernel_names` off. A CUDA graph launches all of its kernels at once: those stay unnamed."""
     answer = opened(mode).of(kernel_table)
     assert answer.unnamed_us > 0
+    assert "have no names of their own" in span_report(opened(mode)).hints.unnamed_triton_kernels
     graphs = mode == "no_names_graphs"
     assert answer.named_us == (0 if graphs else answer.unnamed_us)
     categories = {row.category for row in answer.rows if row.category.startswith("triton_")}

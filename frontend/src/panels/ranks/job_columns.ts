@@ -1,9 +1,9 @@
 /** The tables of a job. */
-import type { CollectiveRow, JobReport, LateReason, RankRow, WaitRow } from '../../api/types';
+import type { CollectiveRow, JobReport, LateReason, Operation, RankRow, WaitRow } from '../../api/types';
 import { graphName } from '../../names/kernel_names';
 import { LATE_CAUSES } from '../../names/late_causes';
 import type { Column } from '../../table/table';
-import { bytes, duration, significant } from '../../widgets/format';
+import { duration, significant } from '../../widgets/format';
 
 export function rankColumns(job: JobReport): Column<RankRow>[] {
   return [
@@ -104,8 +104,18 @@ export const spread = (row: CollectiveRow, part: Part) =>
     `${duration(row[`${part}_max_us`])} (rank ${row[`${part}_max_rank`]})`,
   ].join(' … ');
 
+export const spaced = (text: string) => text.replaceAll('_', ' ');
+
+/** Of whatever is about collectives. */
+export const OPERATION = {
+  key: 'op',
+  label: 'Collective',
+  show: ({ op }: { op: Operation }) => spaced(op),
+} as const;
+export const SIZE = { key: 'message_bytes', label: 'Size', unknown: NO_SIZE } as const;
+
 export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
-  { key: 'op', label: 'Collective', show: ({ op }) => op.replaceAll('_', ' ') },
+  OPERATION,
   {
     key: 'group',
     label: 'Group',
@@ -113,7 +123,7 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
   },
   { key: 'group_size', label: 'Ranks', kind: 'count' },
   { key: 'dtype', label: 'Type' },
-  { key: 'message_bytes', label: 'Size', show: (row) => bytes(row.message_bytes!), unknown: NO_SIZE },
+  SIZE,
   { key: 'instances', label: 'Times', kind: 'count', total: 'sum' },
   { key: 'transfer_us', label: 'Transfer', help: 'Over all ranks', total: 'sum', scaleWith: 'wait_us' },
   { key: 'wait_us', label: 'Wait', help: 'Over all ranks', total: 'sum' },

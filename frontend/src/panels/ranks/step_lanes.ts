@@ -13,6 +13,7 @@ import type { Look } from '../../names/idle_causes';
 import { shortKernel } from '../../names/kernel_names';
 import { bytes, duration } from '../../widgets/format';
 import type { View } from '../../widgets/canvas/view';
+import { spaced } from './job_columns';
 
 export const STEP_RULER = 20;
 export const BAR = 16;
@@ -143,7 +144,6 @@ export function shadesOf({ ranks }: StepSideBySide): Shade[] {
   return rows.slice(0, SHADES).map(({ shade }) => shade);
 }
 
-const spaced = (text: string) => text.replaceAll('_', ' ');
 const us = (ns: number) => duration(ns / 1000);
 
 export function collectiveWords({ op, group, dtype, message_bytes }: JoinedCollective): string {
