@@ -115,9 +115,9 @@ class Session:
         return members(self._catalog.workers(run), span)
 
     def poll_job(self, run: str, span: str = "") -> Job | Progress:
-        """The ranks of a run together; while one of their traces is being read, how far that is. A rank whose trace
-        cannot be read is missing. Raises NotFound where fewer than two ranks have one, UserError where they cannot be
-        read."""
+        """The ranks of a run together; while one of their traces is being read, or the job is made of them, how far
+        that is. A rank whose trace cannot be read is missing. Raises NotFound where fewer than two ranks have one,
+        UserError where they cannot be read."""
         known = self.job_members(run, span)
         if not known:
             raise NotFound(
@@ -136,8 +136,10 @@ class Session:
         if waiting:
             return waiting[0]
         here = together({one: about for one, about in read.items() if isinstance(about, Profile)}, span)
-        job = self._jobs.get((run, *known, *here), lambda: job_of(read, span), read)
-        if job is None:
+        made = self._jobs.begin((run, *known, *here), lambda: job_of(read, span), read)
+        if not made.done():
+            return all_read(next((about for about in read.values() if isinstance(about, Profile)), None))
+        if (job := made.result()) is None:
             raise _no_job(run, [answer for answer in read.values() if isinstance(answer, Notice)])
         return job
 
@@ -251,6 +253,14 @@ class Session:
         profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span)
         profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile
+
+
+def all_read(profile: Profile | None) -> Progress:
+    """What whoever polls is told while something is made of what was read."""
+    if profile is None or profile.span is None:
+        return Progress("", 0, 0, 0, None)
+    file = profile.span.file
+    return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
 
 
 def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") -> Job | None:

@@ -65,9 +65,9 @@ def test_workers_without_spans_or_ranks_are_of_no_job() -> None:
     assert [one.rank for one in members(three)] == [0, 2]
 
 
-def polled(session: Session) -> Job:
+def polled(session: Session, span: str = "") -> Job:
     until = monotonic() + 60
-    while isinstance(job := session.poll_job("."), Progress):
+    while isinstance(job := session.poll_job(".", span), Progress):
         assert monotonic() < until
         sleep(0.01)
     return job
@@ -146,7 +146,7 @@ def test_the_span_that_is_asked_for_tells_the_time(tmp_path: Path) -> None:
         written_at(tmp_path, rank, seconds)
     session = Session([("", str(tmp_path))])
     assert polled(session).numbers == [2, 3, 4], "most of them"
-    assert session.poll_job(".", str(BASE)).numbers == [0, 1]  # type: ignore[union-attr]
+    assert polled(session, str(BASE)).numbers == [0, 1]
     session.close()
 
 
