@@ -32,6 +32,7 @@ from tb_torchcompile_plugin.api.session import Session, compile_files, job_of, r
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.members import Member, members
+from tb_torchcompile_plugin.job.together import calls_of_each
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -183,13 +184,13 @@ def _worker(
     findings: list[RunFinding],
     profiles: dict[Member, Profile | Notice | None],
 ) -> Worker:
-    """Adds what should be changed to `findings`, and what was read to those of `profiles` that are asked for."""
+    """Adds what should be changed to `findings`, and what was read to `profiles`, which has the spans of the job."""
     data, compiled, notices = _compile_side(session, worker)
     if data:
         findings += _located(data.of(compile_findings), run, worker.worker, None)
     spans = []
     for span in worker.spans:
-        report, rows, profile = _span_or_why_not(span, data, progress)
+        report, rows, profile = _span_or_why_not(span, data, calls_of_each(len(profiles)), progress)
         spans.append(report)
         findings += _located(rows, run, worker.worker, span.span)
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
@@ -215,10 +216,10 @@ def _compile_side(
 
 
 def _span_or_why_not(
-    span: SpanFile, data: CompileData | None, progress: Advance | None
+    span: SpanFile, data: CompileData | None, most_calls: int, progress: Advance | None
 ) -> tuple[SpanReport | UnreadSpan, list[Finding], Profile | None]:
     try:
-        profile = Profile(read(span.file, progress, progress), data, span)
+        profile = Profile(read(span.file, progress, progress), data, span, most_calls)
         return span_answers(profile), profile.of(span_findings), profile
     except UserError as error:
         notice = error.notice

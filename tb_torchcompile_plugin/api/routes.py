@@ -58,7 +58,7 @@ from tb_torchcompile_plugin.api.parameters import (
     worker_ids,
 )
 from tb_torchcompile_plugin.api.read_queue import Progress
-from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.session import Session, all_read
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
@@ -190,25 +190,27 @@ def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answe
     about = route.subject.find(session, *given[: len(ids)])
     if isinstance(about, Progress):
         return about
+    arguments = given[len(ids) :]
+    if isinstance(about, Job):
+        return _soon(about, route.ask, *arguments)  # which rank: they are few, and each answer is kept
     if any(parameter.given(texts) for parameter in route.parameters) or not isinstance(about, Memoized):
-        answer: Answer = route.ask(about, *given[len(ids) :])
+        answer: Answer = route.ask(about, *arguments)
         return answer
     return about.of(route.ask) if isinstance(about, CompileData) else _soon(about, route.ask)
 
 
-def _soon(about: Memoized, question: Callable[[Any], Result]) -> Result | Progress:
+def _soon(about: Memoized, question: Callable[..., Result], *arguments: Any) -> Result | Progress:
     """Nobody waits long in a request: an answer is made on a thread of its own, whoever asks for it."""
-    made = about.begin(question)
+    made = about.begin(question, *arguments)
     wait([made], _PATIENCE_S)
-    return made.result() if made.done() else _all_read(about)
+    return made.result() if made.done() else all_read(_profile_of(about))
 
 
-def _all_read(about: Memoized) -> Progress:
-    """What whoever polls is told while the answer is made of what was read."""
-    profile = about.b.profile if isinstance(about, Sides) else about
-    if isinstance(about, Job | Jobs):
-        profile = (about if isinstance(about, Job) else about.b).ranks[-1].profile
-    if not isinstance(profile, Profile) or profile.span is None:
-        return Progress("", 0, 0, 0, None)
-    file = profile.span.file
-    return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
+def _profile_of(about: Memoized) -> Profile | None:
+    """Of which the answer is made, as the last of several."""
+    if isinstance(about, Jobs):
+        about = about.b
+    if isinstance(about, Job):
+        return about.ranks[-1].profile
+    one = about.b.profile if isinstance(about, Sides) else about
+    return one if isinstance(one, Profile) else None

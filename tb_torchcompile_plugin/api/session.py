@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import Job, JobRank
 from tb_torchcompile_plugin.job.members import Member, members
-from tb_torchcompile_plugin.job.together import ask_all, together, with_more_calls
+from tb_torchcompile_plugin.job.together import ask_all, calls_of_each, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import copies
@@ -115,20 +115,21 @@ class Session:
         return members(self._catalog.workers(run), span)
 
     def poll_job(self, run: str, span: str = "") -> Job | Progress:
-        """The ranks of a run together; while one of their traces is being read, how far that is. A rank whose trace
-        cannot be read is missing. Raises NotFound where fewer than two ranks have one, UserError where they cannot be
-        read."""
+        """The ranks of a run together; while one of their traces is being read, or the job is made of them, how far
+        that is. A rank whose trace cannot be read is missing. Raises NotFound where fewer than two ranks have one,
+        UserError where they cannot be read."""
         known = self.job_members(run, span)
         if not known:
             raise NotFound(
                 f"run {run!r} holds no traces of two ranks",
                 next_step="Record every rank into one folder, each under a worker_name of its own",
             )
+        most_calls = calls_of_each(len(known))
         held: _Held = self._held.get((run, *known), dict)
         read: dict[Member, Profile | Notice | None] = {}
         waiting: list[Progress] = []
         for one in known:
-            answer = self._poll_member(run, one, held)
+            answer = self._poll_member(run, one, most_calls, held)
             if not isinstance(answer, Progress):
                 read[one] = answer
             elif len(waiting := [*waiting, answer]) == _READ_AT_ONCE:  # each is read by several processes
@@ -136,8 +137,10 @@ class Session:
         if waiting:
             return waiting[0]
         here = together({one: about for one, about in read.items() if isinstance(about, Profile)}, span)
-        job = self._jobs.get((run, *known, *here), lambda: job_of(read, span), read)
-        if job is None:
+        made = self._jobs.begin((run, *known, *here), lambda: job_of(read, span), read)
+        if not made.done():
+            return all_read(next((about for about in read.values() if isinstance(about, Profile)), None))
+        if (job := made.result()) is None:
             raise _no_job(run, [answer for answer in read.values() if isinstance(answer, Notice)])
         return job
 
@@ -164,11 +167,13 @@ class Session:
                 read[one] = _notice(self._catalog.span(run, one.worker, one.span)[1].file, error)
         return job_of(read, span)
 
-    def _poll_member(self, run: str, one: Member, held: _Held) -> Profile | Progress | Notice:
+    def _poll_member(
+        self, run: str, one: Member, most_calls: int, held: _Held
+    ) -> Profile | Progress | Notice:
         """What was read is held until all are there: a job has more ranks than readings are remembered. What could not
         be read is tried again after a while."""
         worker, span = self._catalog.span(run, one.worker, one.span)
-        made_of = span.file, compile_files(worker)
+        made_of = span.file, compile_files(worker), most_calls
         known = held.get(one)
         if known is None or known.made_of != made_of or known.until_s < monotonic():
             try:
@@ -230,11 +235,12 @@ class Session:
 
     def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[Profile]:
         worker, span = self._catalog.span(*ids)
-        made_of = (span.file, compile_files(worker))
+        most_calls = self._most_calls(ids[0])
+        made_of = span.file, compile_files(worker), most_calls
 
         def start() -> Reading[Profile]:
             progress = Progress(span.file.name, 0, span.file.size, 0, None)
-            return Reading(progress, lambda reading: self._read_span(worker, span, reading))
+            return Reading(progress, lambda reading: self._read_span(worker, span, most_calls, reading))
 
         return self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
 
@@ -245,12 +251,25 @@ class Session:
             self._readings.forget(ids, reading)
             raise
 
-    def _read_span(self, worker: WorkerFiles, span: SpanFile, reading: Reading[Profile]) -> Profile:
+    def _most_calls(self, run: str) -> int:
+        return calls_of_each(len(self.job_members(run)))
+
+    def _read_span(
+        self, worker: WorkerFiles, span: SpanFile, most_calls: int, reading: Reading[Profile]
+    ) -> Profile:
         data, _ = self.compile_data_of(worker)
         trace = read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
-        profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span)
+        profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span, most_calls)
         profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile
+
+
+def all_read(profile: Profile | None) -> Progress:
+    """What whoever polls is told while something is made of what was read."""
+    if profile is None or profile.span is None:
+        return Progress("", 0, 0, 0, None)
+    file = profile.span.file
+    return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
 
 
 def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") -> Job | None:
@@ -263,9 +282,8 @@ def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") ->
     ranks = []
     for one in sorted(here):
         try:
-            profile = with_more_calls(profiles[one], len(here))
-            ask_all(profile)
-            ranks.append(JobRank(one.rank, one.worker, profile))
+            ask_all(profiles[one])
+            ranks.append(JobRank(one.rank, one.worker, profiles[one]))
         except Exception as error:  # a mistake of ours, or a trace that no program writes: it costs this rank
             span = profiles[one].span
             notices[one] = unexpected(span.file if span else None, error)

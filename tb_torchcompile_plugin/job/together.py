@@ -7,13 +7,11 @@ numbers of steps do not either, as both are the same after a restart. So recorde
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from tb_torchcompile_plugin.job.calls import rank_calls
 from tb_torchcompile_plugin.job.late import host_costs
 from tb_torchcompile_plugin.job.members import Member
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
-from tb_torchcompile_plugin.profile.model.host_lane import is_cut
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import gpu_steps
 
@@ -39,11 +37,10 @@ def together(profiles: Mapping[Member, Profile], like: str = "") -> list[Member]
     return max(reversed(wanted or groups), key=len, default=[])
 
 
-def with_more_calls(profile: Profile, ranks: int) -> Profile:
-    """The same with the model of its steps made of more calls, where these were cut and few ranks leave room for it:
-    walking them is linear in the calls of all ranks."""
-    most = max(profile.most_calls, _MOST_CALLS // ranks)
-    return replace(profile, most_calls=most) if profile.of(is_cut) and most > profile.most_calls else profile
+def calls_of_each(ranks: int) -> int:
+    """Of how many calls the model of a rank is made: walking those of a job is linear in the calls of all its ranks,
+    and few leave room for more. It is the same one for what is asked of the rank alone, or its step had two lengths."""
+    return max(Profile.most_calls, _MOST_CALLS // ranks) if ranks > 1 else Profile.most_calls
 
 
 def _recorded(profile: Profile) -> tuple[int, int]:

@@ -112,9 +112,16 @@ class Memoized:
         make = partial(question, self, *args, **kwargs)
         return answers_of(self).get(key_of(question, *args, **kwargs), make)
 
-    def begin(self: Owner, question: Callable[[Owner], Value]) -> Future[Value]:
+    def begin(
+        self: Owner,
+        question: Callable[Concatenate[Owner, Arguments], Value],
+        /,
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Future[Value]:
         """The same answer, made on a thread of its own unless it is there or somebody is at it."""
-        return answers_of(self).begin(key_of(question), partial(question, self))
+        make = partial(question, self, *args, **kwargs)
+        return answers_of(self).begin(key_of(question, *args, **kwargs), make)
 
 
 class once(Generic[Value]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -13,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import BASE, Does, training
+from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
+from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
 from tb_torchcompile_plugin.api import session as session_module
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
@@ -22,11 +26,10 @@ from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.members import Member, members
-from tb_torchcompile_plugin.job.together import together, with_more_calls
+from tb_torchcompile_plugin.job.together import calls_of_each, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane, is_cut
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.cache.store import open_trace
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from traces import slice_, write_trace
 
@@ -65,9 +68,9 @@ def test_workers_without_spans_or_ranks_are_of_no_job() -> None:
     assert [one.rank for one in members(three)] == [0, 2]
 
 
-def polled(session: Session) -> Job:
+def polled(session: Session, span: str = "") -> Job:
     until = monotonic() + 60
-    while isinstance(job := session.poll_job("."), Progress):
+    while isinstance(job := session.poll_job(".", span), Progress):
         assert monotonic() < until
         sleep(0.01)
     return job
@@ -146,7 +149,7 @@ def test_the_span_that_is_asked_for_tells_the_time(tmp_path: Path) -> None:
         written_at(tmp_path, rank, seconds)
     session = Session([("", str(tmp_path))])
     assert polled(session).numbers == [2, 3, 4], "most of them"
-    assert session.poll_job(".", str(BASE)).numbers == [0, 1]  # type: ignore[union-attr]
+    assert polled(session, str(BASE)).numbers == [0, 1]
     session.close()
 
 
@@ -250,10 +253,40 @@ def test_a_rank_that_is_late_behind_many_calls(tmp_path: Path) -> None:
     assert not cut.of(late) and not cut.of(job_findings)
 
 
-def test_of_many_ranks_there_is_room_for_the_first_calls_only(tmp_path: Path) -> None:
-    training(tmp_path, 2, 40, lambda rank, step: Does(kernels=200))
-    profile = Profile(open_trace(str(tmp_path / "rank0.1.pt.trace.json")), None)
-    assert with_more_calls(profile, 1_000) is profile
-    assert with_more_calls(profile, 2).most_calls == 120_000
-    short = replace(profile, most_calls=10_000)
-    assert with_more_calls(short, 2) is short
+def test_of_many_ranks_there_is_room_for_the_first_calls_only() -> None:
+    assert [calls_of_each(ranks) for ranks in (0, 1, 2, 4, 1_000)] == [6_000, 6_000, 120_000, 60_000, 6_000]
+
+
+def test_a_rank_has_one_model(tmp_path: Path) -> None:
+    """Its steps get slower behind the first 6,000 calls: all that is said of them is of the same ones."""
+
+    def does(rank: int, step: int) -> Does:
+        return Does(2_000_000 if rank and step >= 15 else 50_000, kernels=300, kernel_ns=3_000)
+
+    training(tmp_path, 2, 30, does)
+    session = Session([("", str(tmp_path))])
+    job = polled(session)
+    for one in job.ranks:
+        assert one.profile.span and one.profile is session.profile(".", one.worker, one.profile.span.span)
+        steps = predicted_steps(one.profile.of(findings).findings)
+        assert steps and steps == predicted_steps(job.of(rank_findings, one.rank).findings)
+        assert not one.profile.of(is_cut)
+    session.close()
+    assert predicted_steps(read_report(str(tmp_path)).findings) == steps
+
+
+def predicted_steps(rows: Sequence[Finding]) -> set[int]:
+    """µs of a step, as they tell it."""
+    return {round(row.predicted.step_us) for row in rows if row.predicted}
+
+
+def test_a_rank_that_was_alone_at_first_has_it_too(tmp_path: Path) -> None:
+    training(tmp_path, 2, 30, lambda rank, step: Does(kernels=300))
+    other = tmp_path / "rank1.1.pt.trace.json"
+    moved = other.rename(tmp_path / "later")
+    session = Session([("", str(tmp_path))])
+    assert session.profile(".", "rank0", "1").most_calls == 6_000
+    moved.rename(other)
+    session.look()
+    assert {one.profile.most_calls for one in polled(session).ranks} == {120_000}
+    session.close()

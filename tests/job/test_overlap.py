@@ -6,12 +6,15 @@ import tarfile
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from time import process_time
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs import ALL_REDUCE, PG, host, launched, metadata_of, written
+from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
+from tb_torchcompile_plugin.analysis.ranks import overlap_rows as module
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import (
     OverlapRow,
@@ -21,6 +24,7 @@ from tb_torchcompile_plugin.analysis.ranks.overlap_rows import (
 )
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.overlap import Overlapped, SameKernel
 from traces import Event
 
 STEP, GAP = 10_000_000, 100_000
@@ -145,6 +149,35 @@ def test_the_planted_loss_comes_back(
         if row.known == len(here):
             loss = sum(usual[place] * speed[rank] / 2 for rank, _, place in here)
             assert (row.loss_us or 0) == pytest.approx(loss / 1000 / 9)
+
+
+def many(kernels: int, launches: int) -> Overlapped:
+    """Kernels at random, all of them beside a collective, one of ten never alone."""
+    numbers = np.random.default_rng(0)
+    dur = numbers.integers(1_000, 5_000, launches)
+    return Overlapped(
+        kernels=[SameKernel(f"k{place}", None, None, None) for place in range(kernels)],
+        rank=np.zeros(launches, np.int64),
+        kernel=numbers.integers(0, kernels, launches),
+        dur=dur,
+        covered=dur.copy(),
+        waited=dur // 2,
+        alone=np.where(numbers.random(launches) < 0.1, -1, dur - 10),
+    )
+
+
+def test_many_kernels_cost_what_their_launches_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches are not looked through once for each."""
+    job, ran = training(tmp_path, 2, 2, lambda rank, step: Does()), many(2_000, 400_000)
+    monkeypatch.setattr(module, "overlap", lambda job: ran)
+    begin = process_time()
+    rows = module.overlap_rows(job)
+    assert process_time() - begin < 0.8, "once for each: more than 1.6 s"
+    assert sum(row.beside for row in rows) == 400_000
+    row = next(row for row in rows if row.name == "k7")
+    mine = ran.kernel == 7
+    assert (row.beside, row.known) == (mine.sum(), (mine & (ran.alone >= 0)).sum())
+    assert row.beside_us == np.median(ran.dur[mine & (ran.alone >= 0)]) / 1000
 
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "2.11.0" / "jobs" / "jobs.tar.xz"

@@ -1,12 +1,15 @@
 """Two jobs of as many ranks side by side: the step, where each rank's goes, who waits for whom and why, collectives.
 
-All times are of an average step: sums over what was recorded are divided by the steps that were marked.
+All times are of an average step: sums over what was recorded are divided by the steps that were marked; why a rank is
+late, by those of which it is known.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from os.path import basename
 
 import msgspec
 
@@ -20,11 +23,14 @@ from tb_torchcompile_plugin.analysis.ranks.late_words import does, main_cause
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, step_times
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import LateCause
+from tb_torchcompile_plugin.job.late import Blamed, LateCause, late
 from tb_torchcompile_plugin.job.steps import RankSteps, job_lengths, job_steps, marked_steps
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
+_NAMED = 8  # ranks that a sentence lists
 _PARTS = ("compute", "overlapped", "exposed_transfer", "exposed_wait", "exposed_memory", "idle")
 _SAYS = {
     "compute": "computes",
@@ -71,7 +77,8 @@ class RankCompared(Compared, frozen=True):
 
 
 class LateCompared(Compared, frozen=True):
-    """What a rank did in a step beyond its peers, by cause. where: the user's line."""
+    """What a rank did in a step beyond its peers, by cause. where: the user's line, with its folder where files of
+    several folders have that name."""
 
     rank: int
     cause: LateCause
@@ -145,12 +152,22 @@ def _notice(jobs: Jobs) -> str | None:
             f"The job of A has {plural(sizes[0], 'rank')}, that of B {sizes[1]:,}: each has another share of the "
             "work, so ranks are not put beside each other; the two spans are."
         )
-    if len(jobs.a.ranks) != len(jobs.b.ranks):
+    only = [_traces(one, other, side) for one, other, side in ((jobs.a, jobs.b, "A"), (jobs.b, jobs.a, "B"))]
+    if any(only):
         return (
-            f"{plural(len(jobs.a.ranks), 'rank')} of the job of A can be read, {len(jobs.b.ranks):,} of that of B: "
-            "what is waited for the others is not known, so ranks are not put beside each other; the two spans are."
+            f"The {', '.join(filter(None, only))}: what is waited for the others is not known, so ranks are not put "
+            "beside each other; the two spans are."
         )
     return None
+
+
+def _traces(job: Job, other: Job, side: str) -> str:
+    """Those that one side alone has: "traces of ranks 2, 3 can be read in B alone"; "" where there are none."""
+    ranks = sorted({*job.numbers} - {*other.numbers})
+    if not ranks:
+        return ""
+    listed = ", ".join(map(str, ranks[:_NAMED])) + (" …" if len(ranks) > _NAMED else "")
+    return f"{'trace of rank' if len(ranks) == 1 else 'traces of ranks'} {listed} can be read in {side} alone"
 
 
 def _step_time(jobs: Jobs) -> StepTimeDifference | None:
@@ -212,7 +229,8 @@ def _mean_us(ns: Iterable[int]) -> float | None:
 
 def _late(jobs: Jobs) -> list[LateCompared]:
     """Most of it first."""
-    a, b = (_excess(job) for job in (jobs.a, jobs.b))
+    several = _of_one_name(jobs.a) | _of_one_name(jobs.b)
+    a, b = (_excess(job, several) for job in (jobs.a, jobs.b))
     rows = [
         LateCompared(
             rank=rank,
@@ -227,13 +245,35 @@ def _late(jobs: Jobs) -> list[LateCompared]:
     return sorted(rows, key=lambda row: -max(abs(row.excess_us.a or 0), abs(row.excess_us.b or 0)))
 
 
-def _excess(job: Job) -> dict[tuple[int, LateCause, str, str | None], float]:
-    marked = job.of(marked_steps)
-    return {
-        (row.rank, cause.cause, cause.name, cause.where): cause.excess_us / marked
-        for row in job.of(late_ranks)
-        for cause in row.causes
-    }
+def _of_one_name(job: Job) -> set[str]:
+    """Names that several files have. Any other is its file's, as the same program may lie in another folder."""
+    files = {blamed.file for one in job.of(late) for blamed in one.parts if blamed.file}
+    return {name for name, times in Counter(map(basename, files)).items() if times > 1}
+
+
+_Reason = tuple[int, LateCause, str, str | None]
+
+
+def _excess(job: Job, several: set[str]) -> dict[_Reason, float]:
+    """µs of a step that is compared."""
+    steps, sums = _compared_steps(job), Counter[_Reason]()
+    for one in job.of(late):
+        for blamed, ns in one.parts.items():
+            sums[_reason(job.ranks[one.place].rank, blamed, several)] += ns
+    return {key: us(ns) / steps for key, ns in sums.items()}
+
+
+def _reason(rank: int, blamed: Blamed, several: set[str]) -> _Reason:
+    if not blamed.file:
+        return rank, blamed.cause, blamed.name, None
+    file = basename(blamed.file)
+    file = blamed.file if file in several else file
+    return rank, blamed.cause, blamed.name.replace(blamed.file, file), f"{file}:{blamed.line}"
+
+
+def _compared_steps(job: Job) -> int:
+    """Of how many steps it is known why a rank is late: of very many calls only those of the first ones are taken."""
+    return max(one.profile.of(host_lane).steps for one in job.ranks)
 
 
 def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
@@ -299,8 +339,8 @@ def _who(job: Job) -> str:
         return "no rank keeps the others waiting"
     if row.rule == "ranks_take_turns":
         return "ranks take turns at coming last"
-    late = next(one for one in job.of(late_ranks) if row.row == f"ranks:{one.rank}")
+    last = next(one for one in job.of(late_ranks) if row.row == f"ranks:{one.rank}")
     marked = job.of(marked_steps)
-    waited = duration(next(one.late_us for one in job.of(by_rank) if one.rank == late.rank) / marked)
-    what = does(main_cause(late), marked)
-    return f"rank {late.rank} comes last (it {what}; the others wait {waited} a step for it, together)"
+    waited = duration(next(one.late_us for one in job.of(by_rank) if one.rank == last.rank) / marked)
+    what = does(main_cause(last), _compared_steps(job))
+    return f"rank {last.rank} comes last (it {what}; the others wait {waited} a step for it, together)"

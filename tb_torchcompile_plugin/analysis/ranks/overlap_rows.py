@@ -9,6 +9,7 @@ from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.overlap import Overlapped, overlap
 from tb_torchcompile_plugin.job.steps import job_lengths, marked_steps
+from tb_torchcompile_plugin.profile.intervals import Int64s
 
 _CONSIDERABLE_PERCENT = 2.0  # of a step: less is no sentence
 _NAME = 60  # characters of a kernel in a sentence
@@ -34,15 +35,19 @@ class OverlapRow(msgspec.Struct, frozen=True):
 def overlap_rows(job: Job) -> list[OverlapRow]:
     """Most loss first, those of which it is not known last."""
     ran, steps = job.of(overlap), job.of(marked_steps) * len(job.ranks)
-    beside = ran.beside
-    rows = [
-        _row(ran, np.flatnonzero(beside & (ran.kernel == kernel)), steps)
-        for kernel in np.unique(ran.kernel[beside]).tolist()
-    ]
+    rows = [_row(ran, launches, steps) for launches in _by_kernel(ran)]
     return sorted(rows, key=lambda row: (row.loss_us is None, -(row.loss_us or 0.0)))
 
 
-def _row(ran: Overlapped, rows: np.ndarray[tuple[int], np.dtype[np.int64]], steps: int) -> OverlapRow:
+def _by_kernel(ran: Overlapped) -> list[Int64s]:
+    """Which launches of each ran beside a collective."""
+    beside = np.flatnonzero(ran.beside)
+    order = beside[np.argsort(ran.kernel[beside], kind="stable")]
+    first = np.flatnonzero(np.diff(ran.kernel[order])) + 1
+    return np.split(order, first) if len(order) else []
+
+
+def _row(ran: Overlapped, rows: Int64s, steps: int) -> OverlapRow:
     kernel = ran.kernels[int(ran.kernel[rows[0]])]
     known = rows[ran.alone[rows] >= 0]
     return OverlapRow(
@@ -54,7 +59,7 @@ def _row(ran: Overlapped, rows: np.ndarray[tuple[int], np.dtype[np.int64]], step
         alone_us=float(np.median(ran.alone[known])) / 1000 if len(known) else None,
         beside_us=float(np.median(ran.dur[known if len(known) else rows])) / 1000,
         wait_percent=100 * float(ran.waited[rows].sum() / ran.covered[rows].sum()),
-        loss_us=float((ran.dur - ran.alone)[known].sum()) / 1000 / steps if len(known) else None,
+        loss_us=float((ran.dur[known] - ran.alone[known]).sum()) / 1000 / steps if len(known) else None,
     )
 
 

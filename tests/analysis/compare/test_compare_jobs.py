@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -19,6 +21,8 @@ from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from traces import Event
 
 MS = 1_000_000
 PARTS = ("compute", "overlapped", "exposed_transfer", "exposed_wait", "exposed_memory", "idle")
@@ -113,7 +117,72 @@ def test_of_one_that_lacks_ranks_there_is_a_notice(tmp_path: Path) -> None:
     whole = healthy(tmp_path / "a")
     part = Job(whole.ranks[:2])
     known = compare_jobs(Jobs(whole, part))
-    assert known.notice and known.notice.startswith("3 ranks of the job of A can be read, 2 of that of B")
+    assert known.notice and known.notice.startswith("The trace of rank 2 can be read in A alone: what")
+    assert known.ranks == []
+
+
+def test_of_two_that_lack_other_ranks_there_is_a_notice(tmp_path: Path) -> None:
+    before, after = late(tmp_path / "a", ranks=4), healthy(tmp_path / "b", ranks=4)
+    known = compare_jobs(Jobs(Job(before.ranks[:2]), Job(after.ranks[1:])))
+    assert known.notice and known.notice.startswith(
+        "The trace of rank 0 can be read in A alone, traces of ranks 2, 3 can be read in B alone: what"
+    )
+    known = compare_jobs(Jobs(Job(before.ranks[:3]), Job(after.ranks[:3])))
+    assert known.notice is None and [row.rank for row in known.ranks] == [0, 1, 2]
+
+
+def test_what_is_late_is_of_the_steps_that_are_compared(tmp_path: Path) -> None:
+    """The model of a rank holds the first steps alone where there are many calls."""
+    cut = Job(
+        tuple(
+            one._replace(profile=replace(one.profile, most_calls=12))
+            for one in late(tmp_path / "a", steps=12).ranks
+        )
+    )
+    assert all(one.profile.of(host_lane).steps < 12 for one in cut.ranks)
+    known = compare_jobs(Jobs(cut, healthy(tmp_path / "b", steps=12)))
+    assert known.late[0].excess_us.a == pytest.approx(3_000, rel=0.01)
+    assert "In A rank 2 comes last (it collects garbage for 3.00 ms a step" in known.verdict
+
+
+def helpers(*folders: str) -> Callable[[int], list[Event]]:
+    """A helper in a file of each folder runs for 1.5 ms, one behind the other."""
+
+    def events(begin: int) -> list[Event]:
+        rows = []
+        for place, folder in enumerate(folders, 1):
+            ids = {"Python id": place, "Python parent id": None}
+            rows.append(host(f"{folder}/utils.py(10): helper", begin, 3 * MS // 2, "python_function", **ids))
+            begin += 3 * MS // 2
+        return rows
+
+    return events
+
+
+def helped(folder: Path, *folders: str) -> Job:
+    """Its last rank is late by that."""
+    folder.mkdir()
+    slow = Does(len(folders) * 3 * MS // 2, helpers(*folders))
+    return training(folder, 2, 4, lambda rank, step: slow if rank else Does())
+
+
+def test_two_files_of_one_name_are_two(tmp_path: Path) -> None:
+    job = helped(tmp_path / "a", "/one", "/two")
+    known = compare_jobs(Jobs(job, healthy(tmp_path / "b", ranks=2, steps=4)))
+    rows = {row.where: row.excess_us.a for row in known.late if row.where}
+    assert rows == {
+        "/one/utils.py:10": pytest.approx(1_500, rel=0.01),
+        "/two/utils.py:10": pytest.approx(1_500, rel=0.01),
+    }
+    (excess,) = [row.excess_us for row in job.of(late_ranks)]
+    assert 4 * sum(row.excess_us.a or 0 for row in known.late) == pytest.approx(excess)
+
+
+def test_one_program_in_two_folders_is_one(tmp_path: Path) -> None:
+    sides = helped(tmp_path / "a", "/one"), helped(tmp_path / "b", "/another")
+    (row,) = [row for row in compare_jobs(Jobs(*sides)).late if row.where]
+    assert (row.name, row.where) == ("utils.py(10): helper", "utils.py:10")
+    assert (row.excess_us.a, row.excess_us.b) == pytest.approx((1_500, 1_500), rel=0.01)
 
 
 def test_a_job_and_itself(tmp_path: Path) -> None:
