@@ -46,7 +46,7 @@ def _print_jobs(console: Console, jobs: JobsCompared) -> None:
     table(console, "ranks: a step", jobs.ranks, "rank step_us wait_us late_us", _SHOWN)
     for parts in (
         "compute_us overlapped_us idle_us",
-        "exposed_transfer_us exposed_wait_us exposed_memory_us",
+        "exposed_transfer_us exposed_wait_us exposed_unknown_us exposed_memory_us",
     ):
         table(console, "ranks: parts that sum to a step", jobs.ranks, f"rank {parts}", _SHOWN)
     table(

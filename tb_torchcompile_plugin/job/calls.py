@@ -195,10 +195,15 @@ def _labels(trace: Trace, rows: Int64s) -> list[str]:
 def _ranks(text: str) -> tuple[int, ...]:
     """Of "[0, 1]"; () where it is not that: torch shortens long lists."""
     try:
-        ranks = json.loads(text or "[]")
+        return _numbers(json.loads(text or "[]"))
     except json.JSONDecodeError:
         return ()
-    return tuple(rank for rank in ranks if isinstance(rank, int)) if isinstance(ranks, list) else ()
+
+
+def _numbers(ranks: object) -> tuple[int, ...]:
+    """() for anything but a list of them."""
+    known = isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks)
+    return tuple(ranks) if isinstance(ranks, list) and known else ()
 
 
 def _only_group(profile: Profile) -> Group | None:
@@ -206,5 +211,4 @@ def _only_group(profile: Profile) -> Group | None:
     config = profile.trace.distributed.get("pg_config")
     if not isinstance(config, list) or len(config) != 1 or not isinstance(config[0], dict):
         return None
-    ranks = config[0].get("ranks")
-    return Group(str(config[0].get("pg_name", "")), tuple(ranks) if isinstance(ranks, list) else ())
+    return Group(str(config[0].get("pg_name", "")), _numbers(config[0].get("ranks")))

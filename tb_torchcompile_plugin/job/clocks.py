@@ -3,17 +3,21 @@
 From the first rank on, each is set by the median, over the collectives that it shares with one that is set already, of
 how much later it ended there. Then the offset of a rank is moved by the median of how much later it still ends than the
 median of the ranks; what is left after that tells how good the common clock is.
+
+Ranks that only hand data on to each other are tied by that afterwards: a receiver that came before its data is done
+with it when the sender is.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.instances import holds_all, instances
+from tb_torchcompile_plugin.job.calls import Calls, calls
+from tb_torchcompile_plugin.job.instances import holds_all, instances, sender
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
@@ -21,53 +25,101 @@ _ROUNDS = 16
 
 
 class Clocks(NamedTuple):
-    """offset_ns: by rank, what its clock is ahead of the common one. residual_ns_p95: how far apart ranks still end."""
+    """offset_ns: by rank, what its clock is ahead of the common one. residual_ns_p95: how far apart ranks still end,
+    None where nothing ties any two. shared: by rank the first one with which it has a clock in common; offsets of ranks
+    that have none in common tell nothing of each other."""
 
     offset_ns: Int64s
     residual_ns_p95: int | None
+    shared: Int64s
 
 
 def clocks(job: Job) -> Clocks:
-    """Those of ranks that no collective holds together tell nothing of each other; offsets are 0 without any."""
-    made, known = job.of(calls), job.of(instances)
-    holding = [rows for rows in known.members if holds_all(made, rows)]
-    if not holding:
-        return Clocks(np.zeros(len(job.ranks), np.int64), None)
-    rows = np.concatenate(holding)
+    """Offsets are 0 without any collective."""
+    made, known = job.of(calls), job.of(instances).members
+    held = _held([rows for rows in known if holds_all(made, rows)], made, len(job.ranks))
+    pairs = [(sent, int(rows[rows != sent][0])) for rows in known if (sent := sender(made, rows)) is not None]
+    offset, shared, apart = _handed_on(made, np.array(pairs, np.int64).reshape(-1, 2), held)
+    left = np.abs(np.concatenate((held.apart, apart)))
+    return Clocks(offset, int(np.percentile(left, 95, method="higher")) if len(left) else None, shared)
+
+
+class _Tied(NamedTuple):
+    """apart: by call, how far from the others it still ends."""
+
+    offset: Int64s
+    shared: Int64s
+    apart: Int64s
+
+
+def _held(holding: list[Int64s], made: Calls, ranks: int) -> _Tied:
+    """By the collectives that hold all."""
+    rows = np.concatenate([np.zeros(0, np.int64), *holding])
     instance = np.repeat(np.arange(len(holding)), [len(one) for one in holding])
     place, end = made.place[rows], made.end[rows]
-    offset = _linked(len(job.ranks), [(made.place[one], made.end[one]) for one in holding])
+    offset, shared = _linked(ranks, _between(holding, made))
     for _ in range(_ROUNDS):
         late = _behind_median(instance, end - offset[place])
-        step = np.array([_median(late[place == rank]) for rank in range(len(offset))])
+        step = np.array([_median(late[place == rank]) for rank in range(ranks)])
         if not step.any():
             break
         offset = offset + step
-    left = np.abs(_behind_median(instance, end - offset[place]))
-    return Clocks(offset, int(np.percentile(left, 95, method="higher")))
+    return _Tied(offset, shared, _behind_median(instance, end - offset[place]))
 
 
-def _linked(ranks: int, collectives: list[tuple[Int64s, Int64s]]) -> Int64s:
-    """Of each rank what it is ahead of the first of those that it is linked with. collectives: places and ends."""
+_Links = Iterable[tuple[int, int, Int64s]]  # two places, and how much later the second ended each time
+
+
+def _between(holding: list[Int64s], made: Calls) -> _Links:
     apart: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for place, end in collectives:
+    for rows in holding:
+        place, end = made.place[rows], made.end[rows]
         for other, late in zip(place[1:].tolist(), (end[1:] - end[0]).tolist()):
             apart[int(place[0]), other].append(late)
+    return [(one, other, np.array(lates, np.int64)) for (one, other), lates in apart.items()]
+
+
+def _handed_on(made: Calls, pairs: Int64s, held: _Tied) -> _Tied:
+    """What is not tied yet, by what is sent from one to the other. pairs: (sent, received), by place in `calls`."""
+    offset, shared = held.offset, held.shared
+    sides = shared[made.place[pairs]]
+    pairs = pairs[sides[:, 0] != sides[:, 1]]
+    end = (made.end - offset[made.place])[pairs]
+    waited = np.diff(made.dur[pairs])[:, 0]
+    links = list(_across(shared[made.place[pairs]], np.diff(end)[:, 0], waited))
+    more, first = _linked(len(offset), links)
+    left = [lates - (more[other] - more[one]) for one, other, lates in links]
+    return _Tied(offset + more[shared], first[shared], np.concatenate([np.zeros(0, np.int64), *left]))
+
+
+def _across(sides: Int64s, late: Int64s, waited: Int64s) -> _Links:
+    """Of those that waited at least half as long as the longest did: others may have come when all was there. late: how
+    much later each receiver ended; waited: how much longer it took than its sender (ns)."""
+    low, high = sides.min(axis=1), sides.max(axis=1)
+    late = np.where(sides[:, 0] == low, late, -late)
+    for one, other in sorted(set(zip(low.tolist(), high.tolist()))):
+        mine = np.flatnonzero((low == one) & (high == other))
+        long = np.maximum(waited[mine], 0)
+        yield one, other, late[mine[2 * long >= long.max()]]
+
+
+def _linked(ranks: int, all_links: _Links) -> tuple[Int64s, Int64s]:
+    """Of each place what it is ahead of the first of those that it is linked with, and which that is."""
     links: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for (one, other), lates in apart.items():
-        late = _median(np.array(lates, np.int64))
+    for one, other, lates in all_links:
+        late = _median(lates)
         links[one].append((len(lates), other, late))
         links[other].append((len(lates), one, -late))
-    offset, known = np.zeros(ranks, np.int64), np.zeros(ranks, bool)
+    offset, shared = np.zeros(ranks, np.int64), np.full(ranks, -1)
     for first in range(ranks):
-        waiting = [] if known[first] else [first]
-        known[first] = True
+        waiting = [] if shared[first] >= 0 else [first]
+        shared[waiting] = first
         for rank in waiting:
             for _, other, late in sorted(links[rank], reverse=True):
-                if not known[other]:
-                    offset[other], known[other] = offset[rank] + late, True
+                if shared[other] < 0:
+                    offset[other], shared[other] = offset[rank] + late, first
                     waiting.append(other)
-    return offset
+    return offset, shared
 
 
 def _behind_median(instance: Int64s, end: Int64s) -> Int64s:

@@ -51,6 +51,12 @@ def holds_all(made: Calls, rows: Int64s) -> bool:
     return made.kinds[int(rows[0])].operation in HOLD_ALL
 
 
+def sender(made: Calls, rows: Int64s) -> int | None:
+    """The member that hands its data to the other one; None where that is not what they do."""
+    senders = [row for row in rows.tolist() if made.kinds[row].operation == "send"]
+    return senders[0] if len(senders) == 1 else None
+
+
 def _is_one(made: Calls, rows: list[int]) -> bool:
     """Whether these are of different ranks, and do the same."""
     kinds = {_shared(made.kinds[row]) for row in rows}

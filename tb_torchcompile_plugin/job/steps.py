@@ -2,7 +2,7 @@
 
 A step of a rank is its GPU's: from the first work that it launched to the first that the next one did. Compute that
 communication runs beside counts as overlapped; of communication alone what waits for another rank is told from what
-transfers.
+transfers, and from what may do either.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.waits import waiting
+from tb_torchcompile_plugin.job.waits import transferring, waiting
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work, layers
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -20,7 +20,8 @@ from tb_torchcompile_plugin.profile.steps import GpuSteps, StepWindows, gpu_step
 
 
 class RankSteps(NamedTuple):
-    """The steps of one rank as columns (ns); all but `step` and `span` sum to `span`."""
+    """The steps of one rank as columns (ns); all but `step` and `span` sum to `span`. exposed_unknown: nothing tells
+    whether it waits or transfers."""
 
     step: list[str]
     span: Int64s
@@ -28,6 +29,7 @@ class RankSteps(NamedTuple):
     overlapped: Int64s
     exposed_transfer: Int64s
     exposed_wait: Int64s
+    exposed_unknown: Int64s
     exposed_memory: Int64s
     idle: Int64s
 
@@ -78,21 +80,26 @@ def _of_rank(job: Job, place: int) -> RankSteps | None:
     if steps is None or not len(steps.step):
         return None
     names = profile.of(StepWindows).names
-    return _parts(profile, steps, job.of(waiting, place), [names[row] for row in steps.step.tolist()])
+    halves = job.of(waiting, place), job.of(transferring, place)
+    return _parts(profile, steps, halves, [names[row] for row in steps.step.tolist()])
 
 
-def _parts(profile: Profile, steps: GpuSteps, waiting: Intervals, names: list[str]) -> RankSteps:
+def _parts(
+    profile: Profile, steps: GpuSteps, halves: tuple[Intervals, Intervals], names: list[str]
+) -> RankSteps:
     work = profile.of(gpu_work)
     mine = work.where(work.device == steps.device)
     did = layers(profile.trace, mine)
     exposed = subtract(did.communication, did.compute)
-    held = subtract(exposed, subtract(exposed, waiting))
+    unheld = subtract(exposed, halves[0])
+    unknown = subtract(unheld, halves[1])
 
     def inside(intervals: Intervals) -> Int64s:
         return covered_ns(intervals, steps.begin, steps.end)
 
     communicating = inside(did.communication)
     computing, active, alone = inside(did.compute), inside(did.memory), inside(exposed)
+    untold, not_waiting = inside(unknown), inside(unheld)
     overlapped = computing - inside(
         subtract(did.compute, busy(profile.trace, mine.of("communication").index))
     )
@@ -101,8 +108,9 @@ def _parts(profile: Profile, steps: GpuSteps, waiting: Intervals, names: list[st
         span=steps.length,
         compute=computing - overlapped,
         overlapped=overlapped,
-        exposed_transfer=alone - inside(held),
-        exposed_wait=inside(held),
+        exposed_transfer=not_waiting - untold,
+        exposed_wait=alone - not_waiting,
+        exposed_unknown=untold,
         exposed_memory=active - communicating,
         idle=steps.length - active,
     )

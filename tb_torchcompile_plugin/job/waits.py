@@ -1,7 +1,8 @@
 """Of each call of a collective: how long it waited for another rank, and how long the transfer took.
 
 A call waits until the last of its ranks has come, or until the one has that it needs data of; the rest is transfer.
-Both sum to its duration. A rank that is missing may have come later still: then the wait is a lower bound.
+Both sum to its duration. A member that is not here may have come later still: then the wait is a lower bound, and
+nothing tells of the rest whether it is transfer.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.calls import Calls, calls
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import holds_all, instances
+from tb_torchcompile_plugin.job.instances import holds_all, instances, sender
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 
 
 class Waits(NamedTuple):
     """Columns of the calls (ns). begin, end: on the common clock. wait, transfer: -1 for calls of no instance.
-    awaited: the place of the rank that it waited for, -1 where it did not wait. last: whether all others waited."""
+    awaited: the place of the rank that it waited for, -1 where it did not wait. last: whether all others waited. sure:
+    whether all that it may have waited for is here, so that the wait is no lower bound."""
 
     begin: Int64s
     end: Int64s
@@ -28,6 +30,7 @@ class Waits(NamedTuple):
     transfer: Int64s
     awaited: Int64s
     last: npt.NDArray[np.bool_]
+    sure: npt.NDArray[np.bool_]
 
 
 def waits(job: Job) -> Waits:
@@ -35,7 +38,8 @@ def waits(job: Job) -> Waits:
     made, offset = job.of(calls), job.of(clocks).offset_ns
     begin, end = made.begin - offset[made.place], made.end - offset[made.place]
     wait, awaited = np.full((2, len(begin)), -1)
-    last = np.zeros(len(begin), bool)
+    last, sure = np.zeros((2, len(begin)), bool)
+    complete = not job.missing
     for rows in job.of(instances).members:
         wait[rows] = 0
         needed = _needed(made, rows, begin)
@@ -45,9 +49,10 @@ def waits(job: Job) -> Waits:
         wait[rows] = held
         awaited[rows[held > 0]] = made.place[needed]
         last[needed] = holds_all(made, rows)
+        sure[rows] = not holds_all(made, rows) or _all_here(made, rows, complete)
     transfer = np.where(wait >= 0, made.dur - wait, -1)
     assert ((wait < 0) | ((transfer >= 0) & (wait + transfer == made.dur))).all()
-    return Waits(begin, end, wait, transfer, awaited, last)
+    return Waits(begin, end, wait, transfer, awaited, last, sure)
 
 
 def _needed(made: Calls, rows: Int64s, begin: Int64s) -> int | None:
@@ -55,8 +60,13 @@ def _needed(made: Calls, rows: Int64s, begin: Int64s) -> int | None:
     only a root is needed, which torch does not name."""
     if holds_all(made, rows):
         return int(rows[np.argmax(begin[rows])])
-    senders = [row for row in rows.tolist() if made.kinds[row].operation == "send"]
-    return senders[0] if len(senders) == 1 else None
+    return sender(made, rows)
+
+
+def _all_here(made: Calls, rows: Int64s, complete: bool) -> bool:
+    """Whether each rank of the group is among these; where torch did not record which, whether the job is complete."""
+    group = made.kinds[int(rows[0])].group
+    return len(rows) == len(group.ranks) if group and group.ranks else complete
 
 
 def waiting(job: Job, place: int) -> Intervals:
@@ -65,6 +75,14 @@ def waiting(job: Job, place: int) -> Intervals:
     mine = np.flatnonzero((made.place == place) & (known.wait > 0))
     begin = made.begin[mine] - job.ranks[place].profile.trace.base_ns
     return union(begin, begin + known.wait[mine])
+
+
+def transferring(job: Job, place: int) -> Intervals:
+    """When collectives of a rank are known to transfer, by the clock of its trace."""
+    made, known = job.of(calls), job.of(waits)
+    mine = np.flatnonzero((made.place == place) & known.sure)
+    end = made.end[mine] - job.ranks[place].profile.trace.base_ns
+    return union(end - known.transfer[mine], end)
 
 
 def blame(job: Job) -> Int64s:

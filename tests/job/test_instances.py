@@ -202,15 +202,15 @@ def test_what_a_rank_exchanges_with_several_is_told_apart(tmp_path: Path) -> Non
     """torch numbers all that a rank sends and receives in one row, so the numbers of two ranks differ."""
     group = PG("0", (0, 1, 2))
 
-    def exchange(word: str, peer: int, seq: int, begin: int) -> list[Event]:
+    def exchange(word: str, peer: int, seq: int, begin: int, ns: int = 5_000) -> list[Event]:
         side = {"Dst_Rank": peer} if word == "send" else {"Src_Rank": peer}
         args = metadata_of(word, group, Seq=seq, Comms_Id=1_000 + seq, **side)
-        return launched("ncclDevKernel_SendRecv", begin - 2_000, begin, 5_000, **args)
+        return launched("ncclDevKernel_SendRecv", begin - 2_000, begin, ns, **args)
 
     ranks = {
         0: [*exchange("send", 1, 0, 10_000), *exchange("send", 2, 1, 20_000)],
-        1: exchange("recv", 0, 0, 9_000),
-        2: exchange("recv", 0, 0, 19_000),
+        1: exchange("recv", 0, 0, 9_000, 6_000),
+        2: exchange("recv", 0, 0, 19_000, 6_000),
     }
     made = written(tmp_path, ranks)
     assert numbers(made) == [0, 1, 0, 1]

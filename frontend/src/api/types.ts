@@ -981,6 +981,7 @@ export interface JobStep {
   overlapped_us: number;
   exposed_transfer_us: number;
   exposed_wait_us: number;
+  exposed_unknown_us: number;
   exposed_memory_us: number;
   idle_us: number;
   compile_us: number;
@@ -1533,6 +1534,7 @@ export interface RankCompared {
   overlapped_us: Pair;
   exposed_transfer_us: Pair;
   exposed_wait_us: Pair;
+  exposed_unknown_us: Pair;
   exposed_memory_us: Pair;
   idle_us: Pair;
   wait_us: Pair;

@@ -22,6 +22,11 @@ export const JOB_PARTS: Record<JobPart, Look> = {
     hatched('var(--cat-communication)', 'var(--bg)'),
     'Collectives alone that wait for another rank',
   ],
+  exposed_unknown_us: [
+    'exposed unknown',
+    'var(--cat-other)',
+    'Collectives alone of which nothing tells whether they wait or transfer',
+  ],
   exposed_memory_us: ['exposed memory', 'var(--cat-memcpy)', 'Copies and fills beside which nothing runs'],
   idle_us: ['idle', hatched('var(--line-strong)', 'var(--idle)'), 'Nothing runs on the GPU'],
 };

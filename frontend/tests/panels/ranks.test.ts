@@ -10,6 +10,7 @@ const row = (rank: number, step: string, wait: number): JobStep => ({
   overlapped_us: 10,
   exposed_transfer_us: 5,
   exposed_wait_us: wait,
+  exposed_unknown_us: 0,
   exposed_memory_us: 1,
   idle_us: 24 - wait,
   compile_us: 0,

@@ -31,12 +31,21 @@ from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
 _NAMED = 8  # ranks that a sentence lists
-_PARTS = ("compute", "overlapped", "exposed_transfer", "exposed_wait", "exposed_memory", "idle")
+_PARTS = (
+    "compute",
+    "overlapped",
+    "exposed_transfer",
+    "exposed_wait",
+    "exposed_unknown",
+    "exposed_memory",
+    "idle",
+)
 _SAYS = {
     "compute": "computes",
     "overlapped": "computes beside communication",
     "exposed_transfer": "transfers alone",
     "exposed_wait": "waits for other ranks",
+    "exposed_unknown": "waits or transfers, which is not known,",
     "exposed_memory": "copies alone",
     "idle": "idles",
 }
@@ -70,6 +79,7 @@ class RankCompared(Compared, frozen=True):
     overlapped_us: Pair
     exposed_transfer_us: Pair
     exposed_wait_us: Pair
+    exposed_unknown_us: Pair
     exposed_memory_us: Pair
     idle_us: Pair
     wait_us: Pair

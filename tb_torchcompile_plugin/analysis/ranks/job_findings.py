@@ -254,9 +254,9 @@ def _gain(predicted: Predicted) -> dict[str, float | int]:
 
 
 def _exposed(job: Job) -> list[Finding]:
-    """Transfers that nothing overlaps: waiting is not in them."""
+    """Transfers that nothing overlaps: waiting is not in them. Nothing is told where less of it is known than not."""
     steps = _known_steps(job)
-    if not steps:
+    if job.missing or _mostly_unknown(steps):
         return []
     share = float(np.mean([one.exposed_transfer.sum() / max(one.span.sum(), 1) for one in steps])) * 100
     if share < thresholds.communication_percent:
@@ -277,6 +277,11 @@ def _exposed(job: Job) -> list[Finding]:
             predicted=predicted,
         )
     ]
+
+
+def _mostly_unknown(steps: list[RankSteps]) -> bool:
+    """Whether more of what communicates alone may be waiting than is known to transfer, or nothing is."""
+    return sum(int((one.exposed_transfer - one.exposed_unknown).sum()) for one in steps) <= 0
 
 
 def _known_steps(job: Job) -> list[RankSteps]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, waits_in_a_circle
@@ -12,11 +14,12 @@ from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.coupled import has_models
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.steps import job_steps
+from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 
 _WAITS = 64 * 64  # pairs of ranks: a picture of 64 is whole
 _OVERLAPPED = 100  # kernels
-_NAMED = 8  # missing ranks that are listed
+_NAMED = 8  # ranks that are listed
+_UNKNOWN_PERCENT = 1.0  # of a step, from which on it is worth a word
 
 
 def job_report(job: Job) -> JobReport:
@@ -64,20 +67,23 @@ def _headline(job: Job) -> str:
 
 def _nobody(job: Job, most: str) -> str:
     """Where no finding tells of a late rank: whether that is because nobody waits to speak of."""
-    spans = sum(int(one.span.sum()) for one in job.of(job_steps) if one is not None)
+    steps = [one for one in job.of(job_steps) if one is not None]
+    unknown = sum(int(one.exposed_unknown.sum()) for one in steps)
     waited = sum(row.wait_us for row in job.of(rows.by_rank)) * 1000
-    quiet = waited * 100 < thresholds.communication_percent * spans
+    limit = thresholds.communication_percent * sum(int(one.span.sum()) for one in steps) / 100
+    if unknown >= max(limit, waited, 1):
+        return f"{_unknown_of(steps)}."
+    quiet = waited + unknown < limit
     return f"No rank keeps the others waiting: {most}." if quiet else f"{most[0].upper()}{most[1:]}."
 
 
 def _basis(job: Job) -> str:
     """Who is here, what could be matched, and how good the common clock is."""
-    residual, of_call = job.of(clocks).residual_ns_p95, job.of(instances).of_call
+    of_call = job.of(instances).of_call
     matched, unmatched = int((of_call >= 0).sum()), int((of_call < 0).sum())
     left = f"{unmatched:,} could not be: their waits are not known" if unmatched else "none is left over"
     lines = [_who(job), f"{plural(matched, 'call')} of collectives matched, {left}."]
-    if residual is not None:
-        lines.append(f"The clocks of the ranks agree to {duration(residual / 1000)} (95th percentile).")
+    lines += [*_unknown(job), *_clocks(job)]
     if job.of(has_models) and job.of(waits_in_a_circle):
         lines.append(
             "What mending brings is not predicted: by the model of their steps ranks wait for each other in a circle."
@@ -85,13 +91,54 @@ def _basis(job: Job) -> str:
     return " ".join(lines)
 
 
+def _unknown(job: Job) -> list[str]:
+    """How much of a step communication may wait or transfer, where that is worth a word: waits are a lower bound."""
+    steps = [one for one in job.of(job_steps) if one is not None]
+    unknown = sum(int(one.exposed_unknown.sum()) for one in steps)
+    if unknown * 100 < _UNKNOWN_PERCENT * sum(int(one.span.sum()) for one in steps) or not unknown:
+        return []
+    return [f"{_unknown_of(steps)}: what is told of waits is a lower bound."]
+
+
+def _unknown_of(steps: list[RankSteps]) -> str:
+    mean = sum(int(one.exposed_unknown.sum()) for one in steps) / sum(len(one.step) for one in steps)
+    return (
+        f"Of {duration(mean / 1000)} a step in which collectives run alone it is not known whether they wait "
+        "or transfer"
+    )
+
+
+def _clocks(job: Job) -> list[str]:
+    """How good the common clock is, and which ranks share none."""
+    known, lines = job.of(clocks), []
+    apart = [np.flatnonzero(known.shared == clock) for clock in np.unique(known.shared)]
+    if known.residual_ns_p95 is not None:
+        among = " among those that have collectives in common" if len(apart) > 1 else ""
+        residual = duration(known.residual_ns_p95 / 1000)
+        lines.append(f"The clocks of the ranks agree to {residual} (95th percentile){among}.")
+    if len(apart) > 1:
+        sets = [_listed([job.ranks[place].rank for place in places]) for places in apart]
+        which = "the ranks" if known.residual_ns_p95 is None else f"ranks {_joined(sets)}"
+        lines.append(f"Nothing tells how far the clocks of {which} are apart.")
+    return lines
+
+
+def _joined(sets: list[str]) -> str:
+    """ "0, 1 and 2, 3"."""
+    more = f" and {plural(len(sets) - _NAMED, 'more')}" if len(sets) > _NAMED else ""
+    return f"{' and '.join(sets[:_NAMED])}{more}"
+
+
+def _listed(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks[:_NAMED])) + (" …" if len(ranks) > _NAMED else "")
+
+
 def _who(job: Job) -> str:
     here, missing = plural(len(job.ranks), "rank"), job.missing
     if not missing:
         return f"All {here} of the job are here." if job.world_size else f"{here.capitalize()} are here."
     of = f" of {job.world_size}" if job.world_size else ""
-    numbers = ", ".join(map(str, missing[:_NAMED])) + (" …" if len(missing) > _NAMED else "")
     return (
-        f"{here.capitalize()}{of} are here; {plural(len(missing), 'rank')} missing ({numbers}): "
+        f"{here.capitalize()}{of} are here; {plural(len(missing), 'rank')} missing ({_listed(missing)}): "
         "what the others waited for them is not known, and waits are a lower bound."
     )

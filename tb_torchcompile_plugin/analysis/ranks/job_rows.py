@@ -82,7 +82,8 @@ class CollectiveRow(msgspec.Struct, frozen=True):
 
 
 class JobStep(msgspec.Struct, frozen=True):
-    """One step of one rank on its GPU; the parts sum to `span_us`. compile_us: how long its host compiled in it."""
+    """One step of one rank on its GPU; the parts sum to `span_us`. exposed_unknown_us: nothing tells whether it
+    waits or transfers. compile_us: how long its host compiled in it."""
 
     step: str
     rank: int
@@ -91,6 +92,7 @@ class JobStep(msgspec.Struct, frozen=True):
     overlapped_us: float
     exposed_transfer_us: float
     exposed_wait_us: float
+    exposed_unknown_us: float
     exposed_memory_us: float
     idle_us: float
     compile_us: float

@@ -25,7 +25,15 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from traces import Event
 
 MS = 1_000_000
-PARTS = ("compute", "overlapped", "exposed_transfer", "exposed_wait", "exposed_memory", "idle")
+PARTS = (
+    "compute",
+    "overlapped",
+    "exposed_transfer",
+    "exposed_wait",
+    "exposed_unknown",
+    "exposed_memory",
+    "idle",
+)
 
 
 def garbage(begin: int) -> list[dict[str, object]]:

@@ -11,6 +11,7 @@ export const MEASURES: Record<Measure, string> = {
   span_us: 'span',
   exposed_wait_us: JOB_PARTS.exposed_wait_us[0],
   exposed_transfer_us: JOB_PARTS.exposed_transfer_us[0],
+  exposed_unknown_us: JOB_PARTS.exposed_unknown_us[0],
   compute_us: JOB_PARTS.compute_us[0],
   overlapped_us: JOB_PARTS.overlapped_us[0],
   exposed_memory_us: JOB_PARTS.exposed_memory_us[0],

@@ -1,0 +1,107 @@
+"""job: ranks that only send and recv tie together, and those that nothing does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jobs import ALL_REDUCE, PG, launched, metadata_of, shifted, written
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
+from tb_torchcompile_plugin.job.clocks import clocks
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.waits import blame
+from traces import Event
+
+SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+ENDS = [1_000_000 * (at + 1) for at in range(5)]
+WAITS_NS = [400_000, 0, 0, 380_000, 0]
+
+
+def handed_on(word: str, world: PG, peer: int, times: list[tuple[int, int]]) -> list[Event]:
+    """Kernels of these begins and ends."""
+    side = {"Dst_Rank" if word == "send" else "Src_Rank": peer}
+    return [
+        event
+        for begin, end in times
+        for event in launched(
+            SEND, begin - 9_000, begin, end - begin, **metadata_of(word, world, 8, Seq=begin, **side)
+        )
+    ]
+
+
+def reduced(group: PG) -> list[Event]:
+    return [
+        event
+        for number, end in enumerate(ENDS)
+        for event in launched(
+            ALL_REDUCE, end + 20_000, end + 50_000, 9_000, **metadata_of("allreduce", group, Seq=number)
+        )
+    ]
+
+
+def two_stages(folder: Path, width: int, ahead: int, answers: bool = False) -> Job:
+    """`width` ranks hand on to as many, which are by a clock that is ahead. Some receivers come before the data, the
+    others 100 µs too late for it. answers: whether the second stage sends something back."""
+    world = PG("0", tuple(range(2 * width)))
+    sends = [(end - 30_000, end) for end in ENDS]
+    recvs = [
+        (end - 30_000 - wait, end) if wait else (end + 100_000, end + 104_000)
+        for end, wait in zip(ENDS, WAITS_NS)
+    ]
+    events: dict[int, list[Event]] = {}
+    for rank in range(width):
+        events[rank] = handed_on("send", world, rank + width, sends)
+        events[rank + width] = handed_on("recv", world, rank, recvs)
+        if answers:
+            back = [(begin + 500_000, end + 500_000) for begin, end in sends]
+            events[rank + width] += handed_on("send", world, rank, back)
+            events[rank] += handed_on("recv", world, rank + width, back)
+    if width > 1:
+        for first in (0, width):
+            group = PG(str(1 + first), tuple(range(first, first + width)))
+            for rank in group.ranks:
+                events[rank] += reduced(group)
+    late = {rank: shifted(its, ahead) if rank >= width else its for rank, its in events.items()}
+    return written(folder, late, [world])
+
+
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("ahead", [0, 5_000_000, -5_000_000])
+@pytest.mark.parametrize("answers", [False, True])
+def test_stages_of_which_the_clocks_differ(tmp_path: Path, width: int, ahead: int, answers: bool) -> None:
+    """Receivers that came long before their data are done with it when the senders are."""
+    made = two_stages(tmp_path, width, ahead, answers)
+    known = made.of(clocks)
+    assert (known.offset_ns - known.offset_ns[0]).tolist() == [0] * width + [ahead] * width
+    assert known.residual_ns_p95 == 0 and len(set(known.shared.tolist())) == 1
+    wanted = np.zeros((2 * width, 2 * width), np.int64)
+    for rank in range(width):
+        wanted[rank + width, rank] = sum(WAITS_NS)
+    assert np.array_equal(made.of(blame), wanted)
+    assert "The clocks of the ranks agree to 0 µs" in made.of(job_report).basis
+
+
+def test_receivers_that_end_apart_tell_how_good_the_clock_is(tmp_path: Path) -> None:
+    world = PG("0", (0, 1))
+    sends = [(end - 30_000, end) for end in ENDS]
+    recvs = [(begin - 400_000, end + 1_000 * place) for place, (begin, end) in enumerate(sends)]
+    events = {0: handed_on("send", world, 1, sends), 1: handed_on("recv", world, 0, recvs)}
+    known = written(tmp_path, events, [world]).of(clocks)
+    assert known.offset_ns.tolist() == [0, 2_000] and known.residual_ns_p95 == 2_000
+
+
+def test_ranks_that_nothing_ties_share_no_clock_and_the_page_says_so(tmp_path: Path) -> None:
+    events = {rank: reduced(PG(str(rank // 2), (rank // 2 * 2, rank // 2 * 2 + 1))) for rank in range(4)}
+    made = written(tmp_path, events)
+    assert made.of(clocks).shared.tolist() == [0, 0, 2, 2]
+    basis = made.of(job_report).basis
+    assert "Nothing tells how far the clocks of ranks 0, 1 and 2, 3 are apart" in basis
+    assert "agree to 0 µs (95th percentile) among those that have collectives in common" in basis
+
+
+def test_without_any_collective_no_clock_is_shared(tmp_path: Path) -> None:
+    made = written(tmp_path, {rank: launched("k", 0, 10, 10) for rank in range(2)})
+    assert made.of(clocks).shared.tolist() == [0, 1]
+    assert "Nothing tells how far the clocks of the ranks are apart" in made.of(job_report).basis

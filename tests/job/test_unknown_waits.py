@@ -1,0 +1,129 @@
+"""job: where nothing tells whether communication waits or transfers, neither is guessed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jobs import ALL_REDUCE, PG, Does, launched, metadata_of, training, written
+from profiles import SPAN
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
+from tb_torchcompile_plugin.job.calls import calls
+from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
+from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
+
+MS = 1_000_000
+
+
+def late_on(rank: int, ns: int = 3 * MS) -> Any:
+    return lambda one, step: Does(ns if one == rank else 0)
+
+
+def steps_of(job: Job) -> list[RankSteps]:
+    known = [one for one in job.of(job_steps) if one is not None]
+    for steps in known:
+        assert np.array_equal(steps.span, sum(steps[2:]))
+    return known
+
+
+def untold(folder: Path) -> Job:
+    """The job in a folder, as if torch had told nothing of its collectives."""
+    ranks = []
+    for rank, path in enumerate(sorted(folder.glob("*.json"))):
+        document = json.loads(path.read_text())
+        document["distributedInfo"]["pg_config"] = []
+        for event in document["traceEvents"]:
+            if "Collective name" in event["args"]:
+                event["args"] = {key: event["args"][key] for key in ("device", "stream", "correlation")}
+        path.write_text(json.dumps(document))
+        ranks.append(JobRank(rank, f"rank{rank}", Profile(read_trace(str(path), workers=1), None, SPAN)))
+    return Job(tuple(ranks))
+
+
+def test_what_waits_for_a_missing_rank_is_no_transfer(tmp_path: Path) -> None:
+    """Rank 3 is 3 ms late at each step, and its trace is not here: transfers take 40 µs."""
+    made = Job(training(tmp_path, 4, 4, late_on(3)).ranks[:2])
+    for steps in steps_of(made):
+        assert not steps.exposed_transfer.any() and (steps.exposed_unknown > 3 * MS - 100_000).all()
+    report = made.of(job_report)
+    assert report.missing_ranks == [2, 3] and report.findings == []
+    assert report.headline == (
+        "A step of the 2 ranks takes 3.26 ms. Of 3.04 ms a step in which collectives run alone it is not known "
+        "whether they wait or transfer."
+    )
+    assert "it is not known whether they wait or transfer" in report.basis
+    assert "lower bound" in report.basis
+    assert sum(row.exposed_unknown_us for row in report.steps) == pytest.approx(
+        sum(int(steps.exposed_unknown.sum()) for steps in steps_of(made)) / 1000
+    )
+
+
+def test_a_whole_job_knows_all(tmp_path: Path) -> None:
+    made = training(tmp_path, 4, 4, late_on(3))
+    for steps in steps_of(made):
+        assert (steps.exposed_transfer == 40_000).all() and not steps.exposed_unknown.any()
+    assert "not known" not in made.of(job_report).basis
+
+
+def test_what_is_not_matched_is_neither(tmp_path: Path) -> None:
+    training(tmp_path, 2, 4, late_on(1))
+    made = untold(tmp_path)
+    for steps in steps_of(made):
+        assert not steps.exposed_transfer.any() and steps.exposed_unknown.any()
+    report = made.of(job_report)
+    assert report.matched == 0 and report.findings == []
+
+
+def test_a_member_whose_call_was_not_recorded_makes_it_unknown(tmp_path: Path) -> None:
+    """All three ranks are here, and the third one recorded only the first of two."""
+    world = PG("0", (0, 1, 2))
+
+    def ran(many: int) -> list[Any]:
+        return [
+            event
+            for seq in range(many)
+            for event in launched(
+                ALL_REDUCE,
+                100_000 * seq,
+                100_000 * seq + 9_000,
+                5_000,
+                **metadata_of("allreduce", world, Seq=seq),
+            )
+        ]
+
+    made = written(tmp_path, {0: ran(2), 1: ran(2), 2: ran(1)})
+    assert made.of(waits).sure.tolist() == [True, False, True, False, True]
+    assert made.of(waits).wait.tolist() == [0] * 5
+
+
+@pytest.mark.parametrize(
+    ("word", "sure"), [("allreduce", True), ("broadcast", False), ("reduce", False), ("gather", False)]
+)
+def test_where_a_root_is_waited_for_that_torch_does_not_name(tmp_path: Path, word: str, sure: bool) -> None:
+    args = metadata_of(word, PG("0", (0, 1)), Seq=1)
+    made = written(tmp_path, {rank: launched(ALL_REDUCE, 5_000, 9_000, 5_000, **args) for rank in (0, 1)})
+    assert made.of(waits).sure.tolist() == [sure, sure]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "known"),
+    [([0, 1], (0, 1)), ([[0, 1]], ()), ([{"a": 1}], ()), ([0, "x"], ()), ("[0, 1]", ()), (None, ()), (7, ())],
+)
+def test_an_odd_list_of_ranks_costs_nothing_but_itself(tmp_path: Path, ranks: object, known: object) -> None:
+    """The calls name no group: they are of the only one, whatever its ranks are said to be."""
+    args = metadata_of("allreduce", PG("0", (0, 1)))
+    args = {name: value for name, value in args.items() if not name.startswith("Process Group")}
+    events = launched(ALL_REDUCE, 5_000, 9_000, 5_000, **args)
+    made = written(tmp_path, {0: events, 1: events}, [PG("0", (0, 1))])
+    for one in made.ranks:
+        one.profile.trace.metadata["distributedInfo"]["pg_config"] = [{"pg_name": "0", "ranks": ranks}]
+    report = made.of(job_report)
+    assert {kind.group and kind.group.ranks for kind in made.of(calls).kinds} == {known}
+    assert (report.matched, report.unmatched) == (2, 0)
