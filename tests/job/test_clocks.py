@@ -83,6 +83,14 @@ def test_stages_of_which_the_clocks_differ(tmp_path: Path, width: int, ahead: in
     assert "The clocks of the ranks agree to 0 µs" in made.of(job_report).basis
 
 
+def test_the_one_that_sends_may_be_the_one_behind(tmp_path: Path) -> None:
+    world = PG("0", (0, 1))
+    sends = [(end - 30_000, end) for end in ENDS]
+    recvs = [(begin - 400_000, end) for begin, end in sends]
+    events = {0: handed_on("recv", world, 1, recvs), 1: shifted(handed_on("send", world, 0, sends), 7_000)}
+    assert written(tmp_path, events, [world]).of(clocks).offset_ns.tolist() == [0, 7_000]
+
+
 def test_receivers_that_end_apart_tell_how_good_the_clock_is(tmp_path: Path) -> None:
     world = PG("0", (0, 1))
     sends = [(end - 30_000, end) for end in ENDS]
