@@ -33,14 +33,14 @@ def steps_of(job: Job) -> list[RankSteps]:
     return known
 
 
-def untold(folder: Path, told: int = 0, world: int = 2) -> Job:
+def untold(folder: Path, known: int = 0, world: int = 2) -> Job:
     """The job in a folder, as if torch had told nothing of its collectives but for the first ones. world: its size."""
     ranks = []
     for rank, path in enumerate(sorted(folder.glob("*.json"))):
         document = json.loads(path.read_text())
         document["distributedInfo"] |= {"pg_config": [], "world_size": world}
         for event in document["traceEvents"]:
-            if event["args"].get("Seq", -1) >= told:
+            if event["args"].get("Seq", -1) >= known:
                 event["args"] = {key: event["args"][key] for key in ("device", "stream", "correlation")}
         path.write_text(json.dumps(document))
         ranks.append(JobRank(rank, f"rank{rank}", Profile(read_trace(str(path), workers=1), None, SPAN)))
@@ -81,13 +81,13 @@ def test_what_is_not_matched_is_neither(tmp_path: Path) -> None:
     assert report.matched == 0 and report.findings == []
 
 
-@pytest.mark.parametrize(("told", "world", "rules"), [(4, 2, ["communication"]), (1, 2, []), (4, 3, [])])
+@pytest.mark.parametrize(("known", "world", "rules"), [(4, 2, ["communication"]), (1, 2, []), (4, 3, [])])
 def test_transfers_are_a_finding_where_they_are_known(
-    tmp_path: Path, told: int, world: int, rules: list[str]
+    tmp_path: Path, known: int, world: int, rules: list[str]
 ) -> None:
     """They take most of a step: not with most of them untold, and not with a rank missing."""
     training(tmp_path, 2, 4, lambda rank, step: Does(kernels=1, kernel_ns=1_000))
-    made = untold(tmp_path, told, world)
+    made = untold(tmp_path, known, world)
     moved = sum(int(steps.exposed_transfer.sum()) for steps in steps_of(made))
     assert moved > 0.1 * sum(int(steps.span.sum()) for steps in steps_of(made))
     assert [row.rule for row in made.of(job_report).findings] == rules

@@ -55,6 +55,7 @@ _RANK_PARTS = {
     "compute_us": "Compute",
     "overlapped_us": "Overlapped",
     "exposed_transfer_us": "Exposed transfer",
+    "exposed_unknown_us": "Exposed, not known which",
     "exposed_memory_us": "Exposed memory",
     "idle_us": "Idle",
     "wait_us": "Waits, overlapped too",
