@@ -75,7 +75,7 @@ def test_no_request_waits_for_what_is_asked_of_a_rank(
     def slow(job: Job, rank: int) -> Findings:
         asked.append(rank)
         assert goes_on.wait(30)
-        return Findings([], [])
+        return Findings([], 0)
 
     monkeypatch.setattr(routes, "_PATIENCE_S", 0.01)
     route = Route("slow", JOB, slow, (number("rank"),))

@@ -47,7 +47,7 @@ class Monitor:
 @pytest.mark.parametrize("deferred", [True, False])
 @pytest.mark.parametrize("options", [{}, {"use_gzip": True}, {"use_python_export": True}])
 def test_a_file_that_is_not_there_yet_is_neither_read_nor_renamed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, deferred: bool, options: dict[str, bool], torch: Any
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, deferred: bool, options: dict[str, Any], torch: Any
 ) -> None:
     if "use_python_export" in options and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
         pytest.skip("torch 2.13 and later have use_python_export")
@@ -71,7 +71,7 @@ def test_inductors_handler_first_in_the_same_chain(
     torch: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A profiler saves its trace once: ours puts the summary beside the one that is there."""
-    from torch._inductor.profiler import inductor_trace_handler
+    from torch._inductor.profiler import inductor_trace_handler  # type: ignore[import-not-found,unused-ignore]
 
     theirs, ours = inductor_trace_handler(str(tmp_path), "w"), tensorboard_trace_handler(str(tmp_path), "w")
 

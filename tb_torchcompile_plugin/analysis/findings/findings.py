@@ -36,6 +36,7 @@ SPAN_RULES: tuple[Rule, ...] = (
 _MOOT = ("profiler_hooks", "anomaly_mode", "late_rank")
 # Would make most programs faster, whatever is wrong with them; and what nobody can act on yet.
 _GENERIC = ("launch_bound", "nothing", "batch")
+_OF_RANKS = ("late_rank", "ranks_take_turns")
 _OUTDONE_PERCENT = 10.0  # so much more of a step is what all ranks suffer from, not what makes one late
 # Whoever goes several times on purpose, for memory, wants that first, from so much of a step on.
 _PLAIN, _PLAIN_PERCENT = ("reduced_once",), 10.0
@@ -108,10 +109,10 @@ def _gain(row: Finding) -> float:
 
 def _rank(least_percent: float, best: float, row: Finding) -> tuple[bool, bool, float, float, int]:
     gain = _gain(row)
-    first = row.rule not in _GENERIC and gain >= least_percent
+    outdone = row.rule in _OF_RANKS and best > gain + _OUTDONE_PERCENT
+    first = row.rule not in _GENERIC and gain >= least_percent and not outdone
     first |= row.rule in _PLAIN and gain >= _PLAIN_PERCENT
     first |= row.rule in _BLOCKS and row.predicted is None
-    outdone = row.rule == "late_rank" and best > gain + _OUTDONE_PERCENT
     return (
         row.rule not in _MOOT or outdone,
         not first,

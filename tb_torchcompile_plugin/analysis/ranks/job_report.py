@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.coupled import has_models
 from tb_torchcompile_plugin.job.instances import instances
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import Job, JobRank
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 
 _WAITS = 64 * 64  # pairs of ranks: a picture of 64 is whole
@@ -44,7 +44,10 @@ def job_report(job: Job) -> JobReport:
         overlap_headline=job.of(overlap_headline),
         overlap=job.of(overlap_rows)[:_OVERLAPPED],
         findings=job.of(job_findings),
-        warnings=list(job.unread.values()),
+        warnings=[
+            *job.unread.values(),
+            *(notice for one in _damaged(job) for notice in one.profile.trace.notices),
+        ],
     )
 
 
@@ -83,12 +86,20 @@ def _basis(job: Job) -> str:
     matched, unmatched = int((of_call >= 0).sum()), int((of_call < 0).sum())
     left = f"{unmatched:,} could not be: their waits are not known" if unmatched else "none is left over"
     lines = [_who(job), f"{plural(matched, 'call')} of collectives matched, {left}."]
+    if damaged := [one.rank for one in _damaged(job)]:
+        whose = f"rank{'s' if len(damaged) > 1 else ''} {_listed(damaged)}"
+        lines.append(f"A part of the trace of {whose} is missing: what it held is not matched.")
     lines += [*_unknown(job), *_clocks(job)]
     if job.of(has_models) and job.of(waits_in_a_circle):
         lines.append(
             "What mending brings is not predicted: by the model of their steps ranks wait for each other in a circle."
         )
     return " ".join(lines)
+
+
+def _damaged(job: Job) -> list[JobRank]:
+    """Ranks of whose trace something is missing."""
+    return [one for one in job.ranks if one.profile.trace.notices]
 
 
 def _unknown(job: Job) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from analysis.what_if.test_fixes import steps as of_a_ms
-from analysis.what_if.test_rounds_fixes import accumulated, moved
+from mendable import accumulated, moved
+from mendable import steps as of_a_ms
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.compile_rules import COMPILE_RULES
@@ -719,6 +719,8 @@ def test_what_all_ranks_suffer_from_comes_before_the_late_one(of_all: float, fir
         )
 
     assert ranked([finding("late_rank", 40), finding("small_collectives", of_all)])[0].rule == first
+    turns = ranked([finding("ranks_take_turns", 40), finding("launch_bound", of_all)])[0].rule
+    assert turns == ("ranks_take_turns" if first == "late_rank" else "launch_bound")
 
 
 def test_rules_and_thresholds_are_documented_and_nothing_else_is() -> None:

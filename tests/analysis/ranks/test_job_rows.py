@@ -92,7 +92,17 @@ def test_the_findings_of_one_rank_are_those_of_the_report(tmp_path: Path) -> Non
         assert [row.title for row in rank_findings(made, one.rank).findings] == [*of_job, *own]
     alone = {row.rule for row in made.ranks[0].profile.of(findings).findings}
     assert "communication" in alone - {row.rule for row in rank_findings(made, 0).findings}
-    own = "Communication that nothing overlaps"
-    assert own in made.ranks[0].profile.of(overview).headline and own not in rank_findings(made, 0).headline
+    symptom = "Communication that nothing overlaps"
+    assert symptom in made.ranks[0].profile.of(overview).headline
+    assert symptom not in rank_findings(made, 0).headline
     with pytest.raises(NotFound, match="rank 7"):
         rank_findings(made, 7)
+
+
+def test_a_trace_that_was_cut_is_no_whole_rank(tmp_path: Path) -> None:
+    training(tmp_path, 2, 6, lambda rank, step: Does(kernels=40))
+    path = tmp_path / "rank1.1.pt.trace.json"
+    path.write_bytes(path.read_bytes()[:-4000])
+    (run,) = read_report(str(tmp_path)).runs
+    assert run.job and "A part of the trace of rank 1 is missing" in run.job.basis
+    assert any("rank1" in notice.file for notice in run.job.warnings)

@@ -7,43 +7,17 @@ from typing import Any
 
 import pytest
 
+from mendable import fix, kinds, steps
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import given_up
-from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
-from tb_torchcompile_plugin.analysis.what_if.scenario import priced, scenario
-from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, lookups_in_vain
-from tb_torchcompile_plugin.profile.profile import Profile
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
 
-STEP_US = 1000
 NODE = "autograd::engine::evaluate_function: MulBackward0"
 POINTWISE = "triton_poi_fused_add_0"
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4>"
-
-
-def steps(*make: Event, number: int = 3) -> list[Event]:
-    """So many steps of a millisecond, each with these events at these times from its begin on."""
-    events: list[Event] = []
-    for step in range(number):
-        events.append(slice_(f"ProfilerStep#{step}", STEP_US * step, STEP_US, "user_annotation"))
-        for event in make:
-            args = {**event["args"]}
-            for key in ("correlation", "Sequence number"):
-                if key in args:
-                    args[key] += 100_000 * step
-            events.append(event | {"ts": event["ts"] + STEP_US * step, "args": args})
-    return events
-
-
-def fix(profile: Profile, kind: str) -> WhatIf:
-    (row,) = [row for row in profile.of(priced) if row.kind == kind]
-    return row
-
-
-def kinds(profile: Profile) -> set[str]:
-    return {one.kind for one in profile.of(fixes)}
 
 
 def checked(times: int, around: str = NODE) -> list[Event]:

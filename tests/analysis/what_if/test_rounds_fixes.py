@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from analysis.what_if.test_fixes import STEP_US, fix, kinds, steps
+from mendable import NODE, ROUND_US, STEP_US, accumulated, fix, kinds, moved, steps
 from profiles import profile_with
 from tb_torchcompile_plugin.analysis.what_if.rounds_fixes import rounds
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
-
-NODE = "autograd::engine::evaluate_function: AccumulateGrad"
-REDUCER = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
-ROUND_US = 100
-REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-
-
-def accumulated(many: int, *, optimizing: bool = False, reduced: bool = False, grid: int = 1) -> list[Event]:
-    """So many rounds of 100 µs: a forward of 40 and a backward of 40, a kernel of 10 in each; gradients reduced for 15
-    in each of them. Then an optimizer, at the end of the step or in each round."""
-    events: list[Event] = []
-    for place in range(many):
-        at = 20 + ROUND_US * place
-        events += [
-            slice_("model", at, 40, "user_annotation"),
-            *launch("forward", at + 5, at + 10, 10, grid=[grid, 1, 1]),
-            slice_(REDUCER if reduced else NODE, at + 45, 40, tid=AUTOGRAD),
-            *launch("backward", at + 50, at + 55, 10, AUTOGRAD, grid=[grid, 1, 1]),
-        ]
-        if reduced:
-            events.append(slice_("c10d::allreduce_", at + 62, 12, tid=AUTOGRAD))
-            events += launch(REDUCE, at + 73, at + 75, 15, AUTOGRAD)
-        if optimizing:
-            events.append(slice_("Optimizer.step#SGD.step", at + 86, 8, "user_annotation"))
-            events += launch("step", at + 88, at + 90, 3)
-    return [*events, *launch("last", 980, 985, 5)]
 
 
 def folder(parent: Path, name: str) -> Path:
@@ -89,27 +64,6 @@ def test_gradients_are_reduced_in_the_last_round_alone(tmp_path: Path) -> None:
     assert row.name == "c10d::allreduce_"
     assert row.predicted.after_us == pytest.approx(STEP_US - 5 * 12, abs=1)
     assert "reduced_once" not in kinds(profile_with(folder(tmp_path, "one"), steps(*accumulated(6))))
-
-
-def moved(many: int, elements: int, around: str) -> list[Event]:
-    """So many collectives of 8 µs of the host, each of so many numbers of 4 bytes, inside of a label or an operator."""
-    events: list[Event] = launch("first", 2, 5, 5)
-    args = {
-        "Collective name": "allreduce",
-        "dtype": "Float",
-        "In msg nelems": elements,
-        "Out msg nelems": elements,
-    }
-    for place in range(many):
-        at = 20 + 10 * place
-        if around:
-            events.append(slice_(around, at, 9, "user_annotation" if "FSDP" in around else "cpu_op"))
-        events += [
-            slice_("c10d::allreduce_", at + 0.5, 8),
-            slice_("record_param_comms", at + 1, 7, **args),
-            *launch(REDUCE, at + 3, at + 6, 2),
-        ]
-    return [*events, *launch("last", 980, 985, 5)]
 
 
 @pytest.mark.parametrize(("around", "host_us"), [("", 8), ("FSDP::post_backward_reduce (layers.3)", 9)])
@@ -180,7 +134,7 @@ def test_a_grid_that_is_none_fills_the_gpu(tmp_path: Path, grid: list[object]) -
     for event in events:
         if "grid" in event["args"]:
             event["args"]["grid"] = grid
-    card = {"deviceProperties": [{"id": 0, "name": "GPU", "numSms": 100}]}
+    card: dict[str, Any] = {"deviceProperties": [{"id": 0, "name": "GPU", "numSms": 100}]}
     path = write_trace(tmp_path, events, **card)
     profile = Profile(read_trace(str(path), workers=1), None)
     assert fix(profile, "batch").predicted.after_us > 0

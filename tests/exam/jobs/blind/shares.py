@@ -41,6 +41,9 @@ def exchanged(rows: Tensor, outgoing: list[int], incoming: list[int]) -> Tensor:
 class MixtureOfExperts(nn.Module):
     """One expert on each rank; a token goes to the one with the highest score. The router is frozen."""
 
+    router: Tensor
+    bias: Tensor
+
     def __init__(self, rank: Rank, width: int, preference: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
@@ -52,7 +55,7 @@ class MixtureOfExperts(nn.Module):
         tokens = self.norm(x).flatten(0, 1)
         chosen = (tokens @ self.router + self.bias).argmax(-1)
         order = chosen.argsort()
-        counts = (chosen[:, None] == torch.arange(self.bias.numel(), device=x.device)).sum(0)
+        counts = torch.eq(chosen[:, None], torch.arange(self.bias.numel(), device=x.device)).sum(0)
         wanted = torch.empty_like(counts)
         dist.all_to_all_single(wanted, counts)
         outgoing, incoming = torch.stack([counts, wanted]).tolist()
@@ -114,7 +117,8 @@ class Gated(nn.Module):
         normal = exact.to(x.dtype)
         gate = self.gate(normal).float()
         hidden = gate * torch.sigmoid(gate) * self.up(normal).float()
-        return x + self.down(hidden.to(x.dtype))
+        result: Tensor = x + self.down(hidden.to(x.dtype))
+        return result
 
 
 @job(
