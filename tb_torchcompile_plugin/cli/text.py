@@ -180,7 +180,7 @@ def _print_compile_times(console: Console, compiled: Compile) -> None:
 def _print_findings(console: Console, findings: list[RunFinding]) -> None:
     """What to change, and how; nothing without findings."""
     if findings:
-        console.rule(Plain("findings, largest gain first"), align="left")
+        console.rule(Plain("findings, most important first"), align="left")
     for row in findings:
         where = row.run if row.span is None else f"{row.run} {row.span}"
         whose = f"worker {row.worker}" if row.worker else "the job"
