@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_what_if(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     what_if = commands.add_parser("what-if", help="print how long a step would take with this or that mended")
-    what_if.add_argument("logdir", help="a folder or one trace; of several spans the newest of the first worker is taken")
+    what_if.add_argument(
+        "logdir", help="a folder or one trace; of several spans the newest of the first worker is taken"
+    )
     for name in ("run", "worker", "span"):
         what_if.add_argument(f"--{name}", dest=f"only_{name}", default="", help=f"of this {name} only")
     what_if.add_argument(

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tb_torchcompile_plugin.analysis.compare.pairs import change_percent, pair
 from tb_torchcompile_plugin.analysis.compare.sides import Side
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
+from tb_torchcompile_plugin.analysis.what_if.step_words import slowed
+from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import pace, profiled_steps
+
+_SLOWED = 1.1  # times as long: from there on recorded steps tell less than those that were not
 
 
 def notes(a: Side, b: Side) -> list[str]:
@@ -56,6 +62,22 @@ def _differences(a: Side, b: Side) -> Iterator[str]:
     devices = [_devices(side.profile) if side.profile else "" for side in (a, b)]
     if all(devices) and devices[0] != devices[1]:
         yield f"A ran on {devices[0]}, B on {devices[1]}: times of different devices."
+    yield from _unrecorded(a, b)
+
+
+def _unrecorded(a: Side, b: Side) -> Iterator[str]:
+    """Recording slows some programs more than others: then the recorded steps do not tell which is faster. The notes
+    are the host's, and say nothing where it runs ahead."""
+    profiles = [side.profile for side in (a, b) if side.profile and side.profile.of(pace) is None]
+    noted = [one.data.of(unrecorded_step_ns) if one.data else None for one in profiles]
+    if len(profiles) < 2 or None in noted or not any(slowed(one, _SLOWED) for one in profiles):
+        return
+    of_a, of_b = ((ns or 0) / 1000 for ns in noted)
+    change = change_percent(pair(of_a, of_b))
+    yield (
+        f"While nobody records a step of B takes {duration(of_b)}, one of A {duration(of_a)}{change}: recording slows "
+        "them, and all else here is of recorded steps."
+    )
 
 
 def _devices(profile: Profile) -> str:

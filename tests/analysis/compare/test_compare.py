@@ -17,7 +17,9 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.cli.compare import newest_span
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
+from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_steps
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import kernel, launch, slice_, write_trace
 
 
@@ -293,6 +295,29 @@ def test_notes_tell_what_else_differs(tmp_path):
     tables = compare_tables(Sides(b, c))
     assert tables.kernels == [] and all(row.self_device_us.delta is None for row in tables.operators)
     assert comparison.step_time is not None and comparison.step_time.within_noise is None
+
+
+@pytest.mark.parametrize(("noted", "says"), [((40, 80), True), ((99, 98), False), ((40, None), False)])
+def test_what_recording_slowed_differently_is_told(tmp_path, noted, says):
+    """By the handler's notes of steps that nobody recorded: recorded ones take 100 µs on both sides."""
+    sides = []
+    for name, unrecorded_us in zip("ab", noted):
+        (tmp_path / name).mkdir()
+        steps = [slice_(f"ProfilerStep#{n}", 100 * n, 100, "user_annotation") for n in range(3)]
+        write_trace(tmp_path / name, steps)
+        summary = CompileSummary()
+        if unrecorded_us:
+            summary.steps.unrecorded_ns.extend([1000 * unrecorded_us] * 3)
+            summary.steps.recorded_ns.extend([100_000] * 3)
+        data = data_of(summary)
+        sides.append(Side(profile_with_data(tmp_path / name, data), data))
+    line = "While nobody records a step of B takes 80.0 µs, one of A 40.0 µs (+100 %)"
+    assert any(note.startswith(line) for note in compare(*sides).notes) == says
+
+
+def profile_with_data(folder, data):
+    (path,) = folder.glob("*.json")
+    return Profile(read_trace(str(path), workers=1), data)
 
 
 def test_peaks_of_memory(tmp_path):
