@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model
 
 Bools = npt.NDArray[np.bool_]
 Change = Callable[[Model], Model]
+Column = npt.NDArray[Any]
 
 
 def without_host_time(ns: Int64s) -> Change:
@@ -106,3 +108,28 @@ def both(*changes: Change) -> Change:
         return model
 
     return change
+
+
+def together(made: Model, changes: Sequence[Change]) -> Model:
+    """The model with all of these changes made. What two of them take out goes once.
+
+    Each is made by itself and compared with the model as recorded: so their order is of no importance, and one that is
+    picked twice, or lies inside of another one, brings nothing more.
+    """
+    changed = [change(made) for change in changes]
+    columns: dict[str, Any] = {
+        name: _least_changed(getattr(made, name), [getattr(one, name) for one in changed])
+        for name in made._fields
+        if name != "begin"
+    }
+    return made._replace(**columns)
+
+
+def _least_changed(recorded: Column, changed: list[Column]) -> Column:
+    """Where any of them changes a value, the least that it becomes, though that may be more than it was."""
+    least = recorded
+    for one in changed:
+        other = one != recorded
+        first = other & (least == recorded)
+        least = np.where(other, np.where(first, one, np.minimum(least, one)), least)
+    return least

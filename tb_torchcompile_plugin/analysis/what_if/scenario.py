@@ -7,12 +7,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.what_if.change import together
 from tb_torchcompile_plugin.analysis.what_if.fix import Fix
 from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
 from tb_torchcompile_plugin.analysis.what_if.picture import Picture, picture
 from tb_torchcompile_plugin.analysis.what_if.reasons import replay_error_percent, why_nothing
 from tb_torchcompile_plugin.analysis.what_if.step_words import slowed, told_by
-from tb_torchcompile_plugin.analysis.what_if.together import together
 from tb_torchcompile_plugin.analysis.what_if.what_if import (
     Predicted,
     WhatIf,
