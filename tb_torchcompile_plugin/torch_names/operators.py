@@ -132,6 +132,11 @@ def is_fusible(kernel: str) -> bool:
     return _FUSIBLE_KERNEL.search(kernel) is not None
 
 
+def is_fused_optimizer(kernel: str) -> bool:
+    """A kernel of an optimizer with `fused=True`: one pass over many parameters and their state."""
+    return "FusedOptimizerTensorListMetadata" in kernel
+
+
 def is_fusible_in_graphs(kernel: str) -> bool:
     """Whether inductor made a kernel that it would fuse with its neighbours, were they in the same graph."""
     return _FUSIBLE_IN_GRAPHS.match(kernel) is not None

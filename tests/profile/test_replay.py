@@ -142,6 +142,20 @@ def test_recorded_steps_that_are_no_longer_than_others_stay_as_long(tmp_path: Pa
     assert 50_000 <= after_ns(profile, waits, cost) < after_ns(profile, waits) == 55_000
 
 
+def test_a_noted_host_that_runs_ahead_tells_what_recording_cost_it(tmp_path: Path) -> None:
+    """The GPU works 90 of 100 µs; the host, which needs 99 while recorded, needs 50 otherwise."""
+    events: list[Event] = []
+    for step in range(6):
+        begin = 100 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
+        events += launch("k", begin + 1, begin + 5, 90)
+        events += [slice_("aten::view", begin + 3 + 3 * place, 2) for place in range(32)]
+    profile = profile_with(tmp_path, events)
+    times = replay(without_recording(profile, profile.of(model), recording(profile, 50_000)))
+    walked = clock(profile.of(host_lane), profile.of(gpu_queue), times)
+    assert walked.host <= 51_000 and walked.step == pytest.approx(90_000, rel=0.03)
+
+
 def test_without_a_gpu_there_is_nothing_to_walk(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, [slice_("aten::mm", 0, 5)])
     assert profile.of(what_if) == []

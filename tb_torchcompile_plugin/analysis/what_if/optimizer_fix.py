@@ -20,8 +20,9 @@ from tb_torchcompile_plugin.profile.model.culprits import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.operators import is_fused_optimizer
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_optimizer_step
 
 _FUSED_NS = 150_000  # of an optimizer's step in a few launches
@@ -33,7 +34,7 @@ def fused_optimizer(profile: Profile) -> Iterator[Fix]:
     trace, lane = profile.trace, profile.of(host_lane)
     inside, first = points_inside(profile, profile.of(optimizer_times))
     launches = int((inside & lane.launches).sum())
-    if not launches or launches < 20 * max(int(first.sum()), 1):
+    if not launches or launches < 20 * max(int(first.sum()), 1) or profile.of(_is_fused):
         return
     yield Fix(
         id="fused_optimizer",
@@ -43,6 +44,13 @@ def fused_optimizer(profile: Profile) -> Iterator[Fix]:
         times=launches / profile.of(host_lane).steps,
         surely=_in_few(profile, 1.0),
     )
+
+
+def _is_fused(profile: Profile) -> bool:
+    """Whether the optimizer is fused already: each of its launches takes as many tensors as one can."""
+    queue, (inside, _) = profile.of(gpu_queue), points_inside(profile, profile.of(optimizer_times))
+    fused_ = mask_of(profile.trace.names, is_fused_optimizer)[profile.trace.name[queue.row]]
+    return bool(2 * int((fused_ & inside[queue.point]).sum()) > int(inside[queue.point].sum()))
 
 
 def _in_few(profile: Profile, passes: float) -> Change:

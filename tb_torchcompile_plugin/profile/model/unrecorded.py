@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.clock import clock
+from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
@@ -27,6 +27,9 @@ _MOST_STRETCH = 250  # percent, as a piece of time keeps 30 % at least
 _LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
 USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
 _SAME = 1.02  # steps that differ by less are as long
+_AHEAD = (
+    1.1  # so many times as long as a noted step a GPU works for one, where the host that was noted runs ahead
+)
 _LEFT = 0.3  # of a piece of time, whatever was written in it
 
 
@@ -83,9 +86,11 @@ def recording(profile: Profile, step_ns: float) -> Recording:
     """
     lane, queue, made = profile.of(host_lane), profile.of(gpu_queue), profile.of(model)
 
+    def walked(slice_ns: int, stretch: float = 1.0) -> Clock:
+        return clock(lane, queue, replay(without_recording(profile, made, Recording(slice_ns, stretch))))
+
     def step(slice_ns: int, stretch: float = 1.0) -> float:
-        changed = without_recording(profile, made, Recording(slice_ns, stretch))
-        return clock(lane, queue, replay(changed)).step
+        return walked(slice_ns, stretch).step
 
     recorded = step(0)
     paced = _SAME * step(_MOST_NS)  # no cost makes a step shorter than the GPU's work
@@ -94,6 +99,9 @@ def recording(profile: Profile, step_ns: float) -> Recording:
     if recorded <= step_ns:
         percent = least(lambda more: step(USUAL_NS, 1 + more / 100) >= recorded, _MOST_STRETCH, _ROUNDS // 2)
         return Recording(USUAL_NS, 1 + percent / 100)
+    if _AHEAD * step_ns < paced and walked(_MOST_NS).host <= step_ns:
+        cost = least(lambda slice_ns: walked(slice_ns).host <= step_ns, _MOST_NS, _ROUNDS)
+        return Recording(max(cost, USUAL_NS))
     cost = least(lambda slice_ns: step(slice_ns) <= max(step_ns, paced), _MOST_NS, _ROUNDS)
     return Recording(max(cost, USUAL_NS) if step_ns <= paced else cost)
 

@@ -156,3 +156,17 @@ def test_sends_are_not_put_together(tmp_path: Path) -> None:
     for event in events:
         event["name"] = event["name"].replace("allreduce_", "send")
     assert "small_collectives" not in kinds(profile_with(tmp_path, steps(*events)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "offered"), [("FusedOptimizerTensorListMetadata<4>", False), ("add_", True)]
+)
+def test_an_optimizer_that_is_fused_already_is_not_told_to_be(
+    tmp_path: Path, kernel: str, offered: bool
+) -> None:
+    """Of very many parameters it takes more than twenty launches."""
+    events = [slice_("Optimizer.step#AdamW.step", 10, 900, "user_annotation")]
+    name = f"void at::native::multi_tensor_apply_kernel<{kernel}>"
+    for place in range(30):
+        events += launch(name, 20 + 20 * place, 25 + 20 * place, 10)
+    assert ("fused_optimizer" in kinds(profile_with(tmp_path, steps(*events)))) == offered
