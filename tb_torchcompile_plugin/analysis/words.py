@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import floor, log10
 
 # From how many µs on, the size in µs, the name: a compile time of 101 s is not 1.69 min.
 _UNITS = ((3600e6, 3600e6, "h"), (1000e6, 60e6, "min"), (1e6, 1e6, "s"), (1e3, 1e3, "ms"), (1.0, 1.0, "µs"))
 _BYTES = ("B", "kB", "MB", "GB", "TB")
+
+
+_LISTED = 8
 
 
 def significant(value: float) -> str:
@@ -53,6 +56,17 @@ def size(number: float) -> str:
 def device_name(device: int | str) -> str:
     """ "GPU 0", "CPU"."""
     return "CPU" if device == "cpu" else f"GPU {device}"
+
+
+def at_line(file: str, line: int | None) -> str:
+    """ "train.py:12"; the name alone where no line is known, "" without a file."""
+    name = file.rpartition("/")[2]
+    return name if line is None or not name else f"{name}:{line}"
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """ "0, 1, 5"; of very many the first eight."""
+    return ", ".join(map(str, numbers[:_LISTED])) + (" …" if len(numbers) > _LISTED else "")
 
 
 def signed(value: float, text: Callable[[float], str]) -> str:

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
-from tb_torchcompile_plugin.analysis.ranks.job_findings import without_symptoms
+from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
@@ -156,13 +156,11 @@ def _with_transfers(worker: Worker, job: Job | None) -> Worker:
 
 
 def _without_symptoms(rows: list[RunFinding], job: Job | None) -> list[RunFinding]:
-    for one in job.ranks if job else ():
-        if job and one.profile.span:
-            of_rank = (one.worker, one.profile.span.span)
-            mine = [row for row in rows if (row.worker, row.span) == of_rank]
-            kept = without_symptoms(job, one.rank, mine)
-            rows = [row for row in rows if row not in mine or row in kept]
-    return rows
+    if job is None:
+        return rows
+    ranks = {(one.worker, one.profile.span.span): one.rank for one in job.ranks if one.profile.span}
+    of_rank = [ranks.get((row.worker, row.span or "")) for row in rows]
+    return [row for row, rank in zip(rows, of_rank) if rank is None or not is_symptom(job, rank, row)]
 
 
 def span_answers(profile: Profile) -> SpanReport:

@@ -147,6 +147,12 @@ def _difference(mine: Counter[Blamed], others: Counter[Blamed]) -> dict[Blamed, 
     return {one: ns for one, ns in sorted(difference.items(), key=lambda pair: -pair[1]) if ns}
 
 
+def compared_steps(job: Job) -> int:
+    """Of how many steps it is known why a rank is late, marked or not: of very many calls only those of the first ones
+    are taken."""
+    return max(one.profile.of(host_lane).steps for one in job.ranks)
+
+
 class HostCosts(NamedTuple):
     """What the host lane was busy with, as columns: the pieces between its calls, the calls' own time, and their
     waiting, one part behind the other, each in order of time. begin, end (ns); code: place of the culprit in `blamed`.

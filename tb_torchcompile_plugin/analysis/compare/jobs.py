@@ -21,16 +21,14 @@ from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import CollectiveRow, by_rank, collective_rows, late_ranks
 from tb_torchcompile_plugin.analysis.ranks.late_words import does, main_cause
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, step_times
-from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.analysis.words import duration, listed, plural
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import Blamed, LateCause, late
+from tb_torchcompile_plugin.job.late import Blamed, LateCause, compared_steps, late
 from tb_torchcompile_plugin.job.steps import RankSteps, job_lengths, job_steps, marked_steps
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
-_NAMED = 8  # ranks that a sentence lists
 _PARTS = (
     "compute",
     "overlapped",
@@ -177,8 +175,7 @@ def _traces(job: Job, other: Job, side: str) -> str:
     ranks = sorted({*job.numbers} - {*other.numbers})
     if not ranks:
         return ""
-    listed = ", ".join(map(str, ranks[:_NAMED])) + (" …" if len(ranks) > _NAMED else "")
-    return f"{'trace of rank' if len(ranks) == 1 else 'traces of ranks'} {listed} can be read in {side} alone"
+    return f"{'trace of rank' if len(ranks) == 1 else 'traces of ranks'} {listed(ranks)} can be read in {side} alone"
 
 
 def _step_time(jobs: Jobs) -> StepTimeDifference | None:
@@ -267,7 +264,7 @@ _Reason = tuple[int, LateCause, str, str | None]
 
 def _excess(job: Job, several: set[str]) -> dict[_Reason, float]:
     """µs of a step that is compared."""
-    steps, sums = _compared_steps(job), Counter[_Reason]()
+    steps, sums = compared_steps(job), Counter[_Reason]()
     for one in job.of(late):
         for blamed, ns in one.parts.items():
             sums[_reason(job.ranks[one.place].rank, blamed, several)] += ns
@@ -280,11 +277,6 @@ def _reason(rank: int, blamed: Blamed, several: set[str]) -> _Reason:
     file = basename(blamed.file)
     file = blamed.file if file in several else file
     return rank, blamed.cause, blamed.name.replace(blamed.file, file), f"{file}:{blamed.line}"
-
-
-def _compared_steps(job: Job) -> int:
-    """Of how many steps it is known why a rank is late: of very many calls only those of the first ones are taken."""
-    return max(one.profile.of(host_lane).steps for one in job.ranks)
 
 
 def _collectives(jobs: Jobs) -> list[CollectiveCompared]:
@@ -353,5 +345,5 @@ def _who(job: Job) -> str:
     last = next(one for one in job.of(late_ranks) if row.row == f"ranks:{one.rank}")
     marked = job.of(marked_steps)
     waited = duration(next(one.late_us for one in job.of(by_rank) if one.rank == last.rank) / marked)
-    what = does(main_cause(last), _compared_steps(job))
+    what = does(main_cause(last), compared_steps(job))
     return f"rank {last.rank} comes last (it {what}; the others wait {waited} a step for it, together)"

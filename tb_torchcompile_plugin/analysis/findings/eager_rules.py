@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import place, without
-from tb_torchcompile_plugin.analysis.words import plural, significant
+from tb_torchcompile_plugin.analysis.words import at_line, plural, significant
 from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook
 
@@ -89,7 +89,7 @@ class GivenUp(Rule):
         row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
         if row is None:
             return
-        where = f"{row.file.rpartition('/')[2]}:{row.line}" if row.file and row.line else row.file
+        where = at_line(row.file, row.line) if row.line else row.file
         why = (
             "it hit the recompile limit"
             if row.kind == "limit"
@@ -103,9 +103,8 @@ class GivenUp(Rule):
             if row.kind == "limit"
             else "Move what breaks the graph out of the loop or function, so that torch can go on behind it",
             {"frames": len(context.given_up)} | ({} if share is None else {"eager_percent": share}),
-            severity="warning"
-            if small
-            else "critical",  # what it calls may be compiled: nobody knows what it costs
+            # What it calls may be compiled: nobody knows what a small one costs.
+            severity="warning" if small else "critical",
             row=f"compilation:{row.compile_id},{row.epoch},forward",
             by=by,
             where=[where] if where else [],

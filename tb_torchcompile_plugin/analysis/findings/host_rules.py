@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.what_if.words import without
-from tb_torchcompile_plugin.analysis.words import duration, percent, plural
+from tb_torchcompile_plugin.analysis.words import at_line, duration, percent, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
 
@@ -29,7 +29,7 @@ class GraphBreaks(Rule):
             return
         dearest = max(context.costs, key=lambda cost: cost.profiled_us)
         graph_break = _break_of(context, dearest.compile_id)
-        place = f"{dearest.file.rpartition('/')[2]}:{dearest.line}" if dearest.file else dearest.compile_id
+        place = at_line(dearest.file, dearest.line) or dearest.compile_id
         hint = (
             graph_break.hints[0]
             if graph_break and graph_break.hints
@@ -84,7 +84,7 @@ class Recompiles(Rule):
         reasons = [row for row in context.data.of(recompiles) if row.compile_id in ids]
         guard = next((guard for row in reasons for guard in row.guards), None)
         row = next((row for row in reasons if row.compile_id == longest.compile_id), None)
-        where = place_of(row) if row else ""
+        where = at_line(row.file, row.line) if row else ""
         yield self.finding(
             context,
             f"Torch recompiled {_named(row)}{plural(len(inside), 'time')} while it was "
@@ -102,13 +102,7 @@ class Recompiles(Rule):
 
 def _named(row: Recompile | None) -> str:
     """ "step at train.py:12 " """
-    return " at ".join(filter(None, (row.function, place_of(row)))) + " " if row else ""
-
-
-def place_of(row: Recompile) -> str:
-    """ "train.py:12" """
-    name = row.file.rpartition("/")[2]
-    return name if row.line is None or not name else f"{name}:{row.line}"
+    return " at ".join(filter(None, (row.function, at_line(row.file, row.line)))) + " " if row else ""
 
 
 def _failed(guard: FailedGuard | None) -> str:

@@ -6,7 +6,7 @@ They are predictions, too: all ranks are replayed together without what the late
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.analysis.what_if.scenario import priced
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf, prediction
 from tb_torchcompile_plugin.analysis.what_if.words import instead, next_step, sentence
 from tb_torchcompile_plugin.analysis.what_if.words import place as place_of_fix
-from tb_torchcompile_plugin.analysis.words import duration, percent
+from tb_torchcompile_plugin.analysis.words import duration, listed, percent
 from tb_torchcompile_plugin.job.as_early import as_early
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.coupled import (
@@ -33,16 +33,14 @@ from tb_torchcompile_plugin.job.coupled import (
 )
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import late
+from tb_torchcompile_plugin.job.late import compared_steps, late
 from tb_torchcompile_plugin.job.stages import even_stages, stages
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import blame, waits
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 
 _FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
 _UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
-_NAMED = 8  # ranks that a title lists
 _OF_COLLECTIVES = ("reduced_once", "small_collectives")
 _UNTELLING = ("operator", "launch", "graph", "wrappers", "synchronise", "memory_copy", "query")
 _TELLING: tuple[FixKind, ...] = (
@@ -76,13 +74,13 @@ def waits_in_a_circle(job: Job) -> bool:
 
 def without_symptoms(job: Job, rank: int, rows: Iterable[AnyFinding]) -> list[AnyFinding]:
     """The findings of a rank but for those that only show what the job's tell: they are not told again."""
-    hidden = job.of(_symptoms).get(rank, {})
-    return [row for row in rows if not _hides(hidden.get(row.rule), row.where)]
+    return [row for row in rows if not is_symptom(job, rank, row)]
 
 
-def _hides(line: str | None, where: Sequence[str]) -> bool:
-    """line: of what hides a rule, "" for every line, None for no rule that does."""
-    return line is not None and (not line or not where or line in where)
+def is_symptom(job: Job, rank: int, row: Finding) -> bool:
+    """Whether a finding of a rank only shows what the job's tell: by its rule, and by its line where it has one."""
+    line = job.of(_symptoms).get(rank, {}).get(row.rule)
+    return line is not None and (not line or not row.where or line in row.where)
 
 
 def _symptoms(job: Job) -> dict[int, dict[str, str]]:
@@ -144,7 +142,7 @@ def _late(job: Job) -> list[Finding]:
 
 
 def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
-    rank, steps = job.ranks[place].rank, _steps(job)
+    rank, steps = job.ranks[place].rank, compared_steps(job)
     row = _late_rank(job, place)
     main = main_cause(row)
     compiled = job.of(late_compile, place) if main.cause == "compile" else None
@@ -203,7 +201,7 @@ def _stages(job: Job) -> list[Finding]:
     predicted = _predicted(job, even_stages(job, known))
     if predicted.gain_percent < thresholds.gain_percent:
         return []
-    rank, steps = job.ranks[known.longest].rank, _steps(job)
+    rank, steps = job.ranks[known.longest].rank, compared_steps(job)
     own_us, mean_us = known.compute_ns[known.longest] / 1000, known.mean_ns / 1000
     return [
         Finding(
@@ -228,15 +226,14 @@ def _late_rank(job: Job, place: int) -> LateRank:
 
 
 def _rotating(job: Job, places: list[int], predicted: Predicted) -> Finding:
-    steps, ranks = _steps(job), sorted(job.ranks[place].rank for place in places)
+    steps, ranks = compared_steps(job), sorted(job.ranks[place].rank for place in places)
     main = max(
         (cause for row in job.of(late_ranks) for cause in row.causes), key=lambda cause: cause.excess_us
     )
-    more = " …" if len(ranks) > _NAMED else ""
     return Finding(
         rule="ranks_take_turns",
         severity=severity_of(predicted.gain_percent),
-        title=f"Ranks take turns at coming last ({', '.join(map(str, ranks[:_NAMED]))}{more}), and the others wait: "
+        title=f"Ranks take turns at coming last ({listed(ranks)}), and the others wait: "
         f"in the main one {does(main, steps)}; if all came at once, a step would take {instead(predicted)}",
         evidence=_gain(predicted) | {"ranks": len(ranks)},
         saves_us=(predicted.step_us - predicted.after_us) * steps,
@@ -287,8 +284,3 @@ def _mostly_unknown(steps: list[RankSteps]) -> bool:
 def _known_steps(job: Job) -> list[RankSteps]:
     """Of the ranks that launched GPU work."""
     return [steps for steps in job.of(job_steps) if steps is not None]
-
-
-def _steps(job: Job) -> int:
-    """How many are compared, marked or not."""
-    return max(one.profile.of(host_lane).steps for one in job.ranks)

@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, waits_in_a_circle
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import overlap_headline, overlap_rows, overlap_us
-from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.analysis.words import duration, listed, plural
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.coupled import has_models
 from tb_torchcompile_plugin.job.instances import instances
@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 
 _WAITS = 64 * 64  # pairs of ranks: a picture of 64 is whole
 _OVERLAPPED = 100  # kernels
-_NAMED = 8  # ranks that are listed
+_NAMED = 8  # sets of ranks that are listed
 _UNKNOWN_PERCENT = 1.0  # of a step, from which on it is worth a word
 
 
@@ -87,7 +87,7 @@ def _basis(job: Job) -> str:
     left = f"{unmatched:,} could not be: their waits are not known" if unmatched else "none is left over"
     lines = [_who(job), f"{plural(matched, 'call')} of collectives matched, {left}."]
     if damaged := [one.rank for one in _damaged(job)]:
-        whose = f"rank{'s' if len(damaged) > 1 else ''} {_listed(damaged)}"
+        whose = f"rank{'s' if len(damaged) > 1 else ''} {listed(damaged)}"
         lines.append(f"A part of the trace of {whose} is missing: what it held is not matched.")
     lines += [*_unknown(job), *_clocks(job)]
     if job.of(has_models) and job.of(waits_in_a_circle):
@@ -128,7 +128,7 @@ def _clocks(job: Job) -> list[str]:
         residual = duration(known.residual_ns_p95 / 1000)
         lines.append(f"The clocks of the ranks agree to {residual} (95th percentile){among}.")
     if len(apart) > 1:
-        sets = [_listed([job.ranks[place].rank for place in places]) for places in apart]
+        sets = [listed([job.ranks[place].rank for place in places]) for places in apart]
         which = "the ranks" if known.residual_ns_p95 is None else f"ranks {_joined(sets)}"
         lines.append(f"Nothing tells how far the clocks of {which} are apart.")
     return lines
@@ -140,16 +140,12 @@ def _joined(sets: list[str]) -> str:
     return f"{' and '.join(sets[:_NAMED])}{more}"
 
 
-def _listed(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks[:_NAMED])) + (" …" if len(ranks) > _NAMED else "")
-
-
 def _who(job: Job) -> str:
     here, missing = plural(len(job.ranks), "rank"), job.missing
     if not missing:
         return f"All {here} of the job are here." if job.world_size else f"{here.capitalize()} are here."
     of = f" of {job.world_size}" if job.world_size else ""
     return (
-        f"{here.capitalize()}{of} are here; {plural(len(missing), 'rank')} missing ({_listed(missing)}): "
+        f"{here.capitalize()}{of} are here; {plural(len(missing), 'rank')} missing ({listed(missing)}): "
         "what the others waited for them is not known, and waits are a lower bound."
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import OverlapRow
+from tb_torchcompile_plugin.analysis.words import at_line
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.job.calls import Calls, Kind, calls
 from tb_torchcompile_plugin.job.compiling import compile_ns
@@ -270,4 +271,4 @@ def late_ranks(job: Job) -> list[LateRank]:
 
 def place_of(blamed: Blamed) -> str | None:
     """The user's line: "train.py:12"."""
-    return f"{blamed.file.rpartition('/')[2]}:{blamed.line}" if blamed.file else None
+    return at_line(blamed.file, blamed.line) or None

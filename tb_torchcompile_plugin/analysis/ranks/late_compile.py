@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
-from tb_torchcompile_plugin.analysis.words import plural
+from tb_torchcompile_plugin.analysis.words import at_line, plural
 from tb_torchcompile_plugin.compile_log.fields import Key, forwards, known_number, known_seconds
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
@@ -38,8 +38,7 @@ class LateCompile(NamedTuple):
     @property
     def where(self) -> str | None:
         """ "train.py:12" """
-        name = self.file.replace("\\\\", "/").rpartition("/")[2]
-        return None if not name else name if self.line is None else f"{name}:{self.line}"
+        return at_line(self.file.replace("\\\\", "/"), self.line) or None
 
 
 class _Compiled(NamedTuple):

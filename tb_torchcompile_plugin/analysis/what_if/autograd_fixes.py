@@ -78,9 +78,8 @@ def repeated_backwards(profile: Profile) -> Int64s:
     trace, ownership = profile.trace, profile.of(Ownership)
     forwards: Counter[str] = Counter()
     for call in every(profile.of(region_calls)):
-        forwards[call.compile_id] += max(
-            len(call.graphs), 1
-        )  # each of those that DDP made of a frame goes back once
+        # Each graph that DDP made of a frame goes back once.
+        forwards[call.compile_id] += max(len(call.graphs), 1)
     again: list[int] = []
     for code in {code for _, code in ownership.backwards}:
         rows = sorted((row for row, one in ownership.backwards if one == code), key=trace.ts.__getitem__)

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.what_if.one_graph import (
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import optimizer_times
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, lookups_in_vain
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_at
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
@@ -95,10 +95,8 @@ def _largest_eager(profile: Profile, points: Bools) -> Culprit:
     trace, lane = profile.trace, profile.of(host_lane)
     rows = lane.row[points]
     asks = outermost_operator(trace, rows)
-    users = climbed(profile, rows).user
     name = np.bincount(trace.name[asks[asks >= 0]]).argmax() if (asks >= 0).any() else -1
-    user = np.bincount(users[users >= 0]).argmax() if (users >= 0).any() else -1
-    return Culprit("operator", trace.names[name] if name >= 0 else "", *place_of(profile, int(user)))
+    return Culprit("operator", trace.names[name] if name >= 0 else "", *most_called_at(profile, rows))
 
 
 EAGER_FIXES = (_compiled_eager, _compiled_frames)

@@ -153,8 +153,14 @@ def are_kernels(profile: Profile) -> Bools:
 def are_collectives(profile: Profile) -> Bools:
     """Which work of the queue is a kernel with which ranks communicate."""
     trace = profile.trace
-    communicate = mask_of(trace.names, lambda name: category_of(name, KERNEL) == "communication")
-    return np.asarray(communicate[trace.name[profile.of(gpu_queue).row]] & profile.of(are_kernels))
+    return np.asarray(
+        mask_of(trace.names, communicates)[trace.name[profile.of(gpu_queue).row]] & profile.of(are_kernels)
+    )
+
+
+def communicates(kernel: str) -> bool:
+    """A kernel with which ranks exchange data, by its name."""
+    return category_of(kernel, KERNEL) == "communication"
 
 
 def launches_kernels(profile: Profile) -> Bools:

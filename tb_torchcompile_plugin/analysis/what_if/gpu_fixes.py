@@ -10,18 +10,17 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.what_if.change import Change, with_durations
-from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind, are_kernels
+from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind, are_kernels, communicates
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.host.host_tree import climb
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
-from tb_torchcompile_plugin.torch_names.kernels import category_of, is_layout_change
+from tb_torchcompile_plugin.torch_names.kernels import is_layout_change
 from tb_torchcompile_plugin.torch_names.operators import CAST, CONTIGUOUS, JOIN
-from tb_torchcompile_plugin.torch_names.slices import KERNEL
 from tb_torchcompile_plugin.torch_names.tensor_cores import is_double_product, is_plain_fp32_product
 
 
@@ -48,7 +47,7 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     yield from _under(profile, "layout", CONTIGUOUS, _GONE)
     yield from _under(profile, "casts", CAST, _GONE)
     yield from _under(profile, "joined", JOIN, _GONE)
-    yield from _kernels(profile, "communication", _communicates, _OVERLAPPED)
+    yield from _kernels(profile, "communication", communicates, _OVERLAPPED)
     for name, speed in profile.of(_slow_movers).items():
         yield from _kernels(profile, "roofline", name.__eq__, speed, name)
 
@@ -60,10 +59,6 @@ def _slow_movers(profile: Profile) -> dict[str, Speed]:
     rows = [row for row in profile.of(kernel_table).rows if row.category in MOVERS and row.bandwidth_percent]
     reached = {row.name: min(row.bandwidth_percent or 0, 100) / 100 for row in rows}
     return {name: Speed(share, (1 + share) / 2, share) for name, share in reached.items() if share < 1}
-
-
-def _communicates(kernel: str) -> bool:
-    return category_of(kernel, KERNEL) == "communication"
 
 
 def _has_tf32(profile: Profile) -> bool:
@@ -95,8 +90,6 @@ def _fix(profile: Profile, kind: FixKind, work: Int64s, speed: Speed, name: str 
         return
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
     largest = work[np.argmax(queue.dur[work])]
-    user = climbed(profile, lane.row[queue.point[work]]).user
-    place = int(np.bincount(user[user >= 0]).argmax()) if (user >= 0).any() else -1
 
     def left(share: float) -> Change:
         return with_durations(work, (queue.dur[work] * share).astype(np.int64))
@@ -105,7 +98,9 @@ def _fix(profile: Profile, kind: FixKind, work: Int64s, speed: Speed, name: str 
         id=f"{kind}:{name}",
         kind=kind,
         subject=Culprit(
-            "operator", name or trace.names[trace.name[queue.row[largest]]], *place_of(profile, place)
+            "operator",
+            name or trace.names[trace.name[queue.row[largest]]],
+            *most_called_at(profile, lane.row[queue.point[work]]),
         ),
         change=left(speed.likely),
         times=len(work) / profile.of(host_lane).steps,

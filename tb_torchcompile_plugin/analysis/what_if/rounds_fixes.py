@@ -30,7 +30,7 @@ from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import optimizer_time
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.host.host_tree import climb
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
@@ -120,9 +120,7 @@ def _is_stage(profile: Profile) -> bool:
 def _called_at(profile: Profile, points: Bools) -> Culprit:
     """The user's line that most of these points are called at."""
     lane = profile.of(host_lane)
-    user = climbed(profile, lane.row[points & (lane.row >= 0)]).user
-    place = int(np.bincount(user[user >= 0]).argmax()) if (user >= 0).any() else -1
-    return Culprit("graph", "", *place_of(profile, place))
+    return Culprit("graph", "", *most_called_at(profile, lane.row[points & (lane.row >= 0)]))
 
 
 def _gone(profile: Profile, points: Bools) -> Change:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
-from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.analysis.words import at_line, duration
 
 SeenIn = Literal[
     "step_breakdown",
@@ -232,7 +232,7 @@ def next_step(row: WhatIf) -> str:
 
 def place(row: WhatIf) -> str:
     """The user's line: "train.py:12"; "" where none is known."""
-    return f"{row.file.rpartition('/')[2]}:{row.line}" if row.file else ""
+    return at_line(row.file, row.line)
 
 
 def _times(number: float) -> str:

@@ -27,9 +27,7 @@ _MOST_STRETCH = 250  # percent, as a piece of time keeps 30 % at least
 _LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everything alike
 USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
 _SAME = 1.02  # steps that differ by less are as long
-_AHEAD = (
-    1.1  # so many times as long as a noted step a GPU works for one, where the host that was noted runs ahead
-)
+_AHEAD = 1.1  # times as long as a noted step a GPU works for one, where the noted host runs ahead
 _LEFT = 0.3  # of a piece of time, whatever was written in it
 
 
@@ -92,14 +90,14 @@ def recording(profile: Profile, step_ns: float) -> Recording:
     def step(slice_ns: int, stretch: float = 1.0) -> float:
         return walked(slice_ns, stretch).step
 
-    recorded = step(0)
-    paced = _SAME * step(_MOST_NS)  # no cost makes a step shorter than the GPU's work
+    recorded, shortest = step(0), walked(_MOST_NS)
+    paced = _SAME * shortest.step  # no cost makes a step shorter than the GPU's work
     if recorded <= paced:
         return Recording(USUAL_NS)
     if recorded <= step_ns:
         percent = least(lambda more: step(USUAL_NS, 1 + more / 100) >= recorded, _MOST_STRETCH, _ROUNDS // 2)
         return Recording(USUAL_NS, 1 + percent / 100)
-    if _AHEAD * step_ns < paced and walked(_MOST_NS).host <= step_ns:
+    if _AHEAD * step_ns < paced and shortest.host <= step_ns:
         cost = least(lambda slice_ns: walked(slice_ns).host <= step_ns, _MOST_NS, _ROUNDS)
         return Recording(max(cost, USUAL_NS))
     cost = least(lambda slice_ns: step(slice_ns) <= max(step_ns, paced), _MOST_NS, _ROUNDS)
