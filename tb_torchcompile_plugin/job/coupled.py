@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.job.instances import holds_all, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.sweep import Tied, sweep
 from tb_torchcompile_plugin.job.waits import waits
-from tb_torchcompile_plugin.profile.columns import places_in
+from tb_torchcompile_plugin.profile.columns import Floats, places_in
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -79,11 +79,11 @@ def by_place(place: Int64s, ranks: int) -> list[Int64s]:
 
 
 def job_clocks(
-    job: Job, changes: Mapping[int, Change] = _AS_IT_IS, transfers: float = 1.0, slice_ns: int = 0
+    job: Job, changes: Mapping[int, Change] = _AS_IT_IS, transfers: Floats | float = 1.0, slice_ns: int = 0
 ) -> list[Clock]:
     """How long the steps of each rank take. changes: of the models of ranks, by place. transfers: the share of each
-    transfer that is left. slice_ns: what writing a slice cost. Raises IndexError where a rank has no model, and
-    CircularWaitError."""
+    transfer that is left, of all or by tied call. slice_ns: what writing a slice cost. Raises IndexError where a rank
+    has no model, and CircularWaitError."""
     held = job.of(tied)
     held = held._replace(transfer=(held.transfer * transfers).astype(np.int64))
     models = []

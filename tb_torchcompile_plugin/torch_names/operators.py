@@ -134,7 +134,7 @@ def is_fusible(kernel: str) -> bool:
 
 def is_fused_optimizer(kernel: str) -> bool:
     """A kernel of an optimizer with `fused=True`: one pass over many parameters and their state."""
-    return "FusedOptimizerTensorListMetadata" in kernel
+    return "FusedOptimizerTensorListMetadata" in kernel or "FusedSgd" in kernel
 
 
 def is_fusible_in_graphs(kernel: str) -> bool:

@@ -31,7 +31,7 @@ SAYS = {  # of what the title says
     "late:sync": "the host waits for the GPU 144 times in aten::item",
     "late:work": "more to compute",
 }
-WITHIN_POINTS = 20.0  # of a step, of every job
+WITHIN_POINTS = 15.0  # of a step, of every job
 
 
 class JobSeen(NamedTuple):
@@ -67,7 +67,7 @@ def is_planted(measured: dict[str, Any]) -> bool:
 
 def test_the_first_finding_names_the_cause_and_the_rank(jobs: dict[str, JobSeen]) -> None:
     planted = {name: job for name, job in jobs.items() if is_planted(job.measured)}
-    assert len(planted) >= 13
+    assert len(planted) >= 15
     for name, (measured, _, first) in planted.items():
         assert first and SAYS[measured["cause"]] in first.title, (name, first)
         if measured["late_rank"] is not None:
@@ -85,7 +85,6 @@ def test_predictions_are_near_what_mending_brought(jobs: dict[str, JobSeen]) -> 
         print(f"| `{name}` | {measured['cause']} | {predicted:.0f} % | {real:.0f} % |")
         off.append(abs(predicted - real))
     assert max(off) <= WITHIN_POINTS
-    assert sum(one <= 15 for one in off) >= len(off) - 1
 
 
 def test_nobody_is_blamed_in_a_healthy_job(jobs: dict[str, JobSeen]) -> None:

@@ -31,6 +31,7 @@ from tb_torchcompile_plugin.job.coupled import (
     pace_ns,
     recording_cost_ns,
 )
+from tb_torchcompile_plugin.job.hideable import hideable
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps, late
@@ -38,6 +39,8 @@ from tb_torchcompile_plugin.job.stages import even_stages, stages
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import blame, waits
+from tb_torchcompile_plugin.profile.columns import Floats
+from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
 
 _FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
 _UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
@@ -114,7 +117,7 @@ def _rules_of(row: LateRank) -> set[str]:
     return {cause, *same.get(cause, ())}
 
 
-def _predicted(job: Job, changes: Mapping[int, Change], *transfers: float) -> Predicted:
+def _predicted(job: Job, changes: Mapping[int, Change], *transfers: Floats | float) -> Predicted:
     """As the job runs unrecorded, where that was noted."""
     cost, now = job.of(recording_cost_ns), job.of(_now_ns)
     after = [pace_ns(job_clocks(job, changes, share, cost)) for share in transfers or (1.0,)]
@@ -259,7 +262,8 @@ def _exposed(job: Job) -> list[Finding]:
     if share < thresholds.communication_percent:
         return []
     mean_us = float(np.mean([one.exposed_transfer.mean() for one in steps])) / 1000
-    predicted = _predicted(job, {}, 0.5, 0.0, 1.0)
+    beside = job.of(hideable)
+    predicted = _predicted(job, {}, *(1 - part * beside for part in (SAVED, 1.0, 0.0)))
     return [
         Finding(
             rule="communication",

@@ -11,9 +11,11 @@ from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_domina
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.what_if.change import Change, with_durations
 from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind, are_kernels, communicates
+from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.host.host_tree import climb
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.beside_compute import SAVED, beside_compute
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
@@ -25,18 +27,17 @@ from tb_torchcompile_plugin.torch_names.tensor_cores import is_double_product, i
 
 
 class Speed(NamedTuple):
-    """What is left of a kernel's time: most likely, at most, at least."""
+    """What is left of the time of kernels, of all or by kernel: most likely, at most, at least."""
 
-    likely: float
-    most: float
-    least: float
+    likely: Floats | float
+    most: Floats | float
+    least: Floats | float
 
 
 # Matrix products on tensor cores against those without: measured on H100 and H200, 5 times as fast for large ones.
 _TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
 _GONE = Speed(0.0, 0.1, 0.0)
 _DOMINANT_PERCENT = 10.0  # of the GPU time: kernels of less are not looked at one by one
-_OVERLAPPED = Speed(0.0, 0.5, 0.0)  # as if it ran beside everything else
 
 
 def _faster_kernels(profile: Profile) -> Iterator[Fix]:
@@ -47,7 +48,7 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     yield from _under(profile, "layout", CONTIGUOUS, _GONE)
     yield from _under(profile, "casts", CAST, _GONE)
     yield from _under(profile, "joined", JOIN, _GONE)
-    yield from _kernels(profile, "communication", communicates, _OVERLAPPED)
+    yield from _overlapped(profile)
     for name, speed in profile.of(_slow_movers).items():
         yield from _kernels(profile, "roofline", name.__eq__, speed, name)
 
@@ -77,6 +78,14 @@ def _kernels(
     yield from _fix(profile, kind, np.flatnonzero(wanted[profile.trace.name[queue.row]]), speed, name)
 
 
+def _overlapped(profile: Profile) -> Iterator[Fix]:
+    """Collectives beside the compute of their thread: what of them waits for other ranks is not known here."""
+    queue, named = profile.of(gpu_queue), mask_of(profile.trace.names, communicates)
+    work = np.flatnonzero(named[profile.trace.name[queue.row]])
+    share = beside_compute(profile, work, queue.dur[work])
+    yield from _fix(profile, "communication", work, Speed(1 - SAVED * share, 1.0, 1 - share))
+
+
 def _under(profile: Profile, kind: FixKind, operator: str, speed: Speed) -> Iterator[Fix]:
     """Kernels that are launched inside of an operator."""
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
@@ -91,7 +100,7 @@ def _fix(profile: Profile, kind: FixKind, work: Int64s, speed: Speed, name: str 
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
     largest = work[np.argmax(queue.dur[work])]
 
-    def left(share: float) -> Change:
+    def left(share: Floats | float) -> Change:
         return with_durations(work, (queue.dur[work] * share).astype(np.int64))
 
     yield Fix(

@@ -159,7 +159,12 @@ def test_sends_are_not_put_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "offered"), [("FusedOptimizerTensorListMetadata<4>", False), ("add_", True)]
+    ("kernel", "offered"),
+    [
+        ("FusedOptimizerTensorListMetadata<4>", False),
+        ("FusedSgdMathFunctor<float, 2>", False),
+        ("add_", True),
+    ],
 )
 def test_an_optimizer_that_is_fused_already_is_not_told_to_be(
     tmp_path: Path, kernel: str, offered: bool

@@ -14,6 +14,9 @@
 | `garbage_on_one_rank` | TP | 0 | `gc.collect()` in each step, many objects | none |
 | `sync_on_one_rank` | DDP | 1 | `.item()` for each parameter, four times | none |
 | `rotating` | DDP | each in turn | 10 ms of Python on another rank in each step | none |
+| `python_late_rank_of_split_layers` | TP | 0 | 18 ms of Python at the start of each step, no stacks | none |
+| `tuning_on_one_rank` | DDP | 1 | another length in each step, each kernel tuned by trying | one length |
+| `gradients_in_one_bucket` | DDP | none | one bucket beside a longer backward | buckets of 25 MiB |
 | `exposed_communication` | DDP | none | one bucket of float32 gradients after the backward | buckets of bfloat16 |
 | `healthy_ddp`, `healthy_fsdp2`, `healthy_tp` | | none | nothing | |
 | `nccl_loop` | | none | nothing: 30 all-reduces of 64 MiB, their bus bandwidth as `busbw_gb_s` | |

@@ -45,6 +45,33 @@ def exposed_communication(rank: Rank, mended: bool) -> Step:
     return step
 
 
+@job(
+    "communication",
+    "ddp",
+    "communication:exposed",
+    "all_reduce",
+    "AllReduce",
+    mending="buckets of 25 MiB, sent while the backward goes on",
+)
+def gradients_in_one_bucket(rank: Rank, mended: bool) -> Step:
+    """Beside a backward that takes longer than the transfer."""
+    width, rows = rank.pick(4096, 64), rank.pick(2048, 8)
+    with rank.device:
+        plain = Network(*mlp(rank, rank.pick(3, 2), width))
+    buckets = {} if mended else {"bucket_cap_mb": 100_000}  # planted: gradients_in_one_bucket
+    spread = replicated(rank, plain, gradient_as_bucket_view=True, **buckets)
+    model = torch.compile(spread)
+    optimizer = torch.optim.SGD(spread.parameters(), lr=1e-4, fused=rank.cuda or None)
+    x = rank.randn(rows, width)
+    target = torch.zeros_like(x)
+
+    def step() -> Tensor:
+        with torch.autocast(rank.device.type, torch.bfloat16):
+            return train_step(model, optimizer, x, target)
+
+    return step
+
+
 def bus_bandwidth(rank: Rank, timing: dict[str, float]) -> dict[str, float]:
     """As nccl-tests count it, in GB/s: the bytes times 2 (n - 1) / n."""
     seconds = timing["step_us"] / 1e6 / LOOPS

@@ -117,6 +117,27 @@ def garbage_on_one_rank(rank: Rank, mended: bool) -> Step:
 
 @job(
     "late rank",
+    "tp",
+    "late:python",
+    "nothing recorded",
+    mending="the Python is left out",
+    late_rank=0,
+)
+def python_late_rank_of_split_layers(rank: Rank, mended: bool) -> Step:
+    x = batch(rank, 8, width=2048)
+    train = training(tensor_parallel(rank, linear_layers(rank, 3, 2048)), x)
+    late = rank.number == 0 and not mended
+
+    def step() -> None:
+        if late:
+            augment(LATE_S)  # planted: python_late_rank_of_split_layers
+        train()
+
+    return step
+
+
+@job(
+    "late rank",
     "ddp",
     "late:sync",
     "aten::item",

@@ -14,6 +14,7 @@ from exam.program import Recorded, Step
 from exam.programs.models import train_step
 
 FEWER = Recorded(steps=3)
+UNCHANGED = 8  # steps: each that changes takes seconds
 
 
 def pooled(words: Tensor, rows: int) -> Tensor:
@@ -52,6 +53,36 @@ def lone_recompile(rank: Rank, mended: bool) -> Step:
         words = rank.randn(x.shape[0], length, x.shape[2], dtype=x.dtype)
         with torch.no_grad():
             rows = pool(words, x.shape[1])  # planted: lone_recompile
+        return train_step(model, optimizer, rows, target)
+
+    return step
+
+
+@job(
+    "uneven",
+    "ddp",
+    "late:autotuning",
+    "autotuning",
+    "pooled",
+    mending="texts of one length",
+    late_rank=1,
+    recorded=FEWER,
+    timed_steps=3,
+)
+def tuning_on_one_rank(rank: Rank, mended: bool) -> Step:
+    unlimited_recompiles()
+    tuned = {"max_autotune_pointwise": True, "coordinate_descent_tuning": True}
+    pool = torch.compile(pooled, dynamic=False, options=tuned)
+    model, x = ddp(rank, layers(rank)), batch(rank, 32)
+    optimizer, target = adam(model), torch.zeros_like(x, dtype=torch.float32)
+    changing, steps = rank.number == 1 and not mended, count()
+
+    def step() -> Tensor:
+        number = next(steps)
+        length = 32 + max(0, number - UNCHANGED) * changing
+        words = rank.randn(x.shape[0], length, x.shape[2], dtype=x.dtype)
+        with torch.no_grad():
+            rows = pool(words, x.shape[1])  # planted: tuning_on_one_rank
         return train_step(model, optimizer, rows, target)
 
     return step
