@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,12 +67,12 @@ def lone_recompile(rank: Rank, mended: bool) -> Step:
     "pooled",
     mending="texts of one length",
     late_rank=1,
-    recorded=FEWER,
-    timed_steps=3,
+    recorded=Recorded(steps=2),
+    timed_steps=1,
 )
 def tuning_on_one_rank(rank: Rank, mended: bool) -> Step:
     unlimited_recompiles()
-    tuned = {"max_autotune_pointwise": True, "coordinate_descent_tuning": True}
+    tuned: dict[str, Any] = {"max_autotune_pointwise": True, "coordinate_descent_tuning": True}
     pool = torch.compile(pooled, dynamic=False, options=tuned)
     model, x = ddp(rank, layers(rank)), batch(rank, 32)
     optimizer, target = adam(model), torch.zeros_like(x, dtype=torch.float32)
