@@ -6,6 +6,7 @@ TB_TORCHCOMPILE_RECORDINGS names; tests that need one of those are skipped where
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import tarfile
@@ -35,14 +36,20 @@ settings.load_profile("brief")
 # and threads that tests side by side would only take from each other.
 FRUGAL = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-# Each of these rooms is run by one process, for the sake of the browser or the torch that its tests share.
-ROOMS = ("tests/browser/", "tests/writer/")
+# Each of these rooms is run by one process, for the sake of the browser, the torch or the jobs that its tests share.
+ROOMS = ("tests/browser/", "tests/writer/", "tests/exam/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (not item.nodeid.startswith(ROOMS), item.path not in slow))
+
+
+def pytest_collection_finish() -> None:
+    """What all tests are made of stays: no garbage collection looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
@@ -111,11 +118,11 @@ def expected() -> Callable[[str], dict[str, Any]]:
 
 
 def _extract(archive: Path, folder: Path) -> Path:
-    """The one folder that the archive holds, unpacked into another one."""
+    """What the archive holds, unpacked into a folder; where that is one folder alone, this one."""
     with tarfile.open(archive) as file:
         file.extractall(folder, filter="data")
-    (inner,) = folder.iterdir()
-    return inner
+    inner = list(folder.iterdir())
+    return inner[0] if len(inner) == 1 else folder
 
 
 def _archive(name: str) -> Path:

@@ -9,8 +9,7 @@ measured without a profiler, is put in.
 from __future__ import annotations
 
 import json
-import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -22,8 +21,6 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.profile import Profile
-
-ARCHIVE = Path(__file__).parents[1] / "data" / "2.11.0" / "exam" / "exam.tar.xz"
 
 # The rules that name a cause, by what measured.json calls it or its family.
 RULES_OF: dict[str, tuple[str, ...]] = {
@@ -87,11 +84,8 @@ class Answer(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def exam(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exam")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+def exam(recording: Callable[[str], Path]) -> Path:
+    return recording("exam")
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ python -m pytest tests/exam/test_job_findings.py -s         # prints the table o
 from __future__ import annotations
 
 import json
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ import pytest
 from tb_torchcompile_plugin.api.report import Run, RunFinding, whole_report
 from tb_torchcompile_plugin.api.session import Session
 
-ARCHIVE = Path(__file__).parents[1] / "data" / "2.11.0" / "jobs" / "jobs.tar.xz"
 SAYS = {  # of what the title says
     "communication:every_micro_batch": "Gradients are reduced over the ranks 8 times a step",
     "communication:exposed": "Transfers that nothing overlaps",
@@ -43,10 +42,8 @@ class JobSeen(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, JobSeen]:
-    folder = tmp_path_factory.mktemp("jobs")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
+def jobs(recording: Callable[[str], Path]) -> dict[str, JobSeen]:
+    folder = recording("jobs")
     rows = json.loads((folder / "measured.json").read_text())["programs"]
     return {row["name"]: seen(folder / row["name"], row) for row in rows}
 

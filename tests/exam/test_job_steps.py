@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import tarfile
-import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from exam.conftest import RecordedJob
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, StepSideBySide, side_by_side
-from tb_torchcompile_plugin.api.read_queue import Progress
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.coupled import has_models, job_clocks
+from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 
-ARCHIVE = Path(__file__).parents[1] / "data" / "2.11.0" / "jobs" / "jobs.tar.xz"
 MOST_BYTES = 200_000  # of one answer about two ranks
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, Any], SideBySide]]:
-    folder = tmp_path_factory.mktemp("jobs")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
-    rows = json.loads((folder / "measured.json").read_text())["programs"]
-    return {row["name"]: (row, SideBySide(job_in(folder / row["name"]))) for row in rows}
-
-
-def job_in(folder: Path) -> Job:
-    session = Session([("", str(folder))])
-    try:
-        while isinstance(job := session.poll_job("."), Progress):
-            time.sleep(0.02)
-    finally:
-        session.close()
-    return job
+def jobs(recorded_jobs: dict[str, RecordedJob]) -> dict[str, tuple[dict[str, Any], SideBySide]]:
+    return {name: (one.measured, SideBySide(one.job)) for name, one in recorded_jobs.items()}
 
 
 def steps_of(about: SideBySide) -> list[StepSideBySide]:
@@ -77,3 +58,10 @@ def test_answers_stay_small(jobs: dict[str, tuple[dict[str, Any], SideBySide]]) 
     for name, (_, about) in jobs.items():
         sizes = [len(msgspec.json.encode(step)) for step in steps_of(about)]
         assert max(sizes) < MOST_BYTES, (name, sizes)
+
+
+def test_the_recorded_steps_of_every_recorded_job_come_back(recorded_jobs: dict[str, RecordedJob]) -> None:
+    for _, _, job in recorded_jobs.values():
+        assert job.of(has_models)
+        assert job.of(job_clocks) == [recorded_clock(one.profile) for one in job.ranks]
+    assert len(recorded_jobs) >= 12

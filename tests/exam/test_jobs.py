@@ -1,4 +1,7 @@
-"""The jobs of the exam run, planted and mended, as two ranks on the CPU."""
+"""The jobs of the exam run, planted and mended, as two ranks on the CPU.
+
+They are imported where they are needed: to collect the tests nobody has to load torch.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from exam.jobs.catalogue import JOBS
 
 ROOT = Path(__file__).parents[2]
 JOB_FILES = ROOT / "tests" / "exam" / "jobs"
@@ -38,6 +39,8 @@ def run_quickly(out: Path, names: list[str]) -> dict[str, dict[str, object]]:
 
 
 def check(out: Path, names: list[str]) -> None:
+    from exam.jobs.catalogue import JOBS
+
     measured = run_quickly(out, names)
     assert {name: row["errors"] for name, row in measured.items() if "errors" in row} == {}
     assert [name for name in names if "mended_us" not in measured[name] and not JOBS[name].healthy] == []
@@ -54,11 +57,15 @@ def test_some_jobs_run_planted_and_mended(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("EXAM_JOBS" not in os.environ, reason="minutes: EXAM_JOBS=all, or names")
 def test_the_jobs_that_were_asked_for_run_planted_and_mended(tmp_path: Path) -> None:
+    from exam.jobs.catalogue import JOBS
+
     names = os.environ["EXAM_JOBS"].split()
     check(tmp_path, list(JOBS) if names == ["all"] else names)
 
 
 def test_every_planted_line_is_marked_in_its_file() -> None:
+    from exam.jobs.catalogue import JOBS
+
     marked = {name for name, job in JOBS.items() if job.described("gloo", 2)["line"]}
     written = {
         line.rsplit("# planted: ", 1)[1]
@@ -70,5 +77,7 @@ def test_every_planted_line_is_marked_in_its_file() -> None:
 
 
 def test_the_package_describes_every_job() -> None:
+    from exam.jobs.catalogue import JOBS
+
     described = "".join(path.read_text() for path in JOB_FILES.rglob("__init__.py"))
     assert [name for name in JOBS if f"`{name}`" not in described] == []

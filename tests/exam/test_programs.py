@@ -1,4 +1,7 @@
-"""The programs of the exam run, planted and mended; the archive of their recordings is whole."""
+"""The programs of the exam run, planted and mended; the archive of their recordings is whole.
+
+They are imported where they are needed: to collect the tests nobody has to load torch.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,10 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from exam.program import PROGRAMS as REGISTERED
-from exam.programs import PROGRAMS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "data" / "2.11.0" / "exam"
@@ -30,6 +30,8 @@ def run_quickly(out: Path, names: list[str]) -> dict[str, dict[str, object]]:
 
 
 def check(out: Path, names: list[str]) -> None:
+    from exam.programs import PROGRAMS
+
     measured = run_quickly(out, names)
     assert {name: row["errors"] for name, row in measured.items() if "errors" in row} == {}
     assert [name for name in names if "mended_us" not in measured[name] and not PROGRAMS[name].healthy] == []
@@ -44,11 +46,16 @@ def test_some_programs_run_planted_and_mended(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("EXAM_PROGRAMS" not in os.environ, reason="minutes: EXAM_PROGRAMS=all, or names")
 def test_the_programs_that_were_asked_for_run_planted_and_mended(tmp_path: Path) -> None:
+    from exam.programs import PROGRAMS
+
     names = os.environ["EXAM_PROGRAMS"].split()
     check(tmp_path, list(PROGRAMS) if names == ["all"] else names)
 
 
 def test_every_planted_line_is_marked_in_its_file() -> None:
+    from exam.program import PROGRAMS as REGISTERED
+    from exam.programs import PROGRAMS
+
     assert REGISTERED is PROGRAMS
     marked = {name for name, program in PROGRAMS.items() if program.line}
     written = {
@@ -60,13 +67,16 @@ def test_every_planted_line_is_marked_in_its_file() -> None:
     assert written == marked
 
 
-def test_the_archive_holds_what_was_measured() -> None:
-    with tarfile.open(FOLDER / "exam.tar.xz") as archive:
-        names = archive.getnames()
-        measured = json.load(archive.extractfile("measured.json"))  # type: ignore[arg-type]
+def test_the_archive_holds_what_was_measured(recording: Callable[[str], Path]) -> None:
+    from exam.programs import PROGRAMS
+
+    folder = recording("exam")
+    measured = json.loads((folder / "measured.json").read_text())
     rows = {row["name"]: row for row in measured["programs"]}
-    traces = sorted(name.split("/")[0] for name in names if name.endswith(".pt.trace.json"))
-    summaries = sorted(name.split("/")[0] for name in names if name.endswith(".pt.compile.pb"))
+    traces, summaries = (
+        sorted(path.parent.name for path in folder.glob(f"*/*{end}"))
+        for end in (".pt.trace.json", ".pt.compile.pb")
+    )
     real = [row["name"] for row in measured["real"]]
     assert traces == sorted([*rows, *real])
     assert summaries == sorted([*real, *(name for name, row in rows.items() if not row["recorded"]["stock"])])

@@ -1,25 +1,20 @@
-"""job: the k-th call of a group is the one that torch's own numbers tell, on recordings that have both; and where torch
-writes no numbers, as of Gloo's, it is the one that the program made."""
+"""job: where torch writes no numbers of calls, as of Gloo's, the k-th one of a group is the one that the program made.
+
+That it is the one that torch's own numbers tell, where there are some, is in tests/exam/test_job_matching.py."""
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from forked import statuses
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.job.calls import Calls, calls
-from tb_torchcompile_plugin.job.instances import anchors, instances
+from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.slices import host_slices
-from tb_torchcompile_plugin.reader.memo import answers_of, key_of
-
-ARCHIVE = Path(__file__).parents[1] / "data" / "2.11.0" / "jobs" / "jobs.tar.xz"
 
 # Any collectives in one order on all ranks, some of them left to run while others begin; each call under a label that
 # tells its number.
@@ -104,43 +99,3 @@ def test_of_gloo_every_collective_is_the_one_that_the_program_made(tmp_path: Pat
     for rows in members:
         assert len(rows) == world and len({names[row] for row in rows.tolist()}) == 1
     assert len({names[int(rows[0])] for rows in members} - {""}) == 36
-
-
-def without_numbers(job: Job, seq: bool) -> Job:
-    """The same, of which torch tells no ids of collectives, nor (seq) their numbers."""
-    made = job.of(calls)
-    kinds = [kind._replace(comms_id="") for kind in made.kinds]
-    less = made._replace(kinds=kinds, seq=np.full(len(made.seq), -1) if seq else made.seq)
-    other = Job(job.ranks, job.unread)
-    assert answers_of(other).get(key_of(calls), lambda: less) is less
-    return other
-
-
-def grouped(job: Job, counted: npt.NDArray[np.bool_]) -> set[frozenset[int]]:
-    """Instances of which all calls are among the counted ones."""
-    return {frozenset(rows.tolist()) for rows in job.of(instances).members if counted[rows].all()}
-
-
-def test_of_nccl_the_kth_call_is_the_one_with_its_number(tmp_path: Path) -> None:
-    """On every recorded job, of all that was launched from the first common step on. The torch of these recordings
-    wrote neither ids nor numbers: what tells then is that ranks are done together with what was counted."""
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
-    matched = jobs = 0
-    for folder in sorted(one for one in tmp_path.iterdir() if one.is_dir()):
-        session = Session([("", str(folder))])
-        job = session.job(".")
-        session.close()
-        assert job is not None
-        made, times = job.of(calls), job.of(waits)
-        begin = np.array(job.of(anchors) or [0] * len(job.ranks))
-        counted = made.launch >= np.maximum(begin, 0)[made.place]
-        by_torch, by_seq, by_count = (
-            grouped(one, counted)
-            for one in (job, without_numbers(job, seq=False), without_numbers(job, seq=True))
-        )
-        assert by_torch == by_seq == by_count, folder.name
-        apart = [np.ptp(times.end[rows]) for rows in job.of(instances).members]
-        assert np.median(apart) <= 20_000, folder.name
-        matched, jobs = matched + len(by_torch), jobs + 1
-    assert jobs >= 12 and matched > 300

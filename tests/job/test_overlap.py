@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -180,17 +179,10 @@ def test_many_kernels_cost_what_their_launches_do(tmp_path: Path, monkeypatch: p
     assert row.beside_us == np.median(ran.dur[mine & (ran.alone >= 0)]) / 1000
 
 
-ARCHIVE = Path(__file__).parents[1] / "data" / "2.11.0" / "jobs" / "jobs.tar.xz"
-
-
-def test_matrix_products_beside_a_waiting_collective_of_two_h100s(tmp_path: Path) -> None:
+def test_matrix_products_beside_a_waiting_collective_of_two_h100s(recording: Callable[[str], Path]) -> None:
     """A waiting NCCL kernel takes cores: a product with a block for each of 128 of them needs a second round."""
-    with tarfile.open(ARCHIVE) as archive:
-        mine = [one for one in archive.getmembers() if one.name.lstrip("./").startswith("sync_on_one_rank")]
-        archive.extractall(tmp_path, mine, filter="data")
-    session = Session([("", str(tmp_path))])
-    (run,) = session.look().runs
-    job = session.job(run[0].run)
+    session = Session([("", str(recording("jobs") / "sync_on_one_rank"))])
+    job = session.job(".")
     session.close()
     assert job
     first, *_ = rows = job.of(overlap_rows)

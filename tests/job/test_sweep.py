@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +13,8 @@ from job_plans import Plan, job, plans
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.job.as_early import as_early
-from tb_torchcompile_plugin.job.coupled import has_models, job_clocks, pace_ns, tied
+from tb_torchcompile_plugin.job.coupled import job_clocks, pace_ns, tied
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.sweep import CircularWaitError, Tied, sweep
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
@@ -25,7 +22,6 @@ from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
 from traces import Event
 
-ARCHIVE = Path(__file__).parents[1] / "data" / "2.11.0" / "jobs" / "jobs.tar.xz"
 NEVER = np.iinfo(np.int64).min // 2
 
 
@@ -83,26 +79,6 @@ def test_ranks_that_wait_by_turns_a_thousand_times(tmp_path: Path) -> None:
     assert [clock.step for clock in made.of(job_clocks)] == recorded
     mended = pace_ns(job_clocks(made, as_early(made, [0, 1])))
     assert min(recorded) - 50_000 <= mended < min(recorded) - 40_000
-
-
-def recorded_jobs(folder: Path) -> Iterator[Job]:
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
-    for path in sorted(one for one in folder.iterdir() if one.is_dir()):
-        session = Session([("", str(path))])
-        made = session.job(".")
-        session.close()
-        if made is not None:
-            yield made
-
-
-def test_the_recorded_steps_of_every_recorded_job_come_back(tmp_path: Path) -> None:
-    count = 0
-    for made in recorded_jobs(tmp_path):
-        assert made.of(has_models)
-        assert made.of(job_clocks) == [recorded_clock(one.profile) for one in made.ranks]
-        count += 1
-    assert count >= 12
 
 
 def crossed(folder: Path) -> Job:

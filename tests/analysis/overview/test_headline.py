@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from profiles import answered, data_of, profile_of, profile_with
+from profiles import answered, data_of, profile_in, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.overview.headline import distortion, headline
@@ -18,7 +18,6 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepT
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event, launch, slice_, write_trace
 
-EXAM = Path(__file__).parents[2] / "data" / "2.11.0" / "exam" / "exam.tar.xz"
 PREDICTED = Predicted(100, 50, 50, 50, 50)
 
 
@@ -125,12 +124,8 @@ def test_how_much_recording_slowed_a_step(tmp_path: Path) -> None:
     assert distortion(profile_with(tmp_path, behind())) == "", "nobody noted"
 
 
-def test_a_healthy_run_whose_host_runs_ahead(tmp_path: Path) -> None:
-    with tarfile.open(EXAM) as archive:
-        members = [one for one in archive if one.name.split("/")[-2:-1] == ["healthy_host_ahead"]]
-        archive.extractall(tmp_path, members, filter="data")
-    (path,) = tmp_path.rglob("*.trace.json*")
-    profile = profile_of(path)
+def test_a_healthy_run_whose_host_runs_ahead(recording: Callable[[str], Path]) -> None:
+    profile = profile_in(recording("exam") / "healthy_host_ahead")
     assert headline(profile) == (
         "Step 2.61 ms on the GPU (mean of 4); the host needs 1.59 ms and runs ahead · GPU busy 97.1 % → compute bound."
     )
