@@ -1,5 +1,6 @@
 /** Draws one step of all ranks on a canvas. */
 import type { JoinedCollective } from '../../api/types';
+import { blank } from '../../widgets/canvas/blank';
 import { tickStep } from '../../widgets/canvas/ticks';
 import type { View } from '../../widgets/canvas/view';
 import { duration } from '../../widgets/format';
@@ -24,9 +25,10 @@ const MARK = 5;
 const NAMED = 34;
 const HATCH = 6;
 
-export function paintStep(c: CanvasRenderingContext2D, picture: StepPicture): void {
+export function paintStep(canvas: HTMLCanvasElement, picture: StepPicture): void {
   const { rows, boxes, collectives, side, width, height, view, hovered, range } = picture;
-  const style = getComputedStyle(c.canvas);
+  const c = blank(canvas, width, height);
+  const style = getComputedStyle(canvas);
   const inks = new Map<string, Ink>();
   const token = (name: string) => style.getPropertyValue(name).trim();
   const x = (ns: number) => side + ((ns - view.from) / (view.to - view.from)) * (width - side);
@@ -131,9 +133,6 @@ export function paintStep(c: CanvasRenderingContext2D, picture: StepPicture): vo
     c.fill();
   }
 
-  const ratio = devicePixelRatio;
-  [c.canvas.width, c.canvas.height] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
-  c.scale(ratio, ratio);
   c.font = `12px ${style.fontFamily}`;
   c.textBaseline = 'middle';
   rows.forEach(ground);
