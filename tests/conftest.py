@@ -6,7 +6,6 @@ TB_TORCHCOMPILE_RECORDINGS names; tests that need one of those are skipped where
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import tarfile
@@ -44,12 +43,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (not item.nodeid.startswith(ROOMS), item.path not in slow))
-
-
-def pytest_collection_finish() -> None:
-    """What all tests are made of stays: no garbage collection looks through it again."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
