@@ -866,6 +866,7 @@ export interface Hints {
 
 export type HostCause =
   | 'allocation'
+  | 'autotuning'
   | 'communication'
   | 'compile'
   | 'data_loading'
@@ -1146,6 +1147,7 @@ export type Language = 'cpp' | 'json' | 'python' | 'text';
 
 export type LateCause =
   | 'allocation'
+  | 'autotuning'
   | 'communication'
   | 'compile'
   | 'data_loading'
