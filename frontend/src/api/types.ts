@@ -197,6 +197,7 @@ export interface Collective {
   max_us: number;
   wait_us: number | null;
   transfer_us: number | null;
+  unknown_us: number | null;
   gb_s: number | null;
   gb_s_is: Bandwidth | null;
 }
@@ -224,6 +225,7 @@ export interface CollectiveRow {
   instances: number;
   transfer_us: number;
   wait_us: number;
+  unknown_us: number;
   wait_percent: number;
   algbw_gb_s: number | null;
   busbw_gb_s: number | null;
@@ -1008,6 +1010,7 @@ export interface JoinedCall {
   start_ns: number;
   dur_ns: number;
   wait_ns: number | null;
+  unknown_ns: number | null;
   transfer_ns: number | null;
   for_rank: number | null;
   last: boolean;
@@ -1022,6 +1025,7 @@ export interface JoinedCollective {
   matched: boolean;
   start_us: number;
   wait_us: number | null;
+  unknown_us: number | null;
   transfer_us: number | null;
   last_rank: number | null;
   calls: JoinedCall[];
@@ -1592,6 +1596,7 @@ export interface RankRow {
   communication_us: number;
   transfer_us: number;
   wait_us: number;
+  unknown_us: number;
   unmatched_us: number;
   last: number;
   late_us: number;
