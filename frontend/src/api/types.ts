@@ -1566,6 +1566,7 @@ export interface RankFindings {
   findings: Finding[];
   rules: number;
   headline: string;
+  step: string;
 }
 
 export interface RankGroup {
@@ -2088,6 +2089,7 @@ export interface AboutRun {
   rank_differences: RankDifferences;
   job: JobReport;
   rank_findings: RankFindings;
+  rank_what_if: Scenario;
   side_by_side: StepSideBySide;
   rank_collectives: Collectives;
 }

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import tensor_bytes
-from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.analysis.ranks.rank_waits import place_of_rank
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import waits
@@ -66,9 +66,7 @@ def collectives(profile: Profile) -> Collectives:
 
 def rank_collectives(job: Job, rank: int) -> Collectives:
     """Of one rank of a job: waiting is told from transferring. Raises NotFound."""
-    if rank not in job.numbers:
-        raise NotFound(f"there is no rank {rank} in this job", next_step="Choose one of `by_rank`")
-    place = job.numbers.index(rank)
+    place = place_of_rank(job, rank)
     made, times = job.of(calls), job.of(waits)
     mine = np.flatnonzero((made.place == place) & (times.transfer >= 0))
     transfers = _Transfers(times.transfer[mine], times.unknown[mine])

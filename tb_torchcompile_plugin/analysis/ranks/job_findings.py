@@ -44,7 +44,7 @@ from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
 
 _FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
 _UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
-_OF_COLLECTIVES = ("reduced_once", "small_collectives")
+OF_COLLECTIVES = ("reduced_once", "small_collectives")
 _UNTELLING = ("operator", "launch", "graph", "wrappers", "synchronise", "memory_copy", "query")
 _TELLING: tuple[FixKind, ...] = (
     "synchronise",
@@ -96,15 +96,15 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
     hidden: dict[int, dict[str, str]] = {
         rank: {"communication": ""} if together else {} for rank in job.numbers
     }
-    for rank in job.of(_waiting_ranks):
-        hidden[rank] |= dict.fromkeys(_OF_COLLECTIVES, "")
+    for rank in job.of(waiting_ranks):
+        hidden[rank] |= dict.fromkeys(OF_COLLECTIVES, "")
     for row in job.of(late_ranks):
         if f"ranks:{row.rank}" in blamed:
             hidden[row.rank] |= dict.fromkeys(_rules_of(row), main_cause(row).where or "")
     return hidden
 
 
-def _waiting_ranks(job: Job) -> list[int]:
+def waiting_ranks(job: Job) -> list[int]:
     """Ranks whose collectives mostly wait for another one: how long they take tells nothing of what they move."""
     calls_, known = job.of(calls), job.of(waits)
     waited = np.bincount(calls_.place, np.maximum(known.wait, 0), len(job.ranks))
