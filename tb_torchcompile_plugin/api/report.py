@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
 from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
-from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
+from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.session import Session, compile_files, job_of, read, unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
@@ -101,19 +101,20 @@ class Report(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
-def read_report(logdir: str, progress: Advance | None = None) -> Report:
-    """Everything below a folder, or of one file. Raises UserError where there is no such file or folder."""
+def read_report(logdir: str, progress: Advance | None = None, run: str = "") -> Report:
+    """Everything below a folder, or of one file; of one run where it is named. Raises UserError where there is no such
+    file or folder, and NoSuchRun."""
     check(logdir)
-    return whole_report(Session([("", logdir)]), progress)
+    return whole_report(Session([("", logdir)]), progress, run)
 
 
-def whole_report(session: Session, progress: Advance | None = None) -> Report:
-    """Everything. What cannot be read becomes a warning."""
+def whole_report(session: Session, progress: Advance | None = None, run: str = "") -> Report:
+    """Everything, or one run. What cannot be read becomes a warning. Raises NoSuchRun."""
     look = session.look()
-    findings: list[list[RunFinding]] = [[] for _ in look.runs]
-    runs = [
-        _run(session, run.run, workers, progress, mine) for (run, workers), mine in zip(look.runs, findings)
-    ]
+    wanted = {one.run for one in only_run(runs_in(look), run).runs}
+    rows = [(one.run, workers) for one, workers in look.runs if one.run in wanted]
+    findings: list[list[RunFinding]] = [[] for _ in rows]
+    runs = [_run(session, name, workers, progress, mine) for (name, workers), mine in zip(rows, findings)]
     return Report(runs=runs, findings=merged(map(ranked, findings)), warnings=look.notices)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import OverlapRow
-from tb_torchcompile_plugin.analysis.words import at_line
+from tb_torchcompile_plugin.analysis.words import at_line, told_apart
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.job.calls import Calls, Kind, calls
 from tb_torchcompile_plugin.job.compiling import compile_ns
@@ -276,13 +276,19 @@ def late_ranks(job: Job) -> list[LateRank]:
             instances=times[place],
             excess_us=us(sum(parts.values())),
             causes=[
-                LateReason(blamed.cause, blamed.name, place_of(blamed), us(ns), us(usual[place][blamed]))
-                for blamed, ns in sorted(parts.items(), key=lambda pair: -pair[1])
+                LateReason(blamed.cause, blamed.name, where, us(parts[blamed]), us(usual[place][blamed]))
+                for blamed, where in _places(sorted(parts, key=lambda one: -parts[one])).items()
             ],
         )
         for place, parts in sums.items()
     ]
     return sorted(rows, key=lambda row: -row.excess_us)
+
+
+def _places(causes: list[Blamed]) -> dict[Blamed, str | None]:
+    """The user's line of each, with as much of its path as tells files of one name apart."""
+    names = told_apart(one.file for one in causes if one.file)
+    return {one: f"{names[one.file]}:{one.line}" if one.file else None for one in causes}
 
 
 def place_of(blamed: Blamed) -> str | None:
