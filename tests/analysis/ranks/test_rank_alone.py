@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, scenario
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
 
 MS = 1_000_000
 
@@ -46,13 +47,13 @@ def test_a_rank_that_nobody_keeps_waiting_is_told_nothing(tmp_path: Path) -> Non
 def test_waiting_is_nothing_to_overlap_and_transfers_are(tmp_path: Path) -> None:
     made = late_job(tmp_path)
     alone, known = scenario(made.ranks[0].profile), rank_what_if(made, 0)
-    assert overlap_gain_us(alone) > 3_000
-    assert overlap_gain_us(known) == pytest.approx(TRANSFER / 1000)
+    assert overlap_gain_us(known) == pytest.approx(SAVED * TRANSFER / 1000)
+    assert overlap_gain_us(alone) > 2 * overlap_gain_us(known)
     assert "This rank waits for rank 1 for 92.1 % of its steps." in known.headline
     (offered,) = [row.id for row in known.fixes if row.kind == "communication"]
     picked = rank_what_if(made, 0, (offered,))
     assert picked.combined and picked.combined.after_us == pytest.approx(
-        picked.combined.step_us - TRANSFER / 1000
+        picked.combined.step_us - SAVED * TRANSFER / 1000
     )
     late = rank_what_if(made, 1)
     assert "waits for" not in late.headline
@@ -78,4 +79,4 @@ def test_a_recorded_rank_that_waits_computes_nothing_that_could_bound_it(tmp_pat
     assert verdict and (verdict.compute_us, verdict.bound) == (0, "communication")
     assert "compute bound" not in waits.of(overview).headline
     assert "→ waits for rank 1 for 99.6 % of its steps" in rank_findings(made, 0).step
-    assert overlap_gain_us(rank_what_if(made, 0)) < 1_000 < 100_000 < overlap_gain_us(scenario(waits))
+    assert overlap_gain_us(rank_what_if(made, 0)) < 1_000
