@@ -5,18 +5,21 @@ Times are integer ns here, on one true clock; each rank writes them by its own.
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from profiles import SPAN
+from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.job.job import Job, JobRank
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import Event, kernel, slice_, write_trace
 
 BASE = 1_790_000_000_000_000_000
+RECORDED = Path(__file__).parent / "data" / "2.11.0" / "jobs" / "jobs.tar.xz"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 _correlations = count(1_000_000)
 
@@ -56,6 +59,25 @@ def metadata_of(
         "Out msg nelems": elements,
         **{name.replace("_", " "): value for name, value in more.items()},
     }
+
+
+def recorded_job(name: str, folder: Path) -> Job:
+    """One that was recorded on GPUs, unpacked into a folder."""
+    with tarfile.open(RECORDED) as archive:
+        mine = [one for one in archive.getmembers() if name in Path(one.name).parts]
+        archive.extractall(folder, mine, filter="data")
+    return job_in(folder)
+
+
+def job_in(folder: Path, run: str = "") -> Job:
+    """The ranks of a run that lie in a folder."""
+    session = Session([("", str(folder))])
+    try:
+        job = session.job(run or session.look().runs[0][0].run)
+    finally:
+        session.close()
+    assert job
+    return job
 
 
 def shifted(events: Iterable[Event], ns: int) -> list[Event]:

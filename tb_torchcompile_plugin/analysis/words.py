@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import floor, log10
 
 # From how many µs on, the size in µs, the name: a compile time of 101 s is not 1.69 min.
@@ -62,6 +62,18 @@ def at_line(file: str, line: int | None) -> str:
     """ "train.py:12"; the name alone where no line is known, "" without a file."""
     name = file.rpartition("/")[2]
     return name if line is None or not name else f"{name}:{line}"
+
+
+def told_apart(files: Iterable[str]) -> dict[str, str]:
+    """By file the end of its path that no other one has: "train.py", but "b/train.py" beside "a/train.py"."""
+    known = set(files)
+
+    def ends(name: str) -> int:
+        return sum(f"/{one}".endswith(f"/{name}") for one in known)
+
+    parts = {file: file.split("/") for file in known}
+    names = {file: ["/".join(some[-count:]) for count in range(1, len(some))] for file, some in parts.items()}
+    return {file: next((name for name in names[file] if ends(name) == 1), file) for file in known}
 
 
 def listed(numbers: Sequence[int]) -> str:

@@ -72,6 +72,22 @@ class Listing:
         return next(((owner, candidate) for candidate in owner.spans if candidate.span == span), None)
 
 
+class NoSuchRun(NotFound):
+    """A run that was asked for by name: a wrong argument."""
+
+    def __init__(self, run: str, known: Sequence[str]) -> None:
+        there = ", ".join(map(repr, known)) or "none"
+        super().__init__(f"there is no run {run!r}", next_step=f"There are {there}")
+
+
+def only_run(runs: Runs, run: str) -> Runs:
+    """The one of this name, all where it is "". Raises NoSuchRun."""
+    kept = [one for one in runs.runs if run in ("", one.run)]
+    if run and not kept:
+        raise NoSuchRun(run, [one.run for one in runs.runs])
+    return msgspec.structs.replace(runs, runs=kept)
+
+
 def runs_in(look: Listing) -> Runs:
     """What was there, as it leaves."""
     return Runs(

@@ -78,7 +78,7 @@ def numbers(name: str) -> Parameter:
 
 def texts(name: str) -> Parameter:
     """With line breaks between them; without the parameter none."""
-    return Parameter((name,), lambda given: [line for line in given.split("\n") if line], ())
+    return Parameter((name,), lambda given: tuple(line for line in given.split("\n") if line), ())
 
 
 def time(name: str, otherwise: object = _REQUIRED) -> Parameter:

@@ -24,9 +24,11 @@ from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
+from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
+from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
-from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
+from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.session import Session, compile_files, job_of, read, unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
@@ -99,19 +101,20 @@ class Report(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
-def read_report(logdir: str, progress: Advance | None = None) -> Report:
-    """Everything below a folder, or of one file. Raises UserError where there is no such file or folder."""
+def read_report(logdir: str, progress: Advance | None = None, run: str = "") -> Report:
+    """Everything below a folder, or of one file; of one run where it is named. Raises UserError where there is no such
+    file or folder, and NoSuchRun."""
     check(logdir)
-    return whole_report(Session([("", logdir)]), progress)
+    return whole_report(Session([("", logdir)]), progress, run)
 
 
-def whole_report(session: Session, progress: Advance | None = None) -> Report:
-    """Everything. What cannot be read becomes a warning."""
+def whole_report(session: Session, progress: Advance | None = None, run: str = "") -> Report:
+    """Everything, or one run. What cannot be read becomes a warning. Raises NoSuchRun."""
     look = session.look()
-    findings: list[list[RunFinding]] = [[] for _ in look.runs]
-    runs = [
-        _run(session, run.run, workers, progress, mine) for (run, workers), mine in zip(look.runs, findings)
-    ]
+    wanted = {one.run for one in only_run(runs_in(look), run).runs}
+    rows = [(one.run, workers) for one, workers in look.runs if one.run in wanted]
+    findings: list[list[RunFinding]] = [[] for _ in rows]
+    runs = [_run(session, name, workers, progress, mine) for (name, workers), mine in zip(rows, findings)]
     return Report(runs=runs, findings=merged(map(ranked, findings)), warnings=look.notices)
 
 
@@ -130,7 +133,7 @@ def _run(
     try:
         job = job_of(profiles)
         together = job.of(job_report) if job else None
-        rows = [_with_transfers(row, job) for row in rows]
+        rows = [_as_rank(row, job) for row in rows]
         of_spans = _without_symptoms(of_spans, job)
     except Exception as error:  # a mistake of ours, which costs the job and not its ranks
         _log.warning("the ranks of %s could not be joined", run, exc_info=error)
@@ -140,19 +143,29 @@ def _run(
     return Run(run, rows, rank_differences(session.ranks_of(workers)), together)
 
 
-def _with_transfers(worker: Worker, job: Job | None) -> Worker:
-    """The collectives of a rank of the job, as the job knows them."""
+def _as_rank(worker: Worker, job: Job | None) -> Worker:
+    """What the job knows better of one of its ranks: whether it waits, in its collectives, sentence and what-ifs."""
     mine = next((one for one in (job.ranks if job else ()) if one.worker == worker.worker), None)
     if job is None or mine is None or mine.profile.span is None:
         return worker
-    rows, span_of_job = job.of(rank_collectives, mine.rank).rows, mine.profile.span.span
+    span_of_job = mine.profile.span.span
     spans = [
-        msgspec.structs.replace(span, collectives=rows)
+        _span_of_rank(span, job, mine.rank)
         if isinstance(span, SpanReport) and span.span == span_of_job
         else span
         for span in worker.spans
     ]
     return msgspec.structs.replace(worker, spans=spans)
+
+
+def _span_of_rank(span: SpanReport, job: Job, rank: int) -> SpanReport:
+    said = job.of(rank_findings, rank)
+    return msgspec.structs.replace(
+        span,
+        collectives=job.of(rank_collectives, rank).rows,
+        overview=msgspec.structs.replace(span.overview, headline=said.headline, step=said.step),
+        what_if=job.of(rank_what_if, rank),
+    )
 
 
 def _without_symptoms(rows: list[RunFinding], job: Job | None) -> list[RunFinding]:

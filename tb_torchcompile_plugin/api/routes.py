@@ -35,6 +35,7 @@ from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
+from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, side_by_side
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
@@ -141,6 +142,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_report),
     Route("rank_findings", JOB, rank_findings, (number("rank"),)),
+    Route("rank_what_if", JOB, rank_what_if, (number("rank"), texts("fixes"))),
     Route("side_by_side", SIDE_BY_SIDE, side_by_side, (text("step", ""), window(None))),
     Route("rank_collectives", JOB, rank_collectives, (number("rank"),)),
     Route("compilation", WORKER, compilation, _COMPILE_ID),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tb_torchcompile_plugin.api.catalog import plugin_version
+from tb_torchcompile_plugin.api.catalog import NoSuchRun, plugin_version
 from tb_torchcompile_plugin.api.report import all_warnings, check, read_report, why_nothing
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.compare import show_comparison
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except NoSuchFix as error:
+    except (NoSuchFix, NoSuchRun) as error:
         return _fail(str(error), 2)
     except UserError as error:
         return _fail(str(error))
@@ -53,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument(
         "--rank", type=int, metavar="N", help="of a job of several ranks, print the tables of this one, too"
     )
-    report.set_defaults(run=lambda arguments: _report(arguments.logdir, arguments.json, arguments.rank))
+    report.add_argument("--run", dest="only_run", metavar="NAME", default="", help="of this run only")
+    report.set_defaults(run=_report)
     kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
     kernel.add_argument("logdir", help="as for report")
     kernel.add_argument("name", help="the kernel's name, as the report prints it")
@@ -68,6 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("a", metavar="A", help="a folder or one trace: the run before")
     compare.add_argument("b", metavar="B", help="the run after")
     compare.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    compare.add_argument(
+        "--run",
+        dest="only_runs",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="of this run only; given twice, the first is A's and the second B's",
+    )
     compare.set_defaults(run=_compare)
     _add_what_if(commands)
     return parser
@@ -87,9 +96,10 @@ def _add_what_if(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     what_if.set_defaults(run=_what_if)
 
 
-def _report(logdir: str, as_json: bool, rank: int | None) -> int:
+def _report(arguments: argparse.Namespace) -> int:
+    logdir, as_json, rank = arguments.logdir, arguments.json, arguments.rank
     with text.progress_bar() as advance:
-        report = read_report(logdir, advance)
+        report = read_report(logdir, advance, arguments.only_run)
     warnings = list(all_warnings(report))
     why = why_nothing(logdir, report)
     for notice in warnings if warnings != [why] else []:
@@ -119,7 +129,10 @@ def _kernel(arguments: argparse.Namespace) -> int:
 def _compare(arguments: argparse.Namespace) -> int:
     check(arguments.a)
     check(arguments.b)
-    show_comparison(arguments.a, arguments.b, arguments.json)
+    runs = arguments.only_runs or [""]
+    if len(runs) > 2:
+        return _fail(f"--run is given {len(runs)} times; name a run of A and one of B", 2)
+    show_comparison((arguments.a, runs[0]), (arguments.b, runs[-1]), arguments.json)
     return 0
 
 

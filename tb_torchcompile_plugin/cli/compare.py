@@ -10,7 +10,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Sides
 from tb_torchcompile_plugin.analysis.compare.verdict import FullReport, full_report
-from tb_torchcompile_plugin.api.catalog import Runs, SpanRef
+from tb_torchcompile_plugin.api.catalog import Runs, SpanRef, only_run
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_compare import print_comparison
 from tb_torchcompile_plugin.errors import UserError
@@ -25,10 +25,13 @@ class WithJobs(FullReport, frozen=True):
     jobs: JobsCompared | None
 
 
-def show_comparison(a: str, b: str, as_json: bool) -> None:
-    """Print the newest spans of both compared. Raises UserError where one holds no trace."""
-    sessions = Session([("", a)]), Session([("", b)])
-    newest = [newest_span(session.runs(), logdir) for session, logdir in zip(sessions, (a, b))]
+def show_comparison(a: tuple[str, str], b: tuple[str, str], as_json: bool) -> None:
+    """Print the newest spans of both compared. a, b: a logdir, and its run or "" for any. Raises UserError where one
+    holds no trace, and NoSuchRun."""
+    sessions = Session([("", a[0])]), Session([("", b[0])])
+    newest = [
+        newest_span(only_run(session.runs(), run), logdir) for session, (logdir, run) in zip(sessions, (a, b))
+    ]
     comparison = full_report(Sides(*(session.side(*ids) for session, ids in zip(sessions, newest))))
     jobs = [session.job(run, span) for session, (run, _, span) in zip(sessions, newest)]
     compared = compare_jobs(Jobs(*(job for job in jobs if job))) if all(jobs) else None

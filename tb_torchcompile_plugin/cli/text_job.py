@@ -23,9 +23,9 @@ def print_job(console: Console, run: str, job: JobReport) -> None:
     host = " host" if any(row.host for row in job.by_rank) else ""
     table(
         console,
-        "ranks: communication = transfer + wait + unmatched; the others waited late for it",
+        "ranks: communication = transfer + wait + unknown + unmatched; the others waited late for it",
         job.by_rank,
-        f"rank{host} step_us communication_us transfer_us wait_us unmatched_us last late_us",
+        f"rank{host} step_us communication_us transfer_us wait_us unknown_us unmatched_us last late_us",
         _RANKS_SHOWN,
     )
     table(console, "who waits for whom", job.waits, "rank for_rank wait_us", _WAITS_SHOWN)
@@ -33,12 +33,13 @@ def print_job(console: Console, run: str, job: JobReport) -> None:
         console.print(Plain(f"  all other pairs of ranks: {duration(job.waits_left_out_us)}"))
     _print_late(console, job)
     _print_overlap(console, job)
+    unknown = " unknown_us" if any(row.unknown_us for row in job.collectives) else ""
     table(
         console,
         "collectives of all ranks",
         job.collectives,
-        "group op dtype message_bytes group_size instances transfer_us wait_us wait_percent algbw_gb_s busbw_gb_s "
-        "end_skew_p95_us",
+        f"group op dtype message_bytes group_size instances transfer_us wait_us{unknown} wait_percent algbw_gb_s "
+        "busbw_gb_s end_skew_p95_us",
         end_skew_p95_us=lambda row: row.end_skew_us_p95,
     )
     table(

@@ -33,6 +33,10 @@ class Plain(Text):
         super().__init__(visible(text), style=style)
 
 
+class Whole(str):
+    """A text that is not cut, however long: to be copied."""
+
+
 def table(
     console: Console,
     title: str,
@@ -85,7 +89,7 @@ def _texts(cell: Cell) -> Iterator[str]:
     else:
         text = ", ".join(dict.fromkeys(cell)) if isinstance(cell, list) else str(cell)
         text = "–" if cell is None or cell == [] else text
-        yield text if len(text) <= _CELL_WIDTH else text[: _CELL_WIDTH - 1] + "…"
+        yield text if len(text) <= _CELL_WIDTH or isinstance(cell, Whole) else text[: _CELL_WIDTH - 1] + "…"
 
 
 def _short(number: float | None) -> str:

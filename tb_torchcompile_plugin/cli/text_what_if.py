@@ -10,7 +10,7 @@ from rich.console import Console
 from tb_torchcompile_plugin.analysis.what_if.picture import Picture
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.analysis.words import duration
-from tb_torchcompile_plugin.cli.text_table import Plain, table
+from tb_torchcompile_plugin.cli.text_table import Plain, Whole, table
 
 
 def print_scenario(where: str, scenario: Scenario) -> None:
@@ -40,7 +40,7 @@ def _print_fixes(console: Console, scenario: Scenario) -> None:
         low=lambda row: duration(row.predicted.low_us),
         high=lambda row: duration(row.predicted.high_us),
         gain_percent=lambda row: row.predicted.gain_percent,
-        id=lambda row: row.id,
+        id=lambda row: Whole(row.id),
     )
     for row in scenario.fixes:
         if row.id in scenario.picked:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, priced, scenario
+from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_offer, rank_what_if
+from tb_torchcompile_plugin.analysis.what_if.scenario import Offer, Scenario, own_offer, scenario
 from tb_torchcompile_plugin.api.catalog import Runs
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.compare import Ids, newest_span
 from tb_torchcompile_plugin.cli.text_what_if import print_scenario
 from tb_torchcompile_plugin.errors import NotFound
+
+_JOB_BYTES = 500_000_000  # of the traces of a job: those of a larger one are not read for one of its ranks
 
 
 class NoSuchFix(NotFound):
@@ -27,15 +31,29 @@ def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool)
         raise NotFound(
             "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
         )
-    profile = session.profile(run, worker, span)
-    known = [row.id for row in profile.of(priced)]
-    answer = scenario(profile, [_whole(one, known) for one in picked])
+    offer, ask = _question(session, run, worker, span)
+    known = [row.id for row in offer.rows]
+    answer = ask(tuple(_whole(one, known) for one in picked))
     if answer.unknown:
         raise _no_such_fix(answer, known)
     if as_json:
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     else:
         print_scenario(f"run {run}  worker {worker}  span {span}", answer)
+
+
+def _question(
+    session: Session, run: str, worker: str, span: str
+) -> tuple[Offer, Callable[[tuple[str, ...]], Scenario]]:
+    """What is offered, and how to ask for it: of a rank as its job knows it, where that is soon read."""
+    members = {(one.worker, one.span): one.rank for one in session.job_members(run, span)}
+    rank = members.get((worker, span))
+    small = sum(session.trace_file(run, *one).size for one in members) <= _JOB_BYTES
+    job = session.job(run, span) if rank is not None and small else None
+    if job is None or rank not in job.numbers:
+        profile = session.profile(run, worker, span)
+        return profile.of(own_offer), partial(scenario, profile)
+    return job.of(rank_offer, rank), partial(rank_what_if, job, rank)
 
 
 def _only(runs: Runs, chosen: Ids) -> Runs:

@@ -29,7 +29,8 @@ class GpuWork(msgspec.Struct, frozen=True):
     category: Int64s  # into `categories`
     categories: tuple[str, ...]
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> GpuWork:
+    def where(self, mask: npt.NDArray[np.bool_] | Int64s) -> GpuWork:
+        """mask: or places."""
         return GpuWork(self.index[mask], self.device[mask], self.category[mask], self.categories)
 
     def of(self, category: str) -> GpuWork:

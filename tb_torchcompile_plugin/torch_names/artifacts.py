@@ -103,6 +103,11 @@ def cache_lookup(cache: str, result: str) -> str:
     return f"{cache}_cache_{result}"
 
 
+def title_of_cache(cache: str) -> str:
+    """ "FX graph cache"; a cache that is not known keeps torch's name."""
+    return f"{next((title for name, title in CACHES.items() if name == cache), cache)} cache"
+
+
 def is_cache_lookup(name: str) -> bool:
     return "_cache_" in name
 

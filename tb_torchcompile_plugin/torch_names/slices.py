@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from tb_torchcompile_plugin.torch_names.phases import COMPILATIONS, DYNAMO, phase_of
+from tb_torchcompile_plugin.torch_names.phases import COMPILATIONS, DYNAMO, phase_of, tuned_operator
 
 # Kinds of slices (`cat`).
 Cat = Literal[
@@ -144,6 +144,15 @@ def compiling(names: Sequence[str]) -> list[bool]:
     ]
 
 
+def autotuning(names: Sequence[str]) -> list[bool]:
+    """Of each of a trace's names, whether the compiler benchmarks there what it chooses from: kernels, or
+    configurations of one."""
+    return [
+        compiles and phase_of(timed_function(name) or name) == "autotune"
+        for name, compiles in zip(names, compiling(names), strict=True)
+    ]
+
+
 def _timed_data(name: str) -> re.Match[str] | None:
     return _TIMED_DATA.match(name) if "compile_id=" in name else None
 
@@ -152,6 +161,13 @@ def is_autotuning(name: str) -> bool:
     """torch's compiler choosing between kernels, or between configurations of one."""
     function = timed_function(name)
     return function is not None and phase_of(function) == "autotune"
+
+
+def tuned(name: str) -> str:
+    """What a slice of `autotuning` chooses for: an operator by torch's name; "" where its name does not tell."""
+    function = timed_function(name) or name
+    operator = tuned_operator(function)
+    return operator if operator != function else ""
 
 
 def is_collection(name: str) -> bool:

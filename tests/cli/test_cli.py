@@ -269,3 +269,12 @@ def test_a_defect_in_the_compile_side_leaves_the_spans(tmp_path, capsys, monkeyp
     monkeypatch.setattr(answer, "compile_report", compile_report)
     status, document, (line,) = report(capsys, tmp_path)
     assert status == 0 and good_span(document)["events"] == 201 and "KeyError" in line
+
+
+def test_one_run_of_several_is_reported(tmp_path, capsys):
+    for name in ("before", "after"):
+        healthy(tmp_path / name)
+    status, document, err = report(capsys, tmp_path, "--run", "after")
+    assert (status, err) == (0, []) and [run["run"] for run in document["runs"]] == ["after"]
+    assert main(["report", str(tmp_path), "--run", "nosuch"]) == 2
+    assert "There are 'after', 'before'" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, without_symptoms
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
+from tb_torchcompile_plugin.analysis.words import told_apart
 from tb_torchcompile_plugin.job.as_early import as_early
 from tb_torchcompile_plugin.job.coupled import has_models, job_clocks, pace_ns, tied
 from tb_torchcompile_plugin.job.job import Job, JobRank
@@ -221,3 +222,27 @@ def test_causes_sum_to_the_excess_whatever_happens(
     for place in range(3):
         assert pace_ns(job_clocks(made, as_early(made, [place]))) <= now
     assert np.array([one.step for one in made.of(job_clocks)]).min() == now
+
+
+def test_lines_in_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """By as much of their paths as that takes."""
+
+    def both(begin: int) -> list[Event]:
+        return [
+            host(f"/home/user/{folder}/step.py(12): run", begin + at, 2 * MS, "python_function")
+            for folder, at in (("a", 0), ("b", 2 * MS))
+        ]
+
+    made = training(tmp_path, RANKS, STEPS, only(LATE, Does(4 * MS, both)))
+    (row,) = made.of(late_ranks)
+    assert {cause.where for cause in row.causes if cause.cause == "python"} == {
+        "a/step.py:12",
+        "b/step.py:12",
+    }
+    assert told_apart(["x/a.py", "y/a.py", "y/b.py", "a.py", ""]) == {
+        "x/a.py": "x/a.py",
+        "y/a.py": "y/a.py",
+        "y/b.py": "b.py",
+        "a.py": "a.py",
+        "": "",
+    }

@@ -12,6 +12,7 @@ import pytest
 from jobs import ALL_REDUCE, PG, Does, launched, metadata_of, training, written
 from profiles import SPAN
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
+from tb_torchcompile_plugin.analysis.ranks.job_rows import by_rank, collective_rows
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.job import Job, JobRank
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
@@ -111,17 +112,56 @@ def test_a_member_whose_call_was_not_recorded_makes_it_unknown(tmp_path: Path) -
         ]
 
     made = written(tmp_path, {0: ran(2), 1: ran(2), 2: ran(1)})
-    assert made.of(waits).sure.tolist() == [True, False, True, False, True]
+    assert made.of(waits).unknown.tolist() == [0, 5_000, 0, 5_000, 0]
     assert made.of(waits).wait.tolist() == [0] * 5
 
 
+def two_calls(folder: Path, word: str, other: str = "", world: int = 2) -> Job:
+    """Rank 0 runs from 9 to 14 µs, rank 1 comes 3 µs later; both are done at one time."""
+    group, events = PG("0", tuple(range(world))), {}
+    for rank, said in enumerate((word, other or word)):
+        args = metadata_of(said, group, Seq=1, Src_Rank=0, Dst_Rank=1)
+        begin = 9_000 + 3_000 * rank
+        events[rank] = launched(ALL_REDUCE, 5_000, begin, 14_000 - begin, **args)
+    return written(folder, events, world=world)
+
+
 @pytest.mark.parametrize(
-    ("word", "sure"), [("allreduce", True), ("broadcast", False), ("reduce", False), ("gather", False)]
+    ("word", "wait", "unknown"),
+    [("allreduce", 3_000, 0), ("broadcast", 0, 3_000), ("reduce", 0, 3_000), ("gather", 0, 3_000)],
 )
-def test_where_a_root_is_waited_for_that_torch_does_not_name(tmp_path: Path, word: str, sure: bool) -> None:
-    args = metadata_of(word, PG("0", (0, 1)), Seq=1)
-    made = written(tmp_path, {rank: launched(ALL_REDUCE, 5_000, 9_000, 5_000, **args) for rank in (0, 1)})
-    assert made.of(waits).sure.tolist() == [sure, sure]
+def test_where_a_root_is_waited_for_that_torch_does_not_name(
+    tmp_path: Path, word: str, wait: int, unknown: int
+) -> None:
+    """Once all are here nobody waits."""
+    made = two_calls(tmp_path, word)
+    known = made.of(waits)
+    assert (known.wait.tolist(), known.unknown.tolist()) == ([wait, 0], [unknown, 0])
+    assert known.transferred.tolist() == [2_000, 2_000]
+    first, second = made.of(by_rank)
+    assert (first.transfer_us, first.wait_us, first.unknown_us, first.unmatched_us) == (
+        2.0,
+        wait / 1000,
+        unknown / 1000,
+        0.0,
+    )
+    assert second.transfer_us == second.communication_us == 2.0
+
+
+def test_a_sender_may_wait_for_its_receiver(tmp_path: Path) -> None:
+    known = two_calls(tmp_path, "send", "recv").of(waits)
+    assert (known.wait.tolist(), known.unknown.tolist()) == ([0, 0], [3_000, 0])
+
+
+def test_what_may_wait_for_a_missing_rank_is_no_transfer_and_in_no_bandwidth(tmp_path: Path) -> None:
+    made = two_calls(tmp_path, "allreduce", world=3)
+    for row in made.of(by_rank):
+        assert (row.transfer_us, row.unknown_us) == (0.0, 2.0)
+        assert row.communication_us == row.transfer_us + row.wait_us + row.unknown_us + row.unmatched_us
+    (moved,) = made.of(collective_rows)
+    assert (moved.transfer_us, moved.wait_us, moved.unknown_us) == (0.0, 3.0, 4.0)
+    assert moved.algbw_gb_s is None and moved.busbw_gb_s is None
+    assert moved.transfer_max_us == 0 and moved.wait_percent == pytest.approx(100 * 3 / 7)
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,19 @@ def test_the_compiler_at_work_is_known_by_all_names_of_a_function() -> None:
     ]  # nothing says that these are the compiler's
 
 
+def test_tuning_is_a_part_of_what_the_compiler_does() -> None:
+    names = [
+        "mm_template_autotuning (dynamo_timed)",
+        "mm_template_autotuning",
+        "pass.x (dynamo_timed)",
+        "aten::mm",
+    ]
+    assert slices.autotuning(names) == [True, True, False, False]
+    assert slices.autotuning(names[1:2]) == [False], "nothing says that it is the compiler's"
+    assert [slices.tuned(name) for name in names[:2]] == ["mm", "mm"]
+    assert slices.tuned("CachingAutotuner.benchmark_all_configs (dynamo_timed)") == ""
+
+
 def test_labels_that_somebody_chose() -> None:
     assert [
         name for name in ("forward", "ProfilerStep#1", CALL, "## 12 ##") if slices.is_chosen_label(name)

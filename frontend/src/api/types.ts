@@ -197,6 +197,7 @@ export interface Collective {
   max_us: number;
   wait_us: number | null;
   transfer_us: number | null;
+  unknown_us: number | null;
   gb_s: number | null;
   gb_s_is: Bandwidth | null;
 }
@@ -224,6 +225,7 @@ export interface CollectiveRow {
   instances: number;
   transfer_us: number;
   wait_us: number;
+  unknown_us: number;
   wait_percent: number;
   algbw_gb_s: number | null;
   busbw_gb_s: number | null;
@@ -866,6 +868,7 @@ export interface Hints {
 
 export type HostCause =
   | 'allocation'
+  | 'autotuning'
   | 'communication'
   | 'compile'
   | 'data_loading'
@@ -1007,6 +1010,7 @@ export interface JoinedCall {
   start_ns: number;
   dur_ns: number;
   wait_ns: number | null;
+  unknown_ns: number | null;
   transfer_ns: number | null;
   for_rank: number | null;
   last: boolean;
@@ -1021,6 +1025,7 @@ export interface JoinedCollective {
   matched: boolean;
   start_us: number;
   wait_us: number | null;
+  unknown_us: number | null;
   transfer_us: number | null;
   last_rank: number | null;
   calls: JoinedCall[];
@@ -1146,6 +1151,7 @@ export type Language = 'cpp' | 'json' | 'python' | 'text';
 
 export type LateCause =
   | 'allocation'
+  | 'autotuning'
   | 'communication'
   | 'compile'
   | 'data_loading'
@@ -1560,6 +1566,7 @@ export interface RankFindings {
   findings: Finding[];
   rules: number;
   headline: string;
+  step: string;
 }
 
 export interface RankGroup {
@@ -1590,6 +1597,7 @@ export interface RankRow {
   communication_us: number;
   transfer_us: number;
   wait_us: number;
+  unknown_us: number;
   unmatched_us: number;
   last: number;
   late_us: number;
@@ -2081,6 +2089,7 @@ export interface AboutRun {
   rank_differences: RankDifferences;
   job: JobReport;
   rank_findings: RankFindings;
+  rank_what_if: Scenario;
   side_by_side: StepSideBySide;
   rank_collectives: Collectives;
 }

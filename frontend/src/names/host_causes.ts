@@ -10,6 +10,11 @@ export const HOST_CAUSES: Record<HostCause, Look> = {
   guards: ['guards', CAUSES.guards_wrapper[1], 'Cache lookups of compiled regions'],
   wrappers: ['wrappers', 'var(--cat-triton_persistent_reduction)', 'Around the graphs of compiled regions'],
   compile: CAUSES.compile,
+  autotuning: [
+    'autotuning',
+    'var(--phase-autotune)',
+    'The compiler benchmarks the kernels that it chooses from',
+  ],
   garbage: ['garbage collection', 'var(--bad)', 'Python collects garbage'],
   data_loading: CAUSES.data_loading,
   communication: ['communication', 'var(--cat-communication)', CAUSES.communication_wait[2]],

@@ -31,6 +31,7 @@ const call = (number: number, start_ns: number, wait_ns: number, line = 0) => ({
   start_ns,
   dur_ns: wait_ns + 100,
   wait_ns,
+  unknown_ns: 0,
   transfer_ns: 100,
   for_rank: wait_ns > 0 ? 1 : null,
   last: wait_ns === 0,
@@ -52,7 +53,7 @@ const STEP: StepSideBySide = {
       dtype: 'Float',
       message_bytes: 4096,
       matched: true,
-      ...{ start_us: 0.3, wait_us: 0.4, transfer_us: 0.4, last_rank: 1 },
+      ...{ start_us: 0.3, wait_us: 0.4, unknown_us: 0, transfer_us: 0.4, last_rank: 1 },
       calls: [call(0, 300, 400), call(1, 700, 0, 1)],
     },
   ],
@@ -80,6 +81,20 @@ describe('one step of all ranks', () => {
       [700, 800, false],
     ]);
     expect(boxes.filter(({ call }) => call?.rank === 1)).toHaveLength(1);
+  });
+
+  it('shows apart what nothing tells of', () => {
+    const collective = STEP.collectives[0]!;
+    const untold = { ...collective.calls[0]!, unknown_ns: 60, transfer_ns: 40 };
+    const parts = boxesOf({ ...STEP, collectives: [{ ...collective, calls: [untold] }] }, rows);
+    const drawn = parts.filter(({ call }) => call === untold);
+    expect(drawn.map(({ from, to, hatched }) => [from, to, hatched])).toEqual([
+      [300, 700, true],
+      [700, 760, false],
+      [760, 800, false],
+    ]);
+    expect(drawn[1]!.color).not.toBe(drawn[2]!.color);
+    expect(callWords(collective, untold).join(' ')).toMatch(/not known which/);
   });
 
   it('says what is under the pointer', () => {

@@ -14,9 +14,9 @@ from os.path import basename
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.compare import StepTimeDifference, step_time_difference
-from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, numbers, pair
+from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, change_of, numbers, pair
 from tb_torchcompile_plugin.analysis.compare.tables import TableLayout
-from tb_torchcompile_plugin.analysis.compare.verdict import change_of, of_steps
+from tb_torchcompile_plugin.analysis.compare.verdict import of_steps
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import CollectiveRow, by_rank, collective_rows, late_ranks
 from tb_torchcompile_plugin.analysis.ranks.late_words import does, main_cause

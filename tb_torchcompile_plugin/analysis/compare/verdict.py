@@ -10,14 +10,15 @@ from tb_torchcompile_plugin.analysis.compare.compare import (
     StepTimeDifference,
     compare,
 )
-from tb_torchcompile_plugin.analysis.compare.pairs import Pair, change_percent, pair
+from tb_torchcompile_plugin.analysis.compare.compiling_steps import compiling_words
+from tb_torchcompile_plugin.analysis.compare.pairs import Pair, change_of, pair
 from tb_torchcompile_plugin.analysis.compare.sides import Sides, SpanName
 from tb_torchcompile_plugin.analysis.compare.tables import ComparedTables, compare_tables
 from tb_torchcompile_plugin.analysis.words import duration, plural
 
 
 class CompareReport(msgspec.Struct, frozen=True):
-    """`verdict` is one or two sentences; the numbers in it are those of `comparison`."""
+    """`verdict` is a few sentences; the numbers in it are those of `comparison`."""
 
     a: SpanName
     b: SpanName
@@ -34,7 +35,7 @@ class FullReport(CompareReport, frozen=True):
 def compare_report(sides: Sides) -> CompareReport:
     """What differs between two spans, in numbers and in a sentence."""
     comparison = compare(sides.a, sides.b)
-    return CompareReport(sides.a.name, sides.b.name, _verdict(comparison), comparison)
+    return CompareReport(sides.a.name, sides.b.name, _verdict(comparison, sides), comparison)
 
 
 def full_report(sides: Sides) -> FullReport:
@@ -43,12 +44,14 @@ def full_report(sides: Sides) -> FullReport:
     return FullReport(report.a, report.b, report.verdict, report.comparison, sides.of(compare_tables))
 
 
-def _verdict(comparison: Comparison) -> str:
+def _verdict(comparison: Comparison, sides: Sides) -> str:
     figures = {figure.name: figure.value for figure in comparison.figures}
     sentences = [of_steps(comparison.step_time) if comparison.step_time else _of_spans(figures)]
     if (busy := figures.get("gpu_busy_us")) and busy.delta is not None:
         sentences.append(f"The GPUs are busy for {change_of(busy)} of it.")
-    return " ".join(sentences)
+    if comparison.step_time and sides.a.profile and sides.b.profile:
+        sentences.append(compiling_words(sides.a.profile, sides.b.profile))
+    return " ".join(filter(None, sentences))
 
 
 def of_steps(times: StepTimeDifference, step: str = "the mean step") -> str:
@@ -72,11 +75,3 @@ def _of_spans(figures: dict[FigureName, Pair]) -> str:
     if compiled.a is None or compiled.b is None:
         return "Nothing was recorded on both sides that could be compared."
     return f"Compiling takes {change_of(pair(1e6 * compiled.a, 1e6 * compiled.b))}."
-
-
-def change_of(times: Pair) -> str:
-    """ "12.0 ms instead of 13.0 ms (-7.69 %)"; both are known."""
-    assert times.a is not None and times.b is not None
-    if times.a == times.b:
-        return f"{duration(times.b)} on both sides"
-    return f"{duration(times.b)} instead of {duration(times.a)}{change_percent(times)}"

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.gpu_utilization.idle import IdleCauses, idle_causes
-from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import Verdict, verdict
+from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import ON_DEVICE, Verdict, verdict
 from tb_torchcompile_plugin.profile.columns import alike
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launch_calls import LaunchCalls, launch_calls
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work, layers
+from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -62,7 +62,7 @@ class Windows:
     communication: Int64s  # exposed
     memory: Int64s  # exposed
     causes: npt.NDArray[np.int64]
-    launched: Int64s  # busy time of the work that was launched in the window, whenever it ran
+    launched: Int64s  # the work that was launched in the window, whenever it ran: columns are of ON_DEVICE
 
     @property
     def busy(self) -> Int64s:
@@ -83,17 +83,17 @@ def _windows(profile: Profile, device: int, begins: Int64s, ends: Int64s) -> Win
         communication=communication - compute,
         memory=memory - communication,
         causes=causes,
-        launched=_launched(trace, mine.index, begins, ends),
+        launched=_launched(trace, mine, begins, ends),
     )
 
 
-def _launched(trace: Trace, index: Int64s, begins: Int64s, ends: Int64s) -> Int64s:
-    """For each window the time in which any of the GPU events ran that were launched in it."""
-    at = launching(Intervals(begins, ends), trace, trace.launch_of()[index])
-    known = np.flatnonzero(at >= 0)
-    total = np.zeros(len(begins), np.int64)
-    for same in alike(known, at):
-        total[at[same[0]]] = busy(trace, index[same]).total_ns
+def _launched(trace: Trace, work: GpuWork, begins: Int64s, ends: Int64s) -> Int64s:
+    """For each window the time in which any of the GPU events ran that were launched in it, by ON_DEVICE."""
+    at = launching(Intervals(begins, ends), trace, trace.launch_of()[work.index])
+    total = np.zeros((len(begins), len(ON_DEVICE)), np.int64)
+    for same in alike(np.flatnonzero(at >= 0), at):
+        compute, communicating, active = (one.total_ns for one in layers(trace, work.where(same)))
+        total[at[same[0]]] = compute, active - communicating, communicating - compute
     return total
 
 
@@ -160,7 +160,7 @@ def _verdict(devices: list[Windows], rows: Int64s) -> Verdict:
         int(device.communication[rows].sum()),
         int(device.memory[rows].sum()),
         device.causes[rows].sum(axis=0),
-        int(device.launched[rows].sum()),
+        device.launched[rows].sum(axis=0),
     )
 
 

@@ -16,7 +16,8 @@ from tb_torchcompile_plugin.profile.units import percent, us
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 
-_ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")
+ON_DEVICE: tuple[Bound, ...] = ("compute", "copy", "communication")
+_NOTHING_LAUNCHED = np.zeros(len(ON_DEVICE), np.int64)
 _COMMUNICATION, _INPUT, _COMPILE = (
     CAUSES.index(cause) for cause in ("communication_wait", "data_loading", "compile")
 )
@@ -25,7 +26,7 @@ _COMMUNICATION, _INPUT, _COMPILE = (
 class Verdict(msgspec.Struct, frozen=True):
     """`bound`: the largest of the six parts, which sum to `wall_us`; `share_percent` is its share. Where what was
     launched keeps the device busy for longer than `wall_us`, the host is ahead of it and cannot be what bounds:
-    then it is what the device does in place of launch, and `share_percent` is None.
+    then it is what most of that work is in place of launch, and `share_percent` is None.
 
     compute: the device computed. copy: it only copied or filled. communication: only that ran, or the host waited for
     it. input, compile: the device idled while the host loaded data, or compiled. launch: it idled for another reason.
@@ -53,11 +54,11 @@ def verdict(
     exposed_communication_ns: int,
     exposed_memory_ns: int,
     causes_ns: Int64s,
-    launched_ns: int = 0,
+    launched: Int64s = _NOTHING_LAUNCHED,
 ) -> Verdict:
     """The verdict over one window, or over several whose numbers were summed.
 
-    causes_ns: idle time by cause. launched_ns: how long the work takes that was launched there.
+    causes_ns: idle time by cause. launched: how long the work takes that was launched there, by ON_DEVICE.
     """
     idle = np.asarray(causes_ns)
     assert wall_ns == busy_ns + int(idle.sum())
@@ -70,9 +71,10 @@ def verdict(
     }
     parts["launch"] = wall_ns - sum(parts.values())
     bound = max(parts, key=lambda name: parts[name])
+    launched_ns = int(launched.sum())
     is_ahead = bound == "launch" and launched_ns >= wall_ns
     if is_ahead:
-        bound = max(_ON_DEVICE, key=lambda name: parts[name])
+        bound = ON_DEVICE[int(np.argmax(launched))]
     return Verdict(
         bound=bound,
         share_percent=None if is_ahead else percent(parts[bound], wall_ns),

@@ -6,13 +6,13 @@ rank alone nothing tells, and bytes over the fastest call's time are the least t
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import tensor_bytes
-from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.analysis.ranks.rank_waits import place_of_rank
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import waits
@@ -34,8 +34,9 @@ class Collective(msgspec.Struct, frozen=True):
     """Calls of one collective and size. `name` is the kernel's where torch wrote no label.
 
     size_bytes: of the input of one call, None without `record_shapes`. wait_us, transfer_us: of all calls that are
-    matched with those of other ranks, None where none is. gb_s: the size over the shortest transfer; where that is not
-    known over the shortest time, which may hold waiting: the link was `at_least` as fast.
+    matched with those of other ranks, None where none is; unknown_us: of these what nothing tells of which it is.
+    gb_s: the size over the shortest transfer; where that is not known over the shortest time, which may hold waiting:
+    the link was `at_least` as fast.
     """
 
     device: int
@@ -48,6 +49,7 @@ class Collective(msgspec.Struct, frozen=True):
     max_us: float
     wait_us: float | None
     transfer_us: float | None
+    unknown_us: float | None
     gb_s: float | None
     gb_s_is: Bandwidth | None
 
@@ -58,43 +60,56 @@ class Collectives(msgspec.Struct, frozen=True):
 
 def collectives(profile: Profile) -> Collectives:
     """Of a rank on its own, most time first."""
-    return _collectives(profile, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    none = np.zeros(0, np.int64)
+    return _collectives(profile, none, _Transfers(none, none))
 
 
 def rank_collectives(job: Job, rank: int) -> Collectives:
     """Of one rank of a job: waiting is told from transferring. Raises NotFound."""
-    if rank not in job.numbers:
-        raise NotFound(f"there is no rank {rank} in this job", next_step="Choose one of `by_rank`")
-    place = job.numbers.index(rank)
-    made, transfer = job.of(calls), job.of(waits).transfer
-    mine = np.flatnonzero((made.place == place) & (transfer >= 0))
-    return _collectives(job.ranks[place].profile, made.row[mine], transfer[mine])
+    place = place_of_rank(job, rank)
+    made, times = job.of(calls), job.of(waits)
+    mine = np.flatnonzero((made.place == place) & (times.transfer >= 0))
+    transfers = _Transfers(times.transfer[mine], times.unknown[mine])
+    return _collectives(job.ranks[place].profile, made.row[mine], transfers)
 
 
-def _collectives(profile: Profile, matched: Int64s, transfer: Int64s) -> Collectives:
-    """matched: rows of calls of which the transfer is known (ns)."""
+class _Transfers(NamedTuple):
+    """Of calls, what is not known to wait, and what of that may (ns); -1 for calls that are not matched."""
+
+    whole: Int64s
+    unknown: Int64s
+
+    def at(self, places: Int64s) -> _Transfers:
+        if not len(self.whole):
+            return _Transfers(*np.full((2, len(places)), -1))
+        return _Transfers(*(np.where(places >= 0, column[places], -1) for column in self))
+
+
+def _collectives(profile: Profile, matched: Int64s, transfers: _Transfers) -> Collectives:
+    """matched: rows of the calls that are matched with those of other ranks, of which `transfers` are."""
     trace, wanted = profile.trace, CATEGORIES.index("communication")
     parts = [
         rows.index[rows.category == wanted] for rows in profile.of(kernel_launches) if rows.device != "cpu"
     ]
     index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-    at = places_in(matched, index)
-    known = np.where(at >= 0, transfer[at], -1) if len(transfer) else np.full(len(index), -1)
+    known = transfers.at(places_in(matched, index))
     label = _labels(trace, index)
     name = np.where(label >= 0, trace.name[label], trace.name[index])
     keys, place = distinct(trace.device[index], name, _sizes(trace, label))
     rows = [
-        _row(device, trace.names[code], size, trace.dur[index[place == at]], known[place == at])
+        _row(device, trace.names[code], size, trace.dur[index[mine]], known.at(mine))
         for at, (device, code, size) in enumerate(keys.T.tolist())
+        for mine in [np.flatnonzero(place == at)]
     ]
     return Collectives(sorted(rows, key=lambda row: -row.time_us))
 
 
-def _row(device: int, name: str, size: int, times: Int64s, transfers: Int64s) -> Collective:
-    matched = transfers >= 0
-    least = int(transfers[matched].min() if matched.any() else times.min())
+def _row(device: int, name: str, size: int, times: Int64s, transfers: _Transfers) -> Collective:
+    matched, known = transfers.whole >= 0, transfers.unknown == 0
+    least = int(transfers.whole[known].min() if known.any() else times.min())
     rate = size / least if size >= 0 and least else None
-    exactness: Bandwidth = "exact" if matched.any() else "at_least"
+    exactness: Bandwidth = "exact" if known.any() else "at_least"
+    unknown = int(transfers.unknown[matched].sum())
     return Collective(
         device=device,
         name=collective(name) or name,
@@ -104,8 +119,9 @@ def _row(device: int, name: str, size: int, times: Int64s, transfers: Int64s) ->
         mean_us=float(times.mean()) / 1000,
         min_us=us(times.min()),
         max_us=us(times.max()),
-        wait_us=us((times - transfers)[matched].sum()) if matched.any() else None,
-        transfer_us=us(transfers[matched].sum()) if matched.any() else None,
+        wait_us=us((times - transfers.whole)[matched].sum()) if matched.any() else None,
+        transfer_us=us(int(transfers.whole[matched].sum()) - unknown) if matched.any() else None,
+        unknown_us=us(unknown) if matched.any() else None,
         gb_s=rate,
         gb_s_is=None if rate is None else exactness,
     )

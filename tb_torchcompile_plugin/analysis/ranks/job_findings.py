@@ -14,8 +14,8 @@ from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.findings import AnyFinding
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, severity_of
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
-from tb_torchcompile_plugin.analysis.ranks.late_compile import compiled_words, late_compile
-from tb_torchcompile_plugin.analysis.ranks.late_words import advice, does, main_cause, telling
+from tb_torchcompile_plugin.analysis.ranks.late_compile import COMPILING, compiled_words, late_compile
+from tb_torchcompile_plugin.analysis.ranks.late_words import advice, all_does, does, main_cause, telling
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf, prediction
@@ -44,7 +44,7 @@ from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
 
 _FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
 _UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
-_OF_COLLECTIVES = ("reduced_once", "small_collectives")
+OF_COLLECTIVES = ("reduced_once", "small_collectives")
 _UNTELLING = ("operator", "launch", "graph", "wrappers", "synchronise", "memory_copy", "query")
 _TELLING: tuple[FixKind, ...] = (
     "synchronise",
@@ -54,6 +54,7 @@ _TELLING: tuple[FixKind, ...] = (
     "graph_breaks",
     "guards",
 )
+_COMPILES = ("recompiles", "compile_in_steps", "autotune_in_steps")
 _AS_MUCH = 0.8  # of what the rank brings that comes as early as its peers
 _WAITING = 0.5  # of the time of a rank's collectives, from which on they are mostly waiting
 
@@ -95,15 +96,15 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
     hidden: dict[int, dict[str, str]] = {
         rank: {"communication": ""} if together else {} for rank in job.numbers
     }
-    for rank in job.of(_waiting_ranks):
-        hidden[rank] |= dict.fromkeys(_OF_COLLECTIVES, "")
+    for rank in job.of(waiting_ranks):
+        hidden[rank] |= dict.fromkeys(OF_COLLECTIVES, "")
     for row in job.of(late_ranks):
         if f"ranks:{row.rank}" in blamed:
             hidden[row.rank] |= dict.fromkeys(_rules_of(row), main_cause(row).where or "")
     return hidden
 
 
-def _waiting_ranks(job: Job) -> list[int]:
+def waiting_ranks(job: Job) -> list[int]:
     """Ranks whose collectives mostly wait for another one: how long they take tells nothing of what they move."""
     calls_, known = job.of(calls), job.of(waits)
     waited = np.bincount(calls_.place, np.maximum(known.wait, 0), len(job.ranks))
@@ -113,7 +114,7 @@ def _waiting_ranks(job: Job) -> list[int]:
 
 def _rules_of(row: LateRank) -> set[str]:
     cause = main_cause(row).cause
-    same = {"garbage": ("garbage_collection",), "compile": ("recompiles", "compile_in_steps")}
+    same = {"garbage": ("garbage_collection",)} | dict.fromkeys(COMPILING, _COMPILES)
     return {cause, *same.get(cause, ())}
 
 
@@ -148,18 +149,19 @@ def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
     rank, steps = job.ranks[place].rank, compared_steps(job)
     row = _late_rank(job, place)
     main = main_cause(row)
-    compiled = job.of(late_compile, place) if main.cause == "compile" else None
+    compiled = job.of(late_compile, place) if main.cause in COMPILING else None
     marked = max((len(one.step) for one in _known_steps(job)), default=steps)
     slowed = pace_ns(job.of(job_clocks)) / job.of(_now_ns)
     waited = int(job.of(blame)[:, place].sum()) / 1000 / marked / max(len(job.ranks) - 1, 1) / slowed
     own = job.of(_own_cause, place, predicted.gain_percent) if main.cause in _UNTELLING else None
     line = main.where or (compiled.where if compiled else None) or (own and place_of_fix(own)) or None
+    does_what = _lower(sentence(own)) if own else f"it {all_does(row, steps)}"
+    does_what += compiled_words(compiled, rank) if compiled else ""
     return Finding(
         rule="late_rank",
         severity=severity_of(predicted.gain_percent),
-        title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: "
-        f"{_lower(sentence(own)) if own else f'it {does(main, steps)}'}"
-        f"{compiled_words(compiled) if compiled else ''}; as early as its peers, a step takes {instead(predicted)}",
+        title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: {does_what}; "
+        f"as early as its peers, a step takes {instead(predicted)}",
         evidence=_gain(predicted)
         | {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances}
         | ({"compile_s": compiled.seconds, "compilations": compiled.times} if compiled else {}),

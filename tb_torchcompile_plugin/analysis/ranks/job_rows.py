@@ -10,7 +10,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import OverlapRow
-from tb_torchcompile_plugin.analysis.words import at_line
+from tb_torchcompile_plugin.analysis.words import at_line, told_apart
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.job.calls import Calls, Kind, calls
 from tb_torchcompile_plugin.job.compiling import compile_ns
@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Blamed, LateCause, late
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.together import host_of
-from tb_torchcompile_plugin.job.waits import Waits, blame, waits
+from tb_torchcompile_plugin.job.waits import Waits, all_here, blame, waits
 from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import us
@@ -27,7 +27,8 @@ from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
 
 
 class RankRow(msgspec.Struct, frozen=True):
-    """communication_us = transfer_us + wait_us + unmatched_us. last: at how many collectives this rank came last.
+    """communication_us = transfer_us + wait_us + unknown_us + unmatched_us. unknown_us: of matched calls what nothing
+    tells of whether it waits or transfers. last: at how many collectives this rank came last.
     late_us: how long the others waited for it. worker: whose files these are."""
 
     rank: int
@@ -37,6 +38,7 @@ class RankRow(msgspec.Struct, frozen=True):
     communication_us: float
     transfer_us: float
     wait_us: float
+    unknown_us: float
     unmatched_us: float
     last: int
     late_us: float
@@ -52,8 +54,9 @@ class WaitRow(msgspec.Struct, frozen=True):
 
 
 class CollectiveRow(msgspec.Struct, frozen=True):
-    """Instances of one collective, group and size. Times are sums over ranks and instances. Bandwidths are those of the
-    mean over the instances' shortest transfers; null where the size is not known. wait_percent: of its time.
+    """Instances of one collective, group and size. Times are sums over ranks and instances; unknown_us: nothing tells
+    whether it waits or transfers. Bandwidths are those of the mean over the instances' shortest transfers, of those of
+    which all ranks are here; null where there are none, and where the size is not known. wait_percent: of its time.
     end_skew_us_p95: how far apart its ranks are done, on the common clock. wait_…, transfer_…: least, middle and most
     of its ranks' sums, and which rank that is."""
 
@@ -66,6 +69,7 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     instances: int
     transfer_us: float
     wait_us: float
+    unknown_us: float
     wait_percent: float
     algbw_gb_s: float | None
     busbw_gb_s: float | None
@@ -162,8 +166,9 @@ def by_rank(job: Job) -> list[RankRow]:
                 span=one.profile.span.span if one.profile.span else "",
                 host=host_of(one.profile.trace.metadata),
                 communication_us=us(made.dur[mine].sum()),
-                transfer_us=us(times.transfer[known].sum()),
+                transfer_us=us(times.transferred[known].sum()),
                 wait_us=us(int(times.wait[known].sum())),
+                unknown_us=us(times.unknown[known].sum()),
                 unmatched_us=us(made.dur[mine & ~known].sum()),
                 last=int(times.last[mine].sum()),
                 late_us=us(matrix[:, place].sum()),
@@ -190,16 +195,15 @@ def collective_rows(job: Job) -> list[CollectiveRow]:
         kind = made.kinds[int(rows[0])]
         alike[kind._replace(comms_id="", source=-1, destination=-1)].append(rows)
     collectives = [_collective(job, made, times, kind, members) for kind, members in alike.items()]
-    return sorted(collectives, key=lambda row: -(row.transfer_us + row.wait_us))
+    return sorted(collectives, key=lambda row: -(row.transfer_us + row.wait_us + row.unknown_us))
 
 
 def _collective(job: Job, made: Calls, times: Waits, kind: Kind, members: list[Int64s]) -> CollectiveRow:
     rows = np.concatenate(members)
     size = len(kind.group.ranks) if kind.group and kind.group.ranks else max(map(len, members))
-    shortest = np.array([times.transfer[one].min() for one in members])
     skew = np.array([times.end[one].max() - times.end[one].min() for one in members])
-    transfer, wait = int(times.transfer[rows].sum()), int(times.wait[rows].sum())
-    rate = kind.message_bytes / shortest.mean() if kind.message_bytes > 0 and shortest.mean() > 0 else None
+    wait, unknown = int(times.wait[rows].sum()), int(times.unknown[rows].sum())
+    rate = _rate(job, times, kind, members)
     return CollectiveRow(
         group=kind.group.name if kind.group else "",
         ranks=list(kind.group.ranks) if kind.group else [],
@@ -208,14 +212,26 @@ def _collective(job: Job, made: Calls, times: Waits, kind: Kind, members: list[I
         message_bytes=kind.message_bytes if kind.message_bytes >= 0 else None,
         group_size=size,
         instances=len(members),
-        transfer_us=us(transfer),
+        transfer_us=us(times.transferred[rows].sum()),
         wait_us=us(wait),
-        wait_percent=100 * wait / max(transfer + wait, 1),
-        algbw_gb_s=None if rate is None else float(rate),
-        busbw_gb_s=None if rate is None else float(rate) * bus_factor(kind.operation, size),
+        unknown_us=us(unknown),
+        wait_percent=100 * wait / max(int(made.dur[rows].sum()), 1),
+        algbw_gb_s=rate,
+        busbw_gb_s=None if rate is None else rate * bus_factor(kind.operation, size),
         end_skew_us_p95=us(int(np.sort(skew)[-1 - len(skew) // 20])),
         **_spread(job, "wait", made.place[rows], times.wait[rows]),
-        **_spread(job, "transfer", made.place[rows], times.transfer[rows]),
+        **_spread(job, "transfer", made.place[rows], times.transferred[rows]),
+    )
+
+
+def _rate(job: Job, times: Waits, kind: Kind, members: list[Int64s]) -> float | None:
+    """Bytes over the mean of the shortest transfers (GB/s). Whoever comes last waits for nobody, but for ranks that are
+    not here."""
+    shortest = [int(times.transfer[rows].min()) for rows in members if all_here(job, rows)]
+    return (
+        len(shortest) * kind.message_bytes / sum(shortest)
+        if kind.message_bytes > 0 and any(shortest)
+        else None
     )
 
 
@@ -260,13 +276,19 @@ def late_ranks(job: Job) -> list[LateRank]:
             instances=times[place],
             excess_us=us(sum(parts.values())),
             causes=[
-                LateReason(blamed.cause, blamed.name, place_of(blamed), us(ns), us(usual[place][blamed]))
-                for blamed, ns in sorted(parts.items(), key=lambda pair: -pair[1])
+                LateReason(blamed.cause, blamed.name, where, us(parts[blamed]), us(usual[place][blamed]))
+                for blamed, where in _places(sorted(parts, key=lambda one: -parts[one])).items()
             ],
         )
         for place, parts in sums.items()
     ]
     return sorted(rows, key=lambda row: -row.excess_us)
+
+
+def _places(causes: list[Blamed]) -> dict[Blamed, str | None]:
+    """The user's line of each, with as much of its path as tells files of one name apart."""
+    names = told_apart(one.file for one in causes if one.file)
+    return {one: f"{names[one.file]}:{one.line}" if one.file else None for one in causes}
 
 
 def place_of(blamed: Blamed) -> str | None:

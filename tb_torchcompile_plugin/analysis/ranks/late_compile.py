@@ -5,26 +5,36 @@ From the compile log of that rank: compilations that began between the two colle
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
-from tb_torchcompile_plugin.analysis.words import at_line, plural
+from tb_torchcompile_plugin.analysis.words import at_line, listed, plural
 from tb_torchcompile_plugin.compile_log.fields import Key, forwards, known_number, known_seconds
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import late
+from tb_torchcompile_plugin.job.late import LateCause, late
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
 
+COMPILING: tuple[LateCause, ...] = ("compile", "autotuning")
 _CLOCK_S = 0.01  # by which the log's clock and the trace's may differ
+
+
+class Missed(NamedTuple):
+    """A cache, by torch's name, which had for these ranks what it had not for the late one."""
+
+    cache: str
+    ranks: list[int]
 
 
 class LateCompile(NamedTuple):
     """The function of a late rank that was compiled longest meanwhile. file, line: of the function; "" and None where
     torch did not tell. times, seconds: how often and how long. guard: the last that failed, None where it was compiled
-    for the first time. missed: of how many a cache was asked in vain that had it on another rank. alone: whether no
-    other rank compiled these; None where the log of none is here."""
+    for the first time. missed: the cache that was asked in vain, None for none. alone: whether no other rank compiled
+    these; None where the log of none is here."""
 
     function: str
     file: str
@@ -32,7 +42,7 @@ class LateCompile(NamedTuple):
     times: int
     seconds: float
     guard: FailedGuard | None
-    missed: int
+    missed: Missed | None
     alone: bool | None
 
     @property
@@ -60,9 +70,11 @@ def late_compile(job: Job, place: int) -> LateCompile | None:
     if not functions:
         return None
     most = max(functions.values(), key=lambda ones: sum(one.seconds for one in ones))
-    others = [
-        one.profile.data for at, one in enumerate(job.ranks) if at != place and one.profile.data is not None
-    ]
+    others = {
+        one.rank: one.profile.data
+        for at, one in enumerate(job.ranks)
+        if at != place and one.profile.data is not None
+    }
     keys = [one.key for one in most]
     return LateCompile(
         function=most[0].function,
@@ -71,8 +83,8 @@ def late_compile(job: Job, place: int) -> LateCompile | None:
         times=len(most),
         seconds=sum(one.seconds for one in most),
         guard=next((one.guard for one in reversed(most) if one.guard), None),
-        missed=sum(_missed(profile.data, others, key) for key in keys),
-        alone=not any(key in forwards(data.summary) for data in others for key in keys) if others else None,
+        missed=_missed(profile.data, others, keys),
+        alone=not any(_lookups(data, keys) for data in others.values()) if others else None,
     )
 
 
@@ -81,7 +93,7 @@ def _windows(job: Job, place: int) -> Iterator[tuple[float, float]]:
     base = job.ranks[place].profile.trace.base_ns
     for one in job.of(late):
         if one.place == place and any(
-            blamed.cause == "compile" and ns > 0 for blamed, ns in one.parts.items()
+            blamed.cause in COMPILING and ns > 0 for blamed, ns in one.parts.items()
         ):
             yield (one.begin + base) / 1e9 - _CLOCK_S, (one.end + base) / 1e9 + _CLOCK_S
 
@@ -100,22 +112,37 @@ def _guard(row: Recompile | None) -> FailedGuard | None:
     return row.guards[0] if row and row.guards else None
 
 
-def _missed(data: CompileData, others: list[CompileData], key: Key) -> bool:
-    """Whether its cache had not what that of another rank had."""
-    missed = {one.cache for one in forwards(data.summary)[key].cache if one.result == "miss"}
-    return any(
-        one.cache in missed and one.result == "hit"
-        for other in others
-        if key in forwards(other.summary)
-        for one in forwards(other.summary)[key].cache
-    )
+def _missed(data: CompileData, others: Mapping[int, CompileData], keys: Collection[Key]) -> Missed | None:
+    """The first cache that had not what it had for another rank."""
+    hit = {rank: _lookups(other, keys) for rank, other in others.items()}
+    for key, lookups in _lookups(data, keys).items():
+        for cache in (one.cache for one in lookups if one.result == "miss"):
+            ranks = [rank for rank, known in hit.items() if _has_hit(known.get(key, []), cache)]
+            if ranks:
+                return Missed(cache, ranks)
+    return None
 
 
-def compiled_words(row: LateCompile) -> str:
-    """ " (pooled at uneven.py:19, 2 times, on this rank alone; the guard that failed: …)" """
+def _lookups(data: CompileData, keys: Collection[Key]) -> dict[Key, Sequence[CacheResult]]:
+    """In caches, by those of these compilations that are there."""
+    compiled = forwards(data.summary)
+    return {key: compiled[key].cache for key in keys if key in compiled}
+
+
+def _has_hit(lookups: Sequence[CacheResult], cache: str) -> bool:
+    return any(one.cache == cache and one.result == "hit" for one in lookups)
+
+
+def compiled_words(row: LateCompile, rank: int) -> str:
+    """Of the late rank: " (pooled at uneven.py:19, 2 times, on this rank alone; the guard that failed: …)" """
     said = [f"{row.function or 'a function'}{f' at {row.where}' if row.where else ''}"]
     said += [plural(row.times, "time")] if row.times > 1 else []
     said += ["on this rank alone"] if row.alone else []
-    said += ["its cache lookup missed, and another rank's did not"] if row.missed else []
+    said += [_missed_words(row.missed, rank)] if row.missed else []
     why = f"; the guard that failed: {row.guard.text}" if row.guard else ""
     return f" ({', '.join(said)}{why})"
+
+
+def _missed_words(missed: Missed, rank: int) -> str:
+    whose = f"rank{'s' if len(missed.ranks) > 1 else ''} {listed(missed.ranks)}"
+    return f"rank {rank} missed the {title_of_cache(missed.cache)} that {whose} hit"

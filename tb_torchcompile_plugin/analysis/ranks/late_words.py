@@ -5,6 +5,8 @@ from __future__ import annotations
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, LateReason
 from tb_torchcompile_plugin.analysis.what_if.words import WORDS
 from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.torch_names.slices import tuned
 
 _BY_LINE = ("python", "library")
 _DOES: dict[str, str] = {
@@ -14,6 +16,7 @@ _DOES: dict[str, str] = {
     "garbage": "collects garbage for {time}{where}",
     "data_loading": "waits for its next batch for {time}{where}",
     "compile": "compiles for {time}{where}",
+    "autotuning": "autotunes {name} for {time}{where}",
     "synchronise": "waits for its GPU in {name} for {time}{where}",
     "memory_copy": "waits for copies ({name}) for {time}{where}",
     "operator": "runs operators for {time} more than its peers ({name}){where}",
@@ -21,9 +24,12 @@ _DOES: dict[str, str] = {
     "slower_kernels": "runs the same kernels, and they take {time} longer",
     "more_work": "has {time} more to compute ({name})",
 }
+_ONE_MATTER = {"autotuning": "compile"}  # who does not compile tunes nothing
 _ADVICE: dict[str, str] = {
     "compile": "Recompiles names the guard that failed on this rank: keep what it checks the same on all ranks, or "
     "mark it dynamic; with torch.compiler.config.compile_on_one_rank one rank compiles for all",
+    "autotuning": "Let it tune before the loop, in the same mode and with the same shapes as its peers; what it chose "
+    "is kept in inductor's cache: TORCHINDUCTOR_CACHE_DIR in a folder that all ranks and the next run share",
     "slower_kernels": "Look at that GPU: another process on it (nvidia-smi), its power limit, clocks and temperature",
     "more_work": "Share the work out evenly: batches of the same size, or samples by their length",
     "synchronise": "Let all ranks do the same: without the wait on this one alone",
@@ -31,6 +37,7 @@ _ADVICE: dict[str, str] = {
 _LONGEST = 60
 _TIMES = 1.5  # as long as its peers need for the same: less is a host that is slower at everything
 _NAMES = 3  # that one sentence holds
+_WORTH = 0.05  # of the largest part of one matter, from which on another is told beside it
 
 
 def telling(row: LateRank) -> list[LateReason]:
@@ -42,11 +49,24 @@ def telling(row: LateRank) -> list[LateReason]:
 
 def main_cause(row: LateRank) -> LateReason:
     """The kind of thing that most of the excess is, with its largest names."""
-    kinds: dict[tuple[str, str | None], list[LateReason]] = {}
-    for one in telling(row) or row.causes:
-        kinds.setdefault((one.cause, one.where if one.cause in _BY_LINE else None), []).append(one)
-    most = max(kinds.values(), key=lambda ones: sum(one.excess_us for one in ones))
-    names = ", ".join(dict.fromkeys(one.name for one in most if one.name))
+    return main_causes(row)[0]
+
+
+def main_causes(row: LateRank) -> list[LateReason]:
+    """The same, and behind it what belongs to it: tuning to compiling. Most first."""
+    matters = grouped(
+        telling(row) or row.causes,
+        lambda one: (_ONE_MATTER.get(one.cause, one.cause), one.where if one.cause in _BY_LINE else None),
+    )
+    most = max(matters.values(), key=lambda ones: sum(one.excess_us for one in ones))
+    kinds = [_joined(ones) for ones in grouped(most, lambda one: one.cause).values()]
+    kinds.sort(key=lambda one: -one.excess_us)
+    return [one for one in kinds if one is kinds[0] or one.excess_us >= _WORTH * kinds[0].excess_us]
+
+
+def _joined(most: list[LateReason]) -> LateReason:
+    """Reasons of one kind as one."""
+    names = ", ".join(dict.fromkeys(_named(one) for one in most if _named(one)))
     return LateReason(
         most[0].cause,
         ", ".join(names.split(", ")[:_NAMES]),
@@ -56,6 +76,11 @@ def main_cause(row: LateRank) -> LateReason:
     )
 
 
+def _named(row: LateReason) -> str:
+    """What is tuned, in a few words; else the name."""
+    return (tuned(row.name) or "Triton kernels") if row.cause == "autotuning" else row.name
+
+
 def does(row: LateReason, steps: int) -> str:
     """ "does nothing that was recorded for 20.3 ms a step" """
     time = f"{duration(row.excess_us / max(steps, 1))} a step"
@@ -63,6 +88,11 @@ def does(row: LateReason, steps: int) -> str:
     return words.format(
         time=time, name=row.name[:_LONGEST] or row.cause, where=f" at {row.where}" if row.where else ""
     )
+
+
+def all_does(row: LateRank, steps: int) -> str:
+    """ "compiles for 6.00 ms a step and autotunes mm for 2.00 ms a step" """
+    return " and ".join(does(one, steps) for one in main_causes(row))
 
 
 def advice(row: LateReason) -> str:

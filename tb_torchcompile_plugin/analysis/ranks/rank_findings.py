@@ -6,22 +6,28 @@ from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
 from tb_torchcompile_plugin.analysis.overview.headline import step_sentence, verdict_of
 from tb_torchcompile_plugin.analysis.overview.overview import with_compile
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, without_symptoms
-from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.analysis.ranks.rank_waits import place_of_rank, waiting_words
 from tb_torchcompile_plugin.job.job import Job
 
 
 class RankFindings(Findings, frozen=True):
-    """headline: the rank's own sentence, as its overview has it, without what only follows from the job's findings."""
+    """headline: the rank's own sentence, as its overview has it, without what only follows from the job's findings;
+    step: the part of it about a step. Both tell for whom it waits."""
 
     headline: str
+    step: str
 
 
 def rank_findings(job: Job, rank: int) -> RankFindings:
     """Of a rank that is here. Raises NotFound."""
-    one = next((one for one in job.ranks if one.rank == rank), None)
-    if one is None:
-        raise NotFound(f"no trace of rank {rank} can be read", next_step="Ask for one that `job` lists")
-    own = one.profile.of(findings)
+    place = place_of_rank(job, rank)
+    profile = job.ranks[place].profile
+    own = profile.of(findings)
     rest = without_symptoms(job, rank, own.findings)
-    said = with_compile(one.profile, step_sentence(one.profile, verdict_of(rest)))
-    return RankFindings(ranked([*job.of(job_findings), *rest]), own.rules, said)
+    step = step_sentence(profile, _verdict(waiting_words(job, place), verdict_of(rest)))
+    return RankFindings(ranked([*job.of(job_findings), *rest]), own.rules, with_compile(profile, step), step)
+
+
+def _verdict(waits: str, own: str) -> str:
+    """ " → waits for rank 1 for 98.2 % of its steps", before what is the rank's own."""
+    return f" → {waits}{own.replace(' → ', '; ', 1)}" if waits else own

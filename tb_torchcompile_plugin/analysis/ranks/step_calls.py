@@ -23,14 +23,16 @@ _LINES = 4  # of one rank, one below the other
 
 
 class JoinedCall(msgspec.Struct, frozen=True):
-    """A collective on one rank. wait_ns + transfer_ns = dur_ns; null where it is of no instance. for_rank: whom it
-    waited for. last: all others waited for it. row: in its trace. line: calls of one line do not overlap."""
+    """A collective on one rank. wait_ns + unknown_ns + transfer_ns = dur_ns, in this order: of the part in the middle
+    nothing tells whether it waits or transfers; null where it is of no instance. for_rank: whom it waited for. last:
+    all others waited for it. row: in its trace. line: calls of one line do not overlap."""
 
     rank: int
     row: int
     start_ns: int
     dur_ns: int
     wait_ns: int | None
+    unknown_ns: int | None
     transfer_ns: int | None
     for_rank: int | None
     last: bool
@@ -39,7 +41,8 @@ class JoinedCall(msgspec.Struct, frozen=True):
 
 class JoinedCollective(msgspec.Struct, frozen=True):
     """`matched`: whether its calls are known to be one collective; else it is one call that stands alone, and how long
-    it waited is not known. start_us: of its first call; wait_us, transfer_us: of its calls that are shown, together."""
+    it waited is not known. start_us: of its first call; wait_us, unknown_us, transfer_us: of its calls that are shown,
+    together."""
 
     op: Operation
     group: str
@@ -48,6 +51,7 @@ class JoinedCollective(msgspec.Struct, frozen=True):
     matched: bool
     start_us: float
     wait_us: float | None
+    unknown_us: float | None
     transfer_us: float | None
     last_rank: int | None
     calls: list[JoinedCall]
@@ -141,6 +145,7 @@ def _joined(view: View, rows: Int64s, lines: dict[int, int]) -> JoinedCollective
         matched=matched,
         start_us=min(call.start_ns for call in made) / 1000,
         wait_us=sum(call.wait_ns or 0 for call in made) / 1000 if matched else None,
+        unknown_us=sum(call.unknown_ns or 0 for call in made) / 1000 if matched else None,
         transfer_us=sum(call.transfer_ns or 0 for call in made) / 1000 if matched else None,
         last_rank=next((call.rank for call in made if call.last), None),
         calls=made,
@@ -149,14 +154,15 @@ def _joined(view: View, rows: Int64s, lines: dict[int, int]) -> JoinedCollective
 
 def _call(view: View, row: int, line: int) -> JoinedCall:
     made, times, numbers = view.job.of(calls), view.job.of(waits), view.job.numbers
-    wait, transfer, awaited = (int(column[row]) for column in (times.wait, times.transfer, times.awaited))
+    wait, unknown, awaited = (int(column[row]) for column in (times.wait, times.unknown, times.awaited))
     return JoinedCall(
         rank=numbers[int(made.place[row])],
         row=int(made.row[row]),
         start_ns=int(times.begin[row]) - view.zero,
         dur_ns=int(made.dur[row]),
         wait_ns=wait if wait >= 0 else None,
-        transfer_ns=transfer if wait >= 0 else None,
+        unknown_ns=unknown if wait >= 0 else None,
+        transfer_ns=int(times.transferred[row]) if wait >= 0 else None,
         for_rank=numbers[awaited] if awaited >= 0 else None,
         last=bool(times.last[row]),
         line=line,

@@ -79,11 +79,17 @@ def _kernels(
 
 
 def _overlapped(profile: Profile) -> Iterator[Fix]:
-    """Collectives beside the compute of their thread: what of them waits for other ranks is not known here."""
+    """What of collectives waits for other ranks is not known here."""
     queue, named = profile.of(gpu_queue), mask_of(profile.trace.names, communicates)
     work = np.flatnonzero(named[profile.trace.name[queue.row]])
-    share = beside_compute(profile, work, queue.dur[work])
-    yield from _fix(profile, "communication", work, Speed(1 - SAVED * share, 1.0, 1 - share))
+    return overlapped(profile, work, queue.dur[work])
+
+
+def overlapped(profile: Profile, work: Int64s, last: Int64s) -> Iterator[Fix]:
+    """The last so many ns of these collectives beside the compute of their thread: before them they may wait, which
+    overlaps with nothing that would help."""
+    share = beside_compute(profile, work, last)
+    return _fix(profile, "communication", work, Speed(1 - SAVED * share, 1.0, 1 - share), part=last)
 
 
 def _under(profile: Profile, kind: FixKind, operator: str, speed: Speed) -> Iterator[Fix]:
@@ -94,14 +100,23 @@ def _under(profile: Profile, kind: FixKind, operator: str, speed: Speed) -> Iter
     yield from _fix(profile, kind, np.flatnonzero(below & profile.of(are_kernels)), speed, operator)
 
 
-def _fix(profile: Profile, kind: FixKind, work: Int64s, speed: Speed, name: str = "") -> Iterator[Fix]:
+def _fix(
+    profile: Profile,
+    kind: FixKind,
+    work: Int64s,
+    speed: Speed,
+    name: str = "",
+    part: Int64s | None = None,
+) -> Iterator[Fix]:
+    """part: of each kernel's time, which alone goes; None for all."""
     if not len(work):
         return
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
     largest = work[np.argmax(queue.dur[work])]
+    goes = queue.dur[work] if part is None else part
 
     def left(share: Floats | float) -> Change:
-        return with_durations(work, (queue.dur[work] * share).astype(np.int64))
+        return with_durations(work, queue.dur[work] - goes + (goes * share).astype(np.int64))
 
     yield Fix(
         id=f"{kind}:{name}",

@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
 )
 from tb_torchcompile_plugin.analysis.what_if.one_graph import compiled_whole
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, culprits, place_of
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, CulpritCause, climbed, culprits, place_of
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
@@ -51,6 +51,9 @@ _WHOLE: tuple[FixKind, ...] = (
     "module_load",
     "graph_capture",
 )
+_WITH: dict[FixKind, tuple[CulpritCause, ...]] = {
+    "compile": ("autotuning",)
+}  # who does not compile tunes nothing
 _BY_NAME: tuple[FixKind, ...] = ("operator", "library", "nothing")
 
 
@@ -58,7 +61,8 @@ def _without_culprits(profile: Profile) -> Iterator[Fix]:
     blamed = profile.of(culprits)
     causes = np.array([culprit.cause for culprit in blamed.culprits])
     for kind in _WHOLE:
-        yield from _gone(profile, kind, kind, np.flatnonzero(causes == kind))
+        whole = np.isin(causes, (kind, *_WITH.get(kind, ())))
+        yield from _gone(profile, kind, kind, np.flatnonzero(whole))
     for (kind, place), codes in _by_name(blamed.culprits).items():
         yield from _gone(profile, kind, place, np.array(codes))
     places = {(one.file, one.line) for one in blamed.culprits if _is_users_time(one)}

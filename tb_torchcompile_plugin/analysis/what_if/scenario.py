@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.analysis.what_if.what_if import (
     prediction,
     step_cost,
     what_if,
+    what_if_row,
 )
 from tb_torchcompile_plugin.analysis.what_if.words import WORDS, SeenIn, next_step, sentence
 from tb_torchcompile_plugin.analysis.words import between, duration, plural
@@ -89,6 +90,13 @@ class Scenario(msgspec.Struct, frozen=True):
     unknown: list[str]
 
 
+class Offer(NamedTuple):
+    """What could be mended, and what each would bring, largest gain first."""
+
+    fixes: tuple[Fix, ...]
+    rows: tuple[WhatIf, ...]
+
+
 class _Picked(NamedTuple):
     """kept: what brings something beside the others, largest gain first."""
 
@@ -99,17 +107,27 @@ class _Picked(NamedTuple):
 
 def scenario(profile: Profile, picked: Sequence[str] = ()) -> Scenario:
     """picked: ids of fixes that are made together."""
-    rows = profile.of(priced)
+    return offered(profile, profile.of(own_offer), picked)
+
+
+def own_offer(profile: Profile) -> Offer:
+    """What a span tells on its own."""
+    return Offer(tuple(profile.of(fixes)), tuple(profile.of(priced)))
+
+
+def offered(profile: Profile, offer: Offer, picked: Sequence[str]) -> Scenario:
+    """The same of what is offered."""
+    rows = offer.rows
     known = {row.id for row in rows}
     wanted = [one for one in dict.fromkeys(picked) if one in known]
     shown = [row for place, row in enumerate(rows) if place < _MOST or row.id in wanted]
     why = profile.of(why_nothing)
     now = None if why else profile.of(picture_now)
-    chosen = profile.of(_made, tuple(sorted(wanted))) if wanted and now else None
+    chosen = profile.of(_made, offer, tuple(sorted(wanted))) if wanted and now else None
     combined = _combined(profile, chosen) if chosen else None
     needless = chosen.needless if chosen else []
     return Scenario(
-        headline=_headline(profile, len(wanted), combined) if now else "Nothing is predicted.",
+        headline=_headline(profile, offer, len(wanted), combined) if now else "Nothing is predicted.",
         why_nothing=why,
         step=None if why else profile.of(step_length),
         now=now,
@@ -126,6 +144,11 @@ def scenario(profile: Profile, picked: Sequence[str] = ()) -> Scenario:
 def priced(profile: Profile) -> list[WhatIf]:
     """The fixes as findings ask for them."""
     return profile.of(what_if, profile.of(_unrecorded_ns))
+
+
+def priced_fix(profile: Profile, fix: Fix) -> WhatIf:
+    """One more, priced as those are."""
+    return what_if_row(profile, fix, profile.of(step_cost, profile.of(_unrecorded_ns)))
 
 
 def step_length(profile: Profile) -> StepLength:
@@ -171,12 +194,12 @@ def _walked(profile: Profile, chosen: Sequence[Fix] = (), which: Which = "change
     return clock(profile.of(host_lane), profile.of(gpu_queue), times)
 
 
-def _made(profile: Profile, picked: tuple[str, ...]) -> _Picked:
+def _made(profile: Profile, offer: Offer, picked: tuple[str, ...]) -> _Picked:
     """The best one, and of the others each that makes the step shorter still."""
-    by_id = {fix.id: fix for fix in profile.of(fixes)}
+    by_id = {fix.id: fix for fix in offer.fixes}
     kept: list[Fix] = []
     needless, ns = [], float("inf")
-    for row in profile.of(priced):
+    for row in offer.rows:
         if row.id not in picked:
             continue
         after = _walked(profile, [*kept, by_id[row.id]]).step
@@ -192,7 +215,7 @@ def _combined(profile: Profile, chosen: _Picked) -> Predicted:
     return prediction(profile.of(_walked).step, chosen.ns, *bounds)
 
 
-def _headline(profile: Profile, picked: int, combined: Predicted | None) -> str:
+def _headline(profile: Profile, offer: Offer, picked: int, combined: Predicted | None) -> str:
     """ "Step 12.2 ms on the host's clock → 4.10 ms with 2 fixes (3.90-4.60 ms)." """
     step, by, recording = profile.of(step_length), profile.of(told_by), slowed(profile)
     clock = "the host" if step.device is None else f"GPU {step.device}"
@@ -203,7 +226,7 @@ def _headline(profile: Profile, picked: int, combined: Predicted | None) -> str:
         said = f"{'Step' if step.steps else 'Span'} {now} → {after}{f' ({range_})' if range_ else ''}."
     else:
         said = f"{'A step' if step.steps else 'The span'} takes {now}."
-        if not profile.of(priced):
+        if not offer.rows:
             said += " Nothing was found that would make it faster."
     return f"{said} {recording}; predictions are for the step unrecorded." if recording else said
 

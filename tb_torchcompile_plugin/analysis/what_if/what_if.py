@@ -72,14 +72,15 @@ def what_if(profile: Profile, unrecorded_ns: float | None = None) -> list[WhatIf
     if profile.of(why_nothing):
         return []
     now = profile.of(step_cost, unrecorded_ns)
-    rows = [_row(profile, fix, now) for fix in profile.of(fixes)]
+    rows = [what_if_row(profile, fix, now) for fix in profile.of(fixes)]
     return sorted(
         (row for row in rows if row.predicted.after_us < row.predicted.step_us),
         key=lambda row: row.predicted.after_us,
     )
 
 
-def _row(profile: Profile, fix: Fix, now: StepCost) -> WhatIf:
+def what_if_row(profile: Profile, fix: Fix, now: StepCost) -> WhatIf:
+    """What a fix brings."""
     changes = [fix.change, *(one for one in (fix.surely, fix.perhaps) if one is not None)]
     return WhatIf(
         id=fix.id,

@@ -24,8 +24,8 @@ _LONGEST = 60
 
 class Words(NamedTuple):
     """what: the sentence before the numbers; {name} is the operator, call or function, {place} the user's line, {times}
-    how often a step, {often} that in words, {s} the s where it is not once. panel: where it is seen. next_step: what to
-    write instead. mended: of what the second number is."""
+    how often a step, {often} that in words, {s} the s where it is not once, {keeps} "keep" where the name is of two.
+    panel: where it is seen. next_step: what to write instead. mended: of what the second number is."""
 
     what: str
     panel: SeenIn
@@ -55,7 +55,7 @@ WORDS: dict[FixKind, Words] = {
         "Call it less often, or outside of the step; what it does for each parameter or batch can be done at once",
     ),
     "operator": Words(
-        "{name} keeps the host busy{place}",
+        "{name} {keeps} the host busy{place}",
         "operators",
         "It does more than launch, as libraries do for a shape that they have not seen: keep shapes the same, pad or "
         "bucket them",
@@ -207,6 +207,7 @@ def sentence(row: WhatIf) -> str:
         times=times,
         often="once" if times == "1" else f"{times} times",
         s="" if times == "1" else "s",
+        keeps="keep" if " and " in row.name else "keeps",
     )
 
 

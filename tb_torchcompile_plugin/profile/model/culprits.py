@@ -28,6 +28,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
     PYTHON_FUNCTION,
     RUNTIME_CATS,
     WRAPPERS,
+    autotuning,
     compiling,
     is_collection,
     is_data_loading,
@@ -42,6 +43,7 @@ CulpritCause = Literal[
     "python",
     "library",
     "compile",
+    "autotuning",
     "garbage",
     "data_loading",
     "communication",
@@ -56,8 +58,9 @@ CulpritCause = Literal[
 CAUSES: tuple[CulpritCause, ...] = get_args(CulpritCause)
 _UNNAMED = -1
 _NOTHING, _PYTHON, _LIBRARY = range(3)
-# These tell what everything inside of them is part of.
-_OUTER = [CAUSES.index(cause) for cause in ("compile", "garbage", "data_loading")]
+_COMPILE, _AUTOTUNING = CAUSES.index("compile"), CAUSES.index("autotuning")
+# These tell what everything inside of them is part of; tuning is not told as the compilation that it is a part of.
+_OUTER = [_COMPILE, _AUTOTUNING, *(CAUSES.index(cause) for cause in ("garbage", "data_loading"))]
 
 
 class Culprit(NamedTuple):
@@ -128,6 +131,7 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
         library = undecided & (here == _LIBRARY) & ~loops
         entry[waiting[library]], call[waiting[library]] = called[library], at[library]
         decides = (undecided & ~np.isin(here, (_NOTHING, _LIBRARY))) | np.isin(here, _OUTER)
+        decides &= (here != _COMPILE) | (cause[waiting] != _AUTOTUNING)
         cause[waiting[decides]], name[waiting[decides]] = here[decides], called[decides]
         its = decides & ((here != _PYTHON) | (call[waiting] < 0))
         call[waiting[its]] = at[its]
@@ -161,7 +165,8 @@ def _causes(profile: Profile) -> Callable[[Int64s], Int64s]:
     """What tells the cause of slices on their own."""
     trace = profile.trace
     by_name = np.array([_named(name) for name in trace.names] or [_NOTHING])
-    by_name[np.flatnonzero(compiling(trace.names))] = CAUSES.index("compile")
+    by_name[np.flatnonzero(compiling(trace.names))] = _COMPILE
+    by_name[np.flatnonzero(autotuning(trace.names))] = _AUTOTUNING
     call = np.array([CAUSES.index(call_kind(name)) for name in trace.names] or [_NOTHING])
     python = np.array(
         [_PYTHON if is_users(name) and not is_frameworks(name) else _LIBRARY for name in trace.names]

@@ -453,3 +453,45 @@ def test_a_log_alone_can_be_compared(recording, capsys, tmp_path):
     assert main(["compare", str(tmp_path / "log"), str(recording("resnet18"))]) == 0
     out = capsys.readouterr().out
     assert "Compiling takes 17.5 s instead of 4.56 s" in out and "A has no trace" in out
+
+
+def test_steps_that_compile_are_told_and_the_others_compared(tmp_path):
+    """One step of B compiles: by the mean of all its steps nothing would be clear."""
+
+    def steps(name, compiles):
+        events, at = [], 0
+        for number in range(4):
+            length = 7_000_000 if (number in compiles) else 100 + number
+            events.append(slice_(f"ProfilerStep#{number}", at, length, "user_annotation"))
+            events.append(slice_("aten::mm", at + 1, 50))
+            if number in compiles:
+                events.append(slice_("_compile.compile_inner (dynamo_timed)", at + 60, length - 100))
+            at += length
+        (folder := tmp_path / name).mkdir()
+        return side_of(profile_of(write_trace(folder, events)))
+
+    plain, once, always = steps("plain", ()), steps("once", (2,)), steps("always", range(4))
+    verdict = compare_report(Sides(plain, once)).verdict
+    assert "within the noise" in verdict
+    assert "1 step of B compiles, for 7.00 s: the others take 101 µs instead of 102 µs" in verdict
+    both = compare_report(Sides(once, always)).verdict
+    assert "1 step of A compiles, for 7.00 s and 4 steps of B compile, for 28.0 s" in both
+    assert "no others are left to compare" in both
+    assert "compile" not in compare_report(Sides(plain, plain)).verdict
+
+
+def test_one_run_of_several_is_compared(recording, tmp_path, capsys):
+    for name in ("resnet18_eager", "resnet18"):
+        shutil.copytree(recording(name), tmp_path / name)
+    runs = ["--run", "resnet18_eager", "--run", "resnet18"]
+    assert main(["compare", str(tmp_path), str(tmp_path), *runs, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert main(["compare", str(tmp_path / "resnet18_eager"), str(tmp_path / "resnet18"), "--json"]) == 0
+    apart = json.loads(capsys.readouterr().out)
+    assert json.loads(out)["comparison"]["step_time"] == apart["comparison"]["step_time"]
+    assert main(["compare", str(tmp_path), str(tmp_path), "--run", "resnet18", "--json"]) == 0
+    same = json.loads(capsys.readouterr().out)
+    assert same["a"]["run"] == same["b"]["run"] == "resnet18"
+    for wrong in (["--run", "nosuch"], ["--run", "a", "--run", "b", "--run", "c"]):
+        assert main(["compare", str(tmp_path), str(tmp_path), *wrong]) == 2
+    assert "there is no run 'nosuch'" in capsys.readouterr().err

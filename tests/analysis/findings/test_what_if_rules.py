@@ -44,7 +44,7 @@ def test_an_operator_and_its_backward_are_one_cause(tmp_path: Path) -> None:
         *launch("k", 790, 800, 10, AUTOGRAD),
     ]
     row = rule(found_in(tmp_path, steps(*forward, *backward)), "operator")
-    assert row.title.startswith("aten::_cudnn_attention_forward and _backward keeps the host busy")
+    assert row.title.startswith("aten::_cudnn_attention_forward and _backward keep the host busy")
     assert row.predicted is not None and row.predicted.after_us < 450, "both are gone"
 
 

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import verdict
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from traces import Event, kernel, slice_, step, write_trace
+from traces import Event, kernel, launch, slice_, step, write_trace
 
 
 def report(path: Path, data: CompileData | None = None) -> GpuUtilization:
@@ -123,6 +123,20 @@ def test_the_largest_part_bounds_a_step(
         answer.launch_us,
     )
     assert sum(parts) == answer.wall_us == 100 and answer.share_percent == max(parts)
+
+
+def test_a_host_that_is_ahead_of_a_collective_is_bound_by_that(tmp_path: Path) -> None:
+    """Nothing of the step runs in it: that its GPU computes nothing meanwhile says nothing of it."""
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    events = [
+        step(1, 0, 100),
+        *launch("gemm", 10, 200, 30),
+        *launch(name, 20, 240, 90),
+        *launch("Memcpy HtoD (Pageable -> Device)", 30, 340, 20, cat="gpu_memcpy"),
+    ]
+    answer = report(write_trace(tmp_path, events)).verdict
+    assert answer and (answer.bound, answer.compute_us, answer.share_percent) == ("communication", 0, None)
+    assert answer.least_us == 140
 
 
 def test_without_steps_the_gpu_events_are_the_window(tmp_path: Path) -> None:

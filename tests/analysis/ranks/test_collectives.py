@@ -67,7 +67,7 @@ def test_in_a_job_no_waiting_is_in_a_bandwidth(tmp_path: Path) -> None:
         assert (row.transfer_us, row.wait_us) == (2 * 2, 0 if rank == 2 else 2 * 40)
         assert row.gb_s == pytest.approx(4_000 / 2_000) and row.gb_s_is == "exact"
         assert row.time_us == (row.transfer_us or 0) + (row.wait_us or 0)
-    with pytest.raises(NotFound, match="no rank 3"):
+    with pytest.raises(NotFound, match="no trace of rank 3"):
         rank_collectives(job, 3)
 
 

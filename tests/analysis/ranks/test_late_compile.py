@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from jobs import BASE, Does, host, training
+from jobs import BASE, Does, host, launched, recorded_job, training
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
-from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
-from tb_torchcompile_plugin.analysis.ranks.late_compile import late_compile
+from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
+from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
+from tb_torchcompile_plugin.analysis.ranks.late_compile import Missed, late_compile
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
@@ -24,10 +26,21 @@ def compiler(begin: int) -> list[dict[str, object]]:
     return [host("_compile.compile_inner (dynamo_timed)", begin, 30 * MS)]
 
 
-def job(folder: Path) -> Job:
+def tuning(begin: int) -> list[dict[str, object]]:
+    """20 ms of the 30 are tuning, with launches of what is tried and waits for it."""
+    return [
+        *compiler(begin),
+        host("AlgorithmSelectorCache.__call__ (dynamo_timed)", begin + 4 * MS, 21 * MS),
+        host("mm_template_autotuning (dynamo_timed)", begin + 5 * MS, 19 * MS),
+        *launched("triton_tem_fused_mm_0", begin + 6 * MS, begin + 7 * MS, MS),
+        host("cudaDeviceSynchronize", begin + 7 * MS, MS, "cuda_runtime"),
+    ]
+
+
+def job(folder: Path, does: Callable[[int], list[dict[str, object]]] = compiler) -> Job:
     """Rank 2 compiles in step 3."""
     return training(
-        folder, 3, 5, lambda rank, step: Does(30 * MS, compiler) if (rank, step) == (2, 3) else Does()
+        folder, 3, 5, lambda rank, step: Does(30 * MS, does) if (rank, step) == (2, 3) else Does()
     )
 
 
@@ -93,8 +106,15 @@ def test_what_others_compiled_too_is_not_alone(tmp_path: Path) -> None:
     at = begin_of(made)
     made = with_logs(made, {0: compiled(at, cache="hit"), 2: compiled(at, cache="miss")})
     row = made.of(late_compile, 2)
-    assert row is not None and row.alone is False and row.missed == 1
-    assert "its cache lookup missed, and another rank's did not" in first(made).title
+    assert row is not None and row.alone is False and row.missed == Missed("fx_graph", [0])
+    assert "rank 2 missed the FX graph cache that rank 0 hit" in first(made).title
+
+
+def test_a_cache_that_misses_on_all_ranks_is_not_said(tmp_path: Path) -> None:
+    made = job(tmp_path)
+    at = begin_of(made)
+    made = with_logs(made, {0: compiled(at, cache="miss"), 2: compiled(at, cache="miss")})
+    assert "missed" not in first(made).title
 
 
 def test_a_first_compilation_has_no_guard(tmp_path: Path) -> None:
@@ -115,3 +135,41 @@ def test_what_was_compiled_at_another_time_is_not_the_cause(tmp_path: Path, afte
 
 def test_without_a_log_it_only_compiles(tmp_path: Path) -> None:
     assert "compiles for 6.00 ms a step; as early" in first(job(tmp_path)).title
+
+
+def test_autotuning_is_told_apart_from_the_compilation_that_it_is_a_part_of(tmp_path: Path) -> None:
+    made = job(tmp_path, tuning)
+    (row,) = made.of(late_ranks)
+    by_cause = {cause.cause: cause for cause in row.causes}
+    assert by_cause["autotuning"].excess_us == 21_000 and by_cause["compile"].excess_us == 9_000
+    assert row.excess_us == sum(cause.excess_us for cause in row.causes)
+    made = with_logs(made, {2: compiled(begin_of(made))})
+    said = first(made)
+    assert (
+        "it autotunes Triton kernels for 4.20 ms a step and compiles for 1.80 ms a step (forward"
+        in said.title
+    )
+    assert said.where == ["rank 2", "model.py:7"] and "mark_dynamic(x, 0)" in said.next_step
+
+
+def test_autotuning_alone_names_the_operator_and_what_to_do(tmp_path: Path) -> None:
+    made = job(tmp_path, lambda begin: [host("mm_template_autotuning (dynamo_timed)", begin, 30 * MS)])
+    said = first(made)
+    assert "it autotunes mm for 6.00 ms a step; as early" in said.title
+    assert "TORCHINDUCTOR_CACHE_DIR" in said.next_step
+    symptom = Finding("autotune_in_steps", "info", "", {}, None, "overview", None, "")
+    assert is_symptom(made, 2, symptom) and not is_symptom(made, 0, symptom)
+
+
+def test_a_recorded_recompile_tells_what_its_kernels_took_to_tune(tmp_path: Path) -> None:
+    made = recorded_job("lone_recompile", tmp_path)
+    (row,) = made.of(late_ranks)
+    tuned = [cause for cause in row.causes if cause.cause == "autotuning"]
+    assert [(one.name, one.excess_us) for one in tuned] == [
+        ("CachingAutotuner.benchmark_all_configs", 365515.636)
+    ]
+    assert row.excess_us == pytest.approx(sum(cause.excess_us for cause in row.causes))
+    assert (
+        "compiles for 1.91 s a step and autotunes Triton kernels for 122 ms a step (pooled"
+        in first(made).title
+    )

@@ -16,13 +16,25 @@ export function rankColumns(job: JobReport): Column<RankRow>[] {
       help: 'On the GPU, the mean of all but the last',
       unknown: 'No step of it launched GPU work',
     },
-    { key: 'communication_us', label: 'Communication', help: 'Transfer, wait and unmatched', bar: true },
+    {
+      key: 'communication_us',
+      label: 'Communication',
+      help: 'Transfer, wait, not known which, unmatched',
+      bar: true,
+    },
     { key: 'transfer_us', label: 'Transfer', scaleWith: 'communication_us' },
     {
       key: 'wait_us',
       label: 'Wait',
       help: 'In collectives, for another rank',
       scaleWith: 'communication_us',
+    },
+    {
+      key: 'unknown_us',
+      label: 'Not known which',
+      help: 'Nothing tells whether it waits or transfers: a rank is missing, or a root is not named',
+      scaleWith: 'communication_us',
+      hidden: job.by_rank.every(({ unknown_us }) => unknown_us === 0),
     },
     {
       key: 'unmatched_us',
@@ -127,6 +139,10 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
   { key: 'instances', label: 'Times', kind: 'count', total: 'sum' },
   { key: 'transfer_us', label: 'Transfer', help: 'Over all ranks', total: 'sum', scaleWith: 'wait_us' },
   { key: 'wait_us', label: 'Wait', help: 'Over all ranks', total: 'sum' },
+  {
+    ...{ key: 'unknown_us', label: 'Not known which', total: 'sum', scaleWith: 'wait_us', hidden: true },
+    help: 'Nothing tells whether it waits or transfers',
+  },
   { key: 'wait_percent', label: 'Waiting', help: 'Of its time', bar: true },
   ...byRank('wait', 'Wait'),
   ...byRank('transfer', 'Transfer'),

@@ -15,6 +15,16 @@ export const JOINED_COLUMNS: Column<JoinedCollective>[] = [
   { key: 'last_rank', label: 'Last rank', kind: 'count', unknown: 'Nobody is known to have come last' },
   { key: 'wait_us', label: 'Wait', bar: true, total: 'sum', unknown: UNMATCHED },
   { key: 'transfer_us', label: 'Transfer', total: 'sum', scaleWith: 'wait_us', unknown: UNMATCHED },
+  {
+    ...{
+      key: 'unknown_us',
+      label: 'Not known which',
+      total: 'sum',
+      scaleWith: 'wait_us',
+      unknown: UNMATCHED,
+    },
+    hidden: true,
+  },
 ];
 
 /** One call of it tells it from all others. */

@@ -104,7 +104,7 @@ function bars(
   });
 }
 
-/** What waits is hatched, what transfers is not. */
+/** What waits is hatched, what transfers is not, and what may do either has the colour of what is of no instance. */
 function callBoxes(collective: JoinedCollective, call: JoinedCall, rows: LaneRow[]): Box[] {
   const row = rows.find(({ rank }) => rank.rank === call.rank)!;
   const { rank } = row;
@@ -112,11 +112,13 @@ function callBoxes(collective: JoinedCollective, call: JoinedCall, rows: LaneRow
   const words = () => [`Rank ${rank.rank}`, ...callWords(collective, call)];
   const color = categoryColor(collective.matched ? 'communication' : 'other');
   const label = spaced(collective.op);
-  const middle = call.start_ns + (call.wait_ns ?? 0);
+  const waited = call.start_ns + (call.wait_ns ?? 0);
+  const known = waited + (call.unknown_ns ?? 0);
   const whole = { rank, top, height, color, share: 1, label, words, collective, call };
   const parts = [
-    { ...whole, from: call.start_ns, to: middle, hatched: true },
-    { ...whole, from: middle, to: call.start_ns + call.dur_ns, hatched: false },
+    { ...whole, from: call.start_ns, to: waited, hatched: true },
+    { ...whole, from: waited, to: known, hatched: false, color: categoryColor('other') },
+    { ...whole, from: known, to: call.start_ns + call.dur_ns, hatched: false },
   ];
   return parts.filter(({ from, to }) => to > from);
 }
@@ -153,13 +155,14 @@ export function collectiveWords({ op, group, dtype, message_bytes }: JoinedColle
 }
 
 export function callWords(collective: JoinedCollective, call: JoinedCall): string[] {
-  const { wait_ns, transfer_ns, for_rank, last } = call;
+  const { wait_ns, unknown_ns, transfer_ns, for_rank, last } = call;
   const words = [collectiveWords(collective), `at ${us(call.start_ns)}, ${us(call.dur_ns)} long`];
   if (wait_ns === null || transfer_ns === null)
     return [...words, 'Of no known instance: how long it waited is not known'];
   words.push(
     `wait ${us(wait_ns)}${for_rank === null ? '' : ` for rank ${for_rank}`}, transfer ${us(transfer_ns)}`,
   );
+  if (unknown_ns) words.push(`not known which of both: ${us(unknown_ns)}`);
   return last ? [...words, 'Comes last'] : words;
 }
 
