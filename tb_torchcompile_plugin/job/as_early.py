@@ -25,18 +25,19 @@ from tb_torchcompile_plugin.profile.profile import Profile
 Shares = npt.NDArray[np.float64]
 
 
-def as_early(job: Job, places: Iterable[int]) -> dict[int, Change]:
-    """The changes of the models of these ranks, by place."""
-    return {place: job.of(_without_excess, place) for place in places}
+def as_early(job: Job, places: Iterable[int], shared: bool = True) -> dict[int, Change]:
+    """The changes of the models of these ranks, by place. shared: whether more work than others have is shared with
+    them, or gone."""
+    return {place: job.of(_without_excess, place, shared) for place in places}
 
 
-def _without_excess(job: Job, place: int) -> Change:
+def _without_excess(job: Job, place: int, shared: bool) -> Change:
     profile = job.ranks[place].profile
     costs, mine = profile.of(host_costs), [one for one in job.of(late) if one.place == place]
     left, work_left = np.ones(len(costs.begin)), np.ones(len(profile.of(gpu_queue)))
     for one in mine:
         if any(blamed.cause in GPU_CAUSES for blamed in one.parts):
-            _cut_work(profile, one, len(job.ranks), work_left)
+            _cut_work(profile, one, len(job.ranks) if shared else 1, work_left)
         else:
             _cut_host(costs, one, left)
     left = _tail_too(costs, left, max((one.end for one in mine), default=0))
@@ -85,9 +86,10 @@ def _tail_too(costs: HostCosts, left: Shares, end: int) -> Shares:
 
 def _cut_work(profile: Profile, one: Late, ranks: int, left: Shares) -> None:
     """Takes from the share that is left of each kernel that was launched meanwhile. More work than others have does not
-    vanish: it is shared with them."""
+    vanish: it is shared among so many ranks; with one rank it does."""
     excess = sum(
-        ns * ((ranks - 1) / ranks if blamed.cause == "more_work" else 1) for blamed, ns in one.parts.items()
+        ns * ((ranks - 1) / ranks if ranks > 1 and blamed.cause == "more_work" else 1)
+        for blamed, ns in one.parts.items()
     )
     mine = launched_between(profile, one.begin, one.end)
     total = int(profile.of(gpu_queue).dur[mine].sum())

@@ -136,7 +136,8 @@ def _one(job: Job, between: dict[int, _Since], last: int, peer: int, number: int
     worked = sum(ns for one, ns in parts.items() if one.cause not in WAITS)
     if worked < lateness // 2:
         gpu = _gpu_difference(*(_kernels(job, one) for one in (since, usual)))
-        parts = gpu if sum(gpu.values()) >= lateness // 2 else parts
+        # A GPU that is behind stays so: of this lateness only a part is since the collective before.
+        parts = gpu if sum(gpu.values()) >= min(lateness // 2, sum(parts.values())) else parts
     return Late(since.place, usual.place, number, since.begin, since.end, lateness, parts, dict(others))
 
 

@@ -109,6 +109,41 @@ def test_without_the_excess_a_step_is_shorter_by_what_was_planted(tmp_path: Path
     assert after == pytest.approx(wanted + shared, abs=0.02 * (now - wanted))
 
 
+def test_a_gpu_that_is_behind_already_is_late_by_what_it_runs(tmp_path: Path) -> None:
+    """Most of what it is late by at the second collective was queued before the first: its host is not to blame."""
+    made = slow_gpu_behind_two_collectives(tmp_path)
+    (row,) = made.of(late_ranks)
+    assert row.rank == 1 and {cause.cause for cause in row.causes} == {"slower_kernels"}
+    assert row.excess_us == pytest.approx(STEPS * 8_000)  # of 4 ms a step that its peer computes
+
+
+def slow_gpu_behind_two_collectives(folder: Path) -> Job:
+    """Gradients are reduced on a stream of their own, and the host never waits; rank 1's GPU is three times as slow."""
+    world = PG("0", (0, 1))
+    events: dict[int, list[Event]] = {rank: [] for rank in world.ranks}
+    for number in range(STEPS):
+        at = 1 * MS + number * 30 * MS
+        first, second = (
+            {rank: at + (MS + 3 * MS * more) * (1 + 2 * rank) for rank in world.ranks} for more in (0, 1)
+        )
+        for rank, mine in events.items():
+            slower, call = 1 + 2 * rank, at + rank * 1_000
+            mine.append(host(f"ProfilerStep#{number}", at - MS // 2, 29 * MS, "user_annotation"))
+            mine += launched("a", call, at, MS * slower, grid=[8, 1, 1])
+            mine += launched("b", call + 10_000, at + MS * slower, 2 * MS * slower, grid=[8, 1, 1])
+            mine += _reduced(world, 2 * number, call + 20_000, first[rank], max(first.values()) + MS // 4)
+            mine += launched("c", call + 30_000, at + 3 * MS * slower, MS * slower, grid=[8, 1, 1])
+            mine += _reduced(
+                world, 2 * number + 1, call + 40_000, second[rank], max(second.values()) + MS // 4
+            )
+    return written(folder, events, [world])
+
+
+def _reduced(group: PG, seq: int, launch: int, begin: int, end: int) -> list[Event]:
+    call, work = launched(ALL_REDUCE, launch, begin, end - begin, **metadata_of("allreduce", group, Seq=seq))
+    return [call, {**work, "tid": 20, "args": work["args"] | {"stream": 20}}]
+
+
 def test_ranks_that_take_turns(tmp_path: Path) -> None:
     made = training(tmp_path, 3, 7, lambda rank, step: Does(3 * MS, python) if step % 3 == rank else Does())
     assert {one.place for one in made.of(late)} == {0, 1, 2}

@@ -41,6 +41,7 @@ from tb_torchcompile_plugin.job.sweep import CircularWaitError
 from tb_torchcompile_plugin.job.waits import blame, waits
 from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
+from tb_torchcompile_plugin.profile.model.clock import Clock
 
 _FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
 _UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
@@ -118,11 +119,21 @@ def _rules_of(row: LateRank) -> set[str]:
     return {cause, *same.get(cause, ())}
 
 
-def _predicted(job: Job, changes: Mapping[int, Change], *transfers: Floats | float) -> Predicted:
-    """As the job runs unrecorded, where that was noted."""
-    cost, now = job.of(recording_cost_ns), job.of(_now_ns)
-    after = [pace_ns(job_clocks(job, changes, share, cost)) for share in transfers or (1.0,)]
-    return prediction(now, *(min(ns, now) for ns in after))
+def _predicted(job: Job, *changes: Mapping[int, Change]) -> Predicted:
+    """As the job runs unrecorded, where that was noted; behind the first what may be changed as well."""
+    cost = job.of(recording_cost_ns)
+    return _after(job, [job_clocks(job, one, slice_ns=cost) for one in changes])
+
+
+def _with_transfers(job: Job, *shares: Floats) -> Predicted:
+    """The same with so much left of each transfer."""
+    cost = job.of(recording_cost_ns)
+    return _after(job, [job_clocks(job, transfers=share, slice_ns=cost) for share in shares])
+
+
+def _after(job: Job, clocks: list[list[Clock]]) -> Predicted:
+    now = job.of(_now_ns)
+    return prediction(now, *(min(pace_ns(one), now) for one in clocks))
 
 
 def _now_ns(job: Job) -> float:
@@ -138,7 +149,10 @@ def _late(job: Job) -> list[Finding]:
         return []
     (first, most), total = lateness.most_common(1)[0], sum(lateness.values())
     places = [first] if most >= _FIXED * total else list(lateness)
-    predicted = _predicted(job, as_early(job, places))
+    more = any(part.cause == "more_work" for one in job.of(late) for part in one.parts)
+    predicted = _predicted(
+        job, *(as_early(job, places, shared) for shared in ([True, False] if more else [True]))
+    )
     uniform = len(places) == 1 and not telling(_late_rank(job, first))
     if predicted.gain_percent < (_UNIFORM_PERCENT if uniform else thresholds.gain_percent):
         return []
@@ -265,7 +279,7 @@ def _exposed(job: Job) -> list[Finding]:
         return []
     mean_us = float(np.mean([one.exposed_transfer.mean() for one in steps])) / 1000
     beside = job.of(hideable)
-    predicted = _predicted(job, {}, *(1 - part * beside for part in (SAVED, 1.0, 0.0)))
+    predicted = _with_transfers(job, *(1 - part * beside for part in (SAVED, 1.0, 0.0)))
     return [
         Finding(
             rule="communication",

@@ -35,15 +35,21 @@ _ADVICE: dict[str, str] = {
     "synchronise": "Let all ranks do the same: without the wait on this one alone",
 }
 _LONGEST = 60
+_EVERYBODYS = ("communication", "graph", "label", "launch", "wrappers")  # what all ranks do for each step
 _TIMES = 1.5  # as long as its peers need for the same: less is a host that is slower at everything
 _NAMES = 3  # that one sentence holds
 _WORTH = 0.05  # of the largest part of one matter, from which on another is told beside it
 
 
 def telling(row: LateRank) -> list[LateReason]:
-    """What the rank does that its peers do not, or much shorter; [] where that is less than half of its excess."""
+    """What the rank does that its peers do not, or much shorter; [] where that is less than half of its excess. Of what
+    all of them must do to launch a step, nothing tells but that they do not: a host that is slower."""
     more = [one for one in row.causes if one.excess_us > 0]
-    those = [one for one in more if one.usual_us + one.excess_us >= _TIMES * one.usual_us]
+    those = [
+        one
+        for one in more
+        if one.usual_us + one.excess_us >= (_TIMES if one.cause not in _EVERYBODYS else 10) * one.usual_us
+    ]
     return those if 2 * sum(one.excess_us for one in those) >= sum(one.excess_us for one in more) else []
 
 

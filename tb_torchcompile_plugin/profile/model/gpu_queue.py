@@ -20,6 +20,10 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _NEAR_NS = 50_000  # work that begins within this time of another stream's end may have waited for it
+_NEAR = (
+    0.25  # or within this share of its wait: a collective's many blocks wait for room on a GPU that computes
+)
+_BACK = 256  # how many ends it is looked for among, at most
 _MOST_LATENCY_NS = (
     50_000  # work that takes longer to begin waits for something, as most does where ranks wait
 )
@@ -110,7 +114,8 @@ def _held(
     queued = before > begin + usual
     gap = start - before
     apart = int(np.median(gap[queued])) if queued.any() else _GAP_NS
-    after = _awaited(device, stream, start, start + dur, begin + usual)
+    near = np.maximum(np.minimum(latency, gap) * _NEAR, _NEAR_NS).astype(np.int64)
+    after = _awaited(device, stream, start, start + dur, begin + usual, near)
     waited = (after >= 0) & (latency > 2 * usual) & (gap > apart + usual)
     after = np.where(waited, after, -1)
     after_gap = np.where(waited, start - (start + dur)[after], 0)
@@ -123,27 +128,31 @@ def _held(
     )
 
 
-def _awaited(device: Int64s, stream: Int64s, start: Int64s, end: Int64s, reached: Int64s) -> Int64s:
-    """The work of another stream of the device that ended last before this one began, after this one could have."""
+def _awaited(
+    device: Int64s, stream: Int64s, start: Int64s, end: Int64s, reached: Int64s, near: Int64s
+) -> Int64s:
+    """The work of another stream of the device that ended last before this one began, after this one could have. near:
+    how long before it began at most."""
     awaited = np.full(len(start), -1, np.int64)
     for one in np.unique(device).tolist():
         here = np.flatnonzero(device == one)
         by_end = here[np.argsort(end[here], kind="stable")]
         place = np.searchsorted(end[by_end], start[here], side="right") - 1
-        place = _launched_before(by_end, place, here, start, end)
+        place = _launched_before(by_end, place, here, start - near, end)
         last = by_end[np.maximum(place, 0)]
-        near = (place >= 0) & (start[here] - end[last] < _NEAR_NS) & (end[last] > reached[here])
-        awaited[here] = np.where(near & (stream[last] != stream[here]), last, -1)
+        held = (place >= 0) & (start[here] - end[last] < near[here]) & (end[last] > reached[here])
+        awaited[here] = np.where(held & (stream[last] != stream[here]), last, -1)
     return awaited
 
 
-def _launched_before(by_end: Int64s, place: Int64s, work: Int64s, start: Int64s, end: Int64s) -> Int64s:
-    """Of each work the place of what ended last of all that was launched before it, if that was near; -1 for none.
-    Nothing waits for what is launched behind it."""
+def _launched_before(by_end: Int64s, place: Int64s, work: Int64s, since: Int64s, end: Int64s) -> Int64s:
+    """Of each work the place of what ended last of all that was launched before it, and not before `since`; -1 for
+    none. Nothing waits for what is launched behind it."""
     place = place.copy()
     for at in np.flatnonzero(by_end[place] > work).tolist():
         mine, one = int(work[at]), int(place[at])
-        while one >= 0 and by_end[one] >= mine and start[mine] - end[by_end[one]] < _NEAR_NS:
+        least = max(-1, one - _BACK)
+        while one > least and by_end[one] >= mine and end[by_end[one]] > since[mine]:
             one -= 1
         place[at] = one if one >= 0 and by_end[one] < mine else -1
     return place

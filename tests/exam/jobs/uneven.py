@@ -72,7 +72,7 @@ def lone_recompile(rank: Rank, mended: bool) -> Step:
 )
 def tuning_on_one_rank(rank: Rank, mended: bool) -> Step:
     unlimited_recompiles()
-    tuned: dict[str, Any] = {"max_autotune_pointwise": True, "coordinate_descent_tuning": True}
+    tuned: dict[str, Any] = {"max_autotune_pointwise": True}
     pool = torch.compile(pooled, dynamic=False, options=tuned)
     model, x = ddp(rank, layers(rank)), batch(rank, 32)
     optimizer, target = adam(model), torch.zeros_like(x, dtype=torch.float32)
