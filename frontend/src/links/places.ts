@@ -1,6 +1,11 @@
-import type { Compilation, Panel } from '../api/types';
+import type { Compilation, Finding, Panel } from '../api/types';
 import type { HashChange } from '../host/nav.svelte';
 import { codeKey, compilationKey, type CompileKey } from '../names/compile_ids';
+
+/** What a finding is about. */
+export function toFinding(finding: Finding): HashChange {
+  return { ...toPanel(finding.panel), row: finding.row };
+}
 
 export function toPanel(panel: Panel): HashChange {
   return { panel: panel === 'overview' ? null : panel, row: null };

@@ -42,7 +42,11 @@ def overview(profile: Profile) -> Overview:
 def _considered(profile: Profile) -> list[str]:
     """What would not help yet; then, largest gain first, what would help little."""
     reasons = [row.title for row in profile.of(findings).findings if not row.advised]
-    little = [row for row in profile.of(priced) if row.predicted.gain_percent < thresholds.gain_percent]
+    little = [
+        row
+        for row in profile.of(priced)
+        if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
+    ]
     gains = [f"{sentence(row)}: worth {percent(row.predicted.gain_percent)} of a step" for row in little]
     return [*reasons, *gains][:_CONSIDERED]
 
