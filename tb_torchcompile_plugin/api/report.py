@@ -26,6 +26,7 @@ from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferenc
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
 from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
 from tb_torchcompile_plugin.analysis.runs.remembered import job_remembered
+from tb_torchcompile_plugin.analysis.runs.runs import RunRow
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
@@ -94,9 +95,10 @@ class RunFinding(Finding, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """`tb-torchcompile report --json`."""
+    """`tb-torchcompile report --json`. all_runs: each in a line, as the tab remembers them."""
 
     runs: list[Run]
+    all_runs: list[RunRow]
     findings: list[RunFinding]
     warnings: list[Notice]
     schema_version: int = SCHEMA_VERSION
@@ -116,7 +118,13 @@ def whole_report(session: Session, progress: Advance | None = None, run: str = "
     rows = [(one.run, workers) for one, workers in look.runs if one.run in wanted]
     findings: list[list[RunFinding]] = [[] for _ in rows]
     runs = [_run(session, name, workers, progress, mine) for (name, workers), mine in zip(rows, findings)]
-    return Report(runs=runs, findings=merged(map(ranked, findings)), warnings=look.notices)
+    known = session.all_runs("").rows
+    return Report(
+        runs=runs,
+        all_runs=[row for row in known if row.run in wanted],
+        findings=merged(map(ranked, findings)),
+        warnings=look.notices,
+    )
 
 
 def _run(

@@ -29,27 +29,32 @@ export function runColumns(pin: string): Column<RunRow>[] {
       scaleWith: 'step_us',
       unknown: 'Fewer than two steps, or not read yet',
     },
-    { key: 'gpu_busy_percent', label: 'GPU busy, %', unknown: `${UNREAD}; or nothing ran on a GPU` },
+    {
+      key: 'change_percent',
+      label: 'vs pinned',
+      help: 'Difference of the mean step to that of the pinned run; “noise”: it may be chance',
+      show: (r) =>
+        r.change_percent === null ? '' : signedPercent(r.change_percent) + (r.within_noise ? ' (noise)' : ''),
+      unknown: 'One of the two is not known, or this is the pinned run',
+      hidden: !pin,
+    },
+    {
+      key: 'gpu_busy_percent',
+      label: 'Busy, %',
+      help: 'Share of its time that the GPU works, from its first event to its last',
+      unknown: `${UNREAD}; or nothing ran on a GPU`,
+    },
     { key: 'compiled_percent', label: 'Compiled, %', unknown: UNREAD },
     {
       key: 'finding',
       label: 'First finding',
       title: (r) => r.finding ?? '',
       unknown: 'Nothing to change is known',
-      grow: 2,
+      grow: 1,
     },
     { key: 'compile_s', label: 'Compile', unknown: NO_COMPILE },
     { key: 'graph_breaks', label: 'Breaks', kind: 'count', unknown: NO_COMPILE },
     { key: 'recompiles', label: 'Recompiles', kind: 'count', unknown: NO_COMPILE },
-    {
-      key: 'change_percent',
-      label: 'Step against pinned',
-      help: 'Difference of the mean step to that of the pinned run',
-      show: (r) =>
-        r.change_percent === null ? '' : signedPercent(r.change_percent) + (r.within_noise ? ' (noise)' : ''),
-      unknown: 'One of the two is not known, or this is the pinned run',
-      hidden: !pin,
-    },
     {
       key: 'recorded_s',
       label: 'Recorded',

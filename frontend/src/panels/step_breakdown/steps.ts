@@ -16,7 +16,7 @@ export function barParts(parts: StepPart[]) {
 }
 
 /** One column a step, stacked like the bar of the mean one. */
-export function stepColumns(report: StepReport) {
+export function stackedSteps(report: StepReport) {
   const rank = new Map(barParts(report.mean_parts).map(({ key }, i) => [key, i]));
   const keys = uniqueKeys(report.steps, (row) => row.step ?? '');
   return report.steps.map((row) => {
