@@ -67,6 +67,11 @@ export function toCategory(category: string | null): HashChange {
   return { panel: 'kernels', category, row: null };
 }
 
+/** The idle gaps of a GPU, narrowed to one cause. */
+export function toGaps(cause: string | null): HashChange {
+  return { panel: 'gpu_utilization', cause, row: null };
+}
+
 /** A generated kernel in the kernels table: names are unique within a compilation only. */
 export function toKernel(name: string, compile_id: string): HashChange {
   return { panel: 'kernels', row: null, category: null, 'search.kernels': `${name} ${compile_id}` };

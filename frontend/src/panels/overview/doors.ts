@@ -1,9 +1,8 @@
 /** Where the rows of a part of a step are. */
 import type { Compile, Category, Cause } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
-import { toCategory, toPanel } from '../../links/places';
+import { toCategory, toGaps, toPanel } from '../../links/places';
 import { isCategory } from '../../names/categories';
-import { causeLabel } from '../../names/idle_causes';
 
 type Part = Category | Cause | 'compiled_graph' | 'rest';
 
@@ -16,7 +15,7 @@ export function doorOf(key: string, compile: Compile | null): HashChange {
   if (part === 'compile') return toPanel(compile?.recompiles.length ? 'recompiles' : 'compile_time');
   if (part === 'guards_wrapper' || part === 'break_eager') return toPanel('compiled_regions');
   if (kind === 'host') return toPanel('operators');
-  return { ...toPanel('gpu_utilization'), 'search.idle_gaps': causeLabel(part) };
+  return toGaps(part);
 }
 
 /** Parts of less than a percent as one: the sum stays what it is. */
