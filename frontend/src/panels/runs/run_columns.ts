@@ -1,11 +1,11 @@
 /** All runs as a table. */
 import type { RunRow } from '../../api/types';
 import type { Column } from '../../table/table';
-import { dateTime, duration, percent, significant } from '../../widgets/format';
+import { dateTime, duration, percent, signed, significant, THIN } from '../../widgets/format';
 
 const UNREAD = 'The trace is not read yet: open the run to read it';
 const NO_COMPILE = 'No compile summary tells it';
-const signedPercent = (value: number) => `${value < 0 ? '−' : '+'}${percent(Math.abs(value))}`;
+const change = (value: number) => signed(value, (size) => `${significant(size)}${THIN}%`);
 
 export const runName = (run: string) => (run === '.' ? '(logdir itself)' : run);
 
@@ -17,8 +17,8 @@ export function runColumns(pin: string): Column<RunRow>[] {
     {
       key: 'run',
       label: 'Run',
-      show: (r) => runName(r.run) + (unread(r) ? ' · not read yet' : ''),
-      inset: 34,
+      show: (r) => runName(r.run),
+      inset: 24,
     },
     { key: 'step_us', label: 'Step', unknown: UNREAD },
     {
@@ -34,7 +34,7 @@ export function runColumns(pin: string): Column<RunRow>[] {
       label: 'vs pinned',
       help: 'Difference of the mean step to that of the pinned run; “noise”: it may be chance',
       show: (r) =>
-        r.change_percent === null ? '' : signedPercent(r.change_percent) + (r.within_noise ? ' (noise)' : ''),
+        r.change_percent === null ? '' : change(r.change_percent) + (r.within_noise ? ' (noise)' : ''),
       unknown: 'One of the two is not known, or this is the pinned run',
       hidden: !pin,
     },
@@ -48,6 +48,7 @@ export function runColumns(pin: string): Column<RunRow>[] {
     {
       key: 'finding',
       label: 'First finding',
+      value: (r) => r.finding ?? (unread(r) ? 'not read yet' : null),
       title: (r) => r.finding ?? '',
       unknown: 'Nothing to change is known',
       grow: 1,
