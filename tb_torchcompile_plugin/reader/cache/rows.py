@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ _ENDING = ".json"
 def key_of(kind: str, files: Sequence[File]) -> str:
     """By what a row is kept. kind: what it is, with its version."""
     identity = [kind, *([_place(file.path), file.size, file.tag or file.mtime_ns] for file in files)]
-    return hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:40]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40]
 
 
 def keep(key: str, row: msgspec.Struct) -> bool:
@@ -39,12 +40,13 @@ def keep(key: str, row: msgspec.Struct) -> bool:
     if max_cache_bytes() <= 0:
         return False
     try:
+        text = msgspec.json.encode(row)
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=folder)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(row))
+            file.write(text)
         os.replace(temporary, folder / (key + _ENDING))
-    except OSError:
+    except (OSError, ValueError):  # a name may be no UTF-8
         return False
     _forget_surplus(folder)
     return True

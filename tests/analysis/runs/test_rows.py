@@ -101,10 +101,17 @@ def test_where_nothing_can_be_kept_nothing_is_said_of_it(
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "other"))
     monkeypatch.setenv("TB_TORCHCOMPILE_CACHE_MAX_BYTES", "0")
     assert not rows.keep("key", Kept(1)) and not (tmp_path / "other").exists()
+    monkeypatch.delenv("TB_TORCHCOMPILE_CACHE_MAX_BYTES")
+    assert not rows.keep("key", Named("\udcff")), "what is no UTF-8"
+    assert rows.keep(rows.key_of("kind", [File("\udcff", 1, 2)]), Kept(1)), "but for a file's name"
 
 
 class Kept(msgspec.Struct):
     number: int
+
+
+class Named(msgspec.Struct):
+    name: str
 
 
 def test_rows_used_longest_ago_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
