@@ -53,7 +53,8 @@ def job_remembered(job: Job) -> JobReport:
     report = job.of(job_report)
     first = first_change(report.findings)
     line = JobLine(first.title if first else None, first.severity if first else None)
-    rows.keep(rows.key_of(JOB, [file for rank in job.ranks for file in rank.profile.files]), line)
+    if all(rank.profile.files for rank in job.ranks):
+        rows.keep(rows.key_of(JOB, [file for rank in job.ranks for file in rank.profile.files]), line)
     return report
 
 
