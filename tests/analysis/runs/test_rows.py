@@ -34,7 +34,7 @@ def steps(*lengths: float) -> list[Event]:
 
 def line_of(run: str, *lengths: float) -> KnownRun:
     times = step_times(lengths)
-    line = SpanLine(None, None, None, None, None, None, times and times.mean_us, times, None, None)
+    line = SpanLine(None, None, None, None, None, None, times.mean_us if times else None, times, None, None)
     return KnownRun(RunPlace(run, "w", "1", 1, 0.0), line, None)
 
 
