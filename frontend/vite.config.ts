@@ -28,10 +28,15 @@ const SHARED =
 /** And what the overview shows of other panels. */
 const COMMON =
   /node_modules|preload-helper|src.(?!main|shell|panels.overview|widgets.(code|icicle|timeline).)/;
-/** Small parts that are loaded when they are needed, which is seldom: one file compresses better than four. */
-const SELDOM = /src.(states.EmptyLogdir|shell.Reads|panels.kernels.Generated|panels.compilations.Guards)/;
-/** Small panels that say much the same: one file of them compresses better, and who opens one soon opens the next. */
-const COMPILED = /src.panels.(compiled_regions|graph_breaks|recompiles)/;
+/** Small parts that are loaded when they are needed, which is seldom: one file compresses better than two. */
+const SELDOM = /src.(states.EmptyLogdir|shell.Reads)/;
+/** Panels of one group of the sidebar: one file of them compresses better, and who opens one soon opens the next. */
+const GROUPS = {
+  summary: /src.panels.(findings|what_if|compare|runs)/,
+  run: /src.panels.(step_breakdown|gpu_utilization|memory|ranks)/,
+  code: /src.panels.(source|kernels|operators|python|modules)/,
+  compile: /src.panels.(compilations|compile_time|graph_breaks|recompiles|compiled_regions)/,
+};
 const FIRST = /src.(main.ts|panels.overview.Overview.svelte)$/;
 
 interface Graph {
@@ -76,7 +81,7 @@ export default defineConfig({
             { name: (id, graph) => (isFirst(id, graph) ? 'common' : null), test: COMMON },
             { name: 'shared', test: SHARED, minShareCount: 2 },
             { name: 'seldom', test: SELDOM },
-            { name: 'compiled', test: COMPILED },
+            ...Object.entries(GROUPS).map(([name, test]) => ({ name, test })),
           ],
         },
         assetFileNames: (asset) =>

@@ -141,6 +141,10 @@ class Catalog:
                 self._last, self._kept = look, number
         return look
 
+    def last(self) -> Listing:
+        """What was there at the last look; the first one, if there was none."""
+        return self._last or self.look()
+
     def _find(self, find: Callable[[Listing], Found]) -> Found:
         """In the last look, else in another one."""
         return (self._last and find(self._last)) or find(self.look())

@@ -21,16 +21,18 @@ from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compi
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom
-from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
 from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
+from tb_torchcompile_plugin.analysis.runs.remembered import job_remembered
+from tb_torchcompile_plugin.analysis.runs.runs import RunRow
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.session import Session, compile_files, job_of, read, unexpected
+from tb_torchcompile_plugin.api.run_lines import files_of
+from tb_torchcompile_plugin.api.session import Session, job_of, read, unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.members import Member, members
@@ -93,9 +95,10 @@ class RunFinding(Finding, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """`tb-torchcompile report --json`."""
+    """`tb-torchcompile report --json`. all_runs: each in a line, as the tab remembers them."""
 
     runs: list[Run]
+    all_runs: list[RunRow]
     findings: list[RunFinding]
     warnings: list[Notice]
     schema_version: int = SCHEMA_VERSION
@@ -115,7 +118,13 @@ def whole_report(session: Session, progress: Advance | None = None, run: str = "
     rows = [(one.run, workers) for one, workers in look.runs if one.run in wanted]
     findings: list[list[RunFinding]] = [[] for _ in rows]
     runs = [_run(session, name, workers, progress, mine) for (name, workers), mine in zip(rows, findings)]
-    return Report(runs=runs, findings=merged(map(ranked, findings)), warnings=look.notices)
+    known = session.all_runs("").rows
+    return Report(
+        runs=runs,
+        all_runs=[row for row in known if row.run in wanted],
+        findings=merged(map(ranked, findings)),
+        warnings=look.notices,
+    )
 
 
 def _run(
@@ -132,7 +141,7 @@ def _run(
     together: JobReport | None = None
     try:
         job = job_of(profiles)
-        together = job.of(job_report) if job else None
+        together = job.of(job_remembered) if job else None
         rows = [_as_rank(row, job) for row in rows]
         of_spans = _without_symptoms(of_spans, job)
     except Exception as error:  # a mistake of ours, which costs the job and not its ranks
@@ -201,7 +210,7 @@ def _worker(
         findings += _located(data.of(compile_findings), run, worker.worker, None)
     spans = []
     for span in worker.spans:
-        report, rows, profile = _span_or_why_not(span, data, calls_of_each(len(profiles)), progress)
+        report, rows, profile = _span_or_why_not((worker, span), data, calls_of_each(len(profiles)), progress)
         spans.append(report)
         findings += _located(rows, run, worker.worker, span.span)
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
@@ -223,14 +232,15 @@ def _compile_side(
         data, notices = session.compile_data_of(worker)
         return (data, data.of(compile_report), []) if data else (None, None, notices)
     except Exception as error:
-        return None, None, [unexpected(compile_files(worker)[0], error)]
+        return None, None, [unexpected(worker.compile_files[0], error)]
 
 
 def _span_or_why_not(
-    span: SpanFile, data: CompileData | None, most_calls: int, progress: Advance | None
+    place: tuple[WorkerFiles, SpanFile], data: CompileData | None, most_calls: int, progress: Advance | None
 ) -> tuple[SpanReport | UnreadSpan, list[Finding], Profile | None]:
+    span = place[1]
     try:
-        profile = Profile(read(span.file, progress, progress), data, span, most_calls)
+        profile = Profile(read(span.file, progress, progress), data, span, most_calls, files_of(*place))
         return span_answers(profile), profile.of(span_findings), profile
     except UserError as error:
         notice = error.notice

@@ -29,14 +29,18 @@ from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.modules.modules import modules
 from tb_torchcompile_plugin.analysis.operators.hot_spots import hot_spots
 from tb_torchcompile_plugin.analysis.operators.operators import operators
-from tb_torchcompile_plugin.analysis.overview.halves import compile_report, span_report
-from tb_torchcompile_plugin.analysis.overview.overview import overview
+from tb_torchcompile_plugin.analysis.overview.halves import span_report
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
-from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
 from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, side_by_side
+from tb_torchcompile_plugin.analysis.runs.remembered import (
+    compile_remembered,
+    job_remembered,
+    overview_remembered,
+    remembered,
+)
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
@@ -119,6 +123,7 @@ WORKER = Subject("worker", worker_ids(), Session.compile_data)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
 TRACE = Subject("span", span_ids(), Session.trace_file)
+FILES = Subject("span", span_ids(), Session.files)
 SPAN_OR_WORKER: Subject[Profile | CompileData] = Subject("span", side_ids(), Session.poll)
 JOBS = Subject("jobs", (*JOB.ids, text("run2"), text("span2", "")), Session.poll_jobs)
 SIDES = Subject("sides", (*side_ids(), *side_ids("2")), Session.poll_sides)
@@ -136,11 +141,12 @@ _SEARCH = (
 
 _TABLE = (  # without a type of its own: each row is checked, whether its function is of its subject
     Route("runs", LOGDIR, Session.runs),
-    Route("compile", WORKER, compile_report),
+    Route("all_runs", LOGDIR, Session.all_runs, (text("pin", ""),)),
+    Route("compile", WORKER, compile_remembered),
     Route("compile_time", WORKER, compile_time),
     Route("compilations", WORKER, compilations_overview),
     Route("rank_differences", RUN, rank_differences),
-    Route("job", JOB, job_report),
+    Route("job", JOB, job_remembered),
     Route("rank_findings", JOB, rank_findings, (number("rank"),)),
     Route("rank_what_if", JOB, rank_what_if, (number("rank"), texts("fixes"))),
     Route("side_by_side", SIDE_BY_SIDE, side_by_side, (text("step", ""), window(None))),
@@ -149,7 +155,8 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
     Route("span", SPAN, span_report),
-    Route("overview", SPAN, overview),
+    Route("overview", SPAN, overview_remembered),
+    Route("last_overview", FILES, remembered),
     Route("timeline", TIMELINE, Timeline.describe),
     Route("timeline_window", TIMELINE, timeline_window, (window(), number("width"), numbers("lanes"))),
     Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),

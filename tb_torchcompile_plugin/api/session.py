@@ -20,8 +20,10 @@ from tb_torchcompile_plugin.analysis.compare.jobs import Jobs
 from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.overview.halves import span_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
+from tb_torchcompile_plugin.analysis.runs.runs import AllRuns, all_runs
 from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
+from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.job import Job, JobRank
 from tb_torchcompile_plugin.job.members import Member, members
@@ -72,10 +74,12 @@ class Session:
         weakref.finalize(self, self._readings.close)  # also when the process ends
         self._compile_data, self._sides = Memo(_KEPT), Memo(_COMPARED)
         self._jobs, self._held = Memo(_COMPARED), Memo(_COMPARED)
+        self._lines = RunLines()
 
     def close(self) -> None:
         """Stop what is being read and drop what is queued."""
         self._readings.close()
+        self._lines.close()
 
     def look(self) -> Listing:
         """What the logdir holds now. Lists folders and looks at first bytes; parses nothing."""
@@ -84,6 +88,15 @@ class Session:
     def runs(self) -> Runs:
         """The same as it leaves."""
         return runs_in(self.look())
+
+    def all_runs(self, pin: str) -> AllRuns:
+        """Them in a line each, without opening a trace. pin: the run that others are held against, "" for none."""
+        known = [self._lines.of(run.run, workers) for run, workers in self._catalog.last().runs if workers]
+        return all_runs(known, self._lines.reading, pin)
+
+    def files(self, run: str, worker: str, span: str) -> tuple[File, ...]:
+        """All that a span is read from. Raises NotFound."""
+        return files_of(*self._catalog.span(run, worker, span))
 
     def compile_data(self, run: str, worker: str) -> CompileData:
         """Raises NotFound, and NoCompileData where none could be read."""
@@ -94,7 +107,7 @@ class Session:
 
     def compile_data_of(self, worker: WorkerFiles) -> _Merged:
         """None where there is none that can be read, and why."""
-        files = compile_files(worker)
+        files = worker.compile_files
         folder = os.path.dirname(files[0].path) if files else ""
         return self._compile_data.get(
             (folder, worker.worker), partial(read_compile_data, worker), files, _all_was_read
@@ -173,7 +186,7 @@ class Session:
         """What was read is held until all are there: a job has more ranks than readings are remembered. What could not
         be read is tried again after a while."""
         worker, span = self._catalog.span(run, one.worker, one.span)
-        made_of = span.file, compile_files(worker), most_calls
+        made_of = span.file, worker.compile_files, most_calls
         known = held.get(one)
         if known is None or known.made_of != made_of or known.until_s < monotonic():
             try:
@@ -236,7 +249,7 @@ class Session:
     def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[Profile]:
         worker, span = self._catalog.span(*ids)
         most_calls = self._most_calls(ids[0])
-        made_of = span.file, compile_files(worker), most_calls
+        made_of = span.file, worker.compile_files, most_calls
 
         def start() -> Reading[Profile]:
             progress = Progress(span.file.name, 0, span.file.size, 0, None)
@@ -259,7 +272,8 @@ class Session:
     ) -> Profile:
         data, _ = self.compile_data_of(worker)
         trace = read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
-        profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span, most_calls)
+        files = files_of(worker, span)
+        profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span, most_calls, files)
         profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile
 
@@ -338,11 +352,6 @@ def read(
     with copies.local(file, fetching, cancelled) as path:
         trace = open_trace(path, progress=advance, cancelled=cancelled)
     return replace(trace, notices=copies.named(trace.notices, path, file))
-
-
-def compile_files(worker: WorkerFiles) -> tuple[File, ...]:
-    """What the compile data of a worker is made of."""
-    return (*worker.summaries, *([worker.log] if worker.log else []))
 
 
 def _all_was_read(merged: _Merged) -> bool:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.overview.halves import Compile
+from tb_torchcompile_plugin.analysis.runs.runs import RunRow
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, Worker
 from tb_torchcompile_plugin.cli.text_job import folds, print_folded, print_job
 from tb_torchcompile_plugin.cli.text_span import print_span
@@ -42,6 +43,8 @@ def progress_bar() -> Iterator[Callable[[Reading], None]]:
 def print_report(report: Report, rank: int | None = None) -> None:
     """Print every run, worker and span to stdout. The ranks of a job fold to a line each, all but this one."""
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
+    if len(report.runs) > 1:
+        _print_all_runs(console, report.all_runs)
     for run in report.runs:
         if run.job:
             print_job(console, run.run, run.job)
@@ -49,6 +52,18 @@ def print_report(report: Report, rank: int | None = None) -> None:
             (print_folded if folds(run, worker, rank) else _print_worker)(console, run, worker)
         _print_ranks(console, run)
     _print_findings(console, report.findings)
+
+
+def _print_all_runs(console: Console, rows: list[RunRow]) -> None:
+    table(
+        console,
+        "runs",
+        rows,
+        "run step_us deviation_us gpu_busy_percent compiled_percent compile_s breaks recompiles first_finding",
+        deviation_us=lambda row: row.times.deviation_us if row.times else None,
+        breaks=lambda row: row.graph_breaks,
+        first_finding=lambda row: row.finding,
+    )
 
 
 def _print_worker(console: Console, run: Run, worker: Worker) -> None:

@@ -61,6 +61,11 @@ class WorkerFiles:
     log: File | None = None
     rank: int | None = None
 
+    @property
+    def compile_files(self) -> tuple[File, ...]:
+        """What its compile data is made of."""
+        return (*self.summaries, *([self.log] if self.log else []))
+
 
 @dataclass
 class RunFiles:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.logdir.discovery import SpanFile
+from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 class Profile(Memoized):
     """A trace, and the compile data of its worker or None. span: whose it is, None for a trace from nowhere.
     most_calls: of how many calls the model of its steps is made; of more, the first steps stand for all.
+    files: what it was read from, () where nothing of it is to be remembered.
 
     Several questions need the answers to the same ones first: which events are GPU work, whose launch each is.
     """
@@ -23,6 +24,7 @@ class Profile(Memoized):
     data: CompileData | None
     span: SpanFile | None = None
     most_calls: int = 6_000
+    files: tuple[File, ...] = ()
 
     @property
     def summary(self) -> CompileSummary | None:

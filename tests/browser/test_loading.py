@@ -38,20 +38,21 @@ def test_an_address_draws_its_panel_and_loads_no_other(tab: Tab) -> None:
     tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", observing)
     assert tab.script("return headings") == [tab.script("return document.querySelector('h1').innerText")]
     loaded = set(tab.script(LOADED))
-    assert {"common.js", "StepBreakdown.js"} <= loaded
-    assert not loaded & {"Overview.js", "Timeline.js", "Kernels.js", "Code.js"}
-    tab.click("nav a", "Kernels")
+    assert {"common.js", "run.js"} <= loaded
+    assert not loaded & {"Overview.js", "Timeline.js", "code.js", "compile.js", "summary.js"}
+    tab.click("nav a", "Code")
     tab.wait_text("h1", "launches of")
-    assert "Kernels.js" in tab.script(LOADED)
+    assert "code.js" in tab.script(LOADED)
 
 
 def test_a_panel_that_does_not_come_says_so_and_can_be_asked_for_again(tab: Tab) -> None:
     missing = "The code of this panel could not be loaded."
-    with without(tab, "*/Memory.js"):
+    with without(tab, "*/run.js"):
         tab.open(run="breaks", panel="memory")
         tab.wait_text("main", missing)
-        tab.click("nav a", "Overview")
+        tab.click("nav a", "Summary")
         tab.wait_text("h1", "Step 6.02 ms")
+        tab.click("nav a", "Run")
         tab.click("nav a", "Memory")
         tab.wait_text("main", missing)
     tab.click("button", "Try again")

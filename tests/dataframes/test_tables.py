@@ -47,7 +47,7 @@ def lists_in(node: dict[str, Any], ids: dict[str, Any], path: str = "") -> Itera
 def test_every_list_of_the_report_is_a_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(runs), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    expected: dict[str, Rows] = {"findings": report["findings"]}
+    expected: dict[str, Rows] = {name: report[name] for name in ("all_runs", "findings")}
     for run in report["runs"]:
         for worker in run["workers"]:
             ids = {"run": run["run"], "worker": worker["worker"]}

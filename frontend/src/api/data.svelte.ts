@@ -12,6 +12,8 @@ class Data {
   compile = new Resource('compile');
   span = new Resource('span');
   findings = new Resource('findings');
+  /** What was seen first of the span when it was last read. */
+  last = new Resource('last_overview');
   /** The ranks of the run together. Every trace of the job is read for it. */
   job = new Resource('job');
   /** The same findings, less what only follows from the job's, which come first. */
@@ -55,8 +57,13 @@ class Data {
 
   loadSpan(): void {
     const { run, worker, span } = this.selection;
-    if (!run || !worker || !span) return this.span.clear();
-    void this.span.ask({ run: run.run, worker: worker.worker, span: span.span });
+    if (!run || !worker || !span) {
+      this.last.clear();
+      return this.span.clear();
+    }
+    const ids = { run: run.run, worker: worker.worker, span: span.span };
+    void this.span.ask(ids);
+    if (!this.span.value) void this.last.ask(ids);
   }
 
   /** Of another rank of the same job it is the same question. */

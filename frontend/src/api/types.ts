@@ -11,6 +11,13 @@ export interface Achieved {
   precision: Precision | null;
 }
 
+export interface AllRuns {
+  headline: string;
+  rows: RunRow[];
+  reading: number;
+  pin: string;
+}
+
 export interface Allocation {
   device: number | 'cpu';
   start_us: number;
@@ -614,6 +621,8 @@ export interface Finding {
   predicted: Predicted | null;
   where: string[];
   fix: string | null;
+  code: string | null;
+  advised: boolean;
 }
 
 export interface Findings {
@@ -1149,6 +1158,12 @@ export type LaneKind =
 
 export type Language = 'cpp' | 'json' | 'python' | 'text';
 
+export interface LastOverview {
+  line: SpanLine;
+  overview: Overview;
+  findings: Finding[];
+}
+
 export type LateCause =
   | 'allocation'
   | 'autotuning'
@@ -1431,6 +1446,7 @@ export interface Overview {
   step: string;
   recording: string;
   coverage: Coverage;
+  considered: string[];
 }
 
 export interface Pair {
@@ -1455,6 +1471,7 @@ export type Panel =
   | 'overview'
   | 'ranks'
   | 'recompiles'
+  | 'runs'
   | 'step_breakdown'
   | 'timeline'
   | 'what_if';
@@ -1662,9 +1679,34 @@ export interface Records {
   unreadable: Record<string, number>;
 }
 
+export interface Remembered {
+  last: LastOverview | null;
+}
+
 export interface RunRef {
   run: string;
   workers: WorkerRef[];
+}
+
+export interface RunRow {
+  compile_s: number | null;
+  compilations: number | null;
+  graph_breaks: number | null;
+  recompiles: number | null;
+  finding: string | null;
+  severity: Severity | null;
+  step_us: number | null;
+  times: StepTimes | null;
+  gpu_busy_percent: number | null;
+  compiled_percent: number | null;
+  run: string;
+  worker: string;
+  span: string | null;
+  ranks: number;
+  recorded_s: number | null;
+  read: boolean;
+  change_percent: number | null;
+  within_noise: boolean;
 }
 
 export interface Runs {
@@ -1782,6 +1824,19 @@ export interface Span {
   frame_versions: RecompiledFrame[];
   headlines: Partial<Record<Panel, string>>;
   hints: Hints;
+}
+
+export interface SpanLine {
+  compile_s: number | null;
+  compilations: number | null;
+  graph_breaks: number | null;
+  recompiles: number | null;
+  finding: string | null;
+  severity: Severity | null;
+  step_us: number | null;
+  times: StepTimes | null;
+  gpu_busy_percent: number | null;
+  compiled_percent: number | null;
 }
 
 export interface SpanName {
@@ -2074,6 +2129,7 @@ export interface WorkerRef {
 
 export interface AboutLogdir {
   runs: Runs;
+  all_runs: AllRuns;
 }
 
 export interface AboutWorker {
@@ -2097,6 +2153,7 @@ export interface AboutRun {
 export interface AboutSpan {
   span: Span;
   overview: Overview;
+  last_overview: Remembered;
   timeline: TimelineLanes;
   timeline_window: ArrayBuffer;
   timeline_slice: TimelineSlice;

@@ -1,6 +1,11 @@
-import type { Compilation, Panel } from '../api/types';
+import type { Compilation, Finding, Panel } from '../api/types';
 import type { HashChange } from '../host/nav.svelte';
 import { codeKey, compilationKey, type CompileKey } from '../names/compile_ids';
+
+/** What a finding is about. */
+export function toFinding(finding: Finding): HashChange {
+  return { ...toPanel(finding.panel), row: finding.row };
+}
 
 export function toPanel(panel: Panel): HashChange {
   return { panel: panel === 'overview' ? null : panel, row: null };
@@ -60,6 +65,11 @@ export function toCode(key: CompileKey, place: CodeTarget = {}): HashChange {
 /** The kernels table, narrowed to one category. */
 export function toCategory(category: string | null): HashChange {
   return { panel: 'kernels', category, row: null };
+}
+
+/** The idle gaps of a GPU, narrowed to one cause. */
+export function toGaps(cause: string | null): HashChange {
+  return { panel: 'gpu_utilization', cause, row: null };
 }
 
 /** A generated kernel in the kernels table: names are unique within a compilation only. */

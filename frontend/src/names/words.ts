@@ -10,13 +10,13 @@ import type {
   WorkFrom,
 } from '../api/types';
 
-/** In the order of the sidebar. */
 export const PANEL_TITLES: Record<Panel, string> = {
+  runs: 'All runs',
   overview: 'Overview',
   findings: 'Findings',
   compile_time: 'Compile time',
   compilations: 'Compilations',
-  code: 'Code',
+  code: 'Texts',
   graph_breaks: 'Graph breaks',
   recompiles: 'Recompiles',
   compiled_regions: 'Regions',
@@ -31,7 +31,16 @@ export const PANEL_TITLES: Record<Panel, string> = {
   modules: 'Modules',
   compare: 'Compare',
 };
-export const PANELS_IN_ORDER = Object.keys(PANEL_TITLES) as Panel[];
+/** The sidebar: what a group is called, and its panels in their order. The first one opens with the group. */
+export const GROUPS: { title: string; panels: Panel[] }[] = [
+  { title: 'Summary', panels: ['overview', 'findings', 'what_if', 'compare', 'runs'] },
+  { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'timeline', 'memory', 'ranks'] },
+  { title: 'Code', panels: ['kernels', 'operators', 'modules'] },
+  {
+    title: 'Compile',
+    panels: ['compilations', 'compile_time', 'graph_breaks', 'recompiles', 'compiled_regions', 'code'],
+  },
+];
 export const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);
 
 /** What bounds a step. */

@@ -21,56 +21,61 @@ type Needs =
 
 /** A place in the sidebar. A panel whose half of the data is missing stays there, dimmed, and says how to get it. */
 export type Place = Needs & {
-  count?: (compile: Compile | null, span: Span | null) => number | null;
+  /** How much is wrong there: its badge. */
+  wrong?: (compile: Compile | null, span: Span | null) => number | null;
+  /** What is counted. */
+  means?: string;
+  /** Where it would say nothing: it is not in the sidebar. */
+  hidden?: () => boolean;
   /** Why there is nothing to see, beside missing compile data. */
   lacks?: () => string | null;
 };
 
+const seriousFindings = () => findingsOn()?.filter(({ severity }) => severity !== 'info').length ?? null;
+
 export const PANELS: Record<Panel, Place> = {
+  runs: {
+    needs: 'itself',
+    hidden: () => (data.runs.value?.runs.length ?? 0) < 2,
+    load: () => import('../panels/runs/Runs.svelte'),
+  },
   overview: { needs: 'any', load: () => import('../panels/overview/Overview.svelte') },
   findings: {
     needs: 'any',
-    count: () => findingsOn()?.length ?? null,
+    wrong: seriousFindings,
+    means: 'critical findings and warnings',
     load: () => import('../panels/findings/Findings.svelte'),
   },
   compile_time: { needs: 'compile', load: () => import('../panels/compile_time/CompileTime.svelte') },
   compilations: {
     needs: 'compile',
-    count: (compile) => compile && compile.distinct_compilations,
+    wrong: (compile) => compile && compile.problems.length,
+    means: 'compilations with a problem',
     load: () => import('../panels/compilations/Compilations.svelte'),
   },
   code: { needs: 'compile', load: () => import('../panels/code/CodePanel.svelte') },
   graph_breaks: {
     needs: 'all',
-    count: countSites,
+    wrong: countSites,
+    means: 'places that break a graph',
     load: () => import('../panels/graph_breaks/GraphBreaks.svelte'),
   },
   recompiles: {
     needs: 'all',
-    count: (compile) => compile && compile.recompiles.length,
+    wrong: (compile) => compile && compile.recompiles.length,
+    means: 'recompiles',
     load: () => import('../panels/recompiles/Recompiles.svelte'),
   },
   compiled_regions: {
     needs: 'trace',
-    count: (_compile, span) => span && span.compiled_regions.length,
     load: () => import('../panels/compiled_regions/CompiledRegions.svelte'),
   },
-  kernels: {
-    needs: 'all',
-    // An incomplete trace without kernels may have lost them.
-    count: (_compile, span) => span && (span.distinct_kernels || (span.warnings.length > 0 ? null : 0)),
-    load: () => import('../panels/kernels/Kernels.svelte'),
-  },
+  kernels: { needs: 'all', load: () => import('../panels/kernels/Kernels.svelte') },
   gpu_utilization: { needs: 'trace', load: () => import('../panels/gpu_utilization/GpuUtilization.svelte') },
-  step_breakdown: {
-    needs: 'trace',
-    count: (_compile, span) => span && (span.steps.length || null),
-    load: () => import('../panels/step_breakdown/StepBreakdown.svelte'),
-  },
+  step_breakdown: { needs: 'trace', load: () => import('../panels/step_breakdown/StepBreakdown.svelte') },
   what_if: { needs: 'trace', load: () => import('../panels/what_if/WhatIf.svelte') },
   ranks: {
     needs: 'itself',
-    count: () => ranksRecorded(data.selection.run) || null,
     lacks: () =>
       ranksRecorded(data.selection.run) < 2
         ? 'Fewer than two ranks have a trace: click to see how to get them'

@@ -91,6 +91,7 @@ class CudaGraphsSkipped(Rule):
                 "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
                 {"skips": untold},
                 severity="warning",
+                code="TORCH_LOGS=cudagraphs",
                 by=context.best("cuda_graphs"),
             )
 

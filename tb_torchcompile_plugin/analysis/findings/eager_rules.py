@@ -40,6 +40,7 @@ class ProfilerHooks(Rule):
             "Switch the hooks off: PyTorchProfiler(record_module_names=False) in Lightning",
             {"compilations": len(hooks), "of_compilations": len(compiled)},
             severity="critical",
+            code="PyTorchProfiler(record_module_names=False)",
             by=context.best("eager"),
             where=names,
         )
@@ -68,6 +69,7 @@ class NothingCompiled(Rule):
             "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer",
             {"compilations": compiled},
             severity="critical",
+            code="model = torch.compile(model)",
             by=context.best("eager"),
         )
 
@@ -122,6 +124,7 @@ class GivenUp(Rule):
             'TORCH_LOGS="recompiles,graph_breaks": most often a frame hit the recompile limit, or breaks in a loop',
             {"calls": calls},
             severity="critical",
+            code='TORCH_LOGS="recompiles,graph_breaks"',
             by=by,
             where=[where] if where else [],
         )

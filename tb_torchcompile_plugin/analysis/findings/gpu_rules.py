@@ -64,6 +64,7 @@ class SlowKernel(Rule):
                 f"tb-torchcompile kernel LOGDIR {row.name} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 by=context.best("roofline", row.name),
+                code='torch.compile(model, mode="max-autotune")',
                 saves_us=(row.alone_us or row.time_us) * (1 - bandwidth / 100),
                 row=f"kernels:{row.key}",
             )

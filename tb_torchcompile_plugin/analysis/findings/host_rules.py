@@ -144,6 +144,7 @@ class CompileInSteps(Rule):
             {"compile_us": us, "share_percent": share},
             saves_us=us,
             by=None if _recompilations(context) else context.best("compile"),
+            code="schedule(wait=1, warmup=3, active=3)",
         )
 
 

@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
 
 Severity = Literal["info", "warning", "critical"]
 Panel = Literal[
+    "runs",
     "overview",
     "findings",
     "compile_time",
@@ -41,7 +42,8 @@ class Finding(msgspec.Struct, frozen=True):
     """Something to change. `title`: a sentence with a verb and a number. `evidence`: numbers with their units in their
     names. `saves_us`: at most so much of the profiled time would be saved, None where nothing tells. `predicted`: how
     long a step takes without it, None where no model tells. `where`: lines, operators or kernels. `fix`: its
-    id in `what_if`.
+    id in `what_if`. `code`: what of the next step is code, to be pasted; None where it is none. `advised`: False for
+    what was considered and would not help yet; the title says why.
 
     panel, row: where it can be seen; `row` is "table:key", None for the panel as a whole.
     """
@@ -57,6 +59,8 @@ class Finding(msgspec.Struct, frozen=True):
     predicted: Predicted | None = None
     where: list[str] = []
     fix: str | None = None
+    code: str | None = None
+    advised: bool = True
 
 
 class Rule(ABC):
@@ -81,6 +85,8 @@ class Rule(ABC):
         row: str | None = None,
         by: WhatIf | None = None,
         where: list[str] | None = None,
+        code: str | None = None,
+        advised: bool = True,
     ) -> Finding:
         """A finding of this rule; `by`: what mends it. Without a severity the predicted gain tells it, as a share of a
         step; without a prediction the share of the profiled time that it would save."""
@@ -98,6 +104,8 @@ class Rule(ABC):
             predicted=predicted,
             where=where or [],
             fix=by.id if by else None,
+            code=code,
+            advised=advised,
         )
 
 

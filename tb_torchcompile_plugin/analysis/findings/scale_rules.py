@@ -78,6 +78,7 @@ class SlowBackend(Rule):
                 'Use the GPUs\' own: torch.distributed.init_process_group("nccl")',
                 {"ranks": size},
                 severity="warning",
+                code='torch.distributed.init_process_group("nccl")',
             )
 
 

@@ -37,6 +37,7 @@ class NamesDisabled(Rule):
             "Let inductor name its kernels: TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1 (the default since torch 2.6)",
             {"launches": len(rows), "gpu_share_percent": share},
             severity="warning",
+            code="TORCHINDUCTOR_UNIQUE_KERNEL_NAMES=1",
         )
 
 
@@ -60,6 +61,7 @@ class CudaGraphsOldDriver(Rule):
             "Call torch.profiler._utils._init_for_cuda_graphs() before the graphs are captured, or update the driver",
             {"replays": int(context.profile.of(launch_calls).replay.sum())},
             severity="critical",
+            code="torch.profiler._utils._init_for_cuda_graphs()",
         )
 
 
@@ -99,6 +101,7 @@ class EmptyProfile(Rule):
                 "Record them: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; and run something on it",
                 {"gpu_events": 0, "events": trace.events},
                 severity="warning",
+                code="activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
             )
         elif 0 < context.steps < thresholds.steps_least:
             yield self.finding(
@@ -107,6 +110,7 @@ class EmptyProfile(Rule):
                 "Profile a few steps: schedule(wait=1, warmup=3, active=3)",
                 {"steps": context.steps},
                 severity="info",
+                code="schedule(wait=1, warmup=3, active=3)",
             )
 
 

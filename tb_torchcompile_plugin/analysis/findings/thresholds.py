@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # Shares are percent of the profiled time: the steps, or the whole span where there are none.
 gain_percent = 5.0  # of a step: what a fix would bring
+considered_percent = 1.0  # of a step: from there on it is told that a fix would bring little
 recompiles_percent = 1.0
 compile_percent = 1.0
 autotune_percent = 1.0

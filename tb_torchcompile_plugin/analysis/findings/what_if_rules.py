@@ -56,6 +56,7 @@ class WhatIfRule(Rule):
             'Pad or bucket the sizes first; then torch.compile(model, mode="reduce-overhead", dynamic=False)',
             {"symbols": len(symbols)},
             severity="info",
+            advised=False,
         )
 
     def _finding(self, context: RuleContext, row: WhatIf) -> Finding:
@@ -72,6 +73,7 @@ class WhatIfRule(Rule):
             saves_us=gain * max(context.steps, 1),
             by=row,
             where=[where] if where else [],
+            code=WORDS[self.kind].code,
         )
 
 

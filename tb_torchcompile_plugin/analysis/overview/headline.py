@@ -34,8 +34,14 @@ def step_sentence(profile: Profile, verdict: str) -> str:
 
 def verdict_of(rows: Sequence[Finding]) -> str:
     """ " → " and what the first finding says; "" where that asks for no change."""
+    first = first_change(rows)
+    return f" → {first.title}" if first else ""
+
+
+def first_change(rows: Sequence[Finding]) -> Finding | None:
+    """The first finding, None where that asks for no change."""
     first = next(iter(rows), None)
-    return f" → {first.title}" if first and (first.predicted or first.severity != "info") else ""
+    return first if first and (first.predicted or first.severity != "info") else None
 
 
 def distortion(profile: Profile) -> str:

@@ -6,27 +6,49 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compiled_regions.coverage import Coverage, coverage
+from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.overview.headline import distortion, headline
-from tb_torchcompile_plugin.analysis.words import duration, plural, seconds
+from tb_torchcompile_plugin.analysis.what_if.scenario import priced
+from tb_torchcompile_plugin.analysis.what_if.words import sentence
+from tb_torchcompile_plugin.analysis.words import duration, percent, plural, seconds
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_steps
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
+_CONSIDERED = 3
+
 
 class Overview(msgspec.Struct, frozen=True):
     """step: the sentence about a step, also on GPU utilization and in a report. headline: with what was compiled.
-    recording: by how much recording slowed the program, "" where it did not by much or nobody noted it."""
+    recording: by how much recording slowed the program, "" where it did not by much or nobody noted it.
+    considered: what is not advised, each with its reason."""
 
     headline: str
     step: str
     recording: str
     coverage: Coverage
+    considered: list[str]
 
 
 def overview(profile: Profile) -> Overview:
     """ "Step 22.4 ms on the host (mean of 3) · GPU busy 12.9 % → launch bound. Compile 8.1 s (2 compilations)." """
     step = profile.of(headline)
-    return Overview(with_compile(profile, step), step, distortion(profile), profile.of(coverage))
+    return Overview(
+        with_compile(profile, step), step, distortion(profile), profile.of(coverage), _considered(profile)
+    )
+
+
+def _considered(profile: Profile) -> list[str]:
+    """What would not help yet; then, largest gain first, what would help little."""
+    reasons = [row.title for row in profile.of(findings).findings if not row.advised]
+    little = [
+        row
+        for row in profile.of(priced)
+        if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
+    ]
+    gains = [f"{sentence(row)}: worth {percent(row.predicted.gain_percent)} of a step" for row in little]
+    return [*reasons, *gains][:_CONSIDERED]
 
 
 def with_compile(profile: Profile, step: str) -> str:

@@ -25,12 +25,14 @@ _LONGEST = 60
 class Words(NamedTuple):
     """what: the sentence before the numbers; {name} is the operator, call or function, {place} the user's line, {times}
     how often a step, {often} that in words, {s} the s where it is not once, {keeps} "keep" where the name is of two.
-    panel: where it is seen. next_step: what to write instead. mended: of what the second number is."""
+    panel: where it is seen. next_step: what to write instead. mended: of what the second number is. code: what of the
+    next step is code, to be pasted."""
 
     what: str
     panel: SeenIn
     next_step: str
     mended: str = "without it"
+    code: str | None = None
 
 
 WORDS: dict[FixKind, Words] = {
@@ -38,11 +40,13 @@ WORDS: dict[FixKind, Words] = {
         "Garbage is collected{place}",
         "step_breakdown",
         "Collect seldom: gc.freeze() after start-up, gc.disable(), and gc.collect() every few hundred steps",
+        code="gc.freeze()\ngc.disable()",
     ),
     "data_loading": Words(
         "The loop waits for the next batch{place}",
         "step_breakdown",
         "Load ahead: DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)",
+        code="DataLoader(..., num_workers=4, pin_memory=True, prefetch_factor=2, persistent_workers=True)",
     ),
     "python": Words(
         "Python takes the host's time{place}",
@@ -70,6 +74,7 @@ WORDS: dict[FixKind, Words] = {
         "compiled_regions",
         "Compile one larger function instead of many small ones, or drop guards that you know to hold: "
         "torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})",
+        code="torch.compile(model, options={'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe})",
     ),
     "allocation": Words(
         "{name} asks the driver for memory {often}{place}",
@@ -96,11 +101,13 @@ WORDS: dict[FixKind, Words] = {
         "Copies between the GPU and memory that is not pinned hold the host ({name}){place}",
         "gpu_utilization",
         "DataLoader(..., pin_memory=True) and tensor.to(device, non_blocking=True)",
+        code="DataLoader(..., pin_memory=True)\ntensor.to(device, non_blocking=True)",
     ),
     "cuda_graphs": Words(
         "Launching the {times} compiled graph{s} of a step kernel by kernel is slower than the GPU",
         "gpu_utilization",
         'Launch each as one: torch.compile(model, mode="reduce-overhead")',
+        code='torch.compile(model, mode="reduce-overhead")',
     ),
     "eager": Words(
         "{times} eager operator{s} a step ({name}), launched one by one{place}",
@@ -117,6 +124,7 @@ WORDS: dict[FixKind, Words] = {
         "Matrices are multiplied in float32 without tensor cores{place}",
         "kernels",
         'torch.set_float32_matmul_precision("high"), or autocast to bfloat16',
+        code='torch.set_float32_matmul_precision("high")',
     ),
     "double_precision": Words(
         "Matrices are multiplied in float64{place}",
@@ -127,6 +135,7 @@ WORDS: dict[FixKind, Words] = {
         "Tensors are copied into another layout {often} a step ({name}){place}",
         "kernels",
         "Keep one layout: model and images .to(memory_format=torch.channels_last), and no .contiguous() of a view",
+        code=".to(memory_format=torch.channels_last)",
     ),
     "casts": Words(
         "Tensors change their type {often} a step ({name}){place}",
@@ -138,16 +147,19 @@ WORDS: dict[FixKind, Words] = {
         "kernels",
         "Make one tensor that is large enough and write into it: buffer[:, :, n] = x "
         "in place of torch.cat((buffer, x), 2)",
+        code="buffer[:, :, n] = x",
     ),
     "anomaly_mode": Words(
         "Anomaly mode is on: autograd looks for a NaN {often} a step and keeps the stack of each node",
         "operators",
         "Switch it off where no error is looked for: torch.autograd.set_detect_anomaly(False)",
+        code="torch.autograd.set_detect_anomaly(False)",
     ),
     "repeated_backward": Words(
         "Autograd goes back through the same compiled graph {often} more than it ran forward",
         "compiled_regions",
         "Add the losses up and call backward once: sum(losses).backward(), without retain_graph",
+        code="sum(losses).backward()",
     ),
     "batch": Words(
         "A step goes forward and backward {often} for one step of the optimizer{place}",
@@ -161,6 +173,7 @@ WORDS: dict[FixKind, Words] = {
         "Reduce them in the last one: with ddp.no_sync(): for all micro-batches before, or "
         "fsdp_module.set_requires_gradient_sync(False), which keeps whole gradients on each rank meanwhile",
         "reduced once",
+        code="with ddp.no_sync():",
     ),
     "small_collectives": Words(
         "{times} small collectives a step ({name}) move parameters and gradients",
@@ -173,12 +186,14 @@ WORDS: dict[FixKind, Words] = {
         "The optimizer launches {times} kernel{s} a step",
         "operators",
         "Let it launch a few: torch.optim.AdamW(..., fused=True), or torch.compile(optimizer.step)",
+        code="torch.optim.AdamW(..., fused=True)",
     ),
     "roofline": Words(
         "{name} moves its data far slower than the GPU could{place}",
         "kernels",
         'Tune it: torch.compile(model, mode="max-autotune"), larger tensors, or neighbouring threads that touch '
         "neighbouring numbers",
+        code='torch.compile(model, mode="max-autotune")',
     ),
     "communication": Words(
         "Communication is not overlapped ({name})",

@@ -1,1 +1,1 @@
-"""What is kept on disk: parsed traces, and copies of remote files."""
+"""What is kept on disk: parsed traces, copies of remote files, and rows about files that were read."""

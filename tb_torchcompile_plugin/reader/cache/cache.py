@@ -23,6 +23,7 @@ _CACHE_VARIABLE = "TB_TORCHCOMPILE_CACHE"
 _LIMIT_VARIABLE = "TB_TORCHCOMPILE_CACHE_MAX_BYTES"
 _ABANDONED_S = 24 * 3600.0
 _TEMPORARY = ".tmp-"
+ROWS = "rows"  # the folder of what is no entry: small, and seldom gone
 
 _guard = threading.Lock()
 _locks: dict[str, threading.Lock] = {}
@@ -116,7 +117,7 @@ def evict(root: Path, keep: str) -> None:
 def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
     """(last use, bytes, directory) of each entry; what vanishes meanwhile is left out."""
     for path in root.iterdir():
-        if path.name.startswith(_TEMPORARY):
+        if path.name.startswith(_TEMPORARY) or path.name == ROWS:
             continue
         with contextlib.suppress(OSError):
             size = sum(file.stat().st_size for file in path.iterdir())

@@ -11,6 +11,8 @@ import hashlib
 import json
 import logging
 import os
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +23,14 @@ from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
 from tb_torchcompile_plugin.reader.trace.ingest import Result, ingest
-from tb_torchcompile_plugin.reader.trace.kineto import Advance, Cancel, Trace, make_trace, read_trace
+from tb_torchcompile_plugin.reader.trace.kineto import (
+    Advance,
+    BytesRead,
+    Cancel,
+    Trace,
+    make_trace,
+    read_trace,
+)
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.sinks import load_column
 from tb_torchcompile_plugin.reader.trace.table import Contents
@@ -62,7 +71,7 @@ def open_trace(
         return read_trace(path, progress=progress, cancelled=cancelled, workers=workers)
     with cache.lock(key):
         entry = cache_directory() / key
-        stored = _load(entry, path)
+        stored = _load(entry, path, progress)
         if stored is not None:
             return stored
         try:
@@ -90,15 +99,15 @@ def _key(path: str) -> str | None:
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40]
 
 
-def _load(entry: Path, path: str) -> Trace | None:
+def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | None:
     """The stored trace; None where there is none or it is damaged in any way."""
     try:
         stored = msgspec.json.decode((entry / "contents.json").read_bytes(), type=_Stored)
         if stored.format_version != FORMAT_VERSION:
             return None
         columns = {}
-        for name, total in stored.sums.items():
-            if _checksum(entry / f"{name}.npy") != total:
+        for name in _in_turn(entry, stored, progress):
+            if _checksum(entry / f"{name}.npy") != stored.sums[name]:
                 raise ValueError(f"column {name} is damaged")
             columns[name] = load_column(entry, name)
         metadata = json.loads(stored.metadata)
@@ -109,6 +118,22 @@ def _load(entry: Path, path: str) -> Trace | None:
         _log.warning("a damaged cache entry is read anew: %s (%s)", entry, error)
         return None
     return make_trace(path, columns, stored.contents, metadata, stored.notices)
+
+
+def _in_turn(entry: Path, stored: _Stored, progress: Advance | None) -> Iterator[str]:
+    """The names of the columns; whoever waits hears as which share of the trace they count."""
+    sizes = {name: (entry / f"{name}.npy").stat().st_size for name in stored.sums}
+    whole, size, done, begun = max(1, sum(sizes.values())), stored.contents.file[0], 0, time.monotonic()
+    for name in stored.sums:
+        yield name
+        done += sizes[name]
+        if progress is not None:
+            left = (time.monotonic() - begun) * (whole - done) / max(1, done)
+            progress(
+                BytesRead(
+                    stored.path, size * done // whole, size, stored.contents.events * done // whole, left
+                )
+            )
 
 
 def _checksum(path: Path) -> int:

@@ -61,6 +61,7 @@ def ingest(
             else:
                 spool = stack.enter_context(_spool(source, directory))
                 outcome = read_in_process(task, spool)
+            meter.read(sum(piece.part.events for piece in outcome.pieces))
             contents, columns = _finish(outcome, source.size, directory, meter)
         contents.file = (before.st_size, before.st_mtime_ns)
         around = read_surroundings(head, outcome.tail)

@@ -73,8 +73,13 @@ class Meter:
         left = elapsed * (self._total - consumed) / consumed if consumed and elapsed > 0.2 else None
         self._progress(BytesRead(self._path, min(consumed, self._total), self._total, events, left))
 
+    def read(self, events: int) -> None:
+        """All is read; tables are still to be made of it, nobody knows how long."""
+        if self._progress is not None:
+            self._progress(BytesRead(self._path, self._total, self._total, events, None))
+
     def done(self, events: int) -> None:
-        """All is read."""
+        """The tables are there, too."""
         if self._progress is not None:
             self._progress(BytesRead(self._path, self._total, self._total, events, 0.0))
 

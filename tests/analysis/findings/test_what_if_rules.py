@@ -9,6 +9,8 @@ import pytest
 from profiles import data_of, profile_with
 from tb_torchcompile_plugin.analysis.findings.findings import span_findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.overview.overview import overview
+from tb_torchcompile_plugin.analysis.what_if.words import WORDS
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from traces import AUTOGRAD, Event, kernel, launch, slice_
 
@@ -86,6 +88,30 @@ def test_cuda_graphs_are_not_advised_where_sizes_change(tmp_path: Path) -> None:
     summary.shape_events.add(kind="create_symbol", symbol="s77").key.compile_id = "0/0"
     row = rule(found_in(tmp_path, steps(*graph), summary), "launch_bound")
     assert (row.predicted, row.severity) == (None, "info") and "sizes change (s77)" in row.title
+    assert not row.advised and row.code is None
+    profile = profile_with(tmp_path, steps(*graph), data_of(summary))
+    assert overview(profile).considered[0] == row.title
+
+
+def test_what_would_bring_little_is_told_after_what_would_not_help(tmp_path: Path) -> None:
+    waits = [slice_("cudaDeviceSynchronize", 100, 30, "cuda_runtime")]
+    profile = profile_with(tmp_path, steps(*launch("k", 5, 10, 20), *waits))
+    little = overview(profile).considered
+    assert little and all(" % of a step" in said for said in little)
+    worth = [float(said.split("worth ")[1].split()[0]) for said in little]
+    assert worth == sorted(worth, reverse=True) and all(1 <= gain < 5 for gain in worth)
+
+
+def test_the_code_of_a_finding_is_in_its_next_step(tmp_path: Path) -> None:
+    for words in WORDS.values():
+        assert all(line in words.next_step.format() for line in (words.code or "").splitlines())
+    graph = [
+        slice_("Torch-Compiled Region: 0/0", 20, 900),
+        slice_("## Call CompiledFxGraph key ##", 40, 870),
+        *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
+    ]
+    row = rule(found_in(tmp_path, steps(*graph)), "launch_bound")
+    assert row.advised and row.code == 'torch.compile(model, mode="reduce-overhead")'
 
 
 def test_a_kernel_of_ones_own_that_sets_the_pace_is_told(tmp_path: Path) -> None:

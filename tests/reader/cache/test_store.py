@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.cache import store
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
-from tb_torchcompile_plugin.reader.trace.kineto import Cancelled, Trace, read_trace
+from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled, Trace, read_trace
 
 
 @pytest.fixture
@@ -69,6 +69,20 @@ def test_second_opening_reads_nothing(cache: Path, trace_file: Path, reads: list
     assert second.args(3) == first.args(3)
     assert [file.name for file in trace_file.parent.iterdir()] == [trace_file.name]
     assert not [path for path in cache.iterdir() if path.name.startswith(".tmp-")]
+
+
+def test_what_comes_from_the_cache_tells_how_far_it_is(cache: Path, trace_file: Path) -> None:
+    read, mapped = list[BytesRead](), list[BytesRead]()
+    trace = open_trace(str(trace_file), progress=read.append)
+    open_trace(str(trace_file), progress=mapped.append)
+    size = trace_file.stat().st_size
+    assert [moved.bytes_read for moved in mapped] == sorted(moved.bytes_read for moved in mapped)
+    assert len(mapped) > 10 and 0 < mapped[len(mapped) // 2].bytes_read < size
+    for moves in (read, mapped):
+        assert (moves[-1].bytes_read, moves[-1].bytes_total, moves[-1].events) == (size, size, trace.events)
+    assert [(moved.bytes_read, moved.seconds_left) for moved in read[-2:]] == [(size, None), (size, 0.0)], (
+        "all is read, and tables are made of it"
+    )
 
 
 def test_the_table_of_a_trace_with_losses(cache: Path, tmp_path: Path) -> None:

@@ -1,13 +1,7 @@
-/** A finding's evidence in words, and the place that it is about. */
+/** A finding's evidence in words. */
 import { data } from '../../api/data.svelte';
 import type { Finding } from '../../api/types';
-import type { HashChange } from '../../host/nav.svelte';
-import { toPanel } from '../../links/places';
 import { count, duration, percent, seconds, significant } from '../../widgets/format';
-
-export function toFinding(finding: Finding): HashChange {
-  return { ...toPanel(finding.panel), row: finding.row };
-}
 
 /** "host_us_per_step" → "host", "166 µs a step" */
 export function evidenceFacts(evidence: Finding['evidence']) {

@@ -1,18 +1,16 @@
 /** What held a GPU up, as a table. */
 import type { HeldUp } from '../../api/types';
 import { HOST_CAUSES } from '../../names/host_causes';
-import { graphName } from '../../names/kernel_names';
 import type { Column } from '../../table/table';
 import { location, shortPath } from '../../widgets/format';
-
-export const heldUpKey = (r: HeldUp) => [r.device, r.cause, r.name, r.file, r.line].join(',');
+import { heldUpName } from './held_up_names';
 
 export const HELD_UP_COLUMNS: Column<HeldUp>[] = [
   {
     key: 'name',
     label: 'Culprit',
     value: (r) => r.name || HOST_CAUSES[r.cause][0],
-    show: (r) => (r.name ? graphName(r.name) : HOST_CAUSES[r.cause][0]),
+    show: heldUpName,
     title: (r) => `${HOST_CAUSES[r.cause][0]}: ${HOST_CAUSES[r.cause][2]}`,
     grow: 2,
   },

@@ -1,2 +1,2 @@
 /** What other panels may show of this one. */
-export { default as StepsPicture } from './StepsPicture.svelte';
+export { barParts, stackedSteps } from './steps';

@@ -1,0 +1,2 @@
+/** What other panels may show of this one. */
+export { heldUpKey, heldUpName } from './held_up_names';

@@ -1,0 +1,97 @@
+/** All runs as a table. */
+import type { RunRow } from '../../api/types';
+import type { Column } from '../../table/table';
+import { dateTime, duration, percent, signed, significant, THIN } from '../../widgets/format';
+
+const UNREAD = 'The trace is not read yet: open the run to read it';
+const NO_COMPILE = 'No compile summary tells it';
+const change = (value: number) => signed(value, (size) => `${significant(size)}${THIN}%`);
+
+export const runName = (run: string) => (run === '.' ? '(logdir itself)' : run);
+
+/** There is a trace that nobody has opened. */
+export const unread = (r: RunRow) => !r.read && r.span !== null;
+
+export function runColumns(pin: string): Column<RunRow>[] {
+  return [
+    {
+      key: 'run',
+      label: 'Run',
+      show: (r) => runName(r.run),
+      inset: 24,
+    },
+    { key: 'step_us', label: 'Step', unknown: UNREAD },
+    {
+      key: 'deviation_us',
+      label: '±',
+      help: 'Standard deviation of the profiled steps',
+      value: (r) => r.times?.deviation_us ?? null,
+      scaleWith: 'step_us',
+      unknown: 'Fewer than two steps, or not read yet',
+    },
+    {
+      key: 'change_percent',
+      label: 'vs pinned',
+      help: 'Difference of the mean step to that of the pinned run; “noise”: it may be chance',
+      show: (r) =>
+        r.change_percent === null ? '' : change(r.change_percent) + (r.within_noise ? ' (noise)' : ''),
+      unknown: 'One of the two is not known, or this is the pinned run',
+      hidden: !pin,
+    },
+    {
+      key: 'gpu_busy_percent',
+      label: 'Busy, %',
+      help: 'Share of its time that the GPU works, from its first event to its last',
+      unknown: `${UNREAD}; or nothing ran on a GPU`,
+    },
+    { key: 'compiled_percent', label: 'Compiled, %', unknown: UNREAD },
+    {
+      key: 'finding',
+      label: 'First finding',
+      value: (r) => r.finding ?? (unread(r) ? 'not read yet' : null),
+      title: (r) => r.finding ?? '',
+      unknown: 'Nothing to change is known',
+      grow: 1,
+    },
+    { key: 'compile_s', label: 'Compile', unknown: NO_COMPILE },
+    { key: 'graph_breaks', label: 'Breaks', kind: 'count', unknown: NO_COMPILE },
+    { key: 'recompiles', label: 'Recompiles', kind: 'count', unknown: NO_COMPILE },
+    {
+      key: 'recorded_s',
+      label: 'Recorded',
+      show: (r) => dateTime(r.recorded_s ?? 0),
+      unknown: 'There is no trace',
+      hidden: true,
+    },
+    { key: 'ranks', label: 'Ranks', kind: 'count', hidden: true },
+  ];
+}
+
+/** What is known of a run, for its drawer. */
+export const runFacts = (r: RunRow) => [
+  { label: 'Step', value: r.step_us === null ? null : duration(r.step_us), unknown: UNREAD },
+  {
+    label: 'Steps',
+    value: r.times
+      ? `${r.times.steps}: ${duration(r.times.min_us)} to ${duration(r.times.max_us)}, median ${duration(r.times.median_us)}`
+      : null,
+    unknown: 'No schedule, or not read yet',
+  },
+  {
+    label: 'GPU busy',
+    value: r.gpu_busy_percent === null ? null : percent(r.gpu_busy_percent),
+    unknown: UNREAD,
+  },
+  {
+    label: 'Compiled',
+    value: r.compiled_percent === null ? null : percent(r.compiled_percent),
+    unknown: UNREAD,
+  },
+  {
+    label: 'Compile time',
+    value: r.compile_s === null ? null : `${significant(r.compile_s)} s`,
+    unknown: NO_COMPILE,
+  },
+  { label: 'Ranks', value: String(r.ranks) },
+  { label: 'Recorded', value: r.recorded_s === null ? null : dateTime(r.recorded_s), unknown: 'No trace' },
+];

@@ -1,0 +1,66 @@
+import { describe, expect, it } from 'vitest';
+import { GROUPS, PANEL_TITLES } from '../../src/names/words';
+import { doorOf, withoutSmall } from '../../src/panels/overview/doors';
+import { runColumns } from '../../src/panels/runs/run_columns';
+import { cellText } from '../../src/table/table';
+import type { Compile, RunRow } from '../../src/api/types';
+
+const RUN: RunRow = {
+  run: 'a',
+  worker: 'w',
+  span: '1',
+  ranks: 1,
+  recorded_s: null,
+  read: true,
+  step_us: 100,
+  times: null,
+  gpu_busy_percent: null,
+  compiled_percent: null,
+  compile_s: null,
+  compilations: null,
+  graph_breaks: null,
+  recompiles: null,
+  finding: null,
+  severity: null,
+  change_percent: 377.2,
+  within_noise: true,
+};
+
+describe('the sidebar', () => {
+  it('has each panel once', () => {
+    const panels = GROUPS.flatMap((group) => group.panels);
+    expect(panels.toSorted()).toEqual(Object.keys(PANEL_TITLES).toSorted());
+  });
+});
+
+describe('the parts of a step', () => {
+  const recompiled = { recompiles: [{}] } as Compile;
+
+  it('lead to where their rows are', () => {
+    expect(doorOf('gpu gemm', null)).toMatchObject({ panel: 'kernels', category: 'gemm' });
+    expect(doorOf('idle python', null)).toMatchObject({ panel: 'gpu_utilization', cause: 'python' });
+    expect(doorOf('host python', null)).toMatchObject({ panel: 'operators' });
+    expect(doorOf('idle compile', null)).toMatchObject({ panel: 'compile_time' });
+    expect(doorOf('idle compile', recompiled)).toMatchObject({ panel: 'recompiles' });
+    expect(doorOf('host compiled_graph', null)).toMatchObject({ panel: 'kernels' });
+    expect(doorOf('gpu rest', null)).toMatchObject({ panel: 'step_breakdown' });
+  });
+
+  it('that are small are one, and sum to what they were', () => {
+    const part = (key: string, value: number) => ({ key, value });
+    const join = (small: unknown[], value: number) => part(`${small.length}`, value);
+    const parts = [part('a', 980), part('b', 9), part('c', 5), part('d', 6)];
+    expect(withoutSmall(parts, join)).toEqual([part('a', 980), part('3', 20)]);
+    expect(withoutSmall(parts.slice(0, 2), join)).toEqual(parts.slice(0, 2));
+  });
+});
+
+describe('all runs', () => {
+  it('say by how much they differ from the pinned one, also by more than twice', () => {
+    const column = runColumns('b').find(({ key }) => key === 'change_percent')!;
+    expect(cellText(RUN, column, undefined)).toBe('+377\u202f% (noise)');
+    expect(cellText({ ...RUN, within_noise: false }, column, undefined)).toBe('+377\u202f%');
+    expect(column.hidden).toBe(false);
+    expect(runColumns('').find(({ key }) => key === 'change_percent')!.hidden).toBe(true);
+  });
+});

@@ -1,0 +1,117 @@
+"""run_lines.py: all runs of a logdir in a line each, and what is read for that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+
+from tb_torchcompile_plugin.analysis.runs.runs import AllRuns
+from tb_torchcompile_plugin.api.routes import ROUTES, poll
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
+from tb_torchcompile_plugin.reader.trace import kineto
+from traces import slice_, write_trace
+
+SPAN = "1795230252555613000"
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
+    made = Session([("", str(tmp_path / "runs"))])
+    yield made
+    made.close()
+
+
+def add_run(folder: Path, name: str, length: float = 100) -> None:
+    """A run of two steps, with a summary of one compilation."""
+    (folder / "runs" / name).mkdir(parents=True)
+    events = [slice_(f"ProfilerStep#{at}", length * at, length, "user_annotation") for at in range(2)]
+    path = write_trace(folder / "runs" / name, [*events, slice_("aten::mm", 3, 4)])
+    path.rename(path.with_name(f"w.{SPAN}.pt.trace.json"))
+    summary = CompileSummary(format_version=1, compilations=[Compilation(duration_ns=10**9)])
+    path.with_name(f"w.{SPAN}.pt.compile.pb").write_bytes(summary.SerializeToString())
+
+
+def ask(session: Session, name: str, **texts: str) -> Any:
+    while True:
+        answer = poll(session, ROUTES[name], texts)
+        if not hasattr(answer, "bytes_total"):
+            return answer
+        time.sleep(0.01)
+
+
+def settled(session: Session, pin: str = "") -> AllRuns:
+    deadline = time.monotonic() + 20
+    while session.all_runs(pin).reading and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return session.all_runs(pin)
+
+
+def test_no_trace_is_opened_and_summaries_tell_their_half(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        add_run(tmp_path, name)
+    monkeypatch.setattr(kineto, "ingest", lambda *_: pytest.fail("a trace was opened"))
+    first = session.all_runs("")
+    assert [(row.run, row.read, row.step_us) for row in first.rows] == [
+        ("a", False, None),
+        ("b", False, None),
+    ]
+    rows = settled(session).rows
+    assert [(row.compile_s, row.compilations, row.recompiles) for row in rows] == [(1.0, 1, 0)] * 2
+    again = Session([("", str(tmp_path / "runs"))])
+    assert again.all_runs("").reading == 0 and again.all_runs("").rows == rows, "they are kept"
+
+
+def test_a_run_that_was_opened_is_known_from_then_on(tmp_path: Path, session: Session) -> None:
+    add_run(tmp_path, "a", 100)
+    add_run(tmp_path, "b", 150)
+    ids = {"worker": "w", "span": SPAN}
+    assert ask(session, "last_overview", run="a", **ids).last is None
+    seen = ask(session, "overview", run="a", **ids)
+    ask(session, "overview", run="b", **ids)
+    for known in (session, Session([("", str(tmp_path / "runs"))])):
+        a, b = known.all_runs("a").rows
+        assert (a.read, a.step_us, a.span) == (True, 100.0, SPAN)
+        assert b.change_percent == pytest.approx(50)
+        assert ask(known, "last_overview", run="a", **ids).last.overview == seen
+
+
+def test_the_first_finding_of_a_job_is_that_of_all_ranks(
+    tmp_path: Path, recording: Callable[[str], Path], session: Session
+) -> None:
+    copytree(recording("ddp"), tmp_path / "runs" / "ddp")
+    (worker,) = [one for one in session.runs().runs[0].workers if one.rank == 0]
+    ask(session, "overview", run="ddp", worker=worker.worker, span=worker.spans[0].span)
+    (alone,) = session.all_runs("").rows
+    report = ask(session, "job", run="ddp")
+    (row,) = session.all_runs("").rows
+    assert row.ranks == 2 and row.finding == report.findings[0].title != alone.finding
+
+
+def test_a_log_counts_once_it_was_read(
+    tmp_path: Path, recording: Callable[[str], Path], session: Session
+) -> None:
+    (tmp_path / "runs").mkdir()
+    (log,) = recording("breaks").glob("*.log")
+    (tmp_path / "runs" / log.name).write_bytes(log.read_bytes())
+    (row,) = session.all_runs("").rows
+    assert (row.span, row.compile_s, row.graph_breaks) == (None, None, None)
+    ask(session, "compile", run=".", worker=row.worker)
+    (row,) = session.all_runs("").rows
+    assert row.graph_breaks == 4 and row.compile_s == pytest.approx(4.556, abs=0.001)
+
+
+def test_a_summary_that_cannot_be_read_costs_its_own_run(tmp_path: Path, session: Session) -> None:
+    for name in ("a", "b"):
+        add_run(tmp_path, name)
+    (tmp_path / "runs" / "a" / f"w.{SPAN}.pt.compile.pb").write_bytes(b"\xff no summary")
+    a, b = settled(session).rows
+    assert a.compile_s is None and b.compile_s == 1.0
