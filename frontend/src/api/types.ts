@@ -891,6 +891,8 @@ export type HostCause =
   | 'waiting'
   | 'wrappers';
 
+export type HostFrom = 'launches' | 'stacks';
+
 export interface HostPart {
   cause: HostCause;
   name: string;
@@ -911,14 +913,6 @@ export interface HostTime {
   name: string;
   time_us: number;
   slices: number;
-}
-
-export interface HotSpots {
-  recorded: boolean;
-  functions: PythonFunction[];
-  frames: StackFrames;
-  left_out: number;
-  idle_threads: number;
 }
 
 export interface IdleCauses {
@@ -1238,6 +1232,34 @@ export interface LaunchStats {
   cuda_graphs: CudaGraphs;
 }
 
+export interface LineBreak {
+  key: string;
+  reason: string;
+  step_us: number | null;
+}
+
+export interface LineGuards {
+  compile_id: string;
+  epoch: number;
+  guards: number;
+}
+
+export interface LineKernel {
+  key: string;
+  name: string;
+  compile_id: string | null;
+  artifact: number | null;
+  code_line: number | null;
+  time_us: number;
+}
+
+export interface LineRecompile {
+  compile_id: string;
+  epoch: number;
+  reason: string;
+  duration_s: number | null;
+}
+
 export type LinesFrom = 'comments' | 'provenance';
 
 export interface Link {
@@ -1453,8 +1475,10 @@ export type Panel =
   | 'modules'
   | 'operators'
   | 'overview'
+  | 'python'
   | 'ranks'
   | 'recompiles'
+  | 'source'
   | 'step_breakdown'
   | 'timeline'
   | 'what_if';
@@ -1524,13 +1548,32 @@ export interface Progress {
 }
 
 export interface PythonFunction {
+  key: string;
   name: string;
   file: string | null;
   line: number | null;
-  whose: 'built in' | 'library' | 'yours';
+  whose: Whose;
   calls: number;
   self_us: number;
+  own_us: number | null;
   total_us: number;
+}
+
+export interface PythonPart {
+  whose: Whose;
+  self_us: number;
+}
+
+export interface PythonTime {
+  headline: string;
+  recorded: boolean;
+  has_steps: boolean;
+  functions: PythonFunction[];
+  parts: PythonPart[];
+  threads: string[];
+  frames: StackFrames;
+  left_out: number;
+  idle_threads: number;
 }
 
 export interface RankCompared {
@@ -1705,6 +1748,11 @@ export interface ShapeGuard {
   stack: Frame[];
 }
 
+export interface SharedLine {
+  key: string;
+  time_us: number;
+}
+
 export interface SideWork {
   kernels: string[];
   operators: string[];
@@ -1752,10 +1800,43 @@ export interface SlowStep {
   why: string;
 }
 
+export interface Source {
+  headline: string;
+  rows: SourceLine[];
+  files: SourceFile[];
+  device: 'CPU' | 'GPU' | null;
+  kernel_us: number;
+  unknown_us: number;
+  steps: number;
+  has_steps: boolean;
+  host_from: HostFrom | null;
+}
+
+export interface SourceFile {
+  file: string;
+  lines: number;
+  kernel_us: number;
+  host_us: number | null;
+}
+
 export interface SourceLine {
+  key: string;
   file: string;
   line: number;
   function: string;
+  whole_function: boolean;
+  text: string | null;
+  forward_us: number | null;
+  backward_us: number | null;
+  kernel_us: number | null;
+  share_percent: number | null;
+  host_us: number | null;
+  above_floor_us: number | null;
+  kernels: LineKernel[];
+  shared: SharedLine[];
+  breaks: LineBreak[];
+  recompiles: LineRecompile[];
+  guards: LineGuards[];
 }
 
 export interface Span {
@@ -1809,7 +1890,7 @@ export interface Specialization {
 export interface StackFrames {
   name: number[];
   parent: number[];
-  thread: string[];
+  thread: number[];
   calls: number[];
   total_us: number[];
 }
@@ -2046,6 +2127,8 @@ export interface WaitRow {
   wait_us: number;
 }
 
+export type Whose = 'built in' | 'library' | 'operators' | 'yours';
+
 export interface WindowColumn {
   dtype: string;
   offset: number;
@@ -2108,9 +2191,10 @@ export interface AboutSpan {
   operators_by_call_site: Operators;
   operators_by_label: Operators;
   operators_by_compilation: Operators;
-  hot_spots: HotSpots;
+  python: PythonTime;
   memory: Memory;
   modules: Modules;
+  source: Source;
   kernels: Kernels;
   kernel: KernelDetails;
   code_kernels: CodeKernels;

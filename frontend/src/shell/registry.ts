@@ -55,6 +55,7 @@ export const PANELS: Record<Panel, Place> = {
     count: (_compile, span) => span && span.compiled_regions.length,
     load: () => import('../panels/compiled_regions/CompiledRegions.svelte'),
   },
+  source: { needs: 'trace', load: () => import('../panels/source/Source.svelte') },
   kernels: {
     needs: 'all',
     // An incomplete trace without kernels may have lost them.
@@ -79,6 +80,7 @@ export const PANELS: Record<Panel, Place> = {
   },
   timeline: { needs: 'itself', load: () => import('../panels/timeline/Timeline.svelte') },
   operators: { needs: 'trace', load: () => import('../panels/operators/Operators.svelte') },
+  python: { needs: 'trace', load: () => import('../panels/python/Python.svelte') },
   memory: { needs: 'trace', load: () => import('../panels/memory/Memory.svelte') },
   modules: { needs: 'trace', load: () => import('../panels/modules/Modules.svelte') },
   compare: { needs: 'itself', load: () => import('../panels/compare/Compare.svelte') },

@@ -7,16 +7,20 @@ a CUDA graph replays have no calls.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode, GraphCode
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines
-from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.columns import alike, distinct
+from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu.launches import Launches
+from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -44,6 +48,16 @@ class ExternLines:
         called = (self._calls[top] for top in tops if top in self._calls)
         return list({id(call): (graph, call) for graph, call in called}.values())
 
+    def each(self, places: Int64s) -> Iterator[tuple[Int64s, list[Frame]]]:
+        """These launches by the call that they are of, with its lines; [] for those of which nothing tells."""
+        tops, place = np.unique(self._tops[places], return_inverse=True)
+        known = [self._calls.get(top) for top in tops.tolist()]
+        numbers = {id(call[1]): number for number, call in enumerate(known) if call}
+        number = np.array([numbers[id(call[1])] if call else -1 for call in known], np.int64)
+        for mine in alike(np.arange(len(places)), number[place]):
+            called = known[number[place[mine[0]]]] if number[place[mine[0]]] >= 0 else None
+            yield places[mine], called[0].call_lines(called[1]) if called else []
+
     def _by_graph(self, rows: Launches) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """(row of the call, row of the graph's execution) for each compile id and key."""
         known = self._tops >= 0
@@ -60,6 +74,14 @@ class ExternLines:
             if len(executed) == len(written):
                 for (row, _), call in zip(executed, written, strict=True):
                     self._calls[row] = graph, call
+
+
+def extern_lines(profile: Profile) -> dict[Device, ExternLines]:
+    """By device."""
+    owners, code = profile.of(Ownership), profile.of(generated_code)
+    return {
+        rows.device: ExternLines(profile.trace, rows, owners, code) for rows in profile.of(kernel_launches)
+    }
 
 
 def _tops(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s]:

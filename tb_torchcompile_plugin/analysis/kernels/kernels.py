@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
-from tb_torchcompile_plugin.analysis.kernels.extern_lines import ExternLines
+from tb_torchcompile_plugin.analysis.kernels.extern_lines import extern_lines
 from tb_torchcompile_plugin.analysis.kernels.kernel_modules import module_names
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
     Kernel,
@@ -33,7 +33,6 @@ from tb_torchcompile_plugin.generated_code.generated_code import Generated, Grap
 from tb_torchcompile_plugin.generated_code.user_lines import stack_lines
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
-from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -123,7 +122,7 @@ class KernelTables:
         work = work_of(trace, rows)
         launched = LaunchConfigs(trace, rows)
         named = module_names(trace, rows, grouped)
-        externs = ExternLines(trace, rows, profile.of(Ownership), profile.of(generated_code))
+        externs = profile.of(extern_lines)[rows.device]
         peak = self._peak.get(rows.device) if rows.device != "cpu" else None
         for number, places in enumerate(grouped):
             kernel, dur = kernel_name(profile, rows, places), rows.dur[places]
@@ -180,7 +179,7 @@ def _recorded_lines(trace: Trace, rows: Launches, places: Int64s) -> list[Frame]
 
 def kernel_table(profile: Profile) -> Kernels:
     """All kernels of a span."""
-    tables = KernelTables(profile)
+    tables = profile.of(KernelTables)
     rows = [row for row, _, _ in tables.rows]
     unnamed = profile.of(unnamed_triton)
     return Kernels(
@@ -246,7 +245,7 @@ def _origin(
     """The user's lines with those around them, and the nodes of the graph."""
     if code is not None:
         return code.code.context(code.lines[0]), code.code.piece(code.definition)
-    externs = ExternLines(profile.trace, rows, profile.of(Ownership), profile.of(generated_code))
+    externs = profile.of(extern_lines)[rows.device]
     calls = externs.calls(places)
     if not calls:
         return [], None

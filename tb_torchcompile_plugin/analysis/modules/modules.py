@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.modules.compiled_lines import CompiledLines, compiled_lines
-from tb_torchcompile_plugin.analysis.operators.hot_spots import levels
+from tb_torchcompile_plugin.analysis.python.python import levels
 from tb_torchcompile_plugin.profile.columns import distinct, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import distinct
-from tb_torchcompile_plugin.profile.host.host_tree import HostTree
+from tb_torchcompile_plugin.profile.columns import distinct, sums
+from tb_torchcompile_plugin.profile.host.host_tree import HostTree, calling_tracks, host_tree
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.python_frames import is_users
@@ -26,6 +27,19 @@ def call_sites(trace: Trace, tree: HostTree) -> Int64s:
     backward = tree.nearest(lost, forward >= 0)
     site[lost] = np.append(site, -1)[np.append(forward, -1)[backward]]
     return np.where(site >= 0, trace.name[tree.index[site]], -1)
+
+
+def site_names(profile: Profile) -> Int64s:
+    """The call sites of a profile's host tree."""
+    return call_sites(profile.trace, profile.of(host_tree))
+
+
+def site_ns(profile: Profile) -> Int64s:
+    """For each name of the trace the host time in which it was the innermost function of the user's, and that of the
+    backward of what it called (ns). Of threads that called operators: others mostly wait."""
+    trace, tree, sites = profile.trace, profile.of(host_tree), profile.of(site_names)
+    here = profile.of(calling_tracks)[trace.track[tree.index]]
+    return sums(sites[here], tree.self_ns[here], len(trace.names))
 
 
 def forwards(trace: Trace, tree: HostTree) -> Int64s:

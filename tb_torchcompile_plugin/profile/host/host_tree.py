@@ -78,6 +78,14 @@ def host_tree(profile: Profile) -> HostTree:
     return _without(index, parent, own, python, place[:-1], into)
 
 
+def calling_tracks(profile: Profile) -> Mask:
+    """By track whether anything but Python ran on it: threads that called nothing mostly wait."""
+    trace, tree = profile.trace, profile.of(host_tree)
+    calling = np.zeros(len(trace.tracks), bool)
+    calling[trace.track[tree.index[~tree.python]]] = True
+    return calling
+
+
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, base: int) -> None:
     """Give every slice of a track a parent that holds all of it, in place. `base`: position of the track's first.
 

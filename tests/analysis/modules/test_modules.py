@@ -1,4 +1,4 @@
-"""modules.py and hot_spots.py: what Python stacks tell."""
+"""modules.py: what Python stacks tell of modules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.modules.modules import modules
-from tb_torchcompile_plugin.analysis.operators.hot_spots import hot_spots
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from traces import AUTOGRAD, launch, slice_
@@ -50,36 +49,8 @@ def test_inside_compiled_code_kernels_tell_the_lines(recording):
             assert any(line.source for lines in inside for line in lines.lines)
 
 
-def test_a_recursive_function_counts_once_in_its_total(tmp_path):
-    events = [python("a.py(1): f", 0, 100), python("a.py(1): f", 10, 50), python("b.py(2): g", 70, 20)]
-    events += [slice_("aten::mm", 72, 10), python("a.py(1): f", 200, 5)]
-    f, g = hot_spots(profile_with(tmp_path, events)).functions
-    assert (f.name, f.file, f.line, f.calls, f.self_us, f.total_us) == ("f", "a.py", 1, 3, 85, 105)
-    assert (g.name, g.self_us, g.total_us, g.whose) == ("g", 10, 20, "yours")
-
-
-def test_calls_with_one_stack_are_one_frame(tmp_path):
-    events = [slice_("aten::mm", 0, 1)]
-    for at in (10, 200):
-        events += [
-            python("a.py(1): f", at, 100),
-            python("b.py(2): g", at + 5, 60),
-            python("b.py(2): g", at + 70, 9),
-        ]
-    events += [python("threading.py(9): wait", 0, 5000, tid=7)]
-    answer = hot_spots(profile_with(tmp_path, events))
-    frames = answer.frames
-    drawn = [
-        (answer.functions[name].name, parent, calls, total)
-        for name, parent, calls, total in zip(frames.name, frames.parent, frames.calls, frames.total_us)
-    ]
-    assert drawn == [("f", -1, 2, 200), ("g", 0, 4, 138)]
-    assert answer.idle_threads == 1 and answer.left_out == 0
-
-
-@pytest.mark.parametrize("answer", [modules, hot_spots])
-def test_without_stacks_nothing_is_known(tmp_path, answer):
-    assert answer(profile_with(tmp_path, [slice_("aten::mm", 0, 1)])).recorded is False
+def test_without_stacks_nothing_is_known(tmp_path):
+    assert modules(profile_with(tmp_path, [slice_("aten::mm", 0, 1)])).recorded is False
 
 
 def test_self_times_sum_to_what_the_outermost_calls_took(recording):
@@ -89,5 +60,4 @@ def test_self_times_sum_to_what_the_outermost_calls_took(recording):
     tree = made.of(host_tree)
     roots = tree.parent < 0
     assert tree.self_ns.sum() == made.trace.dur[tree.index[roots]].sum()
-    assert len(hot_spots(made).functions) > 100
     assert [row.name for row in modules(made).modules] == ["OptimizedModule_0", "Breaks_0"]

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { PythonFunction } from '../../src/api/types';
-import { stackLanes } from '../../src/panels/operators/stacks';
+import { stackLanes } from '../../src/panels/python/stacks';
 
 const f = (name: string, whose: PythonFunction['whose']) => ({
   name,
