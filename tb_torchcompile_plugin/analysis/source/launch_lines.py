@@ -15,7 +15,9 @@ from tb_torchcompile_plugin.analysis.kernels.extern_lines import extern_lines
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.kernels.kernels import KernelTables
 from tb_torchcompile_plugin.analysis.source.places import Place, Places
+from tb_torchcompile_plugin.generated_code.generated_code import Generated
 from tb_torchcompile_plugin.profile.columns import alike
+from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.call_sites import site_names
@@ -26,46 +28,76 @@ from tb_torchcompile_plugin.profile.profile import Profile
 
 class LineLaunches(NamedTuple):
     """Launches of one kernel that compute the same lines, all forward or all backward. at: their places in `rows`;
-    lines: [] where nothing tells."""
+    lines: [] where nothing tells. modules: paths in the compiled module, see `GraphCode.modules`; [] outside of
+    compiled code and where nothing tells."""
 
     kernel: Kernel
     rows: Launches
     at: Int64s
     lines: list[Place]
+    modules: list[str]
     backward: bool
+
+
+class _Told(NamedTuple):
+    """Of some launches."""
+
+    at: Int64s
+    lines: list[Place]
+    modules: list[str]
 
 
 def line_launches(profile: Profile) -> list[LineLaunches]:
     """All launches of the GPUs; of C++ kernels on the CPU in a trace without GPU events."""
     gpu = len(profile.of(gpu_work).index) > 0
     return [
-        LineLaunches(kernel, rows, at, lines, backward)
+        LineLaunches(kernel, rows, at, told.lines, told.modules, backward)
         for kernel, rows, places in profile.of(KernelTables).rows
         if (kernel.device == "cpu") != gpu
-        for mine, lines in _by_lines(profile, kernel, rows, places)
-        for at, backward in _by_direction(kernel, rows, mine)
+        for told in _told(profile, kernel, rows, places)
+        for at, backward in _by_direction(kernel, rows, told.at)
     ]
 
 
-def _by_lines(
-    profile: Profile, kernel: Kernel, rows: Launches, places: Int64s
-) -> Iterator[tuple[Int64s, list[Place]]]:
-    where = profile.of(Places)
-    if kernel.lines and (kernel.code_line is not None or kernel.lines_from == "provenance"):
-        yield places, where.of_frames(kernel.lines)
+def _told(profile: Profile, kernel: Kernel, rows: Launches, places: Int64s) -> Iterator[_Told]:
+    code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, kernel.direction)
+    if code is not None:
+        yield from _by_call(profile, code, kernel, rows, places)
+    elif kernel.lines_from == "provenance":
+        yield _Told(places, profile.of(Places).of_frames(kernel.lines), [])
+    else:
+        for at, called in profile.of(extern_lines)[rows.device].each(places):
+            if called and (lines := called[0].call_lines(called[1])):
+                yield _Told(at, profile.of(Places).of_frames(lines), called[0].modules(called[1]))
+            else:
+                yield from _by_function(profile, rows, at)
+
+
+def _by_call(
+    profile: Profile, code: Generated, kernel: Kernel, rows: Launches, places: Int64s
+) -> Iterator[_Told]:
+    """A kernel that its graph calls several times computes the lines of each call; which one a launch is, is not known
+    where a CUDA graph replays them: then all lines count."""
+    calls, graph, where = code.code.calls_of(code.definition), code.code, profile.of(Places)
+    if len(calls) < 2 or kernel.lines_from == "provenance":
+        yield _Told(places, where.of_frames(kernel.lines), graph.modules(code.definition))
         return
-    for mine, frames in profile.of(extern_lines)[rows.device].each(places):
-        if frames:
-            yield mine, where.of_frames(frames)
+    number = profile.of(extern_lines)[rows.device].order(places, len(calls))
+    for mine in alike(np.arange(len(places)), number):
+        if number[mine[0]] < 0:
+            modules = dict.fromkeys(path for call in calls for path in graph.modules(call))
+            yield _Told(places[mine], where.of_frames(kernel.lines), list(modules))
         else:
-            yield from _by_function(profile, rows, mine)
+            call = calls[number[mine[0]]]
+            lines = graph.call_lines(call) or kernel.lines
+            yield _Told(places[mine], where.of_frames(lines), graph.modules(call))
 
 
-def _by_function(profile: Profile, rows: Launches, places: Int64s) -> Iterator[tuple[Int64s, list[Place]]]:
+def _by_function(profile: Profile, rows: Launches, places: Int64s) -> Iterator[_Told]:
     where, sites = profile.of(Places), profile.of(slice_sites)
     for mine in alike(places, sites[rows.launch]):
         place = where.of_function(int(sites[rows.launch[mine[0]]]))
-        yield mine, [place] if place else []
+        yield _Told(mine, [place] if place else [], [])
 
 
 def _by_direction(kernel: Kernel, rows: Launches, places: Int64s) -> Iterator[tuple[Int64s, bool]]:
@@ -80,6 +112,5 @@ def _by_direction(kernel: Kernel, rows: Launches, places: Int64s) -> Iterator[tu
 def slice_sites(profile: Profile) -> Int64s:
     """For each row of the trace the code of the name of the user's function that called it, -1 where no stack tells;
     the last one answers for row -1."""
-    tree = profile.of(host_tree)
     sites = np.append(profile.of(site_names), -1)
-    return np.append(sites[tree.place], -1)
+    return np.append(sites[profile.of(host_tree).place], -1)
