@@ -398,15 +398,6 @@ export interface Compiled {
   graph_ops: number | null;
 }
 
-export interface CompiledLines {
-  module: number;
-  compile_id: string;
-  lines: Frame[];
-  launches: number;
-  forward_us: number;
-  backward_us: number;
-}
-
 export interface CompiledRegion {
   compile_id: string;
   epoch: number;
@@ -1335,9 +1326,10 @@ export interface Module {
   name: string;
   parent: number;
   depth: number;
-  calls: number;
-  host_us: number;
-  self_host_us: number;
+  in_graph: boolean;
+  calls: number | null;
+  host_us: number | null;
+  self_host_us: number | null;
   device_us: number | null;
   self_device_us: number | null;
   backward_device_us: number | null;
@@ -1354,9 +1346,9 @@ export interface ModuleDifference {
 }
 
 export interface Modules {
+  headline: string;
   recorded: boolean;
   modules: Module[];
-  compiled_lines: CompiledLines[];
 }
 
 export interface Notice {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -29,7 +29,8 @@ from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.compile_log.fields import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.generated_code.frame import Frame
-from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphPiece
+from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphCode, GraphPiece
+from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition
 from tb_torchcompile_plugin.generated_code.user_lines import stack_lines
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
@@ -156,7 +157,7 @@ class KernelTables:
                     output_code_file=(code.code.file or None) if code else None,
                     artifact=code.code.artifact if code else None,
                     code_line=code.definition.line if code else None,
-                    modules=named[number],
+                    modules=named[number] or _graph_modules(code, externs.calls(places)),
                     config=configs[0] if configs else None,
                     configs=len(configs),
                     bandwidth_gb_s=reached.bandwidth_gb_s,
@@ -168,6 +169,15 @@ class KernelTables:
                 rows,
                 places,
             )
+
+
+def _graph_modules(code: Generated | None, calls: list[tuple[GraphCode, CodeCall]]) -> list[str]:
+    """The paths of the modules that a kernel of a compiled graph computes, as far as the graph tells."""
+    made: list[tuple[GraphCode, CodeCall | Definition]] = [*calls]
+    if code is not None:
+        called: Sequence[CodeCall | Definition] = code.code.calls_of(code.definition) or [code.definition]
+        made = [(code.code, one) for one in called]
+    return list(dict.fromkeys(path for graph, one in made for path in graph.modules(one) if path))
 
 
 def _recorded_lines(trace: Trace, rows: Launches, places: Int64s) -> list[Frame]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiles import profile_of, profile_with
+from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.modules.modules import modules
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
@@ -33,20 +34,39 @@ def test_modules_are_a_tree_with_forward_and_backward_work(tmp_path):
     assert (net.compile_ids, linear.compile_ids) == (["0/0"], [])
 
 
-def test_inside_compiled_code_kernels_tell_the_lines(recording):
-    """They sum to what the only module that ran the compilation launched itself."""
-    session = Session([("", str(recording("handler_breaks")))])
+def of_recording(folder):
+    session = Session([("", str(folder))])
     (run,) = session.runs().runs
     (worker,) = run.workers
-    answer = modules(session.profile(run.run, worker.worker, worker.spans[0].span))
-    assert answer.compiled_lines
-    for row, module in enumerate(answer.modules):
-        inside = [lines for lines in answer.compiled_lines if lines.module == row]
-        assert {lines.compile_id for lines in inside} <= set(module.compile_ids)
-        if inside:
-            forward_us = sum(lines.forward_us for lines in inside)
-            assert forward_us == pytest.approx(module.self_device_us or forward_us)
-            assert any(line.source for lines in inside for line in lines.lines)
+    return session.profile(run.run, worker.worker, worker.spans[0].span)
+
+
+def test_inside_compiled_code_the_graph_tells_modules(recording):
+    """Below the module that ran the compilations: a part of what it launched itself."""
+    rows = modules(of_recording(recording("breaks"))).modules
+    inside = {row.name: row for row in rows if row.in_graph}
+    assert set(inside) == {f"m{block}{part}" for block in "1234" for part in ("", ".0", ".2")}
+    (around,) = {row.parent for row in inside.values() if "." not in row.name}
+    assert rows[around].name == "Breaks_0"
+    assert sum(row.device_us for name, row in inside.items() if "." not in name) <= rows[around].device_us
+    assert inside["m2.0"].compile_ids == ["1/0"] and inside["m2.0"].calls is None
+    assert inside["m2"].backward_device_us == pytest.approx(inside["m4"].backward_device_us, rel=0.05)
+
+
+def test_without_stacks_the_compiled_frame_holds_them(recording):
+    """All that it launched is told, to the nanosecond; a convolution's backward is that of its own layer."""
+    profile = of_recording(recording("resnet18"))
+    answer = modules(profile)
+    first, *others = answer.modules
+    assert (first.name, first.parent, answer.recorded) == ("forward (resnet.py)", -1, False)
+    compiled = [row for row in profile.of(kernel_table).rows if row.compile_id]
+    ran_us = sum(row.time_us for row in compiled)
+    assert first.device_us + first.backward_device_us == pytest.approx(ran_us)
+    assert first.device_us == pytest.approx(sum(row.self_device_us for row in answer.modules))
+    by_name = {row.name: row for row in others}
+    assert by_name["layer3.0.conv2"].backward_device_us > by_name["layer3.0.conv2"].device_us > 0
+    assert all(row.parent >= 0 for row in others)
+    assert any(row.modules == ["layer4.1.conv2"] for row in compiled)
 
 
 def test_without_stacks_nothing_is_known(tmp_path):
@@ -60,4 +80,7 @@ def test_self_times_sum_to_what_the_outermost_calls_took(recording):
     tree = made.of(host_tree)
     roots = tree.parent < 0
     assert tree.self_ns.sum() == made.trace.dur[tree.index[roots]].sum()
-    assert [row.name for row in modules(made).modules] == ["OptimizedModule_0", "Breaks_0"]
+    assert [row.name for row in modules(made).modules if not row.in_graph] == [
+        "OptimizedModule_0",
+        "Breaks_0",
+    ]
