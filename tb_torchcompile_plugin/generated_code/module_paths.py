@@ -45,8 +45,8 @@ def taken_primals(statements: Iterable[str], known: list[Input], primals: dict[s
     """The modules of the parameters that lines of a later graph take: it calls the n-th input of the captured graph
     `primals_n`. primals: their shapes there; where they differ, the inputs are not the same."""
     numbers = {match[0]: int(match[1]) for line in statements for match in PRIMAL.finditer(line)}
-    told = {name: known[number - 1] for name, number in numbers.items() if 0 < number <= len(known)}
-    same = (one.module for name, one in told.items() if primals.get(name) == one.shape)
+    known_as = {name: known[number - 1] for name, number in numbers.items() if 0 < number <= len(known)}
+    same = (one.module for name, one in known_as.items() if primals.get(name) == one.shape)
     return [path for path in same if path is not None]
 
 

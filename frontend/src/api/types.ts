@@ -1529,6 +1529,45 @@ export interface Problem {
 
 export type ProblemKind = 'failed' | 'limit' | 'skipped';
 
+export interface Program {
+  headline: string;
+  rows: ProgramLine[];
+  files: ProgramFile[];
+  device: 'CPU' | 'GPU' | null;
+  kernel_us: number;
+  unknown_us: number;
+  steps: number;
+  has_steps: boolean;
+  host_from: HostFrom | null;
+}
+
+export interface ProgramFile {
+  file: string;
+  lines: number;
+  kernel_us: number;
+  host_us: number | null;
+}
+
+export interface ProgramLine {
+  key: string;
+  file: string;
+  line: number;
+  function: string;
+  whole_function: boolean;
+  text: string | null;
+  forward_us: number | null;
+  backward_us: number | null;
+  kernel_us: number | null;
+  share_percent: number | null;
+  host_us: number | null;
+  above_floor_us: number | null;
+  kernels: LineKernel[];
+  shared: SharedLine[];
+  breaks: LineBreak[];
+  recompiles: LineRecompile[];
+  guards: LineGuards[];
+}
+
 export interface Progress {
   file: string;
   bytes_read: number;
@@ -1792,43 +1831,10 @@ export interface SlowStep {
   why: string;
 }
 
-export interface Source {
-  headline: string;
-  rows: SourceLine[];
-  files: SourceFile[];
-  device: 'CPU' | 'GPU' | null;
-  kernel_us: number;
-  unknown_us: number;
-  steps: number;
-  has_steps: boolean;
-  host_from: HostFrom | null;
-}
-
-export interface SourceFile {
-  file: string;
-  lines: number;
-  kernel_us: number;
-  host_us: number | null;
-}
-
 export interface SourceLine {
-  key: string;
   file: string;
   line: number;
   function: string;
-  whole_function: boolean;
-  text: string | null;
-  forward_us: number | null;
-  backward_us: number | null;
-  kernel_us: number | null;
-  share_percent: number | null;
-  host_us: number | null;
-  above_floor_us: number | null;
-  kernels: LineKernel[];
-  shared: SharedLine[];
-  breaks: LineBreak[];
-  recompiles: LineRecompile[];
-  guards: LineGuards[];
 }
 
 export interface Span {
@@ -2186,7 +2192,7 @@ export interface AboutSpan {
   python: PythonTime;
   memory: Memory;
   modules: Modules;
-  source: Source;
+  source: Program;
   kernels: Kernels;
   kernel: KernelDetails;
   code_kernels: CodeKernels;

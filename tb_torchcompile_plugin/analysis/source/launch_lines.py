@@ -39,7 +39,7 @@ class LineLaunches(NamedTuple):
     backward: bool
 
 
-class _Told(NamedTuple):
+class _Part(NamedTuple):
     """Of some launches."""
 
     at: Int64s
@@ -51,53 +51,53 @@ def line_launches(profile: Profile) -> list[LineLaunches]:
     """All launches of the GPUs; of C++ kernels on the CPU in a trace without GPU events."""
     gpu = len(profile.of(gpu_work).index) > 0
     return [
-        LineLaunches(kernel, rows, at, told.lines, told.modules, backward)
+        LineLaunches(kernel, rows, at, part.lines, part.modules, backward)
         for kernel, rows, places in profile.of(KernelTables).rows
         if (kernel.device == "cpu") != gpu
-        for told in _told(profile, kernel, rows, places)
-        for at, backward in _by_direction(kernel, rows, told.at)
+        for part in _parts(profile, kernel, rows, places)
+        for at, backward in _by_direction(kernel, rows, part.at)
     ]
 
 
-def _told(profile: Profile, kernel: Kernel, rows: Launches, places: Int64s) -> Iterator[_Told]:
+def _parts(profile: Profile, kernel: Kernel, rows: Launches, places: Int64s) -> Iterator[_Part]:
     code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, kernel.direction)
     if code is not None:
         yield from _by_call(profile, code, kernel, rows, places)
     elif kernel.lines_from == "provenance":
-        yield _Told(places, profile.of(Places).of_frames(kernel.lines), [])
+        yield _Part(places, profile.of(Places).of_frames(kernel.lines), [])
     else:
         for at, called in profile.of(extern_lines)[rows.device].each(places):
             if called and (lines := called[0].call_lines(called[1])):
-                yield _Told(at, profile.of(Places).of_frames(lines), called[0].modules(called[1]))
+                yield _Part(at, profile.of(Places).of_frames(lines), called[0].modules(called[1]))
             else:
                 yield from _by_function(profile, rows, at)
 
 
 def _by_call(
     profile: Profile, code: Generated, kernel: Kernel, rows: Launches, places: Int64s
-) -> Iterator[_Told]:
+) -> Iterator[_Part]:
     """A kernel that its graph calls several times computes the lines of each call; which one a launch is, is not known
     where a CUDA graph replays them: then all lines count."""
     calls, graph, where = code.code.calls_of(code.definition), code.code, profile.of(Places)
     if len(calls) < 2 or kernel.lines_from == "provenance":
-        yield _Told(places, where.of_frames(kernel.lines), graph.modules(code.definition))
+        yield _Part(places, where.of_frames(kernel.lines), graph.modules(code.definition))
         return
     number = profile.of(extern_lines)[rows.device].order(places, len(calls))
     for mine in alike(np.arange(len(places)), number):
         if number[mine[0]] < 0:
             modules = dict.fromkeys(path for call in calls for path in graph.modules(call))
-            yield _Told(places[mine], where.of_frames(kernel.lines), list(modules))
+            yield _Part(places[mine], where.of_frames(kernel.lines), list(modules))
         else:
             call = calls[number[mine[0]]]
             lines = graph.call_lines(call) or kernel.lines
-            yield _Told(places[mine], where.of_frames(lines), graph.modules(call))
+            yield _Part(places[mine], where.of_frames(lines), graph.modules(call))
 
 
-def _by_function(profile: Profile, rows: Launches, places: Int64s) -> Iterator[_Told]:
+def _by_function(profile: Profile, rows: Launches, places: Int64s) -> Iterator[_Part]:
     where, sites = profile.of(Places), profile.of(slice_sites)
     for mine in alike(places, sites[rows.launch]):
         place = where.of_function(int(sites[rows.launch[mine[0]]]))
-        yield _Told(mine, [place] if place else [], [])
+        yield _Part(mine, [place] if place else [], [])
 
 
 def _by_direction(kernel: Kernel, rows: Launches, places: Int64s) -> Iterator[tuple[Int64s, bool]]:

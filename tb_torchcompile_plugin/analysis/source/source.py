@@ -46,7 +46,7 @@ class SharedLine(msgspec.Struct, frozen=True):
     time_us: float
 
 
-class SourceFile(msgspec.Struct, frozen=True):
+class ProgramFile(msgspec.Struct, frozen=True):
     """The lines of one file together; times as those of lines. host_us: None where none of them has any."""
 
     file: str
@@ -55,11 +55,11 @@ class SourceFile(msgspec.Struct, frozen=True):
     host_us: float | None
 
 
-class SourceLine(msgspec.Struct, frozen=True):
+class ProgramLine(msgspec.Struct, frozen=True):
     """One line, or a function as a whole, by the line that it begins at: `whole_function`. Times are a step, or of the
     span where there are no steps; those of the GPU are None where no kernel is known to compute the line.
 
-    share_percent: of all GPU time. kernel_us: forward and backward together. host_us: see `Source.host_from`.
+    share_percent: of all GPU time. kernel_us: forward and backward together. host_us: see `Program.host_from`.
     above_floor_us: beyond what the device needs at least, of kernels of which that is known. text: None where it was
     not recorded. shared: the other lines that its kernels compute, with what these kernels took for this one.
     """
@@ -83,7 +83,7 @@ class SourceLine(msgspec.Struct, frozen=True):
     guards: list[LineGuards]
 
 
-class Source(msgspec.Struct, frozen=True):
+class Program(msgspec.Struct, frozen=True):
     """Hottest first: by GPU time, then by host time. device: what kernels ran on.
 
     kernel_us: of all kernels, of which unknown_us is what no line is known of: `kernel_us` of the lines and that sum to
@@ -92,8 +92,8 @@ class Source(msgspec.Struct, frozen=True):
     """
 
     headline: str
-    rows: list[SourceLine]
-    files: list[SourceFile]
+    rows: list[ProgramLine]
+    files: list[ProgramFile]
     device: Literal["GPU", "CPU"] | None
     kernel_us: float
     unknown_us: float
@@ -102,7 +102,7 @@ class Source(msgspec.Struct, frozen=True):
     host_from: HostFrom | None
 
 
-def source(profile: Profile) -> Source:
+def source(profile: Profile) -> Program:
     """All lines that anything is known of."""
     times, host, noted = profile.of(source_times), profile.of(function_ns), profile.of(marks)
     steps = len(profile.of(StepWindows))
@@ -110,7 +110,7 @@ def source(profile: Profile) -> Source:
     rows = [_row(profile, place, times, max(steps, 1)) for place in places]
     rows.sort(key=lambda row: (-(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
     unknown = us(times.unknown) / max(steps, 1)
-    return Source(
+    return Program(
         headline=_headline(rows, times, "a step" if steps else "in this span"),
         rows=rows,
         files=_files(rows),
@@ -140,11 +140,11 @@ def _host_from(profile: Profile) -> HostFrom | None:
     return "launches" if len(profile.of(gpu_work).index) else None
 
 
-def _row(profile: Profile, place: Place, times: LineTimes, steps: int) -> SourceLine:
+def _row(profile: Profile, place: Place, times: LineTimes, steps: int) -> ProgramLine:
     known = profile.of(Places).known.get(place, UNKNOWN)
     noted = profile.of(marks).get(place, Marks([], [], []))
     time = times.by_line.get(place)
-    return SourceLine(
+    return ProgramLine(
         key=place.key,
         file=place.file,
         line=place.line,
@@ -189,10 +189,10 @@ def _shared(time: LineTime, steps: int) -> list[SharedLine]:
     return [SharedLine(place.key, us(ns) / steps) for place, ns in parts]
 
 
-def _files(rows: list[SourceLine]) -> list[SourceFile]:
+def _files(rows: list[ProgramLine]) -> list[ProgramFile]:
     """In the order of their hottest lines."""
     return [
-        SourceFile(
+        ProgramFile(
             file=file,
             lines=len(lines),
             kernel_us=sum(row.kernel_us or 0.0 for row in lines),
@@ -204,7 +204,7 @@ def _files(rows: list[SourceLine]) -> list[SourceFile]:
     ]
 
 
-def _headline(rows: list[SourceLine], times: LineTimes, when: str) -> str:
+def _headline(rows: list[ProgramLine], times: LineTimes, when: str) -> str:
     """ "resnet.py:96 takes 481 µs a step, 29.1 % of kernel time. Of 91.6 % of it the line is known." """
     first = rows[0] if rows else None
     if first is None:
@@ -217,7 +217,7 @@ def _headline(rows: list[SourceLine], times: LineTimes, when: str) -> str:
     return f"{said}{share}. Of {in_percent(known or 0)} of it the line is known."
 
 
-def _of_host(first: SourceLine, when: str) -> str:
+def _of_host(first: ProgramLine, when: str) -> str:
     where = at_line(first.file, first.line)
     if first.host_us is None:
         return "No kernel tells which line of your program it computes."

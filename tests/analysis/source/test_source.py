@@ -77,9 +77,9 @@ def test_all_kernel_time_is_told_by_line_or_as_unknown(recording, name):
     times, answer = made.of(source_times), made.of(source)
     assert times.all == sum(int(rows.dur.sum()) for rows in made.of(kernel_launches) if rows.device != "cpu")
     assert times.unknown + sum(row.gpu for row in times.by_line.values()) == times.all
-    told = sum(row.kernel_us or 0 for row in answer.rows)
-    assert told + answer.unknown_us == pytest.approx(answer.kernel_us)
-    assert sum(row.kernel_us for row in answer.files) == pytest.approx(told)
+    by_line = sum(row.kernel_us or 0 for row in answer.rows)
+    assert by_line + answer.unknown_us == pytest.approx(answer.kernel_us)
+    assert sum(row.kernel_us for row in answer.files) == pytest.approx(by_line)
     assert {part.key for row in answer.rows for part in row.kernels} <= {
         row.key for row in made.of(kernel_table).rows
     }

@@ -1,17 +1,17 @@
 /** The program's lines with their gutter. */
-import type { Source, SourceLine } from '../../api/types';
+import type { Program, ProgramLine } from '../../api/types';
 import type { Column } from '../../table/table';
 import { plural } from '../../widgets/format';
 
 /** "/home/user/train.py:27" → "train.py:27". */
 export const shortPlace = (key: string) => key.split('/').pop()!;
-export const placeOf = ({ key }: SourceLine) => shortPlace(key);
+export const placeOf = ({ key }: ProgramLine) => shortPlace(key);
 /** Without a text, what else is known of it. */
-export const codeOf = ({ text, function: name, whole_function }: SourceLine): string | null =>
+export const codeOf = ({ text, function: name, whole_function }: ProgramLine): string | null =>
   text?.trim() ?? (name ? (whole_function ? `${name} as a whole` : `in ${name}`) : null);
 
 /** What stands behind the line: how many of each there are. */
-export const markWords = (row: SourceLine): [string, number][] => [
+export const markWords = (row: ProgramLine): [string, number][] => [
   [plural(row.breaks.length, 'break'), row.breaks.length],
   [plural(row.recompiles.length, 'recompile'), row.recompiles.length],
   [
@@ -30,9 +30,12 @@ const HOST_FROM = {
 const NO_LAUNCH = 'No kernel is known to compute it';
 
 /** missing: why a line has no text. */
-export function sourceColumns({ host_from, has_steps, rows }: Source, missing: string): Column<SourceLine>[] {
+export function sourceColumns(
+  { host_from, has_steps, rows }: Program,
+  missing: string,
+): Column<ProgramLine>[] {
   const each = has_steps ? 'a step' : 'in this span';
-  const kernels = (key: 'forward_us' | 'backward_us', label: string): Column<SourceLine> => ({
+  const kernels = (key: 'forward_us' | 'backward_us', label: string): Column<ProgramLine> => ({
     key,
     label,
     bar: true,
