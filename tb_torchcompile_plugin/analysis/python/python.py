@@ -128,7 +128,7 @@ def _parts(profile: Profile, functions: list[PythonFunction]) -> list[PythonPart
     calls = int(tree.self_ns[here].sum())
     mine = {whose: sum(row.self_us for row in functions if row.whose == whose) for whose in WHOSE}
     return [
-        PythonPart(whose, mine[whose] if whose != "operators" else us(calls) / _steps(profile))
+        PythonPart(whose, mine[whose] if whose != "operators" else us(calls) / profile.of(_steps))
         for whose in WHOSE
     ]
 
@@ -167,7 +167,7 @@ def _functions(
     order = known[np.lexsort((known, -figures[1][known]))]
     place = np.full(len(names), -1, np.int64)
     place[order] = np.arange(len(order))
-    own, steps = profile.of(_own_ns), _steps(profile)
+    own, steps = profile.of(_own_ns), profile.of(_steps)
     return [
         _function(names[code], figures[:, code].tolist(), own.get(names[code]), steps)
         for code in order.tolist()
@@ -234,7 +234,9 @@ def _frames(profile: Profile, position: Int64s, name: Int64s, tracks: Int64s) ->
         parts.append(np.vstack([stacks, total, np.bincount(which)]))
         frame[calls] = count + which
         count += stacks.shape[1]
-    return _stack_frames(np.hstack(parts), places_in(tracks, np.arange(len(trace.tracks))), _steps(profile))
+    return _stack_frames(
+        np.hstack(parts), places_in(tracks, np.arange(len(trace.tracks))), profile.of(_steps)
+    )
 
 
 def levels(caller: Int64s) -> list[Int64s]:

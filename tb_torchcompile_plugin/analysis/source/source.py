@@ -119,7 +119,7 @@ def source(profile: Profile) -> Program:
         unknown_us=unknown,
         steps=max(steps, 1),
         has_steps=steps > 0,
-        host_from=_host_from(profile),
+        host_from=profile.of(_host_from),
     )
 
 
@@ -166,10 +166,10 @@ def _row(profile: Profile, place: Place, times: LineTimes, steps: int) -> Progra
 
 
 def _host_us(profile: Profile, place: Place, time: LineTime | None, steps: int) -> float | None:
-    if _host_from(profile) == "stacks":
+    if profile.of(_host_from) == "stacks":
         ns = profile.of(function_ns).get(place)
     else:
-        ns = time.launch if time and _host_from(profile) else None
+        ns = time.launch if time and profile.of(_host_from) else None
     return None if ns is None else us(ns) / steps
 
 
