@@ -94,10 +94,10 @@ def _by_call(
 
 
 def _by_function(profile: Profile, rows: Launches, places: Int64s) -> Iterator[_Part]:
-    where, sites = profile.of(Places), profile.of(slice_sites)
-    for mine in alike(places, sites[rows.launch]):
-        place = where.of_function(int(sites[rows.launch[mine[0]]]))
-        yield _Part(mine, [place] if place else [], [])
+    site = profile.of(slice_sites)[rows.launch[places]]
+    for mine in alike(np.arange(len(places)), site):
+        place = profile.of(Places).of_function(int(site[mine[0]]))
+        yield _Part(places[mine], [place] if place else [], [])
 
 
 def _by_direction(kernel: Kernel, rows: Launches, places: Int64s) -> Iterator[tuple[Int64s, bool]]:
@@ -105,8 +105,9 @@ def _by_direction(kernel: Kernel, rows: Launches, places: Int64s) -> Iterator[tu
     if kernel.direction is not None:
         yield places, kernel.direction == "backward"
         return
-    for mine in alike(places, rows.backward.astype(np.int64)):
-        yield mine, bool(rows.backward[mine[0]])
+    for mine in (places[rows.backward[places]], places[~rows.backward[places]]):
+        if len(mine):
+            yield mine, bool(rows.backward[mine[0]])
 
 
 def slice_sites(profile: Profile) -> Int64s:
