@@ -10,7 +10,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.words import at_line, duration, percent
 from tb_torchcompile_plugin.profile.columns import distinct, places_in, sums
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
-from tb_torchcompile_plugin.profile.host.call_sites import site_ns
+from tb_torchcompile_plugin.profile.host.call_sites import program_ns
 from tb_torchcompile_plugin.profile.host.host_tree import Mask, calling_tracks, host_tree
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -18,7 +18,12 @@ from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users, without_address
+from tb_torchcompile_plugin.torch_names.python_frames import (
+    frame_of,
+    is_programs,
+    resumed_from,
+    without_address,
+)
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_step
 
 Whose = Literal["yours", "library", "built in", "operators"]
@@ -95,7 +100,7 @@ def python(profile: Profile) -> PythonTime:
     frames, left_out = _frames(profile, position, place[name], tracks)
     parts = _parts(profile, functions) if recorded else []
     return PythonTime(
-        headline=_headline(functions, parts, "a step" if steps else "in this span"),
+        headline=_headline(functions, parts, steps),
         recorded=recorded,
         has_steps=steps > 0,
         functions=functions,
@@ -107,14 +112,16 @@ def python(profile: Profile) -> PythonTime:
     )
 
 
-def _headline(functions: list[PythonFunction], parts: list[PythonPart], when: str) -> str:
+def _headline(functions: list[PythonFunction], parts: list[PythonPart], steps: int) -> str:
     """ "forward (model.py:17) costs most of your functions: 3.80 ms a step with what it calls of libraries, 34 % …" """
     if not parts:
         return "Python stacks were not recorded."
-    first = max(functions, key=lambda row: row.own_us or 0.0, default=None)
+    # What runs the loop is called once, and does not cost what it waits for.
+    in_steps = [row for row in functions if row.calls >= steps and row.own_us]
+    first = max(in_steps or functions, key=lambda row: row.own_us or 0.0, default=None)
     if first is None or not first.own_us:
         return "No function of yours ran in this span."
-    where = at_line(first.file or "", first.line)
+    where, when = at_line(first.file or "", first.line), "a step" if steps else "in this span"
     share = percent(100 * first.own_us / sum(part.self_us for part in parts))
     cost = f"{duration(first.own_us)} {when} with what it calls of libraries, {share} of the host’s time"
     return f"{first.name} ({where}) costs most of your functions: {cost}."
@@ -176,7 +183,7 @@ def _functions(
 
 def _own_ns(profile: Profile) -> dict[str, int]:
     """By the name of a function of the user's, without address."""
-    own = profile.of(site_ns)
+    own = profile.of(program_ns)
     by_name: dict[str, int] = {}
     for code in np.flatnonzero(own).tolist():
         name = without_address(profile.trace.names[code])
@@ -186,10 +193,10 @@ def _own_ns(profile: Profile) -> dict[str, int]:
 
 def _function(name: str, figures: list[int], own_ns: int | None, steps: int) -> PythonFunction:
     frame, (calls, self_ns, total_ns) = frame_of(name), figures
-    yours = is_users(name)
+    yours = is_programs(name)
     return PythonFunction(
         key=name,
-        name=frame.function if frame else name,
+        name=_shown(frame.function) if frame else name,
         file=frame.file if frame else None,
         line=frame.line if frame else None,
         whose="yours" if yours else "library" if frame and frame.file else "built in",
@@ -198,6 +205,12 @@ def _function(name: str, figures: list[int], own_ns: int | None, steps: int) -> 
         own_us=us(own_ns or 0) / steps if yours else None,
         total_us=us(total_ns) / steps,
     )
+
+
+def _shown(function: str) -> str:
+    """What goes on after a graph break, as the function that broke."""
+    resumed = resumed_from(function)
+    return f"{resumed[0]} after line {resumed[1]}" if resumed else function
 
 
 def _outermost(start: Int64s, end: Int64s, track: Int64s, name: Int64s) -> Mask:

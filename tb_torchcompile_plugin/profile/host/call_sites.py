@@ -6,6 +6,8 @@ without a stack: there it is the call site of the forward operator with the same
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import distinct, sums
@@ -14,12 +16,13 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.python_frames import is_users
+from tb_torchcompile_plugin.torch_names.python_frames import is_programs, is_users
 
 
-def call_sites(trace: Trace, tree: HostTree) -> Int64s:
-    """For each position of the tree the code of the name of its call site, -1 where no stack tells."""
-    users = mask_of(trace.names, is_users)[trace.name[tree.index]] & tree.python
+def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is_users) -> Int64s:
+    """For each position of the tree the code of the name of its call site, -1 where no stack tells. is_site: which
+    functions, by their names, are one."""
+    users = mask_of(trace.names, is_site)[trace.name[tree.index]] & tree.python
     everything = np.arange(len(tree.index))
     site = tree.nearest(everything, users)
     lost = np.flatnonzero((site < 0) & ~tree.python)
@@ -37,7 +40,16 @@ def site_names(profile: Profile) -> Int64s:
 def site_ns(profile: Profile) -> Int64s:
     """For each name of the trace the host time in which it was the innermost function of the user's, and that of the
     backward of what it called (ns). Of threads that called operators: others mostly wait."""
-    trace, tree, sites = profile.trace, profile.of(host_tree), profile.of(site_names)
+    return _sums(profile, profile.of(site_names))
+
+
+def program_ns(profile: Profile) -> Int64s:
+    """The same of the functions of the program itself: what it calls of frameworks is part of them."""
+    return _sums(profile, call_sites(profile.trace, profile.of(host_tree), is_programs))
+
+
+def _sums(profile: Profile, sites: Int64s) -> Int64s:
+    trace, tree = profile.trace, profile.of(host_tree)
     here = profile.of(calling_tracks)[trace.track[tree.index]]
     return sums(sites[here], tree.self_ns[here], len(trace.names))
 

@@ -69,6 +69,20 @@ def test_the_backward_of_what_a_function_called_is_its_own(tmp_path):
     assert [(row.self_us, row.own_us) for row in answer.functions] == [(20, 90)]
 
 
+def test_a_framework_is_a_library_and_the_loop_that_runs_it_all_is_not_what_costs(tmp_path):
+    events = [frame("train.py(5): main", 0, 2000), slice_("aten::mm", 1, 1)]
+    for number, at in enumerate((10, 1000)):
+        events += [step(number, at, 900), frame("lightning/loops.py(9): advance", at + 10, 800)]
+        events += [frame("train.py(17): torch_dynamo_resume_in_forward_at_30", at + 100, 200)]
+        events += [slice_("aten::mm", at + 110, 10)]
+    answer = python_time(profile_with(tmp_path, events))
+    own = {row.name: (row.whose, row.own_us) for row in answer.functions}
+    assert own["advance"] == ("library", None) and own["forward after line 30"] == ("yours", 200)
+    assert own["main"][1] > 200 and answer.headline.startswith(
+        "forward after line 30 (train.py:17) costs most"
+    )
+
+
 def test_threads_that_launch_stand_before_longer_ones(tmp_path):
     events = [frame("loader.py(1): load", 0, 900, 7), slice_("aten::cat", 0, 9, tid=7)]
     events += [frame("train.py(1): main", 0, 100), *launch("k", 20, 500, 5)]
