@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.words import at_line, duration, percent
 from tb_torchcompile_plugin.profile.columns import distinct, places_in, sums
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.host.call_sites import program_ns
-from tb_torchcompile_plugin.profile.host.host_tree import Mask, calling_tracks, host_tree
+from tb_torchcompile_plugin.profile.host.host_tree import Mask, calling_tracks, host_tree, innermost_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
@@ -35,8 +35,9 @@ _MOST = 4000  # merged stacks that leave
 class PythonFunction(msgspec.Struct, frozen=True):
     """One Python function, with times of a step, or of the span where there are no steps. key: its name in the trace.
 
-    self_us: less what it called, operators included; total_us counts recursion once. own_us: of the user's, when it was
-    the innermost one of theirs: itself, what it called of libraries, and the backward of that; else None.
+    self_us: while nothing that it called ran, operators included; total_us counts recursion once. own_us: of the
+    user's, when it was the innermost one of theirs: itself, what it called of libraries, and the backward of that;
+    else None.
     """
 
     key: str
@@ -129,10 +130,9 @@ def _headline(functions: list[PythonFunction], parts: list[PythonPart], steps: i
 
 def _parts(profile: Profile, functions: list[PythonFunction]) -> list[PythonPart]:
     """The user's functions, libraries, what is built in, and the operators and runtime calls that they make."""
-    trace, tree = profile.trace, profile.of(host_tree)
-    here = profile.of(calling_tracks)[trace.track[tree.index]] & ~tree.python
-    here &= ~mask_of(trace.names, is_step)[trace.name[tree.index]]
-    calls = int(tree.self_ns[here].sum())
+    trace = profile.trace
+    other = profile.of(calling_tracks)[trace.track] & ~mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
+    calls = int(profile.of(innermost_ns)[other & ~mask_of(trace.names, is_step)[trace.name]].sum())
     mine = {whose: sum(row.self_us for row in functions if row.whose == whose) for whose in WHOSE}
     return [
         PythonPart(whose, mine[whose] if whose != "operators" else us(calls) / profile.of(_steps))
@@ -147,9 +147,9 @@ def _steps(profile: Profile) -> int:
 
 def _launching_first(profile: Profile, tracks: Int64s) -> Int64s:
     """These tracks: those that launch anything before others, and each time the one that ran longest first."""
-    tree, trace = profile.of(host_tree), profile.trace
+    trace = profile.trace
     launches = np.isin(tracks, trace.track[profile.of(launch_calls).call])
-    ran = sums(trace.track[tree.index].astype(np.int64), tree.self_ns, len(trace.tracks))
+    ran = sums(trace.track.astype(np.int64), profile.of(innermost_ns), len(trace.tracks))
     return tracks[np.lexsort((-ran[tracks], ~launches))]
 
 
@@ -168,7 +168,7 @@ def _functions(
     trace, tree = profile.trace, profile.of(host_tree)
     rows = tree.index[position]
     outermost = _outermost(trace.ts[rows], trace.ts[rows] + trace.dur[rows], trace.track[rows], name)
-    parts = (np.ones_like(name), tree.self_ns[position], np.where(outermost, trace.dur[rows], 0))
+    parts = (np.ones_like(name), profile.of(innermost_ns)[rows], np.where(outermost, trace.dur[rows], 0))
     figures = np.array([sums(name, values, len(names)) for values in parts])
     known = np.flatnonzero(figures[0])
     order = known[np.lexsort((known, -figures[1][known]))]

@@ -11,12 +11,19 @@ from collections.abc import Callable
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import distinct, sums
-from tb_torchcompile_plugin.profile.host.host_tree import HostTree, calling_tracks, host_tree
+from tb_torchcompile_plugin.profile.host.host_tree import (
+    HostTree,
+    calling_tracks,
+    climb,
+    host_tree,
+    innermost_ns,
+)
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.python_frames import is_programs, is_users
+from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
 
 def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is_users) -> Int64s:
@@ -40,18 +47,25 @@ def site_names(profile: Profile) -> Int64s:
 def site_ns(profile: Profile) -> Int64s:
     """For each name of the trace the host time in which it was the innermost function of the user's, and that of the
     backward of what it called (ns). Of threads that called operators: others mostly wait."""
-    return _sums(profile, profile.of(site_names))
+    return _sums(profile, is_users)
 
 
 def program_ns(profile: Profile) -> Int64s:
     """The same of the functions of the program itself: what it calls of frameworks is part of them."""
-    return _sums(profile, call_sites(profile.trace, profile.of(host_tree), is_programs))
+    return _sums(profile, is_programs)
 
 
-def _sums(profile: Profile, sites: Int64s) -> Int64s:
-    trace, tree = profile.trace, profile.of(host_tree)
-    here = profile.of(calling_tracks)[trace.track[tree.index]]
-    return sums(sites[here], tree.self_ns[here], len(trace.names))
+def _sums(profile: Profile, is_site: Callable[[str], bool]) -> Int64s:
+    """By the innermost slice at each moment; where no function is around it, by the call site of its forward."""
+    trace, tree, own = profile.trace, profile.of(host_tree), profile.of(innermost_ns)
+    rows = np.flatnonzero(profile.of(calling_tracks)[trace.track] & (own > 0))
+    wanted = (
+        mask_of(trace.names, is_site)[trace.name] & mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
+    )
+    around = climb(trace.parent, rows, wanted)
+    sites = np.append(call_sites(trace, tree, is_site), -1)[tree.place[rows]]
+    site = np.where(around >= 0, trace.name[around], sites)
+    return sums(site, own[rows], len(trace.names))
 
 
 def forwards(trace: Trace, tree: HostTree) -> Int64s:

@@ -6,7 +6,7 @@ import pytest
 
 from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.python.python import python as python_time
-from tb_torchcompile_plugin.profile.host.host_tree import calling_tracks, host_tree
+from tb_torchcompile_plugin.profile.host.host_tree import calling_tracks, innermost_ns
 from tb_torchcompile_plugin.profile.steps import step_slices
 from traces import AUTOGRAD, launch, slice_, step
 
@@ -83,6 +83,16 @@ def test_a_framework_is_a_library_and_the_loop_that_runs_it_all_is_not_what_cost
     )
 
 
+def test_a_call_whose_end_was_missed_takes_no_time_from_its_caller(tmp_path):
+    """torch's tracer lets it run on, over what its caller calls next and beyond its end."""
+    events = [frame("m.py(1): f", 0, 100), frame("<built-in method __exit__>", 10, 150)]
+    events += [frame("torch/a.py(2): g", 50, 30), slice_("aten::mm", 55, 5), frame("m.py(9): h", 120, 20)]
+    answer = python_time(profile_with(tmp_path, events))
+    times = {row.name: (row.self_us, row.own_us) for row in answer.functions}
+    assert times["f"] == (10, 100) and times["g"] == (25, None) and times["h"] == (20, 20)
+    assert all(row.self_us >= 0 for row in answer.functions)
+
+
 def test_threads_that_launch_stand_before_longer_ones(tmp_path):
     events = [frame("loader.py(1): load", 0, 900, 7), slice_("aten::cat", 0, 9, tid=7)]
     events += [frame("train.py(1): main", 0, 100), *launch("k", 20, 500, 5)]
@@ -101,9 +111,9 @@ def test_without_stacks_nothing_is_known(tmp_path, events):
 def test_the_parts_are_all_host_time_of_threads_that_called(recording):
     (file,) = recording("breaks").glob("*.trace.json")
     made = profile_of(file)
-    tree, answer = made.of(host_tree), python_time(made)
-    here = made.of(calling_tracks)[made.trace.track[tree.index]]
-    empty = tree.self_ns[tree.place[made.of(step_slices)]].sum()
-    recorded_us = (tree.self_ns[here].sum() - empty) / 1000
+    trace, answer, own = made.trace, python_time(made), made.of(innermost_ns)
+    here = made.of(calling_tracks)[trace.track]
+    recorded_us = (own[here].sum() - own[made.of(step_slices)].sum()) / 1000
     assert sum(part.self_us for part in answer.parts) * 3 == pytest.approx(recorded_us)
+    assert own.min() >= 0
     assert len(answer.functions) > 100
