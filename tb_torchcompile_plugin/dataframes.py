@@ -1,16 +1,22 @@
-"""The tables of `report --json` as pandas DataFrames: `tb_torchcompile_plugin.load`."""
+"""The tables of `report --json` as pandas DataFrames, for notebooks: `tb_torchcompile_plugin.load`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
+from html import escape
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compare.pairs import Pair
+from tb_torchcompile_plugin.analysis.compare.sides import Sides
+from tb_torchcompile_plugin.analysis.compare.verdict import FullReport, full_report
 from tb_torchcompile_plugin.analysis.overview.halves import Compile
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
+from tb_torchcompile_plugin.api.catalog import only_run
+from tb_torchcompile_plugin.api.newest import newest_span
 from tb_torchcompile_plugin.api.report import (
     Report,
     Run,
@@ -20,6 +26,7 @@ from tb_torchcompile_plugin.api.report import (
     read_report,
     why_nothing,
 )
+from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,6 +44,8 @@ _NODES: dict[type, tuple[str, _Path]] = {
     SpanReport: ("spans", ("run", "worker", "span")),
     UnreadSpan: ("spans", ("run", "worker", "span")),
 }
+_PAIR = {*Pair.__struct_fields__}
+_IN_HTML = ["severity", "title", "next_step"]
 _PREFIXES: dict[type, str] = {JobReport: "job_"}  # spans have tables of the same names
 _SHORT = {"job_by_rank": "job_ranks"}
 _APART = (*_NODES, Run)
@@ -48,11 +57,34 @@ class Tables(Mapping[str, "DataFrame"]):
     Columns and values are those of `report --json`, with the `run`, `worker` and `span` of the row in front. A list
     inside of an object is a table of both names: `tables.step_breakdown_steps`; so are those of a job: `job_waits` and,
     by rank, `job_ranks`. What `spans`, `workers`, `compile` and `job` say in single values are tables, too.
-    A table without rows has its columns all the same.
+    A table without rows has its columns all the same. `verdict` is what the tab opens with; `findings`, what to do.
     """
 
-    def __init__(self, frames: Mapping[str, DataFrame]) -> None:
+    def __init__(self, frames: Mapping[str, DataFrame], verdict: str = "", logdir: str = "") -> None:
+        """verdict: the sentences that the tab opens with, a line each. logdir: where the runs are."""
         self._frames = dict(frames)
+        self._logdir = logdir
+        self.verdict = verdict
+
+    def compare(self, a: str, b: str) -> Tables:
+        """Two runs of the logdir side by side, the newest span of each: which one is faster (`verdict`), and tables of
+        what differs. A number is three columns: `time_us_a`, `time_us_b` and their difference `time_us_delta`.
+
+        Raises UserError where one of them is no run or holds nothing to compare.
+        """
+        session = Session([("", self._logdir)])
+        runs = session.runs()
+        ids = [newest_span(only_run(runs, run), self._logdir) for run in (a, b)]
+        report = full_report(Sides(*(session.side(*one) for one in ids)))
+        return Tables(_frames(compared_tables(report)), report.verdict, self._logdir)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdict, the findings and what tables there are."""
+        said = "<br>".join(map(escape, self.verdict.splitlines()))
+        shown = self._frames.get("findings")
+        findings = "" if shown is None or shown.empty else shown[_IN_HTML].to_html(index=False)
+        rows = ", ".join(f"<code>{name}</code> {len(frame)}" for name, frame in self._frames.items())
+        return f"<p><strong>{said}</strong></p>{findings}<details><summary>Tables</summary>{rows}</details>"
 
     def __getitem__(self, name: str) -> DataFrame:
         return self._frames[name]
@@ -83,7 +115,7 @@ def load(logdir: str) -> Tables:
     row in `warnings`.
     """
     try:
-        from pandas import DataFrame
+        import pandas  # noqa: F401
     except ImportError:
         raise ImportError(
             "tb_torchcompile_plugin.load needs pandas: pip install 'tb-torchcompile-plugin[pandas]'"
@@ -91,9 +123,48 @@ def load(logdir: str) -> Tables:
     report = read_report(logdir)
     if why := why_nothing(logdir, report):
         raise UserError(str(why))
-    return Tables(
-        {name: DataFrame(rows, columns=columns) for name, (columns, rows) in tables(report).items()}
-    )
+    return Tables(_frames(tables(report)), _verdict(report), logdir)
+
+
+def _frames(rows_of: Mapping[str, tuple[list[str], list[Row]]]) -> dict[str, DataFrame]:
+    from pandas import DataFrame
+
+    return {name: DataFrame(rows, columns=columns) for name, (columns, rows) in rows_of.items()}
+
+
+def _verdict(report: Report) -> str:
+    """Of each job and span, behind its name where there are several."""
+    said: list[tuple[str, str]] = []
+    for run in report.runs:
+        if run.job:
+            said.append((run.run, run.job.headline))
+        for worker in run.workers:
+            spans = [span for span in worker.spans if isinstance(span, SpanReport)]
+            said += [(f"{run.run} {worker.worker}", span.overview.headline) for span in spans]
+            if worker.compile and not spans:
+                said.append((f"{run.run} {worker.worker}", worker.compile.headlines["overview"]))
+    return "\n".join(f"{name}: {text}" if len(said) > 1 else text for name, text in said)
+
+
+def compared_tables(report: FullReport) -> dict[str, tuple[list[str], list[Row]]]:
+    """Table → its columns and rows; `figures` first. Two sides of a number are columns of their own."""
+    values = msgspec.to_builtins(report)
+    by_name: dict[str, tuple[list[str], list[Row]]] = {}
+    for name, path, columns in _lists(FullReport):
+        if name != "tables_layout":
+            rows = [_flat(row) for row in _rows(values, path)]
+            known = dict.fromkeys(key for row in rows for key in row) or dict.fromkeys(columns)
+            by_name[path[-1]] = [*known], rows
+    return by_name
+
+
+def _flat(row: Row) -> Row:
+    """With a Pair as three values: `time_us_a`, `time_us_b`, `time_us_delta`."""
+    flat: Row = {}
+    for key, value in row.items():
+        is_pair = isinstance(value, dict) and value.keys() == _PAIR
+        flat |= {f"{key}_{side}": part for side, part in value.items()} if is_pair else {key: value}
+    return flat
 
 
 def tables(report: Report) -> dict[str, tuple[list[str], list[Row]]]:
@@ -127,7 +198,7 @@ def _nodes(report: Report) -> Iterator[tuple[msgspec.Struct, Row]]:
 def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, list[str]]]:
     """(table, where its rows are in the node, their columns): each list of rows in a node, and its single values."""
     fields = _fields(kind)
-    if not path and (own := _NODES[kind][0]):
+    if not path and (own := _NODES.get(kind, ("", ()))[0]):
         yield own, (), [name for name, types in fields.items() if _is_value(types[0])]
     for name, types in fields.items():
         here = (*path, name)

@@ -27,9 +27,9 @@ from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
 from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.modules.modules import modules
-from tb_torchcompile_plugin.analysis.operators.hot_spots import hot_spots
 from tb_torchcompile_plugin.analysis.operators.operators import operators
 from tb_torchcompile_plugin.analysis.overview.halves import span_report
+from tb_torchcompile_plugin.analysis.python.python import python
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
@@ -41,6 +41,7 @@ from tb_torchcompile_plugin.analysis.runs.remembered import (
     overview_remembered,
     remembered,
 )
+from tb_torchcompile_plugin.analysis.source.source import source
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
@@ -170,9 +171,10 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("operators_by_call_site", SPAN, partial(operators, split="call_site")),
     Route("operators_by_label", SPAN, partial(operators, split="label")),
     Route("operators_by_compilation", SPAN, partial(operators, split="compilation")),
-    Route("hot_spots", SPAN, hot_spots),
+    Route("python", SPAN, python),
     Route("memory", SPAN, memory, (window(None),)),
     Route("modules", SPAN, modules),
+    Route("source", SPAN, source),
     Route("kernels", SPAN, kernel_table),
     Route("kernel", SPAN, kernel_details, _KERNEL),
     Route("code_kernels", SPAN_OR_WORKER, code_kernels, (number("id"),)),

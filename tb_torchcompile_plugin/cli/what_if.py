@@ -11,8 +11,8 @@ import msgspec
 from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_offer, rank_what_if
 from tb_torchcompile_plugin.analysis.what_if.scenario import Offer, Scenario, own_offer, scenario
 from tb_torchcompile_plugin.api.catalog import Runs
+from tb_torchcompile_plugin.api.newest import Ids, newest_span
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli.compare import Ids, newest_span
 from tb_torchcompile_plugin.cli.text_what_if import print_scenario
 from tb_torchcompile_plugin.errors import NotFound
 

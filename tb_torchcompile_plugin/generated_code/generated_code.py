@@ -16,17 +16,29 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, key_of
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Graph
+from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.generated_code import module_paths
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, calls, definitions
-from tb_torchcompile_plugin.generated_code.user_lines import lines_of, node_lines, node_rows, provenance
+from tb_torchcompile_plugin.generated_code.user_lines import (
+    distinct_lines,
+    lines_of,
+    node_lines,
+    node_rows,
+    provenance,
+)
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.memo import once
-from tb_torchcompile_plugin.torch_names.artifacts import POST_GRAD_GRAPHS, STACK_TRACES, is_captured_graph
+from tb_torchcompile_plugin.torch_names.artifacts import (
+    POST_GRAD_GRAPHS,
+    STACK_TRACES,
+    is_aot_graph,
+    is_captured_graph,
+)
 from tb_torchcompile_plugin.torch_names.kernels import defined_name
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
@@ -49,8 +61,11 @@ _AROUND = 3
 class GraphCode:
     """One output of inductor. Its texts are read when first asked for; one that cannot be read is as if not there."""
 
-    def __init__(self, graph: Graph, texts: list[Artifact], users: list[Artifact], read: Read) -> None:
-        """texts: the artifacts of this graph. users: the graphs that dynamo captured for its compile id."""
+    def __init__(
+        self, graph: Graph, texts: list[Artifact], users: list[Artifact], before: Artifact | None, read: Read
+    ) -> None:
+        """texts: the artifacts of this graph. users: the graphs that dynamo captured for its compile id. before: what
+        AOTAutograd made of it."""
         self.compile_id = graph.key.compile_id
         self.epoch = graph.key.epoch
         self.graph_key = graph.graph_key or None
@@ -61,6 +76,7 @@ class GraphCode:
         self.configs = {kernel.name: kernel.config for kernel in graph.kernels if kernel.config}
         self._by_name = {row.name: row.id for row in texts}
         self._users = [row.id for row in users]
+        self._before = before.id if before else None
         self._read = read
 
     @property
@@ -78,8 +94,12 @@ class GraphCode:
 
     @once
     def nodes(self) -> dict[str, Frame]:
-        """Node of the graph after post-grad passes → the user's line."""
-        return next((places for name in POST_GRAD_GRAPHS if (places := node_lines(self._text(name)))), {})
+        """Node of the graph after post-grad passes → the user's line. A graph out of the cache tells the lines that it
+        was first compiled for: what AOTAutograd made of this one, with nodes of the same names, tells its own."""
+        late = next((places for name in POST_GRAD_GRAPHS if (places := node_lines(self._text(name)))), {})
+        own = node_lines(self._payload(self._before)) if late and self._before is not None else {}
+        moved = {late[node]: place for node, place in own.items() if node in late}
+        return {node: own.get(node) or moved.get(place, place) for node, place in late.items()}
 
     @once
     def user_nodes(self) -> dict[str, Frame]:
@@ -88,6 +108,32 @@ class GraphCode:
         for number in self._users:
             places |= node_lines(self._payload(number))
         return places
+
+    @once
+    def _captured_modules(self) -> dict[str, str]:
+        """Node of the graph that dynamo captured → the path of its module."""
+        paths: dict[str, str] = {}
+        for number in self._users:
+            paths |= module_paths.captured_modules(self._payload(number))
+        return paths
+
+    @once
+    def _inputs(self) -> list[module_paths.Input]:
+        """Of the graph that dynamo captured; [] where there are several."""
+        return module_paths.inputs(self._payload(self._users[0])) if len(self._users) == 1 else []
+
+    @once
+    def _late(self) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
+        """The statements of the graph after post-grad passes by node, and the shapes of its inputs."""
+        text = next((text for name in POST_GRAD_GRAPHS if (text := self._text(name))), "")
+        return node_rows(text), module_paths.shapes(text)
+
+    @once
+    def _modules_at(self) -> dict[tuple[str, int], list[str]]:
+        """The modules of the captured nodes at each line."""
+        pairs = ((node, self.user_nodes[node]) for node in self._captured_modules if node in self.user_nodes)
+        by_line = grouped(pairs, lambda pair: (pair[1].file, pair[1].line))
+        return {line: [self._captured_modules[node] for node, _ in rows] for line, rows in by_line.items()}
 
     @once
     def _stacks(self) -> dict[str, list[Frame]]:
@@ -105,11 +151,40 @@ class GraphCode:
             or lines_of(definition.source_nodes, self.user_nodes)
             or self._consumers_lines(definition)
         )
+        # The comment at the definition is of its first call: another layer may call the same kernel at other lines.
+        others = (frame for call in self.calls_of(definition)[1:] for frame in self.call_lines(call))
+        frames = distinct_lines((*frames, *others))
         return frames, "comments" if frames else None
 
     def call_lines(self, call: CodeCall) -> list[Frame]:
-        """The lines of a library call."""
-        return lines_of(_call_nodes(call), self.nodes) or lines_of(call.source_nodes, self.user_nodes)
+        """The lines of one call of a library or of a generated kernel."""
+        if call.operator:
+            return lines_of(_call_nodes(call), self.nodes) or lines_of(call.source_nodes, self.user_nodes)
+        # In a backward nodes of the captured graph are only those whose results it takes.
+        tried = (self.nodes, self.user_nodes)[:: 1 if self.direction == "backward" else -1]
+        return next((lines for nodes in tried if (lines := lines_of(call.source_nodes, nodes))), [])
+
+    def calls_of(self, definition: Definition) -> list[CodeCall]:
+        """The calls of a generated kernel, in the order in which they run."""
+        return [call for call in self.calls if call.kernel == definition.variable]
+
+    def modules(self, made: Definition | CodeCall) -> list[str]:
+        """The paths of the modules that a kernel or a call computes, "" being the one that was compiled: of the nodes
+        that dynamo captured, else of the parameters that it takes, else what all modules at its lines have in common;
+        [] where nothing tells."""
+        library = isinstance(made, CodeCall) and made.operator is not None
+        # Nodes of a library's call stand in their order: in a forward the others only lead to it.
+        named = made.source_nodes[-1:] if library and self.direction == "forward" else made.source_nodes
+        if paths := [self._captured_modules[node] for node in named if node in self._captured_modules]:
+            return list(dict.fromkeys(paths))
+        nodes = made.nodes if isinstance(made, Definition) else _call_nodes(made) or made.source_nodes
+        statements, primals = self._late
+        lines = (statements[node][1] for node in nodes if node in statements)
+        if paths := module_paths.taken_primals(lines, self._inputs, primals):
+            return list(dict.fromkeys(paths))
+        frames = self.call_lines(made) if isinstance(made, CodeCall) else self.lines(made)[0]
+        at_lines = [path for row in frames for path in self._modules_at.get((row.file, row.line), [])]
+        return [module_paths.common(at_lines)] if at_lines else []
 
     def piece(self, made: Definition | Iterable[CodeCall]) -> GraphPiece | None:
         """What a kernel or these calls compute: nodes of the graph after post-grad passes, else of the one that dynamo
@@ -249,5 +324,7 @@ def _graphs(data: CompileData) -> list[GraphCode]:
         users = [row for row in texts[key] if is_captured_graph(row.name)]
         mine = [row for row in texts[key] if row.graph == counted[key]]
         counted[key] += 1
-        graphs.append(GraphCode(graph, mine, users, partial(read_payload, data)))
+        before = [row for row in texts[key] if is_aot_graph(row.name, backward=graph.direction == BACKWARD)]
+        last = before[0] if len(before) == 1 else None
+        graphs.append(GraphCode(graph, mine, users, last, partial(read_payload, data)))
     return graphs

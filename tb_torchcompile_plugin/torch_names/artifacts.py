@@ -117,6 +117,11 @@ def is_captured_graph(name: str) -> bool:
     return name.startswith(("dynamo_output_graph", "optimize_ddp_split"))
 
 
+def is_aot_graph(name: str, *, backward: bool) -> bool:
+    """A graph as AOTAutograd hands it to inductor."""
+    return name in (("aot_backward_graph",) if backward else ("aot_forward_graph", INFERENCE_GRAPH))
+
+
 def kind_and_part(name: str) -> tuple[str, str]:
     """`optimize_ddp_split_child_submod_0` is submod_0 of its kind."""
     for several in NAMED_PARTS:

@@ -37,6 +37,12 @@ CALL_NODES = re.compile(r"^\s+# .*?Source Nodes: \[(.*?)\]")
 NODE_PLACE = re.compile(r"^\s*# File: (.+):(\d+) in (.*?), code: (.*)$")
 NO_PLACE = re.compile(r"^\s*# No stacktrace")
 NODE = re.compile(r'^\s*(\w+)(?:: ".*?")? = ')
+# Its inputs with their shapes, and words of its statements; what AOTAutograd calls the inputs of the graph before.
+INPUT = re.compile(r'(?P<name>\w+): "(?P<shape>[^"\]]*\]?)[^"]*"')
+WORD = re.compile(r"\w+")
+PRIMAL = re.compile(r"\bprimals_(\d+)\b")
+_STATE = re.compile(r"[lL]_(?P<root>\w+?)_(?:modules_(?P<path>\w+?)_)?(?:parameters|buffers)_\w+_")
+_ROOTS = ("self", "fn")  # what torch calls the module that is compiled
 _COMPILED = " = async_compile."
 _DEFINITION = re.compile(
     r"(?P<variable>\w+) = async_compile\.(?P<language>\w+)\("
@@ -73,6 +79,16 @@ def kernel_definitions(code: str) -> Iterator[KernelDefinition]:
                 name, match["variable"], match["language"], start, code.index("(", start) + 1
             )
         at = code.find(_COMPILED, at + 1)
+
+
+def state_path(name: str) -> str | None:
+    """The path of the module whose parameter or buffer an input of a captured graph is, "" of the compiled one itself;
+    None for other inputs. Of several modules that a function was given, the path begins with the variable."""
+    match = _STATE.fullmatch(name)
+    if match is None:
+        return None
+    path = (match["path"] or "").replace("_modules_", ".")
+    return path if match["root"] in _ROOTS else f"{match['root']}.{path}".rstrip(".")
 
 
 def is_backward_code(code: str) -> bool | None:

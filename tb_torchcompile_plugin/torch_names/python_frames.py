@@ -90,6 +90,11 @@ def is_frameworks(name: str) -> bool:
     return frame is not None and re.split(r"[\\/]", frame.file, maxsplit=1)[0] in _FRAMEWORK_PACKAGES
 
 
+def is_programs(name: str) -> bool:
+    """Whether a slice of a stack is a function of the program itself, and not of a library that people train with."""
+    return is_users(name) and not is_frameworks(name)
+
+
 def resumed_from(function: str) -> tuple[str, int] | None:
     """Of a function that goes on after a graph break: the function that broke, and the line."""
     match = _RESUME.fullmatch(function)

@@ -15,6 +15,7 @@ import pytest
 from fresh import loaded_by
 from tb_torchcompile_plugin import load
 from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.dataframes import Tables
 from tb_torchcompile_plugin.errors import UserError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pandas.md"
@@ -94,6 +95,33 @@ def test_what_was_read_in_part_has_a_row_of_warnings(
     assert row["worker"] == "vm_424" and "cut off" in row["problem"]
 
 
+def test_the_verdict_is_what_the_tab_opens_with(runs: Path, recording: Callable[[str], Path]) -> None:
+    lines = load(str(runs)).verdict.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == ["resnet18 vm_424", "resnet18_eager vm_1119"]
+    (trace,) = recording("resnet18").glob("*.trace.json")
+    alone = load(str(trace)).verdict
+    assert alone.startswith("Step 13.0 ms on the host (mean of 3)") and "\n" not in alone
+
+
+def test_two_runs_are_compared(runs: Path) -> None:
+    compared = load(str(runs)).compare("resnet18_eager", "resnet18")
+    assert compared.verdict.startswith("No clear difference: the mean step takes 13.0 ms instead of 13.6 ms")
+    step = compared.figures.set_index("name").loc["step_us"]
+    assert step.value_delta == pytest.approx(step.value_b - step.value_a)
+    assert {"time_us_a", "time_us_b", "launches_delta"} <= {*compared.kernels}
+    assert compared.compilations.empty and "duration_s" in {*compared.compilations}
+    with pytest.raises(UserError, match="nowhere"):
+        load(str(runs)).compare("nowhere", "resnet18")
+
+
+def test_a_notebook_shows_verdict_findings_and_tables(runs: Path) -> None:
+    tables = load(str(runs))
+    shown = tables._repr_html_()
+    assert tables.verdict.splitlines()[0] in shown and tables.findings.title[0] in shown
+    assert "<code>kernels</code>" in shown
+    assert "&lt;b&gt;" in Tables({}, "<b>")._repr_html_()
+
+
 def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no trace, compile summary or TORCH_TRACE log"):
         load(str(tmp_path))
@@ -114,7 +142,7 @@ def test_the_recipes_run(
     monkeypatch.chdir(runs.parent)
     names: dict[str, Any] = {}
     recipes = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(recipes) == 5
+    assert len(recipes) == 6
     for recipe in recipes:
         exec(recipe, names)
     assert "convolution" in capsys.readouterr().out

@@ -405,15 +405,6 @@ export interface Compiled {
   graph_ops: number | null;
 }
 
-export interface CompiledLines {
-  module: number;
-  compile_id: string;
-  lines: Frame[];
-  launches: number;
-  forward_us: number;
-  backward_us: number;
-}
-
 export interface CompiledRegion {
   compile_id: string;
   epoch: number;
@@ -900,6 +891,8 @@ export type HostCause =
   | 'waiting'
   | 'wrappers';
 
+export type HostFrom = 'launches' | 'stacks';
+
 export interface HostPart {
   cause: HostCause;
   name: string;
@@ -920,14 +913,6 @@ export interface HostTime {
   name: string;
   time_us: number;
   slices: number;
-}
-
-export interface HotSpots {
-  recorded: boolean;
-  functions: PythonFunction[];
-  frames: StackFrames;
-  left_out: number;
-  idle_threads: number;
 }
 
 export interface IdleCauses {
@@ -1253,6 +1238,34 @@ export interface LaunchStats {
   cuda_graphs: CudaGraphs;
 }
 
+export interface LineBreak {
+  key: string;
+  reason: string;
+  step_us: number | null;
+}
+
+export interface LineGuards {
+  compile_id: string;
+  epoch: number;
+  guards: number;
+}
+
+export interface LineKernel {
+  key: string;
+  name: string;
+  compile_id: string | null;
+  artifact: number | null;
+  code_line: number | null;
+  time_us: number;
+}
+
+export interface LineRecompile {
+  compile_id: string;
+  epoch: number;
+  reason: string;
+  duration_s: number | null;
+}
+
 export type LinesFrom = 'comments' | 'provenance';
 
 export interface Link {
@@ -1328,9 +1341,10 @@ export interface Module {
   name: string;
   parent: number;
   depth: number;
-  calls: number;
-  host_us: number;
-  self_host_us: number;
+  in_graph: boolean;
+  calls: number | null;
+  host_us: number | null;
+  self_host_us: number | null;
   device_us: number | null;
   self_device_us: number | null;
   backward_device_us: number | null;
@@ -1347,9 +1361,9 @@ export interface ModuleDifference {
 }
 
 export interface Modules {
+  headline: string;
   recorded: boolean;
   modules: Module[];
-  compiled_lines: CompiledLines[];
 }
 
 export interface Notice {
@@ -1469,9 +1483,11 @@ export type Panel =
   | 'modules'
   | 'operators'
   | 'overview'
+  | 'python'
   | 'ranks'
   | 'recompiles'
   | 'runs'
+  | 'source'
   | 'step_breakdown'
   | 'timeline'
   | 'what_if';
@@ -1530,6 +1546,45 @@ export interface Problem {
 
 export type ProblemKind = 'failed' | 'limit' | 'skipped';
 
+export interface Program {
+  headline: string;
+  rows: ProgramLine[];
+  files: ProgramFile[];
+  device: 'CPU' | 'GPU' | null;
+  kernel_us: number;
+  unknown_us: number;
+  steps: number;
+  has_steps: boolean;
+  host_from: HostFrom | null;
+}
+
+export interface ProgramFile {
+  file: string;
+  lines: number;
+  kernel_us: number;
+  host_us: number | null;
+}
+
+export interface ProgramLine {
+  key: string;
+  file: string;
+  line: number;
+  function: string;
+  whole_function: boolean;
+  text: string | null;
+  forward_us: number | null;
+  backward_us: number | null;
+  kernel_us: number | null;
+  share_percent: number | null;
+  host_us: number | null;
+  above_floor_us: number | null;
+  kernels: LineKernel[];
+  shared: SharedLine[];
+  breaks: LineBreak[];
+  recompiles: LineRecompile[];
+  guards: LineGuards[];
+}
+
 export interface Progress {
   file: string;
   bytes_read: number;
@@ -1541,13 +1596,32 @@ export interface Progress {
 }
 
 export interface PythonFunction {
+  key: string;
   name: string;
   file: string | null;
   line: number | null;
-  whose: 'built in' | 'library' | 'yours';
+  whose: Whose;
   calls: number;
   self_us: number;
+  own_us: number | null;
   total_us: number;
+}
+
+export interface PythonPart {
+  whose: Whose;
+  self_us: number;
+}
+
+export interface PythonTime {
+  headline: string;
+  recorded: boolean;
+  has_steps: boolean;
+  functions: PythonFunction[];
+  parts: PythonPart[];
+  threads: string[];
+  frames: StackFrames;
+  left_out: number;
+  idle_threads: number;
 }
 
 export interface RankCompared {
@@ -1747,6 +1821,11 @@ export interface ShapeGuard {
   stack: Frame[];
 }
 
+export interface SharedLine {
+  key: string;
+  time_us: number;
+}
+
 export interface SideWork {
   kernels: string[];
   operators: string[];
@@ -1864,7 +1943,7 @@ export interface Specialization {
 export interface StackFrames {
   name: number[];
   parent: number[];
-  thread: string[];
+  thread: number[];
   calls: number[];
   total_us: number[];
 }
@@ -2101,6 +2180,8 @@ export interface WaitRow {
   wait_us: number;
 }
 
+export type Whose = 'built in' | 'library' | 'operators' | 'yours';
+
 export interface WindowColumn {
   dtype: string;
   offset: number;
@@ -2165,9 +2246,10 @@ export interface AboutSpan {
   operators_by_call_site: Operators;
   operators_by_label: Operators;
   operators_by_compilation: Operators;
-  hot_spots: HotSpots;
+  python: PythonTime;
   memory: Memory;
   modules: Modules;
+  source: Program;
   kernels: Kernels;
   kernel: KernelDetails;
   code_kernels: CodeKernels;

@@ -20,6 +20,7 @@ export const PANEL_TITLES: Record<Panel, string> = {
   graph_breaks: 'Graph breaks',
   recompiles: 'Recompiles',
   compiled_regions: 'Regions',
+  source: 'Source',
   kernels: 'Kernels',
   gpu_utilization: 'GPU utilization',
   step_breakdown: 'Steps',
@@ -27,6 +28,7 @@ export const PANEL_TITLES: Record<Panel, string> = {
   ranks: 'Ranks',
   timeline: 'Timeline',
   operators: 'Operators',
+  python: 'Python',
   memory: 'Memory',
   modules: 'Modules',
   compare: 'Compare',
@@ -35,7 +37,7 @@ export const PANEL_TITLES: Record<Panel, string> = {
 export const GROUPS: { title: string; panels: Panel[] }[] = [
   { title: 'Summary', panels: ['overview', 'findings', 'what_if', 'compare', 'runs'] },
   { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'timeline', 'memory', 'ranks'] },
-  { title: 'Code', panels: ['kernels', 'operators', 'modules'] },
+  { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules'] },
   {
     title: 'Compile',
     panels: ['compilations', 'compile_time', 'graph_breaks', 'recompiles', 'compiled_regions', 'code'],

@@ -58,7 +58,7 @@ test('a kernel that moves next to nothing stands at the edge', () => {
   expect(chart.dots[1]!.y).toBeLessThanOrEqual(HEIGHT);
 });
 
-const kernel = (name: string, time_us: number, lines: number[], more: Partial<Kernel> = {}) =>
+const kernel = (name: string, time_us: number, modules: string[], more: Partial<Kernel> = {}) =>
   ({
     name,
     category: 'gemm',
@@ -69,16 +69,14 @@ const kernel = (name: string, time_us: number, lines: number[], more: Partial<Ke
     launches: 2,
     min_us: time_us / 4,
     max_us: time_us / 2,
-    lines: lines.map((line) => ({ file: '/a/b.py', line })),
+    modules,
     ...more,
   }) as unknown as Kernel;
 
-test('groups are sums; the same lines in another order are the same group', () => {
-  const rows = [kernel('a', 8, [3, 5]), kernel('b', 4, [5, 3]), kernel('c', 2, [], { category: 'aten' })];
-  const [lines, none] = groupRows(rows, 'line');
-  expect([lines!.time_us, lines!.launches, lines!.min_us, lines!.max_us, lines!.wall]).toEqual([
-    12, 4, 1, 4, 12,
-  ]);
+test('groups are sums; what belongs to none is one of its own', () => {
+  const rows = [kernel('a', 8, ['up']), kernel('b', 4, ['up']), kernel('c', 2, [], { category: 'aten' })];
+  const [up, none] = groupRows(rows, 'module');
+  expect([up!.time_us, up!.launches, up!.min_us, up!.max_us, up!.wall]).toEqual([12, 4, 1, 4, 12]);
   expect(none!.key).toBe('(not known)');
   expect(groupRows(rows, 'category').map((group) => [group.key, group.rows.length])).toEqual([
     ['GEMM', 2],

@@ -101,22 +101,22 @@ def _module(rows: list[Module], steps: int) -> tuple[float | None, float | None,
         return None, None, None
     device = [row.device_us for row in rows if row.device_us is not None]
     return (
-        sum(row.calls for row in rows) / steps,
-        sum(row.host_us for row in rows) / steps,
+        sum(row.calls or 0 for row in rows) / steps,
+        sum(row.host_us or 0.0 for row in rows) / steps,
         sum(device) / steps if device else None,
     )
 
 
 def _by_path(rows: list[Module]) -> dict[str, list[Module]]:
     """torch.compile's wrapper is no part of a path, or nothing would be called the same on both sides: what is called
-    with and without it has two rows."""
+    with and without it has two rows. Modules in graphs, which nobody called, are left out."""
     paths: list[str] = []
     rows_of: defaultdict[str, list[Module]] = defaultdict(list)
     for row in rows:
         above = paths[row.parent] if row.parent >= 0 else ""
         own = "" if wraps_module(row.name) else row.name
         paths.append("/".join(filter(None, (above, own))))
-        if own:
+        if own and not row.in_graph:
             rows_of[paths[-1]].append(row)
     return rows_of
 

@@ -7,16 +7,20 @@ a CUDA graph replays have no calls.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode, GraphCode
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines
-from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.columns import alike, distinct
+from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.gpu.launches import Launches
+from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -28,6 +32,7 @@ class ExternLines:
 
     def __init__(self, trace: Trace, rows: Launches, ownership: Ownership, code: GeneratedCode) -> None:
         self._tops, self._executions = _tops(trace, rows)
+        self._start = trace.ts[rows.index]
         self._calls: dict[int, tuple[GraphCode, CodeCall]] = {}  # by the row of the call
         for (compile_id, key), calls in self._by_graph(rows).items():
             graph = code.graph(ownership.name(compile_id), ownership.name(key))
@@ -43,6 +48,27 @@ class ExternLines:
         tops = np.unique(self._tops[places]).tolist()
         called = (self._calls[top] for top in tops if top in self._calls)
         return list({id(call): (graph, call) for graph, call in called}.values())
+
+    def each(self, places: Int64s) -> Iterator[tuple[Int64s, tuple[GraphCode, CodeCall] | None]]:
+        """These launches by the call that they are of, None for those of which nothing tells."""
+        tops, place = np.unique(self._tops[places], return_inverse=True)
+        known = [self._calls.get(top) for top in tops.tolist()]
+        numbers = {id(call[1]): number for number, call in enumerate(known) if call}
+        number = np.array([numbers[id(call[1])] if call else -1 for call in known], np.int64)[place]
+        for mine in alike(np.arange(len(places)), number):
+            yield places[mine], known[number[mine[0]]] if number[mine[0]] >= 0 else None
+
+    def order(self, places: Int64s, calls: int) -> Int64s:
+        """Of launches of one kernel that its graph calls so often: which of these calls each is, by the order of time
+        in its execution. -1 in an execution that has more of them or fewer, and for none."""
+        execution = self._executions[places]
+        order = np.lexsort((self._start[places], execution))
+        _, first, which, count = np.unique(
+            execution[order], return_index=True, return_inverse=True, return_counts=True
+        )
+        number = np.empty(len(places), np.int64)
+        number[order] = np.where(count[which] == calls, np.arange(len(places)) - first[which], -1)
+        return np.where(execution >= 0, number, -1)
 
     def _by_graph(self, rows: Launches) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """(row of the call, row of the graph's execution) for each compile id and key."""
@@ -60,6 +86,14 @@ class ExternLines:
             if len(executed) == len(written):
                 for (row, _), call in zip(executed, written, strict=True):
                     self._calls[row] = graph, call
+
+
+def extern_lines(profile: Profile) -> dict[Device, ExternLines]:
+    """By device."""
+    owners, code = profile.of(Ownership), profile.of(generated_code)
+    return {
+        rows.device: ExternLines(profile.trace, rows, owners, code) for rows in profile.of(kernel_launches)
+    }
 
 
 def _tops(trace: Trace, rows: Launches) -> tuple[Int64s, Int64s]:

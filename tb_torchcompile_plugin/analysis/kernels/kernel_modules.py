@@ -1,4 +1,4 @@
-"""In which modules of the model was a kernel launched? Known where Python stacks were recorded (`with_stack=True`)."""
+"""In which modules of the model was a kernel launched? As Python stacks tell, where they were recorded."""
 
 from __future__ import annotations
 

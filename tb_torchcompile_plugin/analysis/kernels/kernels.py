@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
-from tb_torchcompile_plugin.analysis.kernels.extern_lines import ExternLines
+from tb_torchcompile_plugin.analysis.kernels.extern_lines import extern_lines
 from tb_torchcompile_plugin.analysis.kernels.kernel_modules import module_names
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
     Kernel,
@@ -29,11 +29,11 @@ from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.compile_log.fields import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.generated_code.frame import Frame
-from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphPiece
+from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphCode, GraphPiece
+from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition
 from tb_torchcompile_plugin.generated_code.user_lines import stack_lines
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
-from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -123,7 +123,7 @@ class KernelTables:
         work = work_of(trace, rows)
         launched = LaunchConfigs(trace, rows)
         named = module_names(trace, rows, grouped)
-        externs = ExternLines(trace, rows, profile.of(Ownership), profile.of(generated_code))
+        externs = profile.of(extern_lines)[rows.device]
         peak = self._peak.get(rows.device) if rows.device != "cpu" else None
         for number, places in enumerate(grouped):
             kernel, dur = kernel_name(profile, rows, places), rows.dur[places]
@@ -157,7 +157,7 @@ class KernelTables:
                     output_code_file=(code.code.file or None) if code else None,
                     artifact=code.code.artifact if code else None,
                     code_line=code.definition.line if code else None,
-                    modules=named[number],
+                    modules=named[number] or _graph_modules(code, externs.calls(places)),
                     config=configs[0] if configs else None,
                     configs=len(configs),
                     bandwidth_gb_s=reached.bandwidth_gb_s,
@@ -171,6 +171,15 @@ class KernelTables:
             )
 
 
+def _graph_modules(code: Generated | None, calls: list[tuple[GraphCode, CodeCall]]) -> list[str]:
+    """The paths of the modules that a kernel of a compiled graph computes, as far as the graph tells."""
+    made: list[tuple[GraphCode, CodeCall | Definition]] = [*calls]
+    if code is not None:
+        called: Sequence[CodeCall | Definition] = code.code.calls_of(code.definition) or [code.definition]
+        made = [(code.code, one) for one in called]
+    return list(dict.fromkeys(path for graph, one in made for path in graph.modules(one) if path))
+
+
 def _recorded_lines(trace: Trace, rows: Launches, places: Int64s) -> list[Frame]:
     """The lines that torch wrote into the trace beside these launches; [] without."""
     texts = trace.texts.get("stack") or ()
@@ -180,7 +189,7 @@ def _recorded_lines(trace: Trace, rows: Launches, places: Int64s) -> list[Frame]
 
 def kernel_table(profile: Profile) -> Kernels:
     """All kernels of a span."""
-    tables = KernelTables(profile)
+    tables = profile.of(KernelTables)
     rows = [row for row, _, _ in tables.rows]
     unnamed = profile.of(unnamed_triton)
     return Kernels(
@@ -246,7 +255,7 @@ def _origin(
     """The user's lines with those around them, and the nodes of the graph."""
     if code is not None:
         return code.code.context(code.lines[0]), code.code.piece(code.definition)
-    externs = ExternLines(profile.trace, rows, profile.of(Ownership), profile.of(generated_code))
+    externs = profile.of(extern_lines)[rows.device]
     calls = externs.calls(places)
     if not calls:
         return [], None

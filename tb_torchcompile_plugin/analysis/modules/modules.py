@@ -2,18 +2,22 @@
 
 Calls with the same modules around them are one row of a tree. GPU work belongs to the innermost module around the
 operator that launched it, in backward around the forward operator with the same sequence number. Inside compiled code
-torch calls no modules: all that a compiled region does belongs to the module around it, with the compile ids it ran.
+torch calls no modules: what the compiled graph tells of them stands below the module that ran it, and without stacks
+below the frame that was compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.modules.compiled_lines import CompiledLines, compiled_lines
-from tb_torchcompile_plugin.analysis.operators.hot_spots import levels
+from tb_torchcompile_plugin.analysis.modules.graph_modules import GraphModule, graph_modules
+from tb_torchcompile_plugin.analysis.python.python import levels
+from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.generated_code.module_paths import ROOT
 from tb_torchcompile_plugin.profile.columns import distinct, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -33,15 +37,17 @@ class Module(msgspec.Struct, frozen=True):
     """`parent`: place of the row of the module that called it, -1 for none. Device fields are None without GPU events.
 
     `self_…` is without the modules it called; `backward_device_us` is no part of `device_us`. `compile_ids`: of what
-    it ran itself, empty where all of it was eager.
+    it ran itself, empty where all of it was eager. in_graph: of a compiled graph, its `name` being its path: a part of
+    what the module around it launched itself. There calls and host time are None, but for C++ kernels on the CPU.
     """
 
     name: str
     parent: int
     depth: int
-    calls: int
-    host_us: float
-    self_host_us: float
+    in_graph: bool
+    calls: int | None
+    host_us: float | None
+    self_host_us: float | None
     device_us: float | None
     self_device_us: float | None
     backward_device_us: float | None
@@ -49,14 +55,11 @@ class Module(msgspec.Struct, frozen=True):
 
 
 class Modules(msgspec.Struct, frozen=True):
-    """Callers come before what they called. `recorded` is false where no stacks were recorded, and so no modules.
+    """Callers come before what they called. `recorded` is false where no stacks were recorded, and so no calls."""
 
-    compiled_lines: the kernels of each compilation that one module alone ran, by the user's lines.
-    """
-
+    headline: str
     recorded: bool
     modules: list[Module]
-    compiled_lines: list[CompiledLines]
 
 
 def modules(profile: Profile) -> Modules:
@@ -107,52 +110,129 @@ def _backward(profile: Profile, around: Int64s, row_of: Callable[[Int64s], Int64
 
 
 def _modules(profile: Profile, rows: Int64s, figures: tuple[Int64s, ...], around: Int64s) -> Modules:
+    called = _called(profile, rows, figures, around)
+    inside = graph_modules(profile, _alone(called))
+    nodes: list[_Node] = [*called]
+    for owner, paths in inside.items():
+        nodes += _graph_nodes(owner, paths, len(nodes))
+    gpu = len(profile.of(gpu_work).index) > 0
+    made = _in_order(nodes, gpu)
+    return Modules(_headline(made), PYTHON_FUNCTION in profile.trace.cats, made)
+
+
+@dataclass
+class _Node:
+    """A row before it has its place; device times are its own (ns). parent: of all nodes, -1 for none."""
+
+    name: str
+    parent: int
+    compile_ids: set[str]
+    device: int
+    backward: int
+    calls: int | None = None
+    host: int = 0
+    self_host: int = 0
+
+    @property
+    def in_graph(self) -> bool:
+        return self.calls is None
+
+
+def _called(profile: Profile, rows: Int64s, figures: tuple[Int64s, ...], around: Int64s) -> list[_Node]:
     trace, calls = profile.trace, profile.of(operator_calls)
     parents, names = (column.tolist() for column in rows)
-    count, host, self_host, own, later = (column.tolist() for column in figures)
-    total = list(own)
-    depth = [0] * len(parents)
-    for row, parent in enumerate(parents):
-        depth[row] = depth[parent] + 1 if parent >= 0 else 0
-    for row in range(len(parents) - 1, -1, -1):
-        if parents[row] >= 0:
-            total[parents[row]] += total[row]
-            later[parents[row]] += later[row]
+    nodes = [
+        _Node(module_of(trace.names[name]) or "", parent, set(), own, later, count, host, self_host)
+        for name, parent, count, host, self_host, own, later in zip(
+            names, parents, *(column.tolist() for column in figures), strict=True
+        )
+    ]
     owners = profile.of(Ownership).compile_ids(calls.index)
-    compiled: list[set[str]] = [set() for _ in parents]
     known = (around >= 0) & (owners >= 0)
     pairs, _ = distinct(around[known], owners[known])
     for row, owner in pairs.T.tolist():
-        compiled[row].add(profile.of(Ownership).names[owner])
-    gpu = len(profile.of(gpu_work).index) > 0
-    order = _tree_order(parents, host)
-    place = {row: at for at, row in enumerate(order)} | {-1: -1}
-    modules = [
-        Module(
-            name=module_of(trace.names[names[row]]) or "",
-            parent=place[parents[row]],
-            depth=depth[row],
-            calls=count[row],
-            host_us=us(host[row]),
-            self_host_us=us(self_host[row]),
-            device_us=us(total[row]) if gpu else None,
-            self_device_us=us(own[row]) if gpu else None,
-            backward_device_us=us(later[row]) if gpu else None,
-            compile_ids=sorted(compiled[row]),
-        )
-        for row in order
-    ]
-    lines = compiled_lines(profile, _alone(modules))
-    return Modules(PYTHON_FUNCTION in trace.cats, modules, lines)
+        nodes[row].compile_ids.add(profile.of(Ownership).names[owner])
+    return nodes
 
 
-def _alone(modules: list[Module]) -> dict[str, int]:
-    """Compile id → the row of the module that ran it, where it is the only one."""
+def _alone(nodes: list[_Node]) -> dict[str, int]:
+    """Compile id → the place of the module that ran it, where it is the only one."""
     ran: dict[str, list[int]] = {}
-    for row, module in enumerate(modules):
-        for compile_id in module.compile_ids:
-            ran.setdefault(compile_id, []).append(row)
-    return {compile_id: rows[0] for compile_id, rows in ran.items() if len(rows) == 1}
+    for place, node in enumerate(nodes):
+        for compile_id in node.compile_ids:
+            ran.setdefault(compile_id, []).append(place)
+    return {compile_id: places[0] for compile_id, places in ran.items() if len(places) == 1}
+
+
+def _graph_nodes(owner: Hashable, paths: dict[str, GraphModule], first: int) -> list[_Node]:
+    """Containers before what they hold. The root is the module that ran the graph, where that is known."""
+    is_module = isinstance(owner, int)
+    place = {ROOT: owner if isinstance(owner, int) else first}
+    nodes: list[_Node] = []
+    for path in sorted(path for path in paths if path or not is_module):
+        row, parent = paths[path], -1 if path == ROOT else place[path.rpartition(".")[0]]
+        place[path] = first + len(nodes)
+        nodes.append(_Node(path or str(owner), parent, row.compile_ids, row.forward, row.backward))
+    return nodes
+
+
+def _in_order(nodes: list[_Node], gpu: bool) -> list[Module]:
+    parents = [node.parent for node in nodes]
+    depth, device, backward = [0] * len(nodes), [node.device for node in nodes], [n.backward for n in nodes]
+    for place, node in enumerate(nodes):
+        depth[place] = depth[node.parent] + 1 if node.parent >= 0 else 0
+    # What the module around a graph launched itself holds what stands in the graph.
+    within = [node.in_graph and node.parent >= 0 and not nodes[node.parent].in_graph for node in nodes]
+    for place in range(len(nodes) - 1, -1, -1):
+        if parents[place] >= 0 and not within[place]:
+            device[parents[place]] += device[place]
+            backward[parents[place]] += backward[place]
+    weight = [
+        device[place] + backward[place] if node.in_graph else node.host for place, node in enumerate(nodes)
+    ]
+    order = _tree_order(parents, weight)
+    at = {place: row for row, place in enumerate(order)} | {-1: -1}
+    return [
+        _module(nodes[place], at[parents[place]], depth[place], (device[place], backward[place]), gpu)
+        for place in order
+    ]
+
+
+def _module(node: _Node, parent: int, depth: int, total: tuple[int, int], gpu: bool) -> Module:
+    host = (None, None) if node.in_graph else (us(node.host), us(node.self_host))
+    if node.in_graph and not gpu:
+        host = us(total[0]), us(node.device)
+    return Module(
+        name=node.name,
+        parent=parent,
+        depth=depth,
+        in_graph=node.in_graph,
+        calls=node.calls,
+        host_us=host[0],
+        self_host_us=host[1],
+        device_us=us(total[0]) if gpu else None,
+        self_device_us=us(node.device) if gpu else None,
+        backward_device_us=us(total[1]) if gpu else None,
+        compile_ids=sorted(node.compile_ids),
+    )
+
+
+def _headline(rows: list[Module]) -> str:
+    """ "62 modules: ResNet_0 took 4.96 ms of GPU time in forward; most of its own has layer4.0.conv2: 510 µs." """
+    if not rows:
+        return "No modules in this span."
+    first = rows[0]
+    holding = {row.parent for row in rows if row.in_graph}
+    most = max((row for place, row in enumerate(rows) if place not in holding), key=_own)
+    spent = f"{duration(first.host_us or 0)} of host time"
+    if first.device_us is not None:
+        spent = f"{duration(first.device_us)} of GPU time"
+    own = f"; {most.name} has most of its own, {duration(_own(most))}" if len(rows) > 1 and _own(most) else ""
+    return f"{plural(len(rows), 'module')}: {first.name} took {spent} in forward{own}."
+
+
+def _own(row: Module) -> float:
+    return (row.self_host_us if row.self_device_us is None else row.self_device_us) or 0.0
 
 
 def _tree_order(parents: list[int], weight: list[int]) -> list[int]:

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.call_sites import call_sites
+from tb_torchcompile_plugin.profile.host.call_sites import site_names
 from tb_torchcompile_plugin.profile.host.host_tree import Mask, host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import OperatorCalls, operator_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -158,7 +158,7 @@ def _by_shape(profile: Profile) -> _Parts:
 
 
 def _by_call_site(profile: Profile) -> _Parts:
-    sites = call_sites(profile.trace, profile.of(host_tree))
+    sites = profile.of(site_names)
     return _Parts(sites[profile.of(operator_calls).position], profile.trace.names)
 
 

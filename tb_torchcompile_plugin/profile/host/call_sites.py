@@ -6,19 +6,30 @@ without a stack: there it is the call site of the forward operator with the same
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import distinct
-from tb_torchcompile_plugin.profile.host.host_tree import HostTree
+from tb_torchcompile_plugin.profile.columns import distinct, sums
+from tb_torchcompile_plugin.profile.host.host_tree import (
+    HostTree,
+    calling_tracks,
+    climb,
+    host_tree,
+    innermost_ns,
+)
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.python_frames import is_users
+from tb_torchcompile_plugin.torch_names.python_frames import is_programs, is_users
+from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
 
-def call_sites(trace: Trace, tree: HostTree) -> Int64s:
-    """For each position of the tree the code of the name of its call site, -1 where no stack tells."""
-    users = mask_of(trace.names, is_users)[trace.name[tree.index]] & tree.python
+def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is_users) -> Int64s:
+    """For each position of the tree the code of the name of its call site, -1 where no stack tells. is_site: which
+    functions, by their names, are one."""
+    users = mask_of(trace.names, is_site)[trace.name[tree.index]] & tree.python
     everything = np.arange(len(tree.index))
     site = tree.nearest(everything, users)
     lost = np.flatnonzero((site < 0) & ~tree.python)
@@ -26,6 +37,35 @@ def call_sites(trace: Trace, tree: HostTree) -> Int64s:
     backward = tree.nearest(lost, forward >= 0)
     site[lost] = np.append(site, -1)[np.append(forward, -1)[backward]]
     return np.where(site >= 0, trace.name[tree.index[site]], -1)
+
+
+def site_names(profile: Profile) -> Int64s:
+    """The call sites of a profile's host tree."""
+    return call_sites(profile.trace, profile.of(host_tree))
+
+
+def site_ns(profile: Profile) -> Int64s:
+    """For each name of the trace the host time in which it was the innermost function of the user's, and that of the
+    backward of what it called (ns). Of threads that called operators: others mostly wait."""
+    return _sums(profile, is_users)
+
+
+def program_ns(profile: Profile) -> Int64s:
+    """The same of the functions of the program itself: what it calls of frameworks is part of them."""
+    return _sums(profile, is_programs)
+
+
+def _sums(profile: Profile, is_site: Callable[[str], bool]) -> Int64s:
+    """By the innermost slice at each moment; where no function is around it, by the call site of its forward."""
+    trace, tree, own = profile.trace, profile.of(host_tree), profile.of(innermost_ns)
+    rows = np.flatnonzero(profile.of(calling_tracks)[trace.track] & (own > 0))
+    wanted = (
+        mask_of(trace.names, is_site)[trace.name] & mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
+    )
+    around = climb(trace.parent, rows, wanted)
+    sites = np.append(call_sites(trace, tree, is_site), -1)[tree.place[rows]]
+    site = np.where(around >= 0, trace.name[around], sites)
+    return sums(site, own[rows], len(trace.names))
 
 
 def forwards(trace: Trace, tree: HostTree) -> Int64s:

@@ -78,6 +78,30 @@ def host_tree(profile: Profile) -> HostTree:
     return _without(index, parent, own, python, place[:-1], into)
 
 
+def calling_tracks(profile: Profile) -> Mask:
+    """By track whether an operator or a call of the runtime ran on it: threads that called nothing mostly wait."""
+    trace = profile.trace
+    calling = np.zeros(len(trace.tracks), bool)
+    calling[trace.track[trace.select(cat=(*CALL_CATS, *RUNTIME_CATS))]] = True
+    return calling
+
+
+def innermost_ns(profile: Profile) -> Int64s:
+    """For each row of the trace the time in which it was the innermost slice of its thread (ns): each moment counts
+    once, also where slices cross, as calls do whose end torch's tracer missed."""
+    trace = profile.trace
+    end, parent = trace.ts + trace.dur, trace.parent.astype(np.int64)
+    order = np.argsort(trace.depth, kind="stable")
+    bounds = np.searchsorted(trace.depth[order], np.arange(int(trace.depth.max(initial=0)) + 2))
+    for first, last in pairwise(bounds[1:].tolist()):
+        here = order[first:last]
+        end[here] = np.minimum(end[here], end[parent[here]])
+    own = end - trace.ts
+    inside = np.flatnonzero(parent >= 0)
+    np.subtract.at(own, parent[inside], (end - trace.ts)[inside])
+    return np.asarray(own, np.int64)
+
+
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, base: int) -> None:
     """Give every slice of a track a parent that holds all of it, in place. `base`: position of the track's first.
 

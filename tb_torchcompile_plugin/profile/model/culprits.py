@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Mask, mask_of
 from tb_torchcompile_plugin.torch_names.calls import CallKind, call_kind
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_frameworks, is_users
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_frameworks, is_programs
 from tb_torchcompile_plugin.torch_names.slices import (
     LABEL,
     LOOKUPS,
@@ -168,10 +168,7 @@ def _causes(profile: Profile) -> Callable[[Int64s], Int64s]:
     by_name[np.flatnonzero(compiling(trace.names))] = _COMPILE
     by_name[np.flatnonzero(autotuning(trace.names))] = _AUTOTUNING
     call = np.array([CAUSES.index(call_kind(name)) for name in trace.names] or [_NOTHING])
-    python = np.array(
-        [_PYTHON if is_users(name) and not is_frameworks(name) else _LIBRARY for name in trace.names]
-        or [_NOTHING]
-    )
+    python = np.array([_PYTHON if is_programs(name) else _LIBRARY for name in trace.names] or [_NOTHING])
     cats = {OPERATOR: 0, LABEL: 1, PYTHON_FUNCTION: 2} | dict.fromkeys(RUNTIME_CATS, 3)
     kind = np.array([cats.get(cat, 4) for cat in trace.cats] or [4])
     plain = np.array([CAUSES.index("operator"), CAUSES.index("label"), 0, 0, _NOTHING])

@@ -13,9 +13,9 @@ from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compare.verdict import compare_report, full_report
 from tb_torchcompile_plugin.analysis.step_breakdown.parts import step_breakdowns
+from tb_torchcompile_plugin.api.newest import newest_span
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
-from tb_torchcompile_plugin.cli.compare import newest_span
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_steps

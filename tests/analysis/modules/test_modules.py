@@ -1,12 +1,12 @@
-"""modules.py and hot_spots.py: what Python stacks tell."""
+"""modules.py: what Python stacks tell of modules."""
 
 from __future__ import annotations
 
 import pytest
 
 from profiles import profile_of, profile_with
+from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.modules.modules import modules
-from tb_torchcompile_plugin.analysis.operators.hot_spots import hot_spots
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from traces import AUTOGRAD, launch, slice_
@@ -34,52 +34,43 @@ def test_modules_are_a_tree_with_forward_and_backward_work(tmp_path):
     assert (net.compile_ids, linear.compile_ids) == (["0/0"], [])
 
 
-def test_inside_compiled_code_kernels_tell_the_lines(recording):
-    """They sum to what the only module that ran the compilation launched itself."""
-    session = Session([("", str(recording("handler_breaks")))])
+def of_recording(folder):
+    session = Session([("", str(folder))])
     (run,) = session.runs().runs
     (worker,) = run.workers
-    answer = modules(session.profile(run.run, worker.worker, worker.spans[0].span))
-    assert answer.compiled_lines
-    for row, module in enumerate(answer.modules):
-        inside = [lines for lines in answer.compiled_lines if lines.module == row]
-        assert {lines.compile_id for lines in inside} <= set(module.compile_ids)
-        if inside:
-            forward_us = sum(lines.forward_us for lines in inside)
-            assert forward_us == pytest.approx(module.self_device_us or forward_us)
-            assert any(line.source for lines in inside for line in lines.lines)
+    return session.profile(run.run, worker.worker, worker.spans[0].span)
 
 
-def test_a_recursive_function_counts_once_in_its_total(tmp_path):
-    events = [python("a.py(1): f", 0, 100), python("a.py(1): f", 10, 50), python("b.py(2): g", 70, 20)]
-    events += [slice_("aten::mm", 72, 10), python("a.py(1): f", 200, 5)]
-    f, g = hot_spots(profile_with(tmp_path, events)).functions
-    assert (f.name, f.file, f.line, f.calls, f.self_us, f.total_us) == ("f", "a.py", 1, 3, 85, 105)
-    assert (g.name, g.self_us, g.total_us, g.whose) == ("g", 10, 20, "yours")
+def test_inside_compiled_code_the_graph_tells_modules(recording):
+    """Below the module that ran the compilations: a part of what it launched itself."""
+    rows = modules(of_recording(recording("breaks"))).modules
+    inside = {row.name: row for row in rows if row.in_graph}
+    assert set(inside) == {f"m{block}{part}" for block in "1234" for part in ("", ".0", ".2")}
+    (around,) = {row.parent for row in inside.values() if "." not in row.name}
+    assert rows[around].name == "Breaks_0"
+    assert sum(row.device_us for name, row in inside.items() if "." not in name) <= rows[around].device_us
+    assert inside["m2.0"].compile_ids == ["1/0"] and inside["m2.0"].calls is None
+    assert inside["m2"].backward_device_us == pytest.approx(inside["m4"].backward_device_us, rel=0.05)
 
 
-def test_calls_with_one_stack_are_one_frame(tmp_path):
-    events = [slice_("aten::mm", 0, 1)]
-    for at in (10, 200):
-        events += [
-            python("a.py(1): f", at, 100),
-            python("b.py(2): g", at + 5, 60),
-            python("b.py(2): g", at + 70, 9),
-        ]
-    events += [python("threading.py(9): wait", 0, 5000, tid=7)]
-    answer = hot_spots(profile_with(tmp_path, events))
-    frames = answer.frames
-    drawn = [
-        (answer.functions[name].name, parent, calls, total)
-        for name, parent, calls, total in zip(frames.name, frames.parent, frames.calls, frames.total_us)
-    ]
-    assert drawn == [("f", -1, 2, 200), ("g", 0, 4, 138)]
-    assert answer.idle_threads == 1 and answer.left_out == 0
+def test_without_stacks_the_compiled_frame_holds_them(recording):
+    """All that it launched is told, to the nanosecond; a convolution's backward is that of its own layer."""
+    profile = of_recording(recording("resnet18"))
+    answer = modules(profile)
+    first, *others = answer.modules
+    assert (first.name, first.parent, answer.recorded) == ("forward (resnet.py)", -1, False)
+    compiled = [row for row in profile.of(kernel_table).rows if row.compile_id]
+    ran_us = sum(row.time_us for row in compiled)
+    assert first.device_us + first.backward_device_us == pytest.approx(ran_us)
+    assert first.device_us == pytest.approx(sum(row.self_device_us for row in answer.modules))
+    by_name = {row.name: row for row in others}
+    assert by_name["layer3.0.conv2"].backward_device_us > by_name["layer3.0.conv2"].device_us > 0
+    assert all(row.parent >= 0 for row in others)
+    assert any(row.modules == ["layer4.1.conv2"] for row in compiled)
 
 
-@pytest.mark.parametrize("answer", [modules, hot_spots])
-def test_without_stacks_nothing_is_known(tmp_path, answer):
-    assert answer(profile_with(tmp_path, [slice_("aten::mm", 0, 1)])).recorded is False
+def test_without_stacks_nothing_is_known(tmp_path):
+    assert modules(profile_with(tmp_path, [slice_("aten::mm", 0, 1)])).recorded is False
 
 
 def test_self_times_sum_to_what_the_outermost_calls_took(recording):
@@ -89,5 +80,7 @@ def test_self_times_sum_to_what_the_outermost_calls_took(recording):
     tree = made.of(host_tree)
     roots = tree.parent < 0
     assert tree.self_ns.sum() == made.trace.dur[tree.index[roots]].sum()
-    assert len(hot_spots(made).functions) > 100
-    assert [row.name for row in modules(made).modules] == ["OptimizedModule_0", "Breaks_0"]
+    assert [row.name for row in modules(made).modules if not row.in_graph] == [
+        "OptimizedModule_0",
+        "Breaks_0",
+    ]

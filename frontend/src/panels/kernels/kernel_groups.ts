@@ -2,12 +2,10 @@
 import type { Category, Kernel, StepCategory } from '../../api/types';
 import { categoryHelp, categoryLabel, deviceLabel } from '../../names/categories';
 import type { Column } from '../../table/table';
-import { location, shortPath } from '../../widgets/format';
 
 export const GROUPINGS = {
   '': 'kernel',
   category: 'category',
-  line: 'line of yours',
   compiled: 'compiled graph',
   module: 'module',
 } as const;
@@ -24,7 +22,7 @@ export interface KernelGroup {
   wall: number;
 }
 
-/** Kernels put together; one that computes several lines is in a group of these lines. */
+/** Kernels put together; one of several modules is in a group of these. */
 export function groupRows(rows: Kernel[], by: string): KernelGroup[] {
   const groups = new Map<string, KernelGroup>();
   for (const row of rows) {
@@ -45,10 +43,6 @@ export function groupRows(rows: Kernel[], by: string): KernelGroup[] {
 
 function groupKey(row: Kernel, by: string): string {
   if (by === 'category') return categoryLabel(row.category);
-  if (by === 'line') {
-    const lines = row.lines.toSorted((a, b) => a.file.localeCompare(b.file) || a.line - b.line);
-    return lines.map((line) => location(shortPath(line.file, 1), line.line)).join(', ');
-  }
   if (by === 'module') return row.modules.join(', ');
   return row.compile_id ? `${row.compile_id} ${row.direction ?? ''} ${row.graph_key ?? ''}`.trim() : '';
 }

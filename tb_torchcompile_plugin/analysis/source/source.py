@@ -1,0 +1,224 @@
+"""Which lines of the program take the time? Each line with what the GPU and the host did for it.
+
+A kernel that computes several lines counts for each of them in equal parts of whole nanoseconds, so that the lines and
+what no line is known of sum to the time of all kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.kernels.kernels import KernelTables
+from tb_torchcompile_plugin.analysis.source.host_lines import function_ns, launch_ns
+from tb_torchcompile_plugin.analysis.source.launch_lines import line_launches
+from tb_torchcompile_plugin.analysis.source.marks import LineBreak, LineGuards, LineRecompile, Marks, marks
+from tb_torchcompile_plugin.analysis.source.places import UNKNOWN, Place, Places
+from tb_torchcompile_plugin.analysis.source.shares import LineTime, LineTimes, line_times
+from tb_torchcompile_plugin.analysis.words import at_line, duration
+from tb_torchcompile_plugin.analysis.words import percent as in_percent
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
+
+HostFrom = Literal["stacks", "launches"]
+
+
+class LineKernel(msgspec.Struct, frozen=True):
+    """What a row of kernels, by its `key`, takes for a line. artifact, code_line: where inductor defined it."""
+
+    key: str
+    name: str
+    compile_id: str | None
+    artifact: int | None
+    code_line: int | None
+    time_us: float
+
+
+class SharedLine(msgspec.Struct, frozen=True):
+    """Another line, by its `key`, and what the kernels that compute both take for this one."""
+
+    key: str
+    time_us: float
+
+
+class ProgramFile(msgspec.Struct, frozen=True):
+    """The lines of one file together; times as those of lines. host_us: None where none of them has any."""
+
+    file: str
+    lines: int
+    kernel_us: float
+    host_us: float | None
+
+
+class ProgramLine(msgspec.Struct, frozen=True):
+    """One line, or a function as a whole, by the line that it begins at: `whole_function`. Times are a step, or of the
+    span where there are no steps; those of the GPU are None where no kernel is known to compute the line.
+
+    share_percent: of all GPU time. kernel_us: forward and backward together. host_us: see `Program.host_from`.
+    above_floor_us: beyond what the device needs at least, of kernels of which that is known. text: None where it was
+    not recorded. shared: the other lines that its kernels compute, with what these kernels took for this one.
+    """
+
+    key: str
+    file: str
+    line: int
+    function: str
+    whole_function: bool
+    text: str | None
+    forward_us: float | None
+    backward_us: float | None
+    kernel_us: float | None
+    share_percent: float | None
+    host_us: float | None
+    above_floor_us: float | None
+    kernels: list[LineKernel]
+    shared: list[SharedLine]
+    breaks: list[LineBreak]
+    recompiles: list[LineRecompile]
+    guards: list[LineGuards]
+
+
+class Program(msgspec.Struct, frozen=True):
+    """Hottest first: by GPU time, then by host time. device: what kernels ran on.
+
+    kernel_us: of all kernels, of which unknown_us is what no line is known of: `kernel_us` of the lines and that sum to
+    it. steps: by how many all times are divided, 1 where there are none. host_from: "stacks" is the time in which a
+    function was the innermost one of the user's, "launches" that of the calls that launched a line's kernels.
+    """
+
+    headline: str
+    rows: list[ProgramLine]
+    files: list[ProgramFile]
+    device: Literal["GPU", "CPU"] | None
+    kernel_us: float
+    unknown_us: float
+    steps: int
+    has_steps: bool
+    host_from: HostFrom | None
+
+
+def source(profile: Profile) -> Program:
+    """All lines that anything is known of."""
+    times, host, noted = profile.of(source_times), profile.of(function_ns), profile.of(marks)
+    steps = len(profile.of(StepWindows))
+    places = dict.fromkeys((*times.by_line, *host, *noted))
+    rows = [_row(profile, place, times, max(steps, 1)) for place in places]
+    rows.sort(key=lambda row: (-(row.kernel_us or 0), -(row.host_us or 0), row.file, row.line))
+    unknown = us(times.unknown) / max(steps, 1)
+    return Program(
+        headline=_headline(rows, times, "a step" if steps else "in this span"),
+        rows=rows,
+        files=_files(rows),
+        device=_device(profile, times),
+        kernel_us=us(times.all) / max(steps, 1),
+        unknown_us=unknown,
+        steps=max(steps, 1),
+        has_steps=steps > 0,
+        host_from=profile.of(_host_from),
+    )
+
+
+def source_times(profile: Profile) -> LineTimes:
+    """Kernel time by line, in ns: the sum is that of all kernels."""
+    return line_times(profile.of(line_launches), profile.of(launch_ns))
+
+
+def _device(profile: Profile, times: LineTimes) -> Literal["GPU", "CPU"] | None:
+    if len(profile.of(gpu_work).index):
+        return "GPU"
+    return "CPU" if times.all else None
+
+
+def _host_from(profile: Profile) -> HostFrom | None:
+    if PYTHON_FUNCTION in profile.trace.cats:
+        return "stacks"
+    return "launches" if len(profile.of(gpu_work).index) else None
+
+
+def _row(profile: Profile, place: Place, times: LineTimes, steps: int) -> ProgramLine:
+    known = profile.of(Places).known.get(place, UNKNOWN)
+    noted = profile.of(marks).get(place, Marks([], [], []))
+    time = times.by_line.get(place)
+    return ProgramLine(
+        key=place.key,
+        file=place.file,
+        line=place.line,
+        function=known.function,
+        whole_function=known.of_stack,
+        text=known.text,
+        forward_us=us(time.forward) / steps if time else None,
+        backward_us=us(time.backward) / steps if time else None,
+        kernel_us=us(time.gpu) / steps if time else None,
+        share_percent=percent(time.gpu, times.all) if time else None,
+        host_us=_host_us(profile, place, time, steps),
+        above_floor_us=time.above / 1000 / steps if time and time.above is not None else None,
+        kernels=_kernels(profile, time, steps) if time else [],
+        shared=_shared(time, steps) if time else [],
+        breaks=noted.breaks,
+        recompiles=noted.recompiles,
+        guards=noted.guards,
+    )
+
+
+def _host_us(profile: Profile, place: Place, time: LineTime | None, steps: int) -> float | None:
+    if profile.of(_host_from) == "stacks":
+        ns = profile.of(function_ns).get(place)
+    else:
+        ns = time.launch if time and profile.of(_host_from) else None
+    return None if ns is None else us(ns) / steps
+
+
+def _kernels(profile: Profile, time: LineTime, steps: int) -> list[LineKernel]:
+    """Most time first."""
+    known = {kernel.key: kernel for kernel, _, _ in profile.of(KernelTables).rows}
+    parts = [(known[key], ns) for key, ns in sorted(time.kernels.items(), key=lambda part: -part[1])]
+    return [
+        LineKernel(row.key, row.name, row.compile_id, row.artifact, row.code_line, us(ns) / steps)
+        for row, ns in parts
+    ]
+
+
+def _shared(time: LineTime, steps: int) -> list[SharedLine]:
+    """Most time first."""
+    parts = sorted(time.shared.items(), key=lambda part: (-part[1], part[0]))
+    return [SharedLine(place.key, us(ns) / steps) for place, ns in parts]
+
+
+def _files(rows: list[ProgramLine]) -> list[ProgramFile]:
+    """In the order of their hottest lines."""
+    return [
+        ProgramFile(
+            file=file,
+            lines=len(lines),
+            kernel_us=sum(row.kernel_us or 0.0 for row in lines),
+            host_us=sum(host)
+            if (host := [row.host_us for row in lines if row.host_us is not None])
+            else None,
+        )
+        for file, lines in grouped(rows, lambda row: row.file).items()
+    ]
+
+
+def _headline(rows: list[ProgramLine], times: LineTimes, when: str) -> str:
+    """ "resnet.py:96 takes 481 µs a step, 29.1 % of kernel time. Of 91.6 % of it the line is known." """
+    first = rows[0] if rows else None
+    if first is None:
+        return "Nothing tells a line of your program: neither compile data nor stacks."
+    if first.kernel_us is None:
+        return _of_host(first, when)
+    known = percent(times.all - times.unknown, times.all)
+    said = f"{at_line(first.file, first.line)} takes {duration(first.kernel_us)} {when}"
+    share = f", {in_percent(first.share_percent or 0)} of kernel time"
+    return f"{said}{share}. Of {in_percent(known or 0)} of it the line is known."
+
+
+def _of_host(first: ProgramLine, when: str) -> str:
+    where = at_line(first.file, first.line)
+    if first.host_us is None:
+        return "No kernel tells which line of your program it computes."
+    return f"{first.function} ({where}) takes {duration(first.host_us)} of host time {when}. No kernel tells its line."

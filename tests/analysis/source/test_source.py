@@ -1,0 +1,158 @@
+"""Which lines take the time: shared out in whole nanoseconds, the lines and what is unknown being all there is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles import profile_with
+from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.source.host_lines import launch_ns
+from tb_torchcompile_plugin.analysis.source.launch_lines import LineLaunches, line_launches
+from tb_torchcompile_plugin.analysis.source.places import Place
+from tb_torchcompile_plugin.analysis.source.shares import line_times, shares
+from tb_torchcompile_plugin.analysis.source.source import source, source_times
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from traces import AUTOGRAD, launch, slice_, step
+
+LINES = st.lists(
+    st.builds(Place, st.sampled_from(["a.py", "b.py"]), st.integers(1, 5)), max_size=4, unique=True
+)
+KERNELS = st.lists(st.tuples(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), LINES), max_size=6)
+
+
+def frame(name, ts, dur, tid=100):
+    return slice_(name, ts, dur, "python_function", tid)
+
+
+def in_session(folder):
+    session = Session([("", str(folder))])
+    (run,) = session.runs().runs
+    (worker,) = run.workers
+    return session.profile(run.run, worker.worker, worker.spans[0].span)
+
+
+def rows_of(answer):
+    return {f"{row.file.rpartition('/')[2]}:{row.line}": row for row in answer.rows}
+
+
+@given(st.lists(st.integers(0, 2**40), min_size=1), st.integers(1, 9))
+def test_shares_are_whole_and_sum_to_the_amounts(amounts, parts):
+    ns = np.array(amounts, np.int64)
+    given_out = shares(ns, parts)
+    assert given_out.sum() == ns.sum()
+    assert (given_out[:-1] >= given_out[1:]).all() and given_out[0] - given_out[-1] <= len(amounts)
+
+
+@given(KERNELS, st.booleans())
+def test_lines_and_the_unknown_sum_to_all_kernels(tmp_path_factory, kernels, backward):
+    """Whatever lines kernels compute together, and however odd their times."""
+    events = [event for at in range(3) for event in launch("k", at, at, 1)]
+    made = profile_with(tmp_path_factory.mktemp("w"), events)
+    (first,) = made.of(line_launches)
+    launches = [
+        LineLaunches(first.kernel, rows, np.arange(len(ns)), sorted(lines), [], backward)
+        for ns, lines in kernels
+        for rows in [rows_with(first.rows, ns)]
+    ]
+    times = line_times(launches, {0: np.full(5, 7)})
+    known = {line for _, lines in kernels for line in lines}
+    assert set(times.by_line) == known
+    assert times.all == sum(sum(ns) for ns, _ in kernels)
+    assert times.unknown + sum(row.forward + row.backward for row in times.by_line.values()) == times.all
+    assert times.unknown == sum(sum(ns) for ns, lines in kernels if not lines)
+
+
+def rows_with(rows, ns):
+    columns = {name: getattr(rows, name) for name in rows.__struct_fields__}
+    return type(rows)(**columns | {"dur": np.array(ns, np.int64)})
+
+
+@pytest.mark.parametrize("name", ["resnet18", "breaks", "handler_breaks"])
+def test_all_kernel_time_is_told_by_line_or_as_unknown(recording, name):
+    made = in_session(recording(name))
+    times, answer = made.of(source_times), made.of(source)
+    assert times.all == sum(int(rows.dur.sum()) for rows in made.of(kernel_launches) if rows.device != "cpu")
+    assert times.unknown + sum(row.gpu for row in times.by_line.values()) == times.all
+    by_line = sum(row.kernel_us or 0 for row in answer.rows)
+    assert by_line + answer.unknown_us == pytest.approx(answer.kernel_us)
+    assert sum(row.kernel_us for row in answer.files) == pytest.approx(by_line)
+    assert {part.key for row in answer.rows for part in row.kernels} <= {
+        row.key for row in made.of(kernel_table).rows
+    }
+
+
+def test_a_library_call_and_a_kernel_that_layers_share_count_for_the_line_of_each_call(recording):
+    """resnet18: inductor writes one kernel for the batch norms of both lines, cuDNN one for both convolutions."""
+    answer = in_session(recording("resnet18")).of(source)
+    rows = rows_of(answer)
+    assert answer.headline.startswith("resnet.py:96 takes 481 µs a step, 29.1 % of kernel time.")
+    first, second = rows["resnet.py:93"], rows["resnet.py:97"]
+    assert (first.text, second.text) == ("out = self.bn1(out)", "out = self.bn2(out)")
+    assert first.forward_us == pytest.approx(second.forward_us, rel=0.06)
+    assert (rows["resnet.py:96"].forward_us, rows["resnet.py:96"].backward_us) == (
+        pytest.approx(142.6, abs=0.05),
+        pytest.approx(338.7, abs=0.05),
+    )
+    assert any(line.key.endswith("resnet.py:94") for line in first.shared)
+    assert [row.guards for row in rows["resnet.py:284"].guards] == [1282]
+    assert rows["resnet.py:284"].kernel_us is None
+    assert answer.host_from == "launches"
+
+
+def test_a_graph_out_of_the_cache_counts_for_the_lines_of_its_own_frame(recording):
+    """The two ends of `breaks` have the same graphs: torch compiled them once, and prints the first one's lines."""
+    rows = rows_of(in_session(recording("breaks")).of(source))
+    backward = [rows[f"capture.py:{line}"].backward_us for line in (27, 29, 30)]
+    assert backward == [pytest.approx(22, abs=1)] * 3
+    (broke,) = rows["capture.py:29"].breaks
+    assert broke.step_us and "builtin" in broke.reason
+
+
+def test_outside_of_compiled_code_a_function_counts_as_a_whole(tmp_path):
+    """By stacks; the backward of what it called is its own, on the host as on the GPU."""
+    forward = slice_("aten::mm", 20, 20) | {"args": {"Sequence number": 4, "Fwd thread id": 0}}
+    backward = slice_("MmBackward0", 300, 50, tid=AUTOGRAD)
+    backward["args"] = {"Sequence number": 4, "Fwd thread id": 1}
+    events = [step(1, 0, 500), frame("app/model.py(17): forward", 10, 40), forward, backward]
+    events += [
+        *launch("gemm", 25, 200, 11),
+        *launch("gemm", 310, 400, 7, tid=AUTOGRAD),
+        *launch("k", 490, 495, 2),
+    ]
+    answer = source(profile_with(tmp_path, events))
+    (row,) = answer.rows
+    assert (row.key, row.function, row.whole_function) == ("app/model.py:17", "forward", True)
+    assert (row.forward_us, row.backward_us, row.host_us, answer.unknown_us) == (11, 7, 90, 2)
+    assert (answer.host_from, answer.has_steps, row.text) == ("stacks", True, None)
+
+
+def test_a_call_that_launches_several_kernels_is_shared_out_among_them(tmp_path):
+    call, first = launch("a", 10, 100, 5)
+    events = [call | {"dur": 0.005}, first, *[first | {"ts": at} for at in (120, 140)]]
+    (ns,) = profile_with(tmp_path, events).of(launch_ns).values()
+    assert sorted(ns.tolist()) == [1, 2, 2]
+
+
+@pytest.mark.parametrize("events", [[], [slice_("aten::mm", 0, 1)], launch("k", 0, 5, 3)])
+def test_without_compile_data_and_stacks_no_line_is_known(tmp_path, events):
+    answer = source(profile_with(tmp_path, events))
+    assert answer.rows == [] and answer.headline.startswith("Nothing tells a line of your program")
+    assert answer.unknown_us == answer.kernel_us == (3 if len(events) > 1 else 0)
+
+
+def test_with_stacks_alone_the_costliest_function_is_named(tmp_path):
+    events = [frame("train.py(5): main", 0, 100), slice_("aten::mm", 20, 20)]
+    answer = source(profile_with(tmp_path, events))
+    assert (
+        answer.headline
+        == "main (train.py:5) takes 100 µs of host time in this span. No kernel tells its line."
+    )
+
+
+def test_a_file_that_stacks_name_by_its_end_is_the_one_of_the_compile_data(recording):
+    made = in_session(recording("handler_breaks"))
+    assert len({row.file for row in made.of(source).rows}) == 1
