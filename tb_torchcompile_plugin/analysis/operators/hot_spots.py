@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users, without_address
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
@@ -147,12 +148,8 @@ def _frames(trace: Trace, tree: HostTree, position: Int64s, name: Int64s) -> tup
 def levels(caller: Int64s) -> list[Int64s]:
     """The calls by depth, outermost first."""
     depth = np.zeros(len(caller), np.int64)
-    going = np.flatnonzero(caller >= 0)
-    above = caller[going]
-    while len(going):
-        depth[going] += 1
-        above = caller[above]
-        going, above = going[above >= 0], above[above >= 0]
+    for inner, _ in ways_up(caller, caller):
+        depth[inner] += 1
     order = np.argsort(depth, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
 
