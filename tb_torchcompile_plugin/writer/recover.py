@@ -34,6 +34,11 @@ class KnownObjects:
     breaks: list[object] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)  # text of a graph break → how often
 
+    def compiled_since(self, before: KnownObjects) -> int:
+        """How many compilations are known that were not known before."""
+        fields = map(_fields, _others(self.metrics, before.metrics))
+        return sum(_is_compilation(metrics) for metrics in fields)
+
 
 def known_now() -> KnownObjects:
     """To be given to `recover` when listening goes on. Some µs."""
@@ -94,11 +99,15 @@ def _fields(entry: object) -> dict[str, Any]:
     return {name: getattr(entry, name, None) for name in names}
 
 
+def _is_compilation(metrics: dict[str, Any]) -> bool:
+    return bool(metrics.get("compile_id")) and not metrics.get("is_runtime")
+
+
 def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], source: bool) -> None:
     epoch, seen = 0, set[str]()
     for metrics in entries:
         compile_id = metrics.get("compile_id")
-        if not compile_id or metrics.get("is_runtime"):
+        if not _is_compilation(metrics):
             continue
         backward = metrics.get("is_forward") is False or "co_name" not in metrics
         if not backward:

@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.reader.cache.store import is_stored
 from tb_torchcompile_plugin.writer import background
 from tb_torchcompile_plugin.writer import handler as handler_module
 from tb_torchcompile_plugin.writer import recorder as recorder_module
+from tb_torchcompile_plugin.writer.taps import Tap
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
@@ -103,7 +104,7 @@ def test_created_anew_in_each_cycle_it_is_still_one_recorder(torch: Any, tmp_pat
         tensorboard_trace_handler(str(tmp_path), worker_name="w")(prof)
 
     profile(torch, on_ready, steps=3)
-    ours = [h for h in TRACE_LOGGER.handlers if "_LogHandler" in type(h).__name__]
+    ours = [h for h in TRACE_LOGGER.handlers if isinstance(h, Tap)]
     assert len(ours) == 1
     written = summaries(tmp_path)
     assert len(written) >= 3
