@@ -24,7 +24,9 @@ def why_nothing(profile: Profile) -> str | None:
     if len(profile.of(host_lane)) < 2 or not len(profile.of(gpu_queue)):
         return "The calls that launched the GPU's work were not recorded, so what held it up is not known."
     if not profile.of(recorded_clock).step:
-        return "The calls that launched the GPU's work follow each other in no time: there is nothing to gain."
+        return (
+            "The calls that launched the GPU's work follow each other in no time: there is nothing to gain."
+        )
     error = profile.of(replay_error_percent)
     if error > MOST_PERCENT:
         return f"Replayed as it was recorded, a step is {error:.1f} % off: nothing is predicted from that."
