@@ -15,11 +15,12 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log.log import CompileLog
-from tb_torchcompile_plugin.compile_log.record import Record
+from tb_torchcompile_plugin.compile_log.record import Record, readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.failures import CUDAGRAPH_LOGGER, says_cudagraphs_are_skipped
@@ -276,21 +277,25 @@ class Recorder:
         with self._lock:
             self._catch_up_with_silence()
             summary = (self._logs.get(capture) or _empty_log(capture)).summary()
-        environment = summary.environment
-        fill_environment(environment)
+        environment, source = summary.environment, capture == "full"
         environment.capture = capture
         environment.recording_start_ns, environment.written_ns = self._started_ns, time.time_ns()
-        self._times.put(summary)
-        self._steps.put(summary)
-        self._counters.put(summary, source=capture == "full")
-        try:
-            add_winners(summary)
-        except Exception as error:
-            self.report("the winners of autotuning cannot be read", error)
-        if capture == "full":
-            fill_sources(summary)
+        self._add("the environment", lambda: fill_environment(environment))
+        self._add("torch's times", lambda: self._times.put(summary))
+        self._add("the times of steps", lambda: self._steps.put(summary))
+        self._add("torch's counters", lambda: self._counters.put(summary, source=source))
+        self._add("the winners of autotuning", lambda: add_winners(summary))
+        if source:
+            self._add("the lines of the program", lambda: fill_sources(summary))
         summary.warnings.extend(self._warnings)
         return summary
+
+    def _add(self, what: str, add: Callable[[], None]) -> None:
+        """A part of a summary, which may fail by itself."""
+        try:
+            add()
+        except Exception as error:
+            self.report(f"{what} cannot be read", error)
 
     def write(self, output: Output, time_ns: int, stem: str | None = None) -> str | None:
         """Writes `{worker}.{time_ns}.pt.compile.pb`; returns its path, or None if that failed. Never raises.
@@ -312,7 +317,7 @@ class Recorder:
     def _save(self, output: Output, path: str, worker: str) -> None:
         written = _Written(self.taken, self._steps.unrecorded, path, worker)
         summary = self.summary(output.capture)
-        summary.environment.worker = worker
+        summary.environment.worker = readable(worker)
         summary_file.save(summary, path)
         if output in self._outputs:
             self._outputs[output] = written

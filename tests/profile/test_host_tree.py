@@ -86,6 +86,14 @@ def test_the_profilers_own_work_on_the_main_thread_is_where_it_stands():
     assert tree.parent.tolist() == [-1, 0, 1] and tree.self_ns.tolist() == [80_000, 17_000, 3_000]
 
 
+def test_the_profilers_own_work_inside_its_own_counts_once():
+    inside = [
+        slice_(name, at, 90 - 2 * at, "overhead", 0) | {"pid": -1} for name, at in (("a", 5), ("b", 10))
+    ]
+    _, tree = tree_of([*inside, slice_("aten::mm", 0, 100)])
+    assert tree.self_ns.tolist() == [10_000, 70_000, 20_000]
+
+
 def test_a_way_up_without_an_end_is_an_error():
     circle = np.array([1, 2, 0])
     nowhere = np.zeros(3, bool)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 
@@ -91,8 +90,8 @@ def test_own_times_sum_to_the_outermost_slices(folder: Path, events: list[Event]
     profile = profile_with(folder, events)
     trace, tree = profile.trace, profile.of(host_tree)
     outer = tree.index[tree.parent < 0]
-    assert int(tree.self_ns.sum()) == int(trace.dur[outer].sum()) and (tree.self_ns >= 0).all()
-    assert int(np.minimum(trace.self_ns, 0).sum()) == 0
+    assert int(tree.self_ns.sum()) == int(trace.dur[outer].sum())
+    assert (trace.self_ns >= 0).all()
 
 
 @given(traces)

@@ -56,15 +56,16 @@ def test_torch_is_heard_all_the_same(tmp_path: Path) -> None:
 
 
 def test_the_logger_is_left_as_the_program_set_it(torch: Any, tmp_path: Path) -> None:
-    kind, handlers = type(TRACE_LOGGER), list(TRACE_LOGGER.handlers)
+    logger: Any = TRACE_LOGGER  # whose attributes do not keep what they are given
+    kind, handlers = type(logger), list(logger.handlers)
     with CompileRecorder(tmp_path):
-        TRACE_LOGGER.disabled, level = True, TRACE_LOGGER.__dict__["level"]
-        TRACE_LOGGER.setLevel("ERROR")
-        assert not TRACE_LOGGER.disabled and TRACE_LOGGER.level == logging.DEBUG
-    assert type(TRACE_LOGGER) is kind and TRACE_LOGGER.handlers == handlers
-    assert TRACE_LOGGER.disabled and TRACE_LOGGER.level == logging.ERROR
-    TRACE_LOGGER.disabled = False
-    TRACE_LOGGER.setLevel(level)
+        logger.disabled, level = True, logger.__dict__["level"]
+        logger.setLevel("ERROR")
+        assert not logger.disabled and logger.level == logging.DEBUG
+    assert type(logger) is kind and logger.handlers == handlers
+    assert logger.disabled and logger.level == logging.ERROR
+    logger.disabled = False
+    logger.setLevel(level)
 
 
 @pytest.mark.usefixtures("torch")

@@ -97,7 +97,7 @@ def _place_overhead(trace: Trace, index: Int64s, parent: Int64s) -> None:
         return
     first, last = np.searchsorted(index, trace.track_bounds[[main[0], main[0] + 1]])
     overhead[first:last] = False
-    placed = np.flatnonzero(overhead)
+    placed = np.flatnonzero(overhead & ~(overhead[parent] & (parent >= 0)))
     start, end = trace.ts[index], trace.ts[index] + trace.dur[index]
     before = first + np.searchsorted(start[first:last], start[placed], side="right") - 1
     before = np.where(before >= first, before, -1)
