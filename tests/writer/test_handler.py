@@ -17,8 +17,6 @@ import pytest
 
 from live import TRACE_LOGGER, names, needs_torch, run, run_alone, summaries
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
-from tb_torchcompile_plugin.reader.cache.store import is_stored
-from tb_torchcompile_plugin.writer import background
 from tb_torchcompile_plugin.writer import handler as handler_module
 from tb_torchcompile_plugin.writer import recorder as recorder_module
 from tb_torchcompile_plugin.writer.taps import Tap
@@ -381,18 +379,3 @@ def test_the_docstring_tells_cpu_users_how_to_see_their_kernels() -> None:
         "never raises",
     ):
         assert word in text
-
-
-def test_index_reads_the_trace_into_the_cache_in_the_background(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Small traces are not worth an entry, so this one is large."""
-    trace = tmp_path / "w.1.pt.trace.json"
-    event = '{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": %d, "dur": 1, "args": {}}'
-    trace.write_text('{"traceEvents": [' + ",".join(event % number for number in range(60_000)) + "]}")
-    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
-    background.index(str(trace))
-    assert background._running[-1].wait(timeout=60) == 0
-    assert is_stored(str(trace))
-    background.index(str(tmp_path / "was never written"))
-    assert background._running == []
