@@ -44,9 +44,10 @@ def tensorboard_trace_handler(
     capture: "full" stores source lines, graphs and generated code. "summary" stores none of these, and no text
     that quotes the model's code: use it where logs leave the house.
 
-    index: read each trace into the reader's cache of this user right after it is written, in one background process
-    of lowest priority, the newest first, so that the tab opens at once. It ends with training that is killed. Costs about 5 CPU seconds and 200 MB for a gigabyte of trace;
-    only of use where TensorBoard runs as the same user on the same machine.
+    index: read each trace into the reader's cache of this user right after it is written, so that the tab opens at
+    once: one background process of lowest priority, the newest trace first. It finishes what waits when training
+    ends, and ends with training that is killed. Costs about 5 CPU seconds and 200 MB for a gigabyte of trace; only of
+    use where TensorBoard runs as the same user on the same machine.
 
     CPU: inductor's C++ kernels show up by name only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` was in the
     environment **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that
