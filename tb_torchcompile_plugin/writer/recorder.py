@@ -180,7 +180,7 @@ class Recorder:
             if silent and self._listens():
                 self._known = heard.known
                 self._catch_up()
-                self._warn(_SILENT.format("1 function" if silent == 1 else f"{silent} functions"))
+                self.warn(_SILENT.format("1 function" if silent == 1 else f"{silent} functions"))
         except Exception as error:
             self.report("compilations that were not heard cannot be recovered", error)
 
@@ -346,11 +346,14 @@ class Recorder:
         except Exception:  # a broken logging set-up is the user's, and none of our business
             pass
 
-    def _warn(self, text: str) -> None:
-        """Says once what the summary says, too."""
-        if text not in self._warnings:
-            self._warnings.append(text)
-            _say(text)
+    def warn(self, text: str) -> None:
+        """Says once what the summary says, too. Never raises."""
+        try:
+            if text not in self._warnings:
+                self._warnings.append(text)
+                _say(text)
+        except Exception:  # as above
+            pass
 
 
 def _say(text: str) -> None:

@@ -181,6 +181,27 @@ def test_an_exporter_that_raises(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert len(names(tmp_path, SUMMARY)) == 2  # what was compiled is not lost with the trace
     assert [path.suffix for path in tmp_path.iterdir()] == [".pb", ".pb"]
     assert caplog.text.count("Trace is already saved") == 1
+    assert "give the profiler one handler" in caplog.text
+
+
+@pytest.mark.parametrize("gzipped", [True, False])
+def test_an_exporter_that_is_cancelled(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, gzipped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Ctrl-C: while the trace is compressed, or its summary is written."""
+
+    def half(path: str) -> None:
+        Path(path).write_text("{half")
+        raise KeyboardInterrupt
+
+    def cancel(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", cancel)
+    with pytest.raises(KeyboardInterrupt):
+        tensorboard_trace_handler(str(tmp_path), "w", gzipped)(Exporter(half if gzipped else whole))
+    assert [path.suffix for path in tmp_path.iterdir()] == ([] if gzipped else [".json"])
+    assert caplog.text.count("on_trace_ready was cancelled") == 1
 
 
 def test_an_exporter_that_fails_silently(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
