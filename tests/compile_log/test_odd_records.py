@@ -14,8 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from compile_records import a_compilation, line
-from odd_values import LONE_SURROGATE, odd_values, picks, places, with_value
+from compile_records import LONE_SURROGATE, a_compilation, line, odd_values, picks, places, with_value
 from profiles import WORKER_QUESTIONS
 from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
