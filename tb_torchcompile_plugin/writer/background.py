@@ -38,7 +38,7 @@ def _running() -> subprocess.Popen[bytes]:
     global _reader, _owner
     if _reader is None or _owner != os.getpid() or _reader.poll() is not None:
         quiet = subprocess.DEVNULL
-        command = [sys.executable, "-m", _READER]
+        command = [sys.executable, "-m", _READER, str(os.getpid())]
         _reader = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
         )

@@ -1,4 +1,4 @@
-"""`python -m tb_torchcompile_plugin.reader.cache.index`: read traces into the cache, so that they open at once.
+"""`python -m tb_torchcompile_plugin.reader.cache.index PID`: read traces into the cache, so that they open at once.
 
 The trace handler starts it in the background with `index=True`, and writes a line of JSON to its standard input for
 each trace: its path; at last `null`. It gives way to training: lowest priority, one core, one trace at a time, the
@@ -46,12 +46,12 @@ class _Waiting:
             return self._paths.pop() if self._paths else None
 
 
-def main() -> None:
+def main(parent: int) -> None:
     """Read what it is told to, until there is no more. What cannot be read is passed over."""
     os.nice(19)
     waiting = _Waiting()
     threading.Thread(target=waiting.listen, args=(sys.stdin,), daemon=True).start()
-    threading.Thread(target=_end_with, args=(os.getppid(), waiting), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent, waiting), daemon=True).start()
     while (path := waiting.newest()) is not None:
         try:
             open_trace(path, workers=1)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _end_with(parent: int, waiting: _Waiting) -> None:
-    """A pipe does not tell: children of the one that started this may hold its other end open."""
+    """A pipe does not tell: other children of the one that started this may hold its other end open."""
     while not waiting.complete:
         if os.getppid() != parent:
             os._exit(1)
@@ -68,4 +68,4 @@ def _end_with(parent: int, waiting: _Waiting) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))
