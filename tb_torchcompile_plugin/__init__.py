@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tb_torchcompile_plugin.dataframes import load
+    from tb_torchcompile_plugin.writer.compile_recorder import CompileRecorder
     from tb_torchcompile_plugin.writer.handler import tensorboard_trace_handler
-    from tb_torchcompile_plugin.writer.recorder import CompileRecorder
 
 __version__ = "0.1.0"
 
@@ -20,7 +20,7 @@ __all__ = ["CompileRecorder", "__version__", "load", "tensorboard_trace_handler"
 _HOMES = {
     "tensorboard_trace_handler": "tb_torchcompile_plugin.writer.handler",
     "load": "tb_torchcompile_plugin.dataframes",
-    "CompileRecorder": "tb_torchcompile_plugin.writer.recorder",
+    "CompileRecorder": "tb_torchcompile_plugin.writer.compile_recorder",
 }
 
 

@@ -47,8 +47,7 @@ def forget_compilations() -> None:
     old = recorder_module._recorder
     if old is not None:
         atexit.unregister(old._at_exit)
-        for name, tap in old._taps.items():
-            logging.getLogger(name).removeHandler(tap)
+        old._taps.remove()
     recorder_module._recorder = None
     torch._dynamo.reset()
     torch._dynamo.utils.clear_compilation_metrics()

@@ -56,6 +56,13 @@ SPAN_QUESTIONS: dict[str, routes.Route[Any]] = {
 }  # what a span alone is asked
 
 
+WORKER_QUESTIONS: dict[str, Any] = {
+    name: route.ask
+    for name, route in routes.ROUTES.items()
+    if route.subject in (routes.WORKER, routes.SPAN_OR_WORKER) and not route.parameters
+}  # what compile data alone are asked
+
+
 def ask(profile: Profile, question: str) -> Any:
     """The answer to one of SPAN_QUESTIONS."""
     route = SPAN_QUESTIONS[question]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log import compile_rows, prose
@@ -20,7 +21,7 @@ from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.facts import Facts
 from tb_torchcompile_plugin.compile_log.frames import CompiledFrames
 from tb_torchcompile_plugin.compile_log.payloads import PayloadStore, has_text
-from tb_torchcompile_plugin.compile_log.record import Record, nanoseconds
+from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds, readable
 from tb_torchcompile_plugin.compile_log.shapes import change_event, shape_event
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
@@ -38,7 +39,7 @@ class CompileLog:
     """
 
     def __init__(
-        self, *, source: bool = True, payloads: bool = False, loads: Callable[[str], Any] = json.loads
+        self, *, source: bool = True, payloads: bool = False, loads: Callable[[str], Any] = loads
     ) -> None:
         self._source = source
         self._loads = loads
@@ -96,6 +97,8 @@ class CompileLog:
         """Takes one record. Never raises."""
         kind = "record"
         try:
+            if record.place is None:  # of a log the reader has seen to it
+                record = replace(record, metadata=readable(record.metadata), payload=readable(record.payload))
             kind = records.kind_of(record.metadata)
             if not kind:
                 self.unreadable["without a kind"] += 1
@@ -106,7 +109,7 @@ class CompileLog:
             self._add(kind, record)
         except Exception as error:
             if not record.damaged:
-                self.unreadable[f"{kind[:60]}: {type(error).__name__}"] += 1
+                self.unreadable[f"{str(kind)[:60]}: {type(error).__name__}"] += 1
 
     def _count(self, kind: str) -> None:
         self.by_kind[kind] += 1
@@ -121,7 +124,7 @@ class CompileLog:
             handler(record, compile_id)
         if compile_id and record.metadata.get("attempt") is not None:
             frame = self._frames.now(compile_id)
-            frame.attempt = max(frame.attempt or 0, int(record.metadata["attempt"]))
+            frame.attempt = max(frame.attempt or 0, record.attempt)
         if self._payloads is not None and has_text(kind, record):
             key = pb.CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
             self._payloads.keep(kind, record, key, self._direction(record, compile_id))
@@ -145,7 +148,7 @@ class CompileLog:
         self.files[int(number)] = str(name)
 
     def _on_dynamo_start(self, record: Record, compile_id: str) -> None:
-        frame = self._frames.begin(compile_id, records.DYNAMO_START, int(record.metadata.get("attempt") or 0))
+        frame = self._frames.begin(compile_id, records.DYNAMO_START, record.attempt)
         row = frame.begun()
         row.thread = record.thread
         del row.stack[:]
@@ -266,7 +269,7 @@ class CompileLog:
 
     def _key_and_attempt(self, record: Record, compile_id: str) -> tuple[pb.CompileKey, int]:
         key = pb.CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
-        return key, int(record.metadata.get("attempt") or 0)
+        return key, record.attempt
 
     def _on_torch_version(self, record: Record, compile_id: str) -> None:
         if record.payload:
@@ -280,7 +283,7 @@ class CompileLog:
             return
         row = compile_rows.break_row(text, source=self._source)
         row.key.CopyFrom(self._frames.now(compile_id).key)
-        row.attempt = int(record.metadata.get("attempt") or 0)
+        row.attempt = record.attempt
         self._breaks[self._frames.epoch, compile_id, text] = row
 
     def _on_recompile(self, record: Record, compile_id: str) -> None:

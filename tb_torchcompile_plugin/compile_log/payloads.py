@@ -68,7 +68,7 @@ class PayloadStore:
     ) -> None:
         artifact = pb.Artifact(
             key=key,
-            attempt=int(record.metadata.get("attempt") or 0),
+            attempt=record.attempt,
             name=name,
             encoding=encoding,
             direction=direction,

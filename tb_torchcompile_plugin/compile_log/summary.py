@@ -9,7 +9,7 @@ import contextlib
 import os
 import zlib
 
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message import DecodeError
 
 from tb_torchcompile_plugin.compile_log.payloads import packed, unpack_rows
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -62,7 +62,7 @@ def save(summary: CompileSummary, path: str) -> None:
     """Writes `summary` to `path`, atomically: readers see the old file or the whole new one.
 
     The temporary file lies in the same folder, because only there os.replace is atomic. Raises OSError (disk full,
-    no permission) and EncodeError (over 2 GiB); nothing is left behind then.
+    no permission) and EncodeError (over 2 GiB); nothing is left behind then, nor where it is interrupted.
     """
     summary.format_version = FORMAT_VERSION
     temporary = f"{path}.{os.getpid()}.tmp"
@@ -70,7 +70,7 @@ def save(summary: CompileSummary, path: str) -> None:
         with open(temporary, "wb") as file:
             file.write(packed(summary).SerializeToString())
         os.replace(temporary, path)
-    except (OSError, EncodeError):
+    except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise

@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.reader.merge import merge
+from tb_torchcompile_plugin.reader.summary_check import without_impossible
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 
@@ -46,7 +47,7 @@ def _newest_summary(files: list[File], notices: list[Notice]) -> tuple[CompileSu
     for file in files:
         try:
             with copies.local(file) as path:
-                return load(path), file.path
+                return without_impossible(load(path)), file.path
         except UserError as error:
             notices.append(error.notice)
     return None, ""
@@ -57,7 +58,7 @@ def _log(file: File | None, notices: list[Notice]) -> CompileSummary | None:
         return None
     try:
         with copies.local(file) as path:
-            log = read_log(path)
+            log = without_impossible(read_log(path))
     except UserError as error:
         notices.append(error.notice)
         return None

@@ -26,6 +26,11 @@ def exception_name(text: str) -> str:
     return named[1] if named else text
 
 
+def says_trace_is_saved(text: str) -> bool:
+    """Whether torch refuses to export a trace because it has done so: it exports each once."""
+    return "already saved" in text
+
+
 def says_cudagraphs_are_skipped(text: str) -> bool:
     """Of a line of that logger."""
     return text.startswith(_SKIPS)

@@ -1,21 +1,59 @@
-"""Starts the reading of a trace in a process of its own, which outlives training and never gets in its way."""
+"""Has traces read into the reader's cache by one process of its own, which never gets in the way of training.
+
+It reads one trace at a time, the newest first. When training ends it finishes what waits; when training is killed it
+ends, too.
+"""
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
 import subprocess
 import sys
 
 _READER = "tb_torchcompile_plugin.reader.cache.index"
-_running: list[subprocess.Popen[bytes]] = []
+_reader: subprocess.Popen[bytes] | None = None
+_owner = 0  # the process that started it: the child of a fork has one of its own
 
 
 def index(path: str) -> None:
-    """Read the trace at `path` into the reader's cache, in the background. Raises OSError if no process can start."""
-    _running[:] = [process for process in _running if process.poll() is None]  # no zombies
+    """Read the trace at `path` in the background. Raises OSError if no process can start, or it cannot be told."""
     if not os.path.isfile(path):
         return
-    quiet = subprocess.DEVNULL
-    command = [sys.executable, "-m", _READER, os.path.abspath(path)]
-    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
-    _running.append(process)
+    try:
+        _tell(json.dumps(os.path.abspath(path)))
+    except BrokenPipeError:  # it was ended: another one
+        _tell(json.dumps(os.path.abspath(path)))
+
+
+def _tell(line: str) -> None:
+    """Never waits: what does not fit into the pipe is an OSError."""
+    pipe = _running().stdin
+    assert pipe is not None
+    os.write(pipe.fileno(), f"{line}\n".encode())
+
+
+def _running() -> subprocess.Popen[bytes]:
+    global _reader, _owner
+    if _reader is None or _owner != os.getpid() or _reader.poll() is not None:
+        quiet = subprocess.DEVNULL
+        command = [sys.executable, "-m", _READER, str(os.getpid())]
+        _reader = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
+        )
+        assert _reader.stdin is not None
+        os.set_blocking(_reader.stdin.fileno(), False)
+        if _owner != os.getpid():
+            atexit.register(_finish)
+        _owner = os.getpid()
+    return _reader
+
+
+def _finish() -> None:
+    """Training has ended as it should: what waits may be read to its end."""
+    try:
+        if _reader is not None and _owner == os.getpid() and _reader.poll() is None:
+            _tell("null")
+    except OSError:  # then it ends with us
+        pass

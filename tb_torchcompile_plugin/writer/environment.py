@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
 
 # A list of names, not a pattern: an environment holds secrets.
@@ -50,7 +51,7 @@ def fill_environment(target: Environment) -> None:
     target.hostname, target.pid = socket.gethostname(), os.getpid()
     for name in VARIABLES:
         if name in os.environ:
-            target.variables[name] = os.environ[name]
+            target.variables[name] = readable(os.environ[name])
     target.plugin_version = _version_of("tb-torchcompile-plugin") or _own_version()
     if triton := _version_of("triton"):
         target.triton_version = triton

@@ -9,11 +9,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tb_torchcompile_plugin.torch_names.failures import says_trace_is_saved
 from tb_torchcompile_plugin.writer import background, stacks
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
 
 # As torch names it; the stem is folder and worker.
 _TRACE_FILE = re.compile(r"(?P<stem>.*)\.(?P<time_ns>\d+)\.pt\.trace\.json(?:\.gz)?", re.DOTALL)
+_SAVED = (
+    "the trace is not written here, because torch saves it once and another handler of this profiler was first: give "
+    "the profiler one handler, or call this one first"
+)
+_CANCELLED = (
+    "on_trace_ready was cancelled: a file of this cycle is there as a whole or not at all. For its trace profile "
+    "again, and let the handler end"
+)
 
 
 def tensorboard_trace_handler(
@@ -44,9 +53,10 @@ def tensorboard_trace_handler(
     capture: "full" stores source lines, graphs and generated code. "summary" stores none of these, and no text
     that quotes the model's code: use it where logs leave the house.
 
-    index: read each trace into the reader's cache of this user right after it is written, in a background process of
-    lowest priority, so that the tab opens at once. Costs about 5 CPU seconds and 200 MB for a gigabyte of trace;
-    only of use where TensorBoard runs as the same user on the same machine.
+    index: read each trace into the reader's cache of this user right after it is written, so that the tab opens at
+    once: one background process of lowest priority, the newest trace first. It finishes what waits when training
+    ends, and ends with training that is killed. Costs about 5 CPU seconds and 200 MB for a gigabyte of trace; only of
+    use where TensorBoard runs as the same user on the same machine.
 
     CPU: inductor's C++ kernels show up by name only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` was in the
     environment **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that
@@ -83,6 +93,9 @@ def tensorboard_trace_handler(
                 background.index(export.path)
         except Exception as error:
             recorder().report("the profiler's trace handler failed", error)
+        except BaseException:  # Ctrl-C ends what it is meant to end
+            recorder().warn(_CANCELLED)
+            raise
 
     return handler
 
@@ -120,7 +133,8 @@ class _Exporter:
         except Exception as error:
             other = stacks.written_since(self._since_ns, *self._arguments[:2])
             if not other or other == redirected.path:
-                recorder().report("the trace cannot be written", error, self._arguments[0])
+                why = _SAVED if says_trace_is_saved(str(error)) else "the trace cannot be written"
+                recorder().report(why, error, self._arguments[0])
             else:  # a profiler saves its trace once: another handler was first
                 redirected.path = other
         self.path, self._since_ns = redirected.written, time.time_ns()

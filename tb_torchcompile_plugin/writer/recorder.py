@@ -11,16 +11,16 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log.log import CompileLog
-from tb_torchcompile_plugin.compile_log.record import Record
+from tb_torchcompile_plugin.compile_log.record import Record, readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.failures import CUDAGRAPH_LOGGER, says_cudagraphs_are_skipped
@@ -29,6 +29,7 @@ from tb_torchcompile_plugin.writer.environment import default_worker, fill_envir
 from tb_torchcompile_plugin.writer.recover import KnownObjects, known_now, recover
 from tb_torchcompile_plugin.writer.sources import fill_sources
 from tb_torchcompile_plugin.writer.step_notes import StepClock
+from tb_torchcompile_plugin.writer.taps import Taps
 from tb_torchcompile_plugin.writer.torch_state import Counters, Times, compiling_now, file_names
 from tb_torchcompile_plugin.writer.winners import add_winners
 
@@ -36,6 +37,10 @@ logger = logging.getLogger("tb_torchcompile_plugin")
 
 CAPTURES = ("full", "summary")
 _TRACE_LOGGER = "torch.__trace"
+_SILENT = (
+    "torch compiled {} and wrote nothing about that to its compile log (logger torch.__trace): what it keeps "
+    "by itself is shown, without phases. Leave that logger as torch has set it up"
+)
 # Payload text that may wait to be read. Beyond it records are read, and their text compressed, as they come.
 _PENDING_LIMIT = 64 << 20
 # Handlers may be created without end, each with a worker name of its own.
@@ -59,29 +64,19 @@ class _Written(NamedTuple):
     worker: str = ""
 
 
-class _LogHandler(logging.Handler):
-    """A handler on a logger of torch. `emit` runs inside compilation: no torch operations, no input or output."""
+class _Heard(NamedTuple):
+    """How far torch's log was heard: records until then, and what torch itself knew."""
 
-    def __init__(self, recorder: Recorder, take: Callable[[logging.LogRecord], None]) -> None:
-        super().__init__(level=logging.DEBUG)
-        self._recorder = recorder
-        self._take = take
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._take(record)
-        except Exception as error:
-            self._recorder.report("a compile record could not be taken", error)
+    taken: int = 0
+    known: KnownObjects = KnownObjects()
 
 
 class Recorder:
     """The compile records of this process. Use `recorder()` to get it."""
 
     def __init__(self) -> None:
-        self._taps = {
-            _TRACE_LOGGER: _LogHandler(self, self.take),
-            CUDAGRAPH_LOGGER: _LogHandler(self, self._take_cudagraph_skip),
-        }
+        takes = {_TRACE_LOGGER: self.take, CUDAGRAPH_LOGGER: self._take_cudagraph_skip}
+        self._taps = Taps(takes, (_TRACE_LOGGER,), self.report)
         self._holders = 0
         self._forever = False
         self._steps = StepClock(self)
@@ -105,6 +100,7 @@ class Recorder:
         self._started_ns = time.time_ns()
         self._warnings: list[str] = []
         self._known: KnownObjects | None = None  # while nothing listens: what was known when that began
+        self._heard = _Heard()
         self._outputs: dict[Output, _Written] = {}
         # (worker, capture) → where handlers write now
         self._lasting: dict[tuple[str | None, str], Output] = {}
@@ -119,6 +115,7 @@ class Recorder:
         self._times.forget_the_past()
         self._counters.forget_the_past()
         self._known = known_now()
+        self._heard = _Heard(0, self._known)
 
     def _after_fork(self) -> None:
         try:
@@ -140,7 +137,10 @@ class Recorder:
                     self._catch_up()
                 if capture not in self._logs:
                     self._logs[capture] = self._recovered_into(_empty_log(capture), capture)
+            silent = not self._listens()
             self._install()
+            if silent:
+                self._heard = _Heard(self.taken, known_now())
         except Exception as error:
             self.report("compilations cannot be recorded", error)
 
@@ -148,9 +148,8 @@ class Recorder:
         """Ends one `listen`. With the last one torch stops building records. Never raises."""
         self._holders -= 1
         if self._holders <= 0 and not self._forever:
-            for name, tap in self._taps.items():
-                logging.getLogger(name).removeHandler(tap)
             try:
+                self._taps.remove()
                 self._check_process()
                 self._known = known_now()
             except Exception as error:
@@ -162,7 +161,7 @@ class Recorder:
             self._steps.listen()
 
     def _listens(self) -> bool:
-        return self._taps[_TRACE_LOGGER] in logging.getLogger(_TRACE_LOGGER).handlers
+        return self._taps.on(_TRACE_LOGGER)
 
     def _catch_up(self) -> None:
         """Adds what was compiled while nothing listened, as if it had been compiled before recording began."""
@@ -173,16 +172,23 @@ class Recorder:
         for capture, log in self._logs.items():
             self._recovered_into(log, capture, known)
 
+    def _catch_up_with_silence(self) -> None:
+        """Adds what torch compiled since the last look, where its log said nothing at all meanwhile."""
+        try:
+            heard, self._heard = self._heard, _Heard(self.taken, known_now())
+            silent = self._heard.known.compiled_since(heard.known) if heard.taken == self.taken else 0
+            if silent and self._listens():
+                self._known = heard.known
+                self._catch_up()
+                self.warn(_SILENT.format("1 function" if silent == 1 else f"{silent} functions"))
+        except Exception as error:
+            self.report("compilations that were not heard cannot be recovered", error)
+
     def _install(self) -> None:
         import torch  # its own set-up of the logger must come first
 
         assert torch is not None
-        for name, tap in self._taps.items():
-            handlers = logging.getLogger(name).handlers
-            if tap not in handlers:
-                # In front: torch's own handler removes itself while the list is walked, and a later one would be
-                # skipped.
-                handlers.insert(0, tap)
+        self._taps.install()
 
     def _recovered_into(self, log: CompileLog, capture: str, known: KnownObjects | None = None) -> CompileLog:
         try:
@@ -269,22 +275,27 @@ class Recorder:
         self._check_process()
         self._drain(wait=True)
         with self._lock:
+            self._catch_up_with_silence()
             summary = (self._logs.get(capture) or _empty_log(capture)).summary()
-        environment = summary.environment
-        fill_environment(environment)
+        environment, source = summary.environment, capture == "full"
         environment.capture = capture
         environment.recording_start_ns, environment.written_ns = self._started_ns, time.time_ns()
-        self._times.put(summary)
-        self._steps.put(summary)
-        self._counters.put(summary, source=capture == "full")
-        try:
-            add_winners(summary)
-        except Exception as error:
-            self.report("the winners of autotuning cannot be read", error)
-        if capture == "full":
-            fill_sources(summary)
+        self._add("the environment", lambda: fill_environment(environment))
+        self._add("torch's times", lambda: self._times.put(summary))
+        self._add("the times of steps", lambda: self._steps.put(summary))
+        self._add("torch's counters", lambda: self._counters.put(summary, source=source))
+        self._add("the winners of autotuning", lambda: add_winners(summary))
+        if source:
+            self._add("the lines of the program", lambda: fill_sources(summary))
         summary.warnings.extend(self._warnings)
         return summary
+
+    def _add(self, what: str, add: Callable[[], None]) -> None:
+        """A part of a summary, which may fail by itself."""
+        try:
+            add()
+        except Exception as error:
+            self.report(f"{what} cannot be read", error)
 
     def write(self, output: Output, time_ns: int, stem: str | None = None) -> str | None:
         """Writes `{worker}.{time_ns}.pt.compile.pb`; returns its path, or None if that failed. Never raises.
@@ -306,7 +317,7 @@ class Recorder:
     def _save(self, output: Output, path: str, worker: str) -> None:
         written = _Written(self.taken, self._steps.unrecorded, path, worker)
         summary = self.summary(output.capture)
-        summary.environment.worker = worker
+        summary.environment.worker = readable(worker)
         summary_file.save(summary, path)
         if output in self._outputs:
             self._outputs[output] = written
@@ -330,10 +341,27 @@ class Recorder:
             if what not in self._reported:
                 self._reported.add(what)
                 where = f"{problem} ({place})" if place else problem
-                logger.warning("%s: %s. Training goes on; this is said only once.", where, error)
+                _say(f"{where}: {error}. Training goes on; this is said only once.")
                 logger.debug("%s", problem, exc_info=error)
         except Exception:  # a broken logging set-up is the user's, and none of our business
             pass
+
+    def warn(self, text: str) -> None:
+        """Says once what the summary says, too. Never raises."""
+        try:
+            if text not in self._warnings:
+                self._warnings.append(text)
+                _say(text)
+        except Exception:  # as above
+            pass
+
+
+def _say(text: str) -> None:
+    """Also where `logging.config` has disabled our logger, as it does with all that it does not name."""
+    if logger.disabled:
+        print(text, file=sys.stderr)
+    else:
+        logger.warning("%s", text)
 
 
 def _empty_log(capture: str) -> CompileLog:
@@ -358,42 +386,3 @@ def checked_capture(capture: str) -> str:
     if capture not in CAPTURES:
         raise ValueError(f"capture must be one of {CAPTURES}, not {capture!r}")
     return capture
-
-
-class CompileRecorder:
-    """Records compilations without any profiler, and writes a compile summary when the block ends.
-
-        with CompileRecorder("runs/warmup"):
-            model(batch)
-
-    The file is `{worker_name}.{time_ns}.pt.compile.pb` in `dir_name`, as the handler writes it; `worker_name` defaults
-    to `{hostname}_{pid}`. With `capture="summary"` no source code and no graphs are stored. Failures are logged, never
-    raised; only an unknown `capture` is a ValueError.
-    """
-
-    def __init__(
-        self, dir_name: str | os.PathLike[str], worker_name: str | None = None, capture: str = "full"
-    ) -> None:
-        self._output = Output(os.fspath(dir_name), worker_name, checked_capture(capture))
-        self._is_mine = False
-
-    def __enter__(self) -> CompileRecorder:
-        recorder().listen(self._output.capture, forever=False)
-        self._is_mine = recorder().add_output(self._output, lasting=False)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.write()
-        recorder().release()
-        if self._is_mine:
-            recorder().drop_output(self._output)
-
-    def write(self) -> str | None:
-        """Writes what is known so far; returns the path of the file, or None where that failed (it is logged)."""
-        return recorder().write(self._output, time.time_ns())
-
-    def summary(self) -> CompileSummary:
-        """What is known so far, as the message that the file holds."""
-        return recorder().summary(self._output.capture)

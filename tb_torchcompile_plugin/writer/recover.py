@@ -18,6 +18,7 @@ from typing import Any
 from tb_torchcompile_plugin.compile_log import compile_rows, prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
+from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.torch_names.graph_breaks import BRANCH, BRANCH_INSIDE
 from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
 from tb_torchcompile_plugin.torch_names.tracebacks import summary_place
@@ -33,6 +34,11 @@ class KnownObjects:
     metrics: list[object] = field(default_factory=list)
     breaks: list[object] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)  # text of a graph break → how often
+
+    def compiled_since(self, before: KnownObjects) -> int:
+        """How many compilations are known that were not known before."""
+        fields = map(_fields, _others(self.metrics, before.metrics))
+        return sum(_is_compilation(metrics) for metrics in fields)
 
 
 def known_now() -> KnownObjects:
@@ -91,14 +97,18 @@ def _others(things: Iterable[Any], known: Iterable[object]) -> list[Any]:
 def _fields(entry: object) -> dict[str, Any]:
     """Fields of a CompilationMetrics, whatever this torch version has of them."""
     names: Iterable[str] = getattr(entry, "__dataclass_fields__", ())
-    return {name: getattr(entry, name, None) for name in names}
+    return {name: readable(getattr(entry, name, None)) for name in names}
+
+
+def _is_compilation(metrics: dict[str, Any]) -> bool:
+    return bool(metrics.get("compile_id")) and not metrics.get("is_runtime")
 
 
 def _add_compilations(recovered: Recovered, entries: list[dict[str, Any]], source: bool) -> None:
     epoch, seen = 0, set[str]()
     for metrics in entries:
         compile_id = metrics.get("compile_id")
-        if not compile_id or metrics.get("is_runtime"):
+        if not _is_compilation(metrics):
             continue
         backward = metrics.get("is_forward") is False or "co_name" not in metrics
         if not backward:
@@ -134,7 +144,7 @@ def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: b
     unimplemented = getattr(utils, "counters", {}).get("unimplemented", {})
     branch = next((text for text in unimplemented if text.startswith(BRANCH)), "")
     for reason in _others(getattr(utils, "graph_break_reasons", []), known.breaks):
-        text = str(reason.reason)
+        text = str(readable(reason.reason))
         placed[text] += 1
         if text.startswith(BRANCH_INSIDE) and branch:  # torch's inner word for it
             text = branch
@@ -143,7 +153,7 @@ def _add_breaks(recovered: Recovered, utils: Any, known: KnownObjects, source: b
         _add_break(recovered, row)
     for text, count in _break_counts(utils).items():
         if (rest := count - known.counted.get(text, 0) - placed[text]) > 0:
-            _add_break(recovered, compile_rows.break_row(text, source=source, count=rest))
+            _add_break(recovered, compile_rows.break_row(readable(text), source=source, count=rest))
 
 
 def _add_break(recovered: Recovered, row: pb.GraphBreak) -> None:
@@ -153,9 +163,10 @@ def _add_break(recovered: Recovered, row: pb.GraphBreak) -> None:
 
 def _place(row: pb.GraphBreak, stack: Iterable[Any], source: bool) -> None:
     for summary in stack:
-        frame = row.stack.add(file=summary.filename, line=summary.lineno or 0, function=summary.name)
+        name, function = readable(summary.filename), readable(summary.name)
+        frame = row.stack.add(file=name, line=summary.lineno or 0, function=function)
         if source and summary.line:
-            frame.source = summary.line
+            frame.source = readable(summary.line)
     if row.stack and not row.file:
         row.file, row.line = row.stack[-1].file, row.stack[-1].line
 
@@ -170,7 +181,7 @@ def _add_graphs(recovered: Recovered, known_codes: Counter[int]) -> None:
     )
     unknown = []
     for number, _, thing in numbered:
-        code = getattr(thing, "source_code", None) or ""
+        code = readable(getattr(thing, "source_code", None) or "")
         known_codes[hash(code)] -= 1
         if known_codes[hash(code)] < 0:
             unknown.append((number, code, thing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import importlib.util
 import os
@@ -42,8 +43,13 @@ def export(prof: Any, folder: str, worker: str | None, use_gzip: bool, kw: dict[
         (made,) = os.listdir(elsewhere)
         path = os.path.join(folder, made)
         temporary = f"{path.removesuffix('.gz')}.tmp"
-        shutil.copyfile(os.path.join(elsewhere, made), temporary)
-    os.replace(temporary, path)
+        try:
+            shutil.copyfile(os.path.join(elsewhere, made), temporary)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
     return path
 
 

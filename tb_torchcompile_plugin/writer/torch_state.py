@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from tb_torchcompile_plugin.compile_log.compile_rows import break_row
+from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.torch_names.records import ID_FIELDS
 
@@ -83,7 +84,7 @@ class Counters:
             totals[group, shown] = totals.get((group, shown), 0) + new
         for (group, shown), value in totals.items():
             if value:
-                summary.counters.add(group=group, name=shown, value=value)
+                summary.counters.add(group=readable(group), name=readable(shown), value=value)
 
 
 def _counters() -> dict[tuple[str, str], int]:

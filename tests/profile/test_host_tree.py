@@ -6,11 +6,13 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_with
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
+from tb_torchcompile_plugin.reader.trace.nest import climb, ways_up
 from traces import MAIN, slice_
 
 moments = st.tuples(st.integers(0, 30), st.integers(0, 30), st.sampled_from("abcd"))
@@ -76,3 +78,26 @@ def test_the_profilers_own_work_is_the_main_threads():
         for row, name, ns in zip(tree.index, trace.name[tree.index], tree.self_ns.tolist())
     }
     assert own["aten::add", 0] == 30_000 and own["aten::mul", 200_000] == 10_000 and MAIN == 100
+
+
+def test_the_profilers_own_work_on_the_main_thread_is_where_it_stands():
+    overhead = slice_("Buffer Flush", 10, 20, "overhead")
+    _, tree = tree_of([slice_("aten::mm", 0, 100), overhead, slice_("aten::mul", 12, 3)])
+    assert tree.parent.tolist() == [-1, 0, 1] and tree.self_ns.tolist() == [80_000, 17_000, 3_000]
+
+
+def test_the_profilers_own_work_inside_its_own_counts_once():
+    inside = [
+        slice_(name, at, 90 - 2 * at, "overhead", 0) | {"pid": -1} for name, at in (("a", 5), ("b", 10))
+    ]
+    _, tree = tree_of([*inside, slice_("aten::mm", 0, 100)])
+    assert tree.self_ns.tolist() == [10_000, 70_000, 20_000]
+
+
+def test_a_way_up_without_an_end_is_an_error():
+    circle = np.array([1, 2, 0])
+    nowhere = np.zeros(3, bool)
+    with pytest.raises(AssertionError, match="around itself"):
+        climb(circle, np.array([0]), nowhere)
+    with pytest.raises(AssertionError, match="around itself"):
+        list(ways_up(circle, np.array([0])))

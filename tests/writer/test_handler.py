@@ -17,10 +17,9 @@ import pytest
 
 from live import TRACE_LOGGER, names, needs_torch, run, run_alone, summaries
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
-from tb_torchcompile_plugin.reader.cache.store import is_stored
-from tb_torchcompile_plugin.writer import background
 from tb_torchcompile_plugin.writer import handler as handler_module
 from tb_torchcompile_plugin.writer import recorder as recorder_module
+from tb_torchcompile_plugin.writer.taps import Tap
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
@@ -103,7 +102,7 @@ def test_created_anew_in_each_cycle_it_is_still_one_recorder(torch: Any, tmp_pat
         tensorboard_trace_handler(str(tmp_path), worker_name="w")(prof)
 
     profile(torch, on_ready, steps=3)
-    ours = [h for h in TRACE_LOGGER.handlers if "_LogHandler" in type(h).__name__]
+    ours = [h for h in TRACE_LOGGER.handlers if isinstance(h, Tap)]
     assert len(ours) == 1
     written = summaries(tmp_path)
     assert len(written) >= 3
@@ -182,6 +181,27 @@ def test_an_exporter_that_raises(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert len(names(tmp_path, SUMMARY)) == 2  # what was compiled is not lost with the trace
     assert [path.suffix for path in tmp_path.iterdir()] == [".pb", ".pb"]
     assert caplog.text.count("Trace is already saved") == 1
+    assert "give the profiler one handler" in caplog.text
+
+
+@pytest.mark.parametrize("gzipped", [True, False])
+def test_an_exporter_that_is_cancelled(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, gzipped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Ctrl-C: while the trace is compressed, or its summary is written."""
+
+    def half(path: str) -> None:
+        Path(path).write_text("{half")
+        raise KeyboardInterrupt
+
+    def cancel(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", cancel)
+    with pytest.raises(KeyboardInterrupt):
+        tensorboard_trace_handler(str(tmp_path), "w", gzipped)(Exporter(half if gzipped else whole))
+    assert [path.suffix for path in tmp_path.iterdir()] == ([] if gzipped else [".json"])
+    assert caplog.text.count("on_trace_ready was cancelled") == 1
 
 
 def test_an_exporter_that_fails_silently(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -380,18 +400,3 @@ def test_the_docstring_tells_cpu_users_how_to_see_their_kernels() -> None:
         "never raises",
     ):
         assert word in text
-
-
-def test_index_reads_the_trace_into_the_cache_in_the_background(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Small traces are not worth an entry, so this one is large."""
-    trace = tmp_path / "w.1.pt.trace.json"
-    event = '{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": %d, "dur": 1, "args": {}}'
-    trace.write_text('{"traceEvents": [' + ",".join(event % number for number in range(60_000)) + "]}")
-    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
-    background.index(str(trace))
-    assert background._running[-1].wait(timeout=60) == 0
-    assert is_stored(str(trace))
-    background.index(str(tmp_path / "was never written"))
-    assert background._running == []

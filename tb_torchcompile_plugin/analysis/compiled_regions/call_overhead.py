@@ -86,9 +86,10 @@ def headline(profile: Profile) -> str:
         parts = f": guards {duration(cost.guard_us / each)}, wrappers {duration(cost.overhead_us / each)}"
     calls = cost.calls / each
     often = plural(int(calls), "call") if calls.is_integer() else f"{significant(calls)} calls"
+    share = f", {percent(100 * beside / cost.window_us)} of it" if cost.window_us else ""
     return (
-        f"{what} take {duration(beside / each)} {'a step' if cost.steps else 'in this span'}, "
-        f"{percent(100 * beside / cost.window_us)} of it{parts}, for {often}. {_useful(cost, each)}"
+        f"{what} take {duration(beside / each)} {'a step' if cost.steps else 'in this span'}"
+        f"{share}{parts}, for {often}. {_useful(cost, each)}"
     )
 
 

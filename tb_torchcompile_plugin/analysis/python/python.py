@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.python_frames import (
     frame_of,
     is_programs,
@@ -255,12 +256,8 @@ def _frames(profile: Profile, position: Int64s, name: Int64s, tracks: Int64s) ->
 def levels(caller: Int64s) -> list[Int64s]:
     """The calls by depth, outermost first."""
     depth = np.zeros(len(caller), np.int64)
-    going = np.flatnonzero(caller >= 0)
-    above = caller[going]
-    while len(going):
-        depth[going] += 1
-        above = caller[above]
-        going, above = going[above >= 0], above[above >= 0]
+    for inner, _ in ways_up(caller, caller):
+        depth[inner] += 1
     order = np.argsort(depth, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
 

@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.calls import call_kind
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN
@@ -174,10 +175,8 @@ def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:
     """The outermost operator around each slice, inside of compiled code or of a Python function; -1 for none."""
     operator = mask_of(trace.cats, OPERATOR.__eq__)
     plain = mask_of(trace.names, lambda name: name.startswith(ATEN))
-    outermost, at = np.full(len(rows), -1), rows.astype(np.int64)
-    while (at >= 0).any():
-        here = np.flatnonzero(at >= 0)
-        mine = operator[trace.cat[at[here]]] & plain[trace.name[at[here]]]
-        outermost[here[mine]] = at[here[mine]]
-        at[here] = trace.parent[at[here]]
+    outermost = np.full(len(rows), -1)
+    for which, at in ways_up(trace.parent, rows):
+        mine = operator[trace.cat[at]] & plain[trace.name[at]]
+        outermost[which[mine]] = at[mine]
     return outermost

@@ -13,7 +13,6 @@ from tb_torchcompile_plugin.analysis.what_if.change import Change, with_duration
 from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind, are_kernels, communicates
 from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
-from tb_torchcompile_plugin.profile.host.host_tree import climb
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.beside_compute import SAVED, beside_compute
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_at
@@ -21,6 +20,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.kernels import is_layout_change
 from tb_torchcompile_plugin.torch_names.operators import CAST, CONTIGUOUS, JOIN
 from tb_torchcompile_plugin.torch_names.tensor_cores import is_double_product, is_plain_fp32_product

@@ -23,6 +23,10 @@ def why_nothing(profile: Profile) -> str | None:
         return "No work of a GPU was recorded: what the host does sets no other pace than its own."
     if len(profile.of(host_lane)) < 2 or not len(profile.of(gpu_queue)):
         return "The calls that launched the GPU's work were not recorded, so what held it up is not known."
+    if not profile.of(recorded_clock).step:
+        return (
+            "The calls that launched the GPU's work follow each other in no time: there is nothing to gain."
+        )
     error = profile.of(replay_error_percent)
     if error > MOST_PERCENT:
         return f"Replayed as it was recorded, a step is {error:.1f} % off: nothing is predicted from that."
@@ -33,7 +37,7 @@ def replay_error_percent(profile: Profile) -> float:
     """How far the replayed length of a step is from the recorded one."""
     lane, queue, recorded = profile.of(host_lane), profile.of(gpu_queue), profile.of(recorded_clock).step
     again = clock(lane, queue, profile.of(replayed)).step
-    return 100 * abs(again - recorded) / recorded if recorded else 0.0
+    return 100 * abs(again - recorded) / recorded
 
 
 def replayed(profile: Profile) -> Replayed:

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import parents
+from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to, parents
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, OVERHEAD, PYTHON_FUNCTION, RUNTIME_CATS
 
@@ -41,17 +41,6 @@ class HostTree(msgspec.Struct, frozen=True):
     def nearest(self, start: Int64s, wanted: Mask) -> Int64s:
         """For each position the nearest one around it, itself included, for which `wanted` holds; -1: none."""
         return climb(self.parent, start, wanted)
-
-
-def climb(parent: Int64s, start: Int64s, wanted: Mask) -> Int64s:
-    """From each of `start` up to the first that is `wanted`, itself included; -1 where none is, and for -1."""
-    ancestor: Int64s = start.copy()
-    going = np.flatnonzero(ancestor >= 0)
-    while len(going):
-        going = going[~wanted[ancestor[going]]]
-        ancestor[going] = parent[ancestor[going]]
-        going = going[ancestor[going] >= 0]
-    return ancestor
 
 
 def host_tree(profile: Profile) -> HostTree:
@@ -125,18 +114,18 @@ def _end_outlasted(start: Int64s, end: Int64s, until: Int64s, parent: Int64s, cr
 
 
 def _place_overhead(trace: Trace, index: Int64s, parent: Int64s) -> None:
-    """The profiler's own work, which has a track of its own, is to torch inside what the main thread was doing."""
+    """The profiler's own work that has a track of its own is to torch inside what the main thread was doing."""
     main = [code for code, track in enumerate(trace.tracks) if track.pid == track.tid]
-    overhead = np.flatnonzero(mask_of(trace.cats, OVERHEAD.__eq__)[trace.cat[index]])
-    if not main or not len(overhead):
+    overhead = mask_of(trace.cats, OVERHEAD.__eq__)[trace.cat[index]]
+    if not main or not overhead.any():
         return
     first, last = np.searchsorted(index, trace.track_bounds[[main[0], main[0] + 1]])
+    overhead[first:last] = False
+    placed = np.flatnonzero(overhead & ~(overhead[parent] & (parent >= 0)))
     start, end = trace.ts[index], trace.ts[index] + trace.dur[index]
-    around = first + np.searchsorted(start[first:last], start[overhead], side="right") - 1
-    around = np.where(around >= first, around, -1)
-    while len(outside := np.flatnonzero((around >= 0) & (end[around] < end[overhead]))):
-        around[outside] = parent[around[outside]]
-    parent[overhead] = around
+    before = first + np.searchsorted(start[first:last], start[placed], side="right") - 1
+    before = np.where(before >= first, before, -1)
+    parent[placed] = climb_to(parent, before, lambda which, at: end[at] >= end[placed[which]])
 
 
 def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:

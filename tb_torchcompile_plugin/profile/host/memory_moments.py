@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.nest import climb_to
 from tb_torchcompile_plugin.torch_names.operators import only_allocates
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, is_step
 
@@ -65,9 +66,7 @@ def _innermost(trace: Trace, tree: HostTree, ts: Int64s, track: Int64s) -> Int64
         first = int(bounds[code])
         place = first + np.searchsorted(start[first : int(bounds[code + 1])], ts[here], side="right") - 1
         row[here] = np.where(place >= first, place, -1)
-    while len(outside := np.flatnonzero((row >= 0) & (np.append(end, 0)[row] < ts))):
-        row[outside] = tree.parent[row[outside]]
-    return row
+    return climb_to(tree.parent, row, lambda which, at: end[at] >= ts[which])
 
 
 def _wanting(trace: Trace, tree: HostTree) -> Mask:

@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 
 # c10/core/DeviceType.h
@@ -88,12 +89,8 @@ def _with_inner(own: Int64s, around: Int64s) -> Int64s:
     """To each call's own amount that of all calls inside it. around: the call around each, -1: none."""
     total: Int64s = own.copy()
     rows = np.flatnonzero(own)
-    amount, above = own[rows], around[rows]
-    while len(above):
-        inside = above >= 0
-        amount, above = amount[inside], above[inside]
-        np.add.at(total, above, amount)
-        above = around[above]
+    for which, above in ways_up(around, around[rows]):
+        np.add.at(total, above, own[rows[which]])
     return total
 
 

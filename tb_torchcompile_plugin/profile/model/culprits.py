@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.loop import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Mask, mask_of
+from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.calls import CallKind, call_kind
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_frameworks, is_programs
@@ -123,9 +124,7 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
     trace, longest = profile.trace, profile.of(_step_ns)
     causes, frameworks = profile.of(_causes), profile.of(_frameworks)
     cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
-    waiting, at = np.arange(len(rows)), rows.astype(np.int64)
-    while len(waiting := waiting[at >= 0]):
-        at = at[at >= 0]
+    for waiting, at in ways_up(trace.parent, rows):
         here, called, loops = causes(at), trace.name[at], trace.dur[at] > longest
         undecided = cause[waiting] == _NOTHING
         library = undecided & (here == _LIBRARY) & ~loops
@@ -139,7 +138,6 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
         framework[waiting[nearest]] = called[nearest]
         mine = (here == _PYTHON) & (user[waiting] < 0) & ~(loops & (framework[waiting] >= 0))
         user[waiting[mine]] = called[mine]
-        at = trace.parent[at].astype(np.int64)
     through = np.isin(cause, (_NOTHING, _PYTHON)) & (entry >= 0)
     place = np.where(user >= 0, user, framework)
     return Climbed(np.where(through, _LIBRARY, cause), np.where(through, entry, name), place, call)

@@ -8,7 +8,6 @@ Read as a stream, so size does not matter: payloads stay in the log, and their p
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tb_torchcompile_plugin.compile_log.log import CompileLog
-from tb_torchcompile_plugin.compile_log.record import Record, nanoseconds
+from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import log_rank
@@ -96,7 +95,15 @@ def _loads(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return json.loads(text)
+        return loads(text)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _head(path: str) -> bytes:
@@ -214,14 +221,17 @@ class _LogReader:
         """The metadata, or None if it is no JSON. With invalid UTF-8 in a name it is still worth reading."""
         try:
             return self._decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
         try:
-            metadata: dict[str, Any] = self._decode(text.decode("utf-8", "replace").encode())
-        except msgspec.DecodeError:
+            metadata = _loads(text.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            metadata = None
+        if not isinstance(metadata, dict):
             self._damage("the last line is cut off" if is_last else "an envelope is no JSON")
             return None
-        self._damage("invalid UTF-8")
+        if not _is_utf8(text):
+            self._damage("invalid UTF-8")
         return metadata
 
     def _payload(self, raw: bytes, start: int, md5: object, is_last: bool) -> str | None:

@@ -25,6 +25,8 @@ from tb_torchcompile_plugin.reader.trace.serial import Advance, BytesRead, Cance
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS, TORCH_CATS
 
+_TIMES_END_NS = 1 << 62  # with which sums of two times fit into 64 bits
+
 __all__ = ["Advance", "BytesRead", "Cancel", "Cancelled", "Trace", "Track", "read_trace"]
 
 
@@ -101,9 +103,10 @@ class Trace:
     def base_ns(self) -> int:
         """baseTimeNanoseconds of the file; 0 where it has none (its time stamps are epoch time then)."""
         try:
-            return int(self.metadata.get("baseTimeNanoseconds", 0))
-        except (TypeError, ValueError):
+            base = int(self.metadata.get("baseTimeNanoseconds", 0))
+        except (TypeError, ValueError, OverflowError):
             return 0
+        return base if abs(base) < _TIMES_END_NS else 0
 
     @property
     def distributed(self) -> dict[str, Any]:

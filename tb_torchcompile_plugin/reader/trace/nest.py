@@ -9,12 +9,14 @@ aside is the nearest slice before it that was still there, or the first of that 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+_AROUND_ITSELF = "a slice is around itself"
 _WORTHWHILE = 0.04  # a round that sets aside a smaller share than this is the last
 
 
@@ -42,6 +44,7 @@ def _parents(ts: Array, dur: Array) -> tuple[Array, Array, list[tuple[Array, Arr
     _stack(ts, end, parent, rest)
     for rows, before in reversed(rounds):
         _put_back(ts, end, parent, rows, before)
+    assert (parent < np.arange(len(parent))).all(), "what is around a slice comes before it"
     return parent, end, rounds, rest
 
 
@@ -90,12 +93,7 @@ def _stack(ts: Array, end: Array, parent: Array, rows: Array) -> None:
 
 
 def _put_back(ts: Array, end: Array, parent: Array, rows: Array, before: Array) -> None:
-    ancestor = before.copy()
-    climbing = np.flatnonzero(ancestor >= 0)
-    while len(climbing):
-        climbing = climbing[end[ancestor[climbing]] <= ts[rows[climbing]]]
-        ancestor[climbing] = parent[ancestor[climbing]]
-        climbing = climbing[ancestor[climbing] >= 0]
+    ancestor = climb_to(parent, before, lambda which, at: end[at] > ts[rows[which]])
     parent[rows] = ancestor
     inside = ancestor >= 0
     end[rows[inside]] = np.minimum(end[rows[inside]], end[ancestor[inside]])
@@ -111,3 +109,42 @@ def _depths(parent: Array, rounds: list[tuple[Array, Array]], rest: Array) -> Ar
         above = parent[rows]
         depth[rows] = np.where(above >= 0, depth[above] + 1, 0)
     return depth
+
+
+def climb(parent: Array, start: Array, wanted: Array) -> Array:
+    """From each of `start` up to the first that is `wanted`, itself included; -1 where none is, and for -1."""
+    return climb_to(parent, start, lambda _, at: wanted[at])
+
+
+def climb_to(parent: Array, start: Array, there: Callable[[Array, Array], Array]) -> Array:
+    """From each of `start` up to the first where it is `there`, itself included; -1 where none is, and for -1.
+
+    there(which, at): for places in `start` and where each has come to, whether it goes no further.
+    """
+    reached: Array = start.copy()
+    going = np.flatnonzero(reached >= 0)
+    for _ in _rounds(parent):
+        if not len(going):
+            return reached
+        going = going[~there(going, reached[going])]
+        reached[going] = parent[reached[going]]
+        going = going[reached[going] >= 0]
+    raise AssertionError(_AROUND_ITSELF)
+
+
+def ways_up(parent: Array, start: Array) -> Iterator[tuple[Array, Array]]:
+    """(places in `start`, where each has come to), from themselves up by rounds, without those that are through."""
+    which = np.flatnonzero(start >= 0)
+    at = start[which]
+    for _ in _rounds(parent):
+        if not len(which):
+            return
+        yield which, at
+        at = parent[at]
+        which, at = which[at >= 0], at[at >= 0]
+    raise AssertionError(_AROUND_ITSELF)
+
+
+def _rounds(parent: Array) -> range:
+    """As many as the highest tree of so many slices takes, and one to see that it is done."""
+    return range(len(parent) + 1)

@@ -1,0 +1,66 @@
+"""What a compile summary holds that cannot be is taken out, and counted with the records that could not be read.
+
+Times are such that sums of them fit into 64 bits, and phases sum to their compilation: whoever reads on relies on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary, PhaseSpan
+
+_TIMES_END_NS = 1 << 62  # in the year 2116
+_DURATIONS_END_NS = 1 << 53  # 104 days
+
+
+def without_impossible(summary: CompileSummary) -> CompileSummary:
+    """The same summary, mended in place."""
+    causes: Counter[str] = Counter()
+    for compilation in summary.compilations:
+        _mend_compilation(compilation, causes)
+    _mend_spans(summary, causes)
+    for graph in summary.graphs:
+        for kernel in graph.kernels:
+            _clear(kernel, causes, compile_ns=_DURATIONS_END_NS)
+    _clear(summary.environment, causes, recording_start_ns=_TIMES_END_NS, written_ns=_TIMES_END_NS)
+    _mend_steps(summary, causes)
+    for cause, count in causes.items():
+        summary.records.unreadable[cause] += count
+    return summary
+
+
+def _mend_compilation(row: Compilation, causes: Counter[str]) -> None:
+    _clear(row, causes, start_ns=_TIMES_END_NS, duration_ns=_DURATIONS_END_NS)
+    for lookup in row.cache:
+        _clear(lookup, causes, time_saved_ns=_DURATIONS_END_NS)
+    if row.phases and sum(phase.exclusive_ns for phase in row.phases) != row.duration_ns:
+        del row.phases[:]
+        causes["phases that do not sum to their compilation"] += 1
+
+
+def _mend_spans(summary: CompileSummary, causes: Counter[str]) -> None:
+    spans = [span for span in summary.spans if _is_possible(span)]
+    if lost := len(summary.spans) - len(spans):
+        del summary.spans[:]
+        summary.spans.extend(spans)
+        causes["PhaseSpan: no time"] += lost
+
+
+def _is_possible(span: PhaseSpan) -> bool:
+    return 0 <= span.start_ns < _TIMES_END_NS and 0 <= span.duration_ns < _DURATIONS_END_NS
+
+
+def _mend_steps(summary: CompileSummary, causes: Counter[str]) -> None:
+    steps = summary.steps if summary.HasField("steps") else None
+    if steps and not all(0 < ns < _DURATIONS_END_NS for ns in (*steps.unrecorded_ns, *steps.recorded_ns)):
+        summary.ClearField("steps")
+        causes["StepTimes: no time"] += 1
+
+
+def _clear(row: Any, causes: Counter[str], **ends: int) -> None:
+    """Unknown is what is no time. Protobuf knows no base class with `ClearField`."""
+    for field, end in ends.items():
+        if not 0 <= getattr(row, field) < end:
+            row.ClearField(field)
+            causes[f"{type(row).__name__}.{field}: no time"] += 1

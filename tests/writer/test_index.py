@@ -1,0 +1,112 @@
+"""Traces that are read into the cache beside training: by one process, the newest first, and by none that is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from tb_torchcompile_plugin.reader.cache.index import _Waiting
+from tb_torchcompile_plugin.reader.cache.store import is_stored
+from tb_torchcompile_plugin.writer import background
+
+EVENT = (
+    '{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": %d, "dur": 1, "args": {}}'
+)
+PROGRAM = """
+    import os, sys
+    from tb_torchcompile_plugin.writer import background
+    for path in sys.argv[2:]:
+        background.index(path)
+    print(background._reader.pid, flush=True)
+    if sys.argv[1] == "forks" and not os.fork():
+        import time
+        time.sleep(5)  # and holds all that its parent had open
+    if sys.argv[1] != "ends":
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Small ones are not worth an entry, so these are large."""
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
+    text = '{"traceEvents": [' + ",".join(EVENT % number for number in range(60_000)) + "]}"
+    paths = [tmp_path / f"w.{number}.pt.trace.json" for number in range(3)]
+    for path in paths:
+        path.write_text(text)
+    return list(map(str, paths))
+
+
+def trained(how: str, traces: list[str]) -> tuple[subprocess.Popen[str], int]:
+    """A program that has its traces read, and the process that reads them."""
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(PROGRAM), how, *traces]
+    training = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert training.stdout
+    return training, int(training.stdout.readline())
+
+
+def wait_until_gone(pid: int) -> None:
+    until = time.monotonic() + 60
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_one_process_reads_all(traces: list[str], tmp_path: Path) -> None:
+    background.index(str(tmp_path / "was never written"))
+    readers = []
+    for path in traces:
+        background.index(path)
+        readers.append(background._reader)
+    (reader,) = set(readers)
+    background._finish()
+    assert reader and reader.wait(timeout=60) == 0
+    assert all(map(is_stored, traces))
+    assert reader.stdin
+    reader.stdin.close()
+
+
+def test_another_one_follows_a_reader_that_was_killed(traces: list[str]) -> None:
+    background.index(traces[0])
+    reader = background._reader
+    assert reader
+    reader.kill()
+    reader.wait()
+    background.index(traces[1])
+    assert background._reader and background._reader.pid != reader.pid
+    background._finish()
+    assert background._reader.wait(timeout=60) == 0 and is_stored(traces[1])
+    for one in (reader, background._reader):
+        assert one.stdin
+        one.stdin.close()
+
+
+def test_what_waits_is_read_after_training(traces: list[str]) -> None:
+    training, reader = trained("ends", traces)
+    training.communicate(timeout=60)
+    wait_until_gone(reader)
+    assert all(map(is_stored, traces))
+
+
+@pytest.mark.parametrize("how", ["waits", "forks"])
+def test_nothing_is_left_of_training_that_was_killed(traces: list[str], how: str) -> None:
+    training, reader = trained(how, traces * 50)
+    os.kill(training.pid, signal.SIGKILL)
+    wait_until_gone(reader)
+    training.wait()
+    for pipe in (training.stdin, training.stdout):
+        assert pipe
+        pipe.close()
+
+
+def test_the_newest_is_read_first() -> None:
+    waiting = _Waiting()
+    waiting.listen(['"a"', '"b"', "null"])
+    assert [waiting.newest() for _ in range(3)] == ["b", "a", None]
