@@ -14,7 +14,6 @@ from tb_torchcompile_plugin.profile.columns import distinct, sums
 from tb_torchcompile_plugin.profile.host.host_tree import (
     HostTree,
     calling_tracks,
-    climb,
     host_tree,
     innermost_ns,
 )
@@ -22,6 +21,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.python_frames import is_programs, is_users
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 

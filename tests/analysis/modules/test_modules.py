@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from profiles import profile_of, profile_with
@@ -43,7 +45,7 @@ def of_recording(folder):
 
 def test_inside_compiled_code_the_graph_tells_modules(recording):
     """Below the module that ran the compilations: a part of what it launched itself."""
-    rows = modules(of_recording(recording("breaks"))).modules
+    rows: list[Any] = modules(of_recording(recording("breaks"))).modules
     inside = {row.name: row for row in rows if row.in_graph}
     assert set(inside) == {f"m{block}{part}" for block in "1234" for part in ("", ".0", ".2")}
     (around,) = {row.parent for row in inside.values() if "." not in row.name}
@@ -56,7 +58,7 @@ def test_inside_compiled_code_the_graph_tells_modules(recording):
 def test_without_stacks_the_compiled_frame_holds_them(recording):
     """All that it launched is told, to the nanosecond; a convolution's backward is that of its own layer."""
     profile = of_recording(recording("resnet18"))
-    answer = modules(profile)
+    answer: Any = modules(profile)
     first, *others = answer.modules
     assert (first.name, first.parent, answer.recorded) == ("forward (resnet.py)", -1, False)
     compiled = [row for row in profile.of(kernel_table).rows if row.compile_id]

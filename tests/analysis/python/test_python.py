@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from profiles import profile_of, profile_with
@@ -87,7 +89,7 @@ def test_a_call_whose_end_was_missed_takes_no_time_from_its_caller(tmp_path):
     """torch's tracer lets it run on, over what its caller calls next and beyond its end."""
     events = [frame("m.py(1): f", 0, 100), frame("<built-in method __exit__>", 10, 150)]
     events += [frame("torch/a.py(2): g", 50, 30), slice_("aten::mm", 55, 5), frame("m.py(9): h", 120, 20)]
-    answer = python_time(profile_with(tmp_path, events))
+    answer: Any = python_time(profile_with(tmp_path, events))
     times = {row.name: (row.self_us, row.own_us) for row in answer.functions}
     assert times["f"] == (10, 100) and times["g"] == (25, None) and times["h"] == (20, 20)
     assert all(row.self_us >= 0 for row in answer.functions)
