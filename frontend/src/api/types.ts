@@ -808,6 +808,7 @@ export interface GraphBreakSite {
   first_us: number | null;
   last_us: number | null;
   breaks: GraphBreak[];
+  no_price: string | null;
 }
 
 export interface GraphPiece {
