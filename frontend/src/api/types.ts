@@ -860,6 +860,7 @@ export interface HeldUp {
   pattern: string;
   longest_start_us: number | null;
   longest_us: number | null;
+  longest_row: number | null;
 }
 
 export interface Hints {
@@ -940,6 +941,7 @@ export interface IdleGap {
   launch: string | null;
   thread: string | null;
   host: HostTime[];
+  row: number | null;
 }
 
 export interface InWords {
@@ -2145,6 +2147,7 @@ export interface TimelineSlice {
   epoch: number | null;
   graph_key: string | null;
   kernel: string | null;
+  kernel_row: string | null;
   user_line: SourceLine | null;
 }
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compilations.compilations import problems
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
@@ -108,8 +107,8 @@ def _no_price(profile: Profile, site: GraphBreakSite) -> str | None:
     if site.host_us is not None:
         return None
     ids = set(site.compile_ids)
-    given_up = profile.data.of(problems) if profile.data else []
-    if named := [row.function for row in given_up if row.given_up and row.compile_id in ids]:
+    compiled = profile.summary.compilations if profile.summary else ()
+    if named := [row.function for row in compiled if row.HasField("failure") and row.key.compile_id in ids]:
         return f"{', '.join(dict.fromkeys(named))} runs eager because of it, so there is no graph to come back to"
     ran = sum(call.compile_id in ids for call in every(profile.of(region_calls)))
     if ran:

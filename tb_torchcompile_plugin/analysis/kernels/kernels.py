@@ -228,7 +228,9 @@ def kernel_details(
     for rows in profile.of(kernel_launches):
         for places in groups(rows):
             kernel = kernel_name(profile, rows, places)
-            if kernel.key == f"{device},{name},{compile_id},{graph_key}":
+            if [part or "" for part in kernel[1:]] == [name, compile_id, graph_key] and str(
+                kernel.device
+            ) == device:
                 return _details(profile, kernel, rows, places)
     raise NotFound(f"there is no kernel {name!r} in this span", next_step="Reload: the file may have changed")
 

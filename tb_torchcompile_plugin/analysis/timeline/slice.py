@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import KernelName
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, Slices, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.errors import BadRequest, UserError
@@ -62,6 +63,7 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int | None = None
     graph_key: str | None = None
     kernel: str | None
+    kernel_row: str | None = None
     user_line: SourceLine | None = None
 
 
@@ -156,6 +158,7 @@ class _Details:
             compile_id=owner,
             graph_key=key,
             kernel=self._kernel_name(kernels),
+            kernel_row=self._kernel_row(kernels, owner, key),
             user_line=user_line(trace, host),
         )
 
@@ -179,6 +182,14 @@ class _Details:
         if self._cat in GPU_CATS:
             return str(self._name)
         return slice_ref(self._timeline, kernels[0]).name if kernels else None
+
+    def _kernel_row(self, kernels: list[int], owner: str | None, graph: str | None) -> str | None:
+        """The key of its row among the kernels."""
+        row = self._row if self._cat in GPU_CATS else kernels[0] if kernels else None
+        if row is None:
+            return None
+        trace = self._trace
+        return KernelName(int(trace.device[row]), trace.names[trace.name[row]], owner, graph).key
 
     def _op(self) -> SliceRef | None:
         row = int(self._trace.op_of()[self._row])

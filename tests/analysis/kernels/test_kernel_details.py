@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from profiles import profile_of
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
-from tb_torchcompile_plugin.analysis.kernels.kernel_rows import kernel_categories
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import KernelName, kernel_categories
 from tb_torchcompile_plugin.analysis.kernels.kernels import (
     KernelDetails,
     Kernels,
@@ -489,3 +489,10 @@ def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:
         7,
     )
     assert (row.config.launches, row.config.time_us) == (2, 9)
+
+
+def test_a_key_is_short_and_tells_templates_apart() -> None:
+    names = [f"void f<{'x, ' * 200}{end}>" for end in "ab"]
+    one, other = (KernelName(0, name, "0/1", "f" * 50).key for name in names)
+    assert one != other and max(map(len, (one, other))) < 80
+    assert KernelName(0, "triton_poi_fused_0", None, None).key == "0,triton_poi_fused_0,,"

@@ -1,0 +1,141 @@
+"""What must not surprise a reader: nothing jumps under the pointer, runs out of the window or fills the address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+
+from browser.tab import Tab
+from traces import Event, launch, slice_
+
+pytestmark = pytest.mark.browser
+
+KERNEL = "table[aria-label='Kernels'] tr[data-row='4']"
+
+
+@pytest.fixture
+def sized(tab: Tab) -> Iterator[Callable[[int, int], None]]:
+    yield tab.driver.set_window_size
+    tab.driver.set_window_size(1400, 1000)
+
+
+def top(tab: Tab, css: str) -> float:
+    return float(tab.script("return document.querySelector(arguments[0]).getBoundingClientRect().top", css))
+
+
+@pytest.mark.parametrize("width", [1440, 1200])
+def test_a_row_stays_under_the_pointer_when_its_details_open(
+    tab: Tab, sized: Callable[[int, int], None], width: int
+) -> None:
+    sized(width, 900)
+    tab.open(run="resnet18", panel="kernels")
+    tab.one(KERNEL)
+    tab.script("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", KERNEL)
+    before = top(tab, KERNEL)
+    ActionChains(tab.driver).move_to_element(tab.one(f"{KERNEL} td:nth-child(2)")).click().perform()
+    tab.one("aside")
+    assert abs(top(tab, KERNEL) - before) <= 1
+    beyond = "const s = document.querySelector(arguments[0]).closest('.scroller'); return s.scrollWidth - s.clientWidth"
+    assert tab.script(beyond, KERNEL) <= 0, "nothing to scroll sideways"
+    tab.click("aside button[aria-label='Close']")
+    tab.wait(lambda: not tab.all("aside"), "the drawer to close")
+    assert abs(top(tab, KERNEL) - before) <= 1
+
+
+def test_a_menu_stays_in_the_window(tab: Tab, sized: Callable[[int, int], None]) -> None:
+    sized(900, 900)
+    tab.open(run="resnet18", panel="kernels")
+    tab.one(KERNEL)
+    for block in ("end", "center"):
+        button = tab.all("main summary")[0]
+        tab.script("arguments[0].scrollIntoView({block: arguments[1]})", button, block)
+        button.click()
+        box = "const b = document.querySelector('.menu').getBoundingClientRect(); return [b.top, b.bottom - innerHeight, b.left]"
+        above, below, left = tab.script(box.replace("'.menu'", "'details[open] .menu'"))
+        assert above >= 0 and below <= 0 and left >= 0
+        button.click()
+
+
+def test_sixteen_bins_keep_their_labels(tab: Tab, add_run: Callable[[list[Event]], str]) -> None:
+    """Gaps of 1 µs to 30 ms: a bin for each doubling."""
+    at, events = 0, [slice_("ProfilerStep#0", 0, 100_000, "user_annotation")]
+    for power in range(16):
+        events += launch("k", at, at + 1, 1)
+        at += 2 + 2**power
+    events += launch("k", at, at + 1, 1)
+    tab.open(run=add_run(events), panel="gpu_utilization")
+    tab.one("figure[aria-label^='Idle time of GPU 0 by length']")
+    count, labels = tab.script("""
+        const figure = document.querySelector("figure[aria-label^='Idle time of GPU 0 by length']");
+        const names = [...figure.querySelectorAll('.names span')].map(e => e.textContent.trim());
+        return [figure.querySelectorAll('.column').length, names.filter(Boolean)];
+    """)
+    assert count > 12 and len(labels) >= count / 2, labels
+
+
+def test_a_gap_is_shown_with_what_is_around_it_and_what_took_it(tab: Tab) -> None:
+    tab.open(run="breaks", panel="gpu_utilization")
+    tab.click("table[aria-label='Longest gaps'] tr[data-row='0']")
+    tab.click("aside a", "Show on timeline")
+    tab.wait_text("section[aria-label='Details'] h2", "")
+    address = tab.address()
+    start, end = (int(re.search(rf"torch_compile\.{key}=(-?\d+)", address)[1]) for key in ("from", "to"))  # type: ignore[index]
+    (gap,) = re.findall(r"torch_compile\.range=(\d+)(?:,|%2C)(\d+)", address)
+    assert start < int(gap[0]) < int(gap[1]) < end
+    assert re.search(r"torch_compile\.slice=\d+", address), "the slice that took it is chosen"
+
+
+def test_the_code_panel_opens_what_ran(tab: Tab, add_recording: Callable[[str], str]) -> None:
+    """0/0 was compiled first; 0/1 ran 7 times, the others once."""
+    tab.open(run=add_recording("recompiles"), panel="compiled_regions")
+    (longest,) = [row for row in tab.rows("Compiled regions") if row[0] == "0/1"][:1]
+    assert longest
+    tab.click("nav[aria-label='Panels'] a", "Code")
+    tab.wait_text("h1", "compilation 0/1")
+
+
+def test_the_list_of_texts_shows_the_one_that_is_open(tab: Tab, sized: Callable[[int, int], None]) -> None:
+    sized(1400, 700)
+    tab.open(run="breaks", panel="code", code="4/0", direction="backward")
+    tab.one("nav[aria-label='Texts of this compilation'] .current")
+    inside = """
+        const list = document.querySelector("nav[aria-label='Texts of this compilation']").getBoundingClientRect();
+        const item = document.querySelector("nav[aria-label='Texts of this compilation'] .current").getBoundingClientRect();
+        return item.top >= list.top && item.bottom <= list.bottom;
+    """
+    tab.wait(lambda: tab.script(inside), "the open text to be in view in its list")
+
+
+def test_the_name_of_a_template_does_not_fill_the_address(
+    tab: Tab, add_run: Callable[[list[Event]], str]
+) -> None:
+    name = (
+        f"void at::native::{'vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ' * 10}x>"
+    )
+    tab.open(run=add_run([*launch(name, 0, 1, 9), *launch("other", 10, 11, 5)]), panel="kernels")
+    tab.click("table[aria-label='Kernels'] tr[data-row='0']")
+    tab.one("aside")
+    assert len(tab.address()) < 350
+    tab.click("aside a", "on the timeline")
+    tab.click("section[aria-label='Details'] a", "All launches of this kernel")
+    tab.one("aside")
+    assert len(tab.address()) < 350 and name[:40] in tab.text("aside")
+
+
+def test_a_few_bytes_are_no_curve(tab: Tab, add_run: Callable[[list[Event]], str]) -> None:
+    args = {"Device Type": 0, "Device Id": -1, "Bytes": 12, "Addr": 1, "Total Allocated": 12}
+    event: Event = {
+        "ph": "i",
+        "name": "[memory]",
+        "cat": "cpu_instant_event",
+        "pid": 1,
+        "tid": 1,
+        "ts": 5,
+        "args": args,
+    }
+    tab.open(run=add_run([slice_("aten::add", 0, 20), event]), panel="memory")
+    tab.wait_text("main", "at most 12 B, in 1 allocation")
+    assert not tab.all("main svg")
