@@ -53,8 +53,10 @@ def test_a_menu_stays_in_the_window(tab: Tab, sized: Callable[[int, int], None])
         button = tab.all("main summary")[0]
         tab.script("arguments[0].scrollIntoView({block: arguments[1]})", button, block)
         button.click()
-        box = "const b = document.querySelector('.menu').getBoundingClientRect(); return [b.top, b.bottom - innerHeight, b.left]"
-        above, below, left = tab.script(box.replace("'.menu'", "'details[open] .menu'"))
+        above, below, left = tab.script("""
+            const box = document.querySelector('details[open] .menu').getBoundingClientRect();
+            return [box.top, box.bottom - innerHeight, box.left];
+        """)
         assert above >= 0 and below <= 0 and left >= 0
         button.click()
 
@@ -102,8 +104,9 @@ def test_the_list_of_texts_shows_the_one_that_is_open(tab: Tab, sized: Callable[
     tab.open(run="breaks", panel="code", code="4/0", direction="backward")
     tab.one("nav[aria-label='Texts of this compilation'] .current")
     inside = """
-        const list = document.querySelector("nav[aria-label='Texts of this compilation']").getBoundingClientRect();
-        const item = document.querySelector("nav[aria-label='Texts of this compilation'] .current").getBoundingClientRect();
+        const texts = document.querySelector("nav[aria-label='Texts of this compilation']");
+        const list = texts.getBoundingClientRect();
+        const item = texts.querySelector('.current').getBoundingClientRect();
         return item.top >= list.top && item.bottom <= list.bottom;
     """
     tab.wait(lambda: tab.script(inside), "the open text to be in view in its list")

@@ -9,6 +9,9 @@ export interface Achieved {
   tflop_from: WorkFrom | null;
   flop_per_byte: number | null;
   precision: Precision | null;
+  bytes_per_launch: number | null;
+  floor_us: number | null;
+  above_floor_us: number | null;
 }
 
 export interface AllRuns {
@@ -1116,6 +1119,8 @@ export interface Kernels {
   best: number | null;
   step_categories: StepCategory[];
   peaks: DevicePeak[];
+  no_bytes: string;
+  no_flop: string;
   unnamed_us: number;
   named_us: number;
   warnings: Notice[];

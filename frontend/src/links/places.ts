@@ -113,7 +113,8 @@ export const NO_TIMELINE: HashChange = {
 
 /** In the address: `from`, `to` and `slice`. */
 export function toTimeline({ from, to, row, range }: TimelinePlace = {}): HashChange {
-  const text = (value: number | null | undefined) => (value == null ? null : String(Math.round(value)));
+  const text = (value: number | null | undefined) =>
+    value === null || value === undefined ? null : String(Math.round(value));
   return {
     panel: 'timeline',
     row: null,
