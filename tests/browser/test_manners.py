@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from urllib.parse import unquote
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
 
 from browser.tab import Tab
 from traces import Event, launch, slice_
@@ -142,3 +144,85 @@ def test_a_few_bytes_are_no_curve(tab: Tab, add_run: Callable[[list[Event]], str
     tab.open(run=add_run([slice_("aten::add", 0, 20), event]), panel="memory")
     tab.wait_text("main", "at most 12 B, in 1 allocation")
     assert not tab.all("main svg")
+
+
+CANVAS = "canvas[role='application']"
+
+
+def test_the_timelines_keys_work_on_arrival(tab: Tab) -> None:
+    tab.open(run="breaks", panel="overview")
+    tab.click("nav[aria-label='Panels'] a", "Timeline")
+    tab.wait(lambda: tab.script("return document.activeElement.matches(arguments[0])", CANVAS), "the focus")
+    before = tab.address()
+    tab.press("w")
+    tab.wait(lambda: tab.address() != before and "torch_compile.from" in tab.address(), "a nearer view")
+
+
+def test_idle_time_is_a_lane_and_a_launch_has_its_place(tab: Tab) -> None:
+    tab.open(run="breaks", panel="kernels", **{"search.kernels": "triton_poi"})
+    tab.click("table[aria-label='Kernels'] tr[data-row='0']")
+    tab.click("aside a", "The first one on the timeline")
+    tab.wait_text("ul[aria-label='Lanes']", "Idle")
+    tab.wait_text("section[aria-label='Details']", "Queue time")
+    assert "Idle before" in tab.text("section[aria-label='Details']")
+    tab.wait_text("section[aria-label='Details']", "3rd of 9 launches")
+    tab.click("section[aria-label='Details'] a", "›")
+    tab.wait_text("section[aria-label='Details']", "4th of 9 launches")
+
+
+def test_a_pin_and_its_note_are_in_the_address(tab: Tab) -> None:
+    tab.open(run="breaks", panel="timeline", **{"search.timeline": "aten::add_"})
+    tab.click("section[aria-label='Details'] button", "Pin")
+    note = tab.one("ul[aria-label='Pinned'] input")
+    note.send_keys("look here\t")
+    tab.wait(
+        lambda: "look%20here" in tab.address() or "look here" in tab.address(), "the note in the address"
+    )
+    tab.open(run="breaks", panel="timeline", pins=re.sub(r".*pins=([^&]*).*", r"\1", unquote(tab.address())))
+    assert tab.one("ul[aria-label='Pinned'] input").get_attribute("value") == "look here"
+
+
+def test_the_strip_shows_the_span_and_compiling_when_asked(tab: Tab) -> None:
+    tab.open(run="breaks", panel="timeline")
+    tab.one(f"{CANVAS}[aria-busy='false']")
+    shown = "return document.querySelector('.map .shown').getBoundingClientRect().width"
+    alone = tab.script(shown)
+    tab.click("button", "With compiling")
+    tab.wait(lambda: tab.script(shown) < alone / 20, "a much narrower window in the strip")
+
+
+def test_a_part_of_a_picture_opens_its_list_and_with_shift_the_timeline(tab: Tab) -> None:
+    tab.open(run="breaks", panel="gpu_utilization")
+    figure = "figure[aria-label='What the busiest device did']"
+    tab.click(f"{figure} button", "Python")
+    tab.wait_text("aside h2", "Idle: Python")
+    tab.wait(lambda: tab.all("aside li a"), "its gaps")
+    tab.open(run="breaks", panel="gpu_utilization")
+    tab.click(f"{figure} button", "compute")
+    tab.wait(lambda: tab.rows("Kernels"), "the kernels")
+    tab.open(run="breaks", panel="gpu_utilization")
+    python = next(button for button in tab.all(f"{figure} button") if "Python" in button.text)
+    ActionChains(tab.driver).key_down(Keys.SHIFT).click(python).key_up(Keys.SHIFT).perform()
+    tab.one(CANVAS)
+    assert "torch_compile.range=" in tab.address()
+
+
+def test_a_picture_is_one_stop_and_arrows_go_from_part_to_part(tab: Tab) -> None:
+    tab.open(run="breaks", panel="gpu_utilization")
+    figure = "figure[aria-label='What the busiest device did']"
+    tab.tab_to(f"{figure} [data-door]")
+    assert len(tab.all(f"{figure} [data-door][tabindex='0']")) == 1
+    first = tab.driver.switch_to.active_element.text
+    tab.press(Keys.ARROW_RIGHT)
+    assert tab.driver.switch_to.active_element.text != first
+    tab.press(Keys.END, Keys.ENTER)
+    tab.one("aside")
+
+
+def test_a_bar_of_the_gap_histogram_lists_its_gaps(tab: Tab) -> None:
+    tab.open(run="breaks", panel="gpu_utilization")
+    bars = "figure[aria-label='Idle time of GPU 0 by length of the gap'] button"
+    tab.wait(lambda: tab.all(bars), "the histogram")
+    tab.script("arguments[0].click()", tab.all(bars)[-1])
+    tab.wait_text("aside h2", "Gaps from")
+    assert tab.all("aside li a")

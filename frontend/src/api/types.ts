@@ -1144,10 +1144,11 @@ export interface Lane {
   crossing_from: number;
   unit: string | null;
   note: string;
+  folded: boolean;
 }
 
 export type LaneKind =
-  'breaks' | 'counter' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
+  'breaks' | 'counter' | 'gaps' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
 
 export type Language = 'cpp' | 'json' | 'python' | 'text';
 
@@ -1845,6 +1846,15 @@ export type SliceKind =
   | 'backward_region'
   | 'break'
   | 'cpu_op'
+  | 'gap_break_eager'
+  | 'gap_communication_wait'
+  | 'gap_compile'
+  | 'gap_data_loading'
+  | 'gap_guards_wrapper'
+  | 'gap_launch_call'
+  | 'gap_nothing_launched'
+  | 'gap_python'
+  | 'gap_synchronise'
   | 'gpu_user_annotation'
   | 'host_other'
   | 'overhead'
@@ -2153,6 +2163,12 @@ export interface TimelineSlice {
   graph_key: string | null;
   kernel: string | null;
   kernel_row: string | null;
+  number: number | null;
+  of: number | null;
+  previous: SliceRef | null;
+  following: SliceRef | null;
+  queued_ns: number | null;
+  idle_before_ns: number | null;
   user_line: SourceLine | null;
 }
 

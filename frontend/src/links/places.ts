@@ -109,6 +109,7 @@ export const NO_TIMELINE: HashChange = {
   range: null,
   lanes: null,
   stretch: null,
+  pins: null,
 };
 
 /** In the address: `from`, `to` and `slice`. */
@@ -131,8 +132,14 @@ export const NO_JOB_STEP: HashChange = { job_step: null, job_from: null, job_to:
 /** A stretch in µs, as the server's tables tell it, measured and with what is around it; row: what took it. */
 export function toStretch(from_us: number, to_us: number, row: number | null = null): HashChange {
   const [from, to] = [from_us * 1000, to_us * 1000];
-  const room = (to - from) / 4;
-  return toTimeline({ from: from - room, to: to + room, row, range: [from, to] });
+  const room = (to - from) / 8;
+  // What is before the recording stays out of view, as far as the stretch does.
+  return toTimeline({
+    from: Math.max(Math.min(0, from), from - room),
+    to: to + room,
+    row,
+    range: [from, to],
+  });
 }
 
 /** The first slice that a name or a compile id finds there, with all others counted. */

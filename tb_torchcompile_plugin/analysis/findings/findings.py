@@ -44,6 +44,7 @@ _PLAIN, _PLAIN_PERCENT = ("reduced_once",), 10.0
 _BLOCKS = ("nothing_compiled", "frame_given_up")  # advice that would not help before, where nothing prices it
 # The same matter, with its price or its root.
 _TOLD_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
+_TAKES_TIME = ("operator", "python", "library", "garbage_collection", "data_loading")
 _SAME = 0.8  # of two gains, so near to each other and so much of them shared
 # From which gain on what a program does beside its model comes first: share of a step, and of what is generic.
 _SPECIFIC_PERCENT, _SPECIFIC_SHARE = 15.0, 0.3
@@ -67,15 +68,11 @@ def span_findings(profile: Profile) -> list[Finding]:
 
 
 def _told_once(profile: Profile, rows: list[Finding]) -> list[Finding]:
-    """Of those that claim the same time the first; where a wait is one of them the other, which is what took it."""
-    kept: list[Finding] = []
-    for row in rows:
-        same = next((place for place, other in enumerate(kept) if _same_time(profile, row, other)), None)
-        if same is None:
-            kept.append(row)
-        elif kept[same].rule == "synchronise":
-            kept[same] = row
-    return kept
+    """Without waits that claim the same time as an operator or a function: it is what took it."""
+    waits = [row for row in rows if row.rule == "synchronise"]
+    causes = [row for row in rows if row.rule in _TAKES_TIME]
+    told = [row for row in waits if any(_same_time(profile, row, other) for other in causes)]
+    return [row for row in rows if row not in told]
 
 
 def _same_time(profile: Profile, row: Finding, other: Finding) -> bool:

@@ -70,7 +70,7 @@ def _gap(trace: Trace, device: int, gaps: Gaps, row: int, causes: Int64s, steps:
         launch=_name(trace, launch),
         thread=_thread(trace, track),
         host=_host(trace, track, start, end) if track >= 0 else [],
-        row=_took(trace, track, start, end) if track >= 0 else None,
+        row=took(trace, track, start, end) if track >= 0 else None,
     )
 
 
@@ -103,8 +103,8 @@ def _host(trace: Trace, track: int, start: int, end: int) -> list[HostTime]:
     return [HostTime(trace.names[names[row]], us(time[row]), int(slices[row])) for row in order]
 
 
-def _took(trace: Trace, track: int, start: int, end: int) -> int | None:
-    """The thread's slice with most time by itself."""
+def took(trace: Trace, track: int, start: int, end: int) -> int | None:
+    """The thread's slice with most time by itself between start and end; None without any."""
     rows, own = _own(trace, track, start, end)
     return int(rows[np.argmax(own)]) if own.any() else None
 

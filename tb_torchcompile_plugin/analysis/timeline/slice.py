@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import KernelName
+from tb_torchcompile_plugin.analysis.timeline.kernel_place import kernel_place
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, Slices, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.errors import BadRequest, UserError
@@ -38,6 +39,8 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
 
     `launch` is the call that launched this GPU work and `kernels` what this call launched; `forward` and `backward` are
     the ends of autograd's arrows, `op` is the host op of the same External id. `slice`: what this item is in the trace.
+    Of GPU work: the `number` of its launches on its device, by time, with those beside it; `queued_ns` from the begin
+    of its launch on, `idle_before_ns`: how long the device did nothing before. All are null where they are not known.
     """
 
     row: int
@@ -64,6 +67,12 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     graph_key: str | None = None
     kernel: str | None
     kernel_row: str | None = None
+    number: int | None = None
+    of: int | None = None
+    previous: SliceRef | None = None
+    following: SliceRef | None = None
+    queued_ns: int | None = None
+    idle_before_ns: int | None = None
     user_line: SourceLine | None = None
 
 
@@ -136,6 +145,7 @@ class _Details:
         owner, key = self._ownership(host)
         line = rows.line_of(row)
         track = int(trace.track[row])
+        place = kernel_place(self._timeline.profile, row) if self._cat in GPU_CATS else None
         return TimelineSlice(
             row=row,
             lane=self._lane,
@@ -160,6 +170,12 @@ class _Details:
             kernel=self._kernel_name(kernels),
             kernel_row=self._kernel_row(kernels, owner, key),
             user_line=user_line(trace, host),
+            number=place and place.number,
+            of=place and place.of,
+            previous=self._ref(place.previous) if place else None,
+            following=self._ref(place.following) if place else None,
+            queued_ns=place and place.queued_ns,
+            idle_before_ns=place and place.idle_before_ns,
         )
 
     def _ref(self, row: int) -> SliceRef | None:
