@@ -10,6 +10,10 @@ CUDAGRAPH_SKIPS = ("inductor", "cudagraph_skips")  # the counter, by group and n
 # Why CUDA graphs are not used torch tells a logger alone, in words, and no record.
 CUDAGRAPH_LOGGER = "torch._inductor.cudagraph_utils.__cudagraphs"
 _LIMIT = re.compile("RecompileLimit|CacheLimitExceeded|recompile.limit|cache_size_limit|cache size limit")
+# A break in a loop or a with block that cannot be resumed: dynamo then leaves the whole frame alone.
+_SKIPPED = re.compile(
+    r"graph break in loop|frame skipped:|Skipping the frame and falling back to eager", re.I
+)
 _CLASS = re.compile(r"<class '(?:.*\.)?(\w+)'>")
 _SKIPS = ("skipping cudagraphs", "disabling cudagraphs")
 _SKIPS_DUE_TO = re.compile(r"^(?:skipping cudagraphs due to )+")  # torch may say it twice
@@ -18,6 +22,11 @@ _SKIPS_DUE_TO = re.compile(r"^(?:skipping cudagraphs due to )+")  # torch may sa
 def is_limit(kind: str, reason: str) -> bool:
     """Whether a frame was compiled too often, and not wrongly. kind: the exception."""
     return bool(_LIMIT.search(kind) or _LIMIT.search(reason))
+
+
+def skips_frame(reason: str) -> bool:
+    """Whether dynamo left the frame alone after a graph break: no error, whatever `suppress_errors` is."""
+    return bool(_SKIPPED.search(reason))
 
 
 def exception_name(text: str) -> str:

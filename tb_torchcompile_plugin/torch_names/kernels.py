@@ -134,6 +134,23 @@ def category_of(name: str, cat: str = "kernel") -> Category:
     return "other"
 
 
+# What prepares a product or finishes it: layout changes, transforms of Winograd's, sums of parts.
+_HELPER = re.compile(
+    r"winograd\w*(?:Data|Filter|Output|Transform)|reduce_wgrad|split_?K_?reduce|ReduceSplitK|nch?w[Tt]oN|nhwcTo|"
+    r"Padding|[fF]oldedN|tensorTransform|flip_filter|[Ii]m2[dD]?[cC]ol|col2im|compute_dot_do_o|convert_dq|lean_reduction",
+    re.IGNORECASE,
+)
+PRODUCTS: frozenset[Category] = frozenset({"gemm", "convolution", "attention", "triton_template"})
+
+
+def multiplies(name: str, category: Category) -> bool:
+    """Whether it may do the operations of a product. Inductor counts those of a convolution for the pointwise kernel
+    next to it, too; what it fuses by loops multiplies no matrices."""
+    if is_triton(category):
+        return category in ("triton_template", "triton_user", "triton_other")
+    return category in PRODUCTS and not _HELPER.search(name)
+
+
 def is_triton(category: Category) -> bool:
     """Whether inductor generated it, or the user wrote it in Triton."""
     return category.startswith("triton_")

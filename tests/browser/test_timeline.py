@@ -249,13 +249,14 @@ def test_lanes_are_reordered_by_hand_and_by_key_hidden_and_filtered(tab: Tab) ->
     def lanes() -> list[str]:
         return [e.text.lstrip("▸▾").strip() for e in tab.all("ul[aria-label='Lanes'] button")]
 
-    assert lanes()[:7] == [
+    assert lanes()[:8] == [
         *(
             "Steps",
             "Compiled regions",
             "Graph breaks",
             "Compile phases",
             "Steps on GPU 0",
+            "Idle",
             "GPU busy",
             "stream 7",
         )
@@ -276,7 +277,7 @@ def test_lanes_are_reordered_by_hand_and_by_key_hidden_and_filtered(tab: Tab) ->
     tab.wait(lambda: not any("1027" in lane for lane in lanes()), "the thread to be hidden")
     assert "thread 1027" not in shown(tab)
     tab.click("button", "Reset")
-    tab.wait(lambda: lanes()[0] == "Steps" and len(lanes()) == 11, "the lanes as they came")
+    tab.wait(lambda: lanes()[0] == "Steps" and len(lanes()) == 12, "the lanes as they came")
 
 
 def test_the_search_goes_around(tab: Tab) -> None:

@@ -9,6 +9,9 @@ export interface Achieved {
   tflop_from: WorkFrom | null;
   flop_per_byte: number | null;
   precision: Precision | null;
+  bytes_per_launch: number | null;
+  floor_us: number | null;
+  above_floor_us: number | null;
 }
 
 export interface AllRuns {
@@ -808,6 +811,7 @@ export interface GraphBreakSite {
   first_us: number | null;
   last_us: number | null;
   breaks: GraphBreak[];
+  no_price: string | null;
 }
 
 export interface GraphPiece {
@@ -859,6 +863,7 @@ export interface HeldUp {
   pattern: string;
   longest_start_us: number | null;
   longest_us: number | null;
+  longest_row: number | null;
 }
 
 export interface Hints {
@@ -939,6 +944,7 @@ export interface IdleGap {
   launch: string | null;
   thread: string | null;
   host: HostTime[];
+  row: number | null;
 }
 
 export interface InWords {
@@ -1113,6 +1119,8 @@ export interface Kernels {
   best: number | null;
   step_categories: StepCategory[];
   peaks: DevicePeak[];
+  no_bytes: string;
+  no_flop: string;
   unnamed_us: number;
   named_us: number;
   warnings: Notice[];
@@ -1136,10 +1144,11 @@ export interface Lane {
   crossing_from: number;
   unit: string | null;
   note: string;
+  folded: boolean;
 }
 
 export type LaneKind =
-  'breaks' | 'counter' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
+  'breaks' | 'counter' | 'gaps' | 'phases' | 'recompiles' | 'regions' | 'steps' | 'stream' | 'thread';
 
 export type Language = 'cpp' | 'json' | 'python' | 'text';
 
@@ -1837,6 +1846,15 @@ export type SliceKind =
   | 'backward_region'
   | 'break'
   | 'cpu_op'
+  | 'gap_break_eager'
+  | 'gap_communication_wait'
+  | 'gap_compile'
+  | 'gap_data_loading'
+  | 'gap_guards_wrapper'
+  | 'gap_launch_call'
+  | 'gap_nothing_launched'
+  | 'gap_python'
+  | 'gap_synchronise'
   | 'gpu_user_annotation'
   | 'host_other'
   | 'overhead'
@@ -2144,6 +2162,13 @@ export interface TimelineSlice {
   epoch: number | null;
   graph_key: string | null;
   kernel: string | null;
+  kernel_row: string | null;
+  number: number | null;
+  of: number | null;
+  previous: SliceRef | null;
+  following: SliceRef | null;
+  queued_ns: number | null;
+  idle_before_ns: number | null;
   user_line: SourceLine | null;
 }
 

@@ -72,9 +72,22 @@ export function toGaps(cause: string | null): HashChange {
   return { panel: 'gpu_utilization', cause, row: null };
 }
 
+/** Enough of a name to search for: that of a C++ template may have a thousand characters. */
+const LONGEST = 100;
+
 /** A generated kernel in the kernels table: names are unique within a compilation only. */
 export function toKernel(name: string, compile_id: string): HashChange {
-  return { panel: 'kernels', row: null, category: null, 'search.kernels': `${name} ${compile_id}` };
+  return {
+    panel: 'kernels',
+    row: null,
+    category: null,
+    'search.kernels': `${name.slice(0, LONGEST)} ${compile_id}`.trim(),
+  };
+}
+
+/** A row of the kernels table by its key. */
+export function toKernelRow(key: string): HashChange {
+  return { panel: 'kernels', row: `kernels:${key}`, category: null, by: null, 'search.kernels': null };
 }
 
 /** A stretch of the timeline and a slice that is chosen on it. Times: integer ns from the trace's first event. */
@@ -83,7 +96,9 @@ export interface TimelinePlace {
   from?: number;
   to?: number;
   /** A slice by its row of the trace. */
-  row?: number;
+  row?: number | null;
+  /** What is measured, from and to. */
+  range?: [number, number];
 }
 
 /** What the address says of the timeline of one span, and of no other. */
@@ -94,29 +109,40 @@ export const NO_TIMELINE: HashChange = {
   range: null,
   lanes: null,
   stretch: null,
+  pins: null,
 };
 
 /** In the address: `from`, `to` and `slice`. */
-export function toTimeline({ from, to, row }: TimelinePlace = {}): HashChange {
-  const text = (value: number | undefined) => (value === undefined ? null : String(Math.round(value)));
+export function toTimeline({ from, to, row, range }: TimelinePlace = {}): HashChange {
+  const text = (value: number | null | undefined) =>
+    value === null || value === undefined ? null : String(Math.round(value));
   return {
     panel: 'timeline',
     row: null,
     from: text(from),
     to: text(to),
     slice: text(row),
+    range: range ? range.map(text).join() : null,
   };
 }
 
 /** What the address says of one step of a job. */
 export const NO_JOB_STEP: HashChange = { job_step: null, job_from: null, job_to: null };
 
-/** The same stretch in µs, as the server's tables tell it. */
-export function toStretch(from_us: number, to_us: number): HashChange {
-  return toTimeline({ from: from_us * 1000, to: to_us * 1000 });
+/** A stretch in µs, as the server's tables tell it, measured and with what is around it; row: what took it. */
+export function toStretch(from_us: number, to_us: number, row: number | null = null): HashChange {
+  const [from, to] = [from_us * 1000, to_us * 1000];
+  const room = (to - from) / 8;
+  // What is before the recording stays out of view, as far as the stretch does.
+  return toTimeline({
+    from: Math.max(Math.min(0, from), from - room),
+    to: to + room,
+    row,
+    range: [from, to],
+  });
 }
 
 /** The first slice that a name or a compile id finds there, with all others counted. */
 export function toSlices(query: string): HashChange {
-  return { ...toTimeline(), range: null, 'search.timeline': query };
+  return { ...toTimeline(), 'search.timeline': query };
 }

@@ -40,6 +40,13 @@ export function minimumWidth<Row>(laid: Laid<Row>[]): number {
   );
 }
 
+/** The first columns that there is room for; two at least. What is left out stands in the details of the row. */
+export function fitting<Row>(laid: Laid<Row>[], room: number): Laid<Row>[] {
+  let most = laid.length;
+  while (most > 2 && minimumWidth(laid.slice(0, most)) > room) most--;
+  return laid.slice(0, most);
+}
+
 function numbersOf<Row>(rows: Row[], column: Column<Row>): number[] {
   if (!isNumeric(column)) return [];
   return rows.map((row) => cellOf(row, column)).filter((cell): cell is number => typeof cell === 'number');

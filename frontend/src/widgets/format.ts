@@ -125,3 +125,9 @@ export function location(file: string | null, line: number | null): string {
   if (!file) return UNKNOWN;
   return line === null ? file : `${file}:${line}`;
 }
+
+/** "1st", "22nd", "113th" */
+export function ordinal(n: number): string {
+  const end = { one: 'st', two: 'nd', few: 'rd' } as Partial<Record<Intl.LDMLPluralRule, string>>;
+  return `${count(n)}${end[new Intl.PluralRules('en', { type: 'ordinal' }).select(n)] ?? 'th'}`;
+}

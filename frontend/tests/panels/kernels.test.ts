@@ -3,7 +3,7 @@ import { haystack } from '../../src/table/table';
 import type { DevicePeak, Kernel } from '../../src/api/types';
 import { groupRows } from '../../src/panels/kernels/kernel_groups';
 import { KERNEL_COLUMNS } from '../../src/panels/kernels/kernel_rows';
-import { HEIGHT, roofline, WIDTH } from '../../src/panels/kernels/roofline';
+import { arithmeticChart, memoryChart } from '../../src/panels/kernels/roofline';
 
 const peak = {
   bandwidth_gb_s: 4000,
@@ -17,25 +17,33 @@ function row(name: string, achieved: Partial<Kernel['achieved']>): Kernel {
   return { name, time_us: 10, achieved: { ...nothing, precision: null, ...achieved } } as Kernel;
 }
 
-test('a kernel stands on the roof that it reaches, and above it where a cache feeds it', () => {
-  const rows = [
-    row('gemm', { bandwidth_gb_s: 10, tflop_s: 1000, flop_per_byte: 1000, precision: 'bf16' }),
-    row('at the peak', { bandwidth_gb_s: 4000, bandwidth_from: 'inductor' }),
-    row('cached', { bandwidth_gb_s: 8000, bandwidth_from: 'inductor' }),
-    row('copy', { bandwidth_gb_s: 20, bandwidth_from: 'copy' }),
-    row('unknown', {}),
-  ];
-  const chart = roofline(rows, peak);
-  expect(chart.dots.map((dot) => dot.row.name)).toEqual(['gemm', 'at the peak', 'cached']);
-  const [gemm, full, cached] = chart.dots;
-  const roof = chart.roofs[0]!;
-  expect(roof.label).toBe('BF16 1000 TFLOP/s');
-  expect(roof.path).toContain(`${gemm!.y}H${WIDTH - 10}`);
-  const [x0, y0, x1, y1] = roof.path.match(/[\d.]+/g)!.map(Number);
-  const onSlope = y0! + ((full!.x - x0!) / (x1! - x0!)) * (y1! - y0!);
-  expect(full!.y).toBeCloseTo(onSlope, 6);
+test('a kernel stands on the ceiling that it reaches, and above it where a cache feeds it', () => {
+  const moves = (name: string, bandwidth_gb_s: number, bytes_per_launch: number) =>
+    row(name, { bandwidth_gb_s, bytes_per_launch, bandwidth_from: 'inductor' });
+  const rows = [moves('full', 4000, 1e6), moves('cached', 8000, 1e5), moves('slow', 40, 1e3)];
+  const copy = row('copy', { bandwidth_gb_s: 20, bytes_per_launch: 10, bandwidth_from: 'copy' });
+  const chart = memoryChart([...rows, copy, row('unknown', {})], peak);
+  expect(chart.dots.map((dot) => dot.row.name)).toEqual(['full', 'cached', 'slow']);
+  const [full, cached, slow] = chart.dots;
+  expect(chart.ceilings).toEqual([expect.objectContaining({ label: '4000 GB/s', y: full!.y })]);
   expect(cached!.y).toBeLessThan(full!.y);
-  expect(full!.counted).toBe(false);
+  expect(slow!.x).toBeLessThan(cached!.x);
+});
+
+test('arithmetic is drawn where operations are known, under the slope of memory and the level of its type', () => {
+  const rows = [
+    row('gemm', { bandwidth_gb_s: 1000, tflop_s: 1000, flop_per_byte: 1000, precision: 'bf16' }),
+    row('thin', { bandwidth_gb_s: 4000, tflop_s: 40, flop_per_byte: 10, precision: 'bf16' }),
+    row('pointwise', { bandwidth_gb_s: 4000 }),
+  ];
+  const chart = arithmeticChart(rows, peak);
+  const [gemm, thin] = chart.dots;
+  expect(chart.dots).toHaveLength(2);
+  const roof = chart.ceilings[0]!;
+  expect(roof.label).toBe('BF16 1000 TFLOP/s');
+  expect(roof.y).toBe(gemm!.y);
+  const [x0, y0, x1, y1] = roof.path.match(/[\d.]+/g)!.map(Number);
+  expect(thin!.y).toBeCloseTo(y0! + ((thin!.x - x0!) / (x1! - x0!)) * (y1! - y0!), 6);
 });
 
 test('a kernel above the peak is marked, not clipped', () => {
@@ -44,18 +52,6 @@ test('a kernel above the peak is marked, not clipped', () => {
     column.show!({ bandwidth_percent } as Kernel),
   );
   expect(shown).toEqual(['▴ 153.3', '99.9', '<0.1']);
-});
-
-test('a kernel that moves next to nothing stands at the edge', () => {
-  const chart = roofline(
-    [
-      row('fast', { bandwidth_gb_s: 4000, bandwidth_from: 'inductor' }),
-      row('tiny', { bandwidth_gb_s: 1e-4, bandwidth_from: 'inductor' }),
-    ],
-    peak,
-  );
-  expect(chart.ys.length).toBeLessThan(11);
-  expect(chart.dots[1]!.y).toBeLessThanOrEqual(HEIGHT);
 });
 
 const kernel = (name: string, time_us: number, modules: string[], more: Partial<Kernel> = {}) =>
@@ -84,10 +80,13 @@ test('groups are sums; what belongs to none is one of its own', () => {
   ]);
 });
 
-test('without known peaks there are dots and no roofs', () => {
-  const chart = roofline([row('a', { bandwidth_gb_s: 100, bandwidth_from: 'shapes' })], null);
-  expect([chart.dots.length, chart.roofs.length]).toEqual([1, 0]);
-  expect(Number.isFinite(chart.dots[0]!.y)).toBe(true);
+test('without known peaks there are dots and no ceiling', () => {
+  const unknown = { ...peak, bandwidth_gb_s: null, bf16_tflop_s: null };
+  const one = row('a', { bandwidth_gb_s: 100, bytes_per_launch: 10, tflop_s: 1, flop_per_byte: 2 });
+  for (const chart of [memoryChart([one], unknown), arithmeticChart([one], unknown)]) {
+    expect(chart.dots).toHaveLength(1);
+    expect(chart.ceilings).toEqual([]);
+  }
 });
 
 test('a search looks at rows without a number too', () => {

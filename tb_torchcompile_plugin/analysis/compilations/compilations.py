@@ -138,8 +138,7 @@ def problems(data: CompileData) -> list[Problem]:
 
 
 def _problem(row: Compilation, failure: Failure, suppress_errors: list[bool]) -> Problem:
-    kind = _kind(row)
-    eager = True if kind == "skipped" else ran_eager(failure, suppress_errors)
+    kind, eager = _kind(row), ran_eager(row, failure, suppress_errors)
     return Problem(
         kind=kind,
         compile_id=row.compile_id,
@@ -180,9 +179,9 @@ _SUPPRESSED = {
 }
 
 
-def ran_eager(failure: Failure, suppress_errors: list[bool]) -> bool | None:
+def ran_eager(row: Compilation, failure: Failure, suppress_errors: list[bool]) -> bool | None:
     """Whether torch went on without compiling the frame. suppress_errors: that setting, as far as known."""
-    if is_limit(failure.type, failure.reason):
+    if is_limit(failure.type, failure.reason) or _kind(row) == "skipped":
         return True
     return suppress_errors[0] if suppress_errors else None
 

@@ -36,7 +36,7 @@ from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.artifacts import GRAPH_BREAK, GUARDS
+from tb_torchcompile_plugin.torch_names.artifacts import GUARDS
 from tb_torchcompile_plugin.torch_names.failures import ERROR
 from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON, SUPPRESS_ERRORS
 from tb_torchcompile_plugin.torch_names.phases import Phase
@@ -252,8 +252,7 @@ def _failure(
     failed = next((row for row in rows if row.failure is not None), None)
     if failed is None or (failure := failed.failure) is None:
         return None
-    broke = any(text.name == GRAPH_BREAK for text in texts)  # dynamo could not resume: it skipped the frame
-    eager = broke or ran_eager(failure, _values(recorded, SUPPRESS_ERRORS))
+    eager = ran_eager(failed, failure, _values(recorded, SUPPRESS_ERRORS))
     traceback = _last_text(data, texts, ERROR, warnings) or _text_of(recorded, "exception_stack_trace")
     return DetailedFailure(
         type=failure.type,

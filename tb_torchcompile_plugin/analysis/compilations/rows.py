@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.generated_code.frame import Frame, frames
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.failures import UNSUPPORTED, is_limit
+from tb_torchcompile_plugin.torch_names.failures import UNSUPPORTED, is_limit, skips_frame
 from tb_torchcompile_plugin.torch_names.phases import PHASES, Phase
 
 Status = Literal["ok", "failed", "limit", "empty", "break", "recovered", "unfinished"]
@@ -150,11 +150,12 @@ def _status(row: CompilationMessage, failure: Failure | None, breaks: int) -> St
     """
     if failure is not None and is_limit(failure.type, failure.reason):
         return "limit"
-    if failure is not None and not (breaks and failure.type == UNSUPPORTED):
+    broke = bool(breaks) or (failure is not None and skips_frame(failure.reason))
+    if failure is not None and not (broke and failure.type == UNSUPPORTED):
         return "failed"
     if row.recovered:
         return "recovered"
-    if breaks:
+    if broke:
         return "break"
     if not row.HasField("duration_ns"):
         return "unfinished"

@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import SEVERITIES, Finding, R
 from tb_torchcompile_plugin.analysis.findings.scale_rules import SCALE_RULES
 from tb_torchcompile_plugin.analysis.findings.setup_rules import SETUP_RULES
 from tb_torchcompile_plugin.analysis.findings.what_if_rules import WHAT_IF_RULES
+from tb_torchcompile_plugin.analysis.what_if.scenario import shared_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
@@ -43,6 +44,8 @@ _PLAIN, _PLAIN_PERCENT = ("reduced_once",), 10.0
 _BLOCKS = ("nothing_compiled", "frame_given_up")  # advice that would not help before, where nothing prices it
 # The same matter, with its price or its root.
 _TOLD_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
+_TAKES_TIME = ("operator", "python", "library", "garbage_collection", "data_loading")
+_SAME = 0.8  # of two gains, so near to each other and so much of them shared
 # From which gain on what a program does beside its model comes first: share of a step, and of what is generic.
 _SPECIFIC_PERCENT, _SPECIFIC_SHARE = 15.0, 0.3
 RULES: tuple[Rule, ...] = (
@@ -61,7 +64,23 @@ class Findings(msgspec.Struct, frozen=True):
 def span_findings(profile: Profile) -> list[Finding]:
     """What one profiled span shows."""
     context = RuleContext(profile, profile.data)
-    return ranked([finding for rule in SPAN_RULES for finding in rule.look(context)])
+    return _told_once(profile, ranked([finding for rule in SPAN_RULES for finding in rule.look(context)]))
+
+
+def _told_once(profile: Profile, rows: list[Finding]) -> list[Finding]:
+    """Without waits that claim the same time as an operator or a function: it is what took it."""
+    waits = [row for row in rows if row.rule == "synchronise"]
+    causes = [row for row in rows if row.rule in _TAKES_TIME]
+    told = [row for row in waits if any(_same_time(profile, row, other) for other in causes)]
+    return [row for row in rows if row not in told]
+
+
+def _same_time(profile: Profile, row: Finding, other: Finding) -> bool:
+    """Whether two causes have about the same price, and it is the same time of the host."""
+    if row.fix is None or other.fix is None or row.predicted is None or other.predicted is None:
+        return False
+    less, more = sorted(one.step_us - one.after_us for one in (row.predicted, other.predicted))
+    return less >= _SAME * more and shared_ns(profile, row.fix, other.fix) >= _SAME * 1000 * less
 
 
 def compile_findings(data: CompileData) -> list[Finding]:

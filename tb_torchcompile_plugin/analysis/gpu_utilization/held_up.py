@@ -30,7 +30,7 @@ class HeldUp(msgspec.Struct, frozen=True):
     """One culprit of a device's idle time. idle_us, calls: a step, or in the span where there are no steps.
 
     share_percent: of the device's idle time. pattern: when it comes, "" where there is no more than one step. longest:
-    the longest call, its begin counted from the span's first event; None where nothing was recorded.
+    the longest call, its begin counted from the span's first event, and its row; None where nothing was recorded.
     """
 
     device: int
@@ -44,6 +44,7 @@ class HeldUp(msgspec.Struct, frozen=True):
     pattern: str
     longest_start_us: float | None
     longest_us: float | None
+    longest_row: int | None
 
 
 class _Idle(NamedTuple):
@@ -119,6 +120,7 @@ def _row(profile: Profile, idle: _Idle, culprit: Culprit, calls: Int64s, ns: int
         pattern=pattern,
         longest_start_us=None if longest is None else us(int(trace.ts[longest]) - trace.window()[0]),
         longest_us=None if longest is None else us(int(trace.dur[longest])),
+        longest_row=longest,
     )
 
 

@@ -29,7 +29,8 @@ class IdleGap(msgspec.Struct, frozen=True):
     """One idle interval. `start_us` counts from the span's first event. `after` and `before`: the GPU events around it;
     `launch`: the call that launched the one that ends it, on `thread`; None where the trace does not tell.
 
-    cause: the largest of `idle`. step: the profiled step in which the gap begins. host: most time first.
+    cause: the largest of `idle`. step: the profiled step in which the gap begins. host: most time first. row: of
+    the trace, the slice that took most of the gap by itself, else that launch; None where the trace does not tell.
     """
 
     device: int
@@ -43,6 +44,7 @@ class IdleGap(msgspec.Struct, frozen=True):
     launch: str | None
     thread: str | None
     host: list[HostTime]
+    row: int | None
 
 
 def longest_gaps(profile: Profile, device: int, gaps: Gaps, most: int) -> list[IdleGap]:
@@ -68,6 +70,7 @@ def _gap(trace: Trace, device: int, gaps: Gaps, row: int, causes: Int64s, steps:
         launch=_name(trace, launch),
         thread=_thread(trace, track),
         host=_host(trace, track, start, end) if track >= 0 else [],
+        row=took(trace, track, start, end) if track >= 0 else None,
     )
 
 
@@ -92,6 +95,22 @@ def _step(trace: Trace, steps: Int64s, moment: int) -> str | None:
 
 def _host(trace: Trace, track: int, start: int, end: int) -> list[HostTime]:
     """By name: how long the thread was in slices of it and in none inside them, between start and end."""
+    rows, own = _own(trace, track, start, end)
+    names, code = np.unique(trace.name[rows], return_inverse=True)
+    time, slices = np.zeros(len(names), np.int64), np.bincount(code, minlength=len(names))
+    np.add.at(time, code, own)
+    order = [row for row in np.argsort(-time, kind="stable")[:_NAMES] if time[row]]
+    return [HostTime(trace.names[names[row]], us(time[row]), int(slices[row])) for row in order]
+
+
+def took(trace: Trace, track: int, start: int, end: int) -> int | None:
+    """The thread's slice with most time by itself between start and end; None without any."""
+    rows, own = _own(trace, track, start, end)
+    return int(rows[np.argmax(own)]) if own.any() else None
+
+
+def _own(trace: Trace, track: int, start: int, end: int) -> tuple[Int64s, Int64s]:
+    """What the thread ran between start and end, and the time of each less what ran inside of it."""
     rows = _running(trace, track, start, end)
     parents = np.searchsorted(
         rows, trace.parent[rows]
@@ -99,11 +118,7 @@ def _host(trace: Trace, track: int, start: int, end: int) -> list[HostTime]:
     nested = trace.parent[rows] >= 0
     own = _clipped(trace, rows, np.where(nested, parents, -1), start, end)
     np.subtract.at(own, parents[nested], own[nested].copy())
-    names, code = np.unique(trace.name[rows], return_inverse=True)
-    time, slices = np.zeros(len(names), np.int64), np.bincount(code, minlength=len(names))
-    np.add.at(time, code, own)
-    order = [row for row in np.argsort(-time, kind="stable")[:_NAMES] if time[row]]
-    return [HostTime(trace.names[names[row]], us(time[row]), int(slices[row])) for row in order]
+    return rows, own
 
 
 def _running(trace: Trace, track: int, start: int, end: int) -> Int64s:

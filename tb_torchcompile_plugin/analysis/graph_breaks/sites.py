@@ -14,6 +14,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
+from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, profiled_steps
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -26,8 +27,9 @@ _Site = tuple[str, int | None, str]
 class GraphBreakSite(msgspec.Struct, frozen=True):
     """`kind` is None where only the trace knows of it. What is named after a step and `share_percent` are over all
     profiled steps, null without any; the share is of the steps' wall time. The other sums are of the whole span. Prices
-    are null where the site was not executed inside the span. `first_us` … `last_us`: one execution, from the span's
-    first event. `breaks`: every compilation that broke there; `source`: the text of the line."""
+    are null where none is known; `no_price` says why, null where there is one and without a trace. `first_us` …
+    `last_us`: one execution, from the span's first event. `breaks`: every compilation that broke there; `source`: the
+    text of the line."""
 
     key: str
     file: str
@@ -48,6 +50,7 @@ class GraphBreakSite(msgspec.Struct, frozen=True):
     first_us: float | None
     last_us: float | None
     breaks: list[GraphBreak]
+    no_price: str | None = None
 
 
 def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
@@ -57,7 +60,10 @@ def graph_break_sites(profile: Profile) -> list[GraphBreakSite]:
     ended = {row.compile_id: _site(row) for row in reported if row.compile_id}
     costs = profile.of(graph_break_costs)
     paid = grouped(costs or (), lambda cost: ended.get(cost.compile_id, (cost.file, cost.line, "")))
-    return sorted(_rows(reported, paid, profile.of(profiled_steps)), key=lambda row: -(row.host_us or 0))
+    rows = _rows(reported, paid, profile.of(profiled_steps))
+    if costs is not None:
+        rows = [msgspec.structs.replace(row, no_price=_no_price(profile, row)) for row in rows]
+    return sorted(rows, key=lambda row: -(row.host_us or 0))
 
 
 def reported_sites(data: CompileData) -> list[GraphBreakSite]:
@@ -76,7 +82,7 @@ def headline(profile: Profile) -> str:
     if costs is None:
         return f"{what}. Their price is not known: see below."
     if not priced:
-        return f"{what}, none executed inside this span."
+        return f"{what}. {'. '.join(dict.fromkeys(site.no_price for site in sites if site.no_price))}."
     if not steps:
         host = duration(sum(site.host_us or 0 for site in priced))
         return f"{what} cost {host} of host time in this span (no steps were marked)."
@@ -94,6 +100,20 @@ def reported_headline(data: CompileData) -> str:
 def count_sites(data: CompileData) -> int:
     """Lines of the user's code that broke a graph, for one reason each."""
     return len(data.of(reported_sites))
+
+
+def _no_price(profile: Profile, site: GraphBreakSite) -> str | None:
+    """Why nothing tells what it costs: "Its regions ran 33 times, but no compiled graph on both sides of the break"."""
+    if site.host_us is not None:
+        return None
+    ids = set(site.compile_ids)
+    compiled = profile.summary.compilations if profile.summary else ()
+    if named := [row.function for row in compiled if row.HasField("failure") and row.key.compile_id in ids]:
+        return f"{', '.join(dict.fromkeys(named))} runs eager because of it, so there is no graph to come back to"
+    ran = sum(call.compile_id in ids for call in every(profile.of(region_calls)))
+    if ran:
+        return f"Regions that it ended ran {plural(ran, 'time')}, but no compiled graph on both sides of the break"
+    return "None was executed inside this span"
 
 
 def _site(row: GraphBreak) -> _Site:

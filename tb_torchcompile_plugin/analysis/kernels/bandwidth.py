@@ -21,7 +21,14 @@ from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, valu
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.slices import Mask, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, gradient_of, is_triton, launches
+from tb_torchcompile_plugin.torch_names.kernels import (
+    CATEGORIES,
+    Category,
+    gradient_of,
+    is_triton,
+    launches,
+    multiplies,
+)
 from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION_BACKWARD, Family, family_of
 
 _TRITON = [code for code, name in enumerate(CATEGORIES) if is_triton(name)]
@@ -67,8 +74,16 @@ def _from_launches(trace: Trace, rows: Launches, work: Work) -> None:
     known = np.isin(rows.category, _TRITON) & (gb > 0)
     work.bytes[known] = gb[known] * 1e9
     work.estimated[known] = False
-    counted = np.isin(rows.category, _TRITON) & (flop > 0)
+    counted = np.isin(rows.category, _TRITON) & (flop > 0) & _multiply(trace, rows)
     work.flop[counted] = flop[counted]
+
+
+def _multiply(trace: Trace, rows: Launches) -> Mask:
+    """Which launches may do the operations of a product."""
+    answer = np.zeros(len(rows.index), bool)
+    for places in alike(np.arange(len(rows.index)), rows.name, rows.category):
+        answer[places] = multiplies(trace.names[rows.name[places[0]]], CATEGORIES[rows.category[places[0]]])
+    return answer
 
 
 def _from_shapes(trace: Trace, rows: Launches, work: Work) -> None:
@@ -117,13 +132,14 @@ def _is_main(trace: Trace, rows: Launches) -> Mask:
     gradient = np.array([_GRADIENTS[gradient_of(name)] for name in trace.names] or [0], np.int64)[rows.name]
     backward = mask_of(trace.names, CONVOLUTION_BACKWARD.__eq__)
     of_two = np.where(rows.op >= 0, backward[trace.name[rows.op]], False)
-    places = np.flatnonzero((family > 0) & (rows.op >= 0) & (~of_two | (gradient > 0)))
+    is_aten = family == families.index("aten")
+    able = (family > 0) & (is_aten | _multiply(trace, rows))
+    places = np.flatnonzero(able & (rows.op >= 0) & (~of_two | (gradient > 0)))
     main = np.zeros(len(rows.index), bool)
     if len(places):
         keys = np.stack([np.where(of_two, gradient, 0), family, rows.op])[:, places]
         order = np.lexsort((rows.dur[places], *keys))
         last = np.append((keys[:, order][:, 1:] != keys[:, order][:, :-1]).any(axis=0), True)
         alone = last & np.append(True, last[:-1])
-        is_aten = family[places[order]] == families.index("aten")
-        main[places[order[np.where(is_aten, alone, last)]]] = True
+        main[places[order[np.where(is_aten[places[order]], alone, last)]]] = True
     return main

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2s
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +20,8 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_anonymous
+
+_NAME, _GRAPH = 100, 12  # characters of a key
 
 
 class KernelCategory(msgspec.Struct, frozen=True):
@@ -86,7 +89,14 @@ class KernelName(NamedTuple):
 
     @property
     def key(self) -> str:
-        return ",".join("" if part is None else str(part) for part in self)
+        """Short enough for an address: names of templates have a thousand characters."""
+        name, graph = brief(self.name), (self.graph_key or "")[:_GRAPH]
+        return f"{self.device},{name},{self.compile_id or ''},{graph}"
+
+
+def brief(name: str) -> str:
+    """A name that fits into a key: of a long one its begin, and what tells it from others with the same."""
+    return name if len(name) <= _NAME else f"{name[:40]}~{blake2s(name.encode(), digest_size=5).hexdigest()}"
 
 
 def kernel_categories(profile: Profile) -> list[KernelCategory]:

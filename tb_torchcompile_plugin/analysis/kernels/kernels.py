@@ -51,6 +51,7 @@ class Kernels(msgspec.Struct, frozen=True):
     """All kernels of a span, most time first, and what each category takes of each step.
 
     best: the place of the row from which a step gains most if it takes half its time; None where none is known to.
+    no_bytes, no_flop: which kernels of the first GPU are in neither chart of the roofline, "" for none.
     unnamed_us: time of Triton kernels that torch was told not to name. `named_us` of it belongs to kernels whose launch
     tells the name.
     """
@@ -60,6 +61,8 @@ class Kernels(msgspec.Struct, frozen=True):
     best: int | None
     step_categories: list[StepCategory]
     peaks: list[DevicePeak]
+    no_bytes: str
+    no_flop: str
     unnamed_us: float
     named_us: float
     warnings: list[Notice]
@@ -198,6 +201,10 @@ def kernel_table(profile: Profile) -> Kernels:
         best=_best(rows),
         step_categories=profile.of(step_categories),
         peaks=tables.peaks,
+        no_bytes=_left_out(tables.peaks, rows, "bandwidth_gb_s", "what they move"),
+        no_flop=_left_out(
+            tables.peaks, rows, "flop_per_byte", "how many operations they do, or they do no product"
+        ),
         unnamed_us=us(unnamed.all_ns),
         named_us=us(unnamed.named_ns),
         warnings=tables.warnings,
@@ -213,7 +220,22 @@ def _headline(rows: list[Kernel], distinct: int) -> str:
     if not rows:
         return "No kernels in this span."
     launches = plural(sum(row.launches for row in rows), "launch", "launches")
-    return f"{launches} of {plural(distinct, 'kernel')} took {duration(sum(row.time_us for row in rows))}."
+    taken = f"{launches} of {plural(distinct, 'kernel')} took {duration(sum(row.time_us for row in rows))}"
+    above = [row.achieved.above_floor_us for row in rows if row.achieved.above_floor_us is not None]
+    return f"{taken}, {duration(sum(above))} above the floor." if above else f"{taken}."
+
+
+def _left_out(peaks: list[DevicePeak], rows: list[Kernel], known: str, what: str) -> str:
+    """ "14 kernels, 1.20 ms, are not in it: nothing tells what they move." """
+    mine = [row for row in rows if peaks and row.device == peaks[0].device]
+    out = [
+        row for row in mine if getattr(row.achieved, known) is None or row.achieved.bandwidth_from == "copy"
+    ]
+    if not out:
+        return ""
+    is_are = "is" if len(out) == 1 else "are"
+    time = duration(sum(row.time_us for row in out))
+    return f"{plural(len(out), 'kernel')}, {time}, {is_are} not in it: nothing tells {what}."
 
 
 def _best(rows: list[Kernel]) -> int | None:
@@ -228,7 +250,9 @@ def kernel_details(
     for rows in profile.of(kernel_launches):
         for places in groups(rows):
             kernel = kernel_name(profile, rows, places)
-            if kernel.key == f"{device},{name},{compile_id},{graph_key}":
+            if [part or "" for part in kernel[1:]] == [name, compile_id, graph_key] and str(
+                kernel.device
+            ) == device:
                 return _details(profile, kernel, rows, places)
     raise NotFound(f"there is no kernel {name!r} in this span", next_step="Reload: the file may have changed")
 

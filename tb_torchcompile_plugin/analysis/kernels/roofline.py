@@ -19,15 +19,17 @@ from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.slices import Mask
+from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.devices import Peak, peak_of
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, PRODUCTS, multiplies
 from tb_torchcompile_plugin.torch_names.operators import HALF_TYPES
 from tb_torchcompile_plugin.torch_names.tensor_cores import multiplies_three_times, uses_tensor_cores
 
 WorkFrom = Literal["inductor", "shapes", "copy"]
 Precision = Literal["fp32", "tf32", "bf16"]
 
+_BEYOND = 1.1  # of a peak: clocks vary
 _COPIES = [CATEGORIES.index("memcpy"), CATEGORIES.index("memset")]
 
 
@@ -36,7 +38,8 @@ class Achieved(msgspec.Struct, frozen=True):
 
     from: "inductor" computed it, "shapes" is an estimate from recorded shapes, "copy" is what a copy says of itself.
     `flop_per_byte` is of launches where both are known. `precision`: whose peak `tflop_percent` refers to; bf16
-    stands for float16 too.
+    stands for float16 too. bytes_per_launch: the mean. floor_us: as long as the launches take at least, at the peak of
+    what bounds them, above_floor_us: how much longer they took; None where their floor is not known.
     """
 
     bandwidth_gb_s: float | None = None
@@ -47,6 +50,9 @@ class Achieved(msgspec.Struct, frozen=True):
     tflop_from: WorkFrom | None = None
     flop_per_byte: float | None = None
     precision: Precision | None = None
+    bytes_per_launch: float | None = None
+    floor_us: float | None = None
+    above_floor_us: float | None = None
 
 
 class DevicePeak(msgspec.Struct, frozen=True):
@@ -82,24 +88,63 @@ def achieved(
     trace: Trace, rows: Launches, work: Work, places: Int64s, peak: DevicePeak | None, code: Definition | None
 ) -> Achieved:
     """Of the launches at `places`, which are of one kernel. code: what inductor wrote it as."""
+    one, dur = places[0], rows.dur[places]
+    category, name = CATEGORIES[rows.category[one]], trace.names[rows.name[one]]
+    is_copy = bool(np.isin(rows.category[one], _COPIES))
     inductor_bytes = code.num_gb * 1e9 if code and code.num_gb else None
+    inductor_flop = code.flop if code and multiplies(name, category) else None
     moved, is_estimate = _amount(work.bytes[places], work.estimated[places], inductor_bytes)
-    flop, is_flop_estimate = _amount(work.flop[places], work.estimated[places], code.flop if code else None)
-    dur = rows.dur[places]
+    flop, is_flop_estimate = _amount(work.flop[places], work.estimated[places], inductor_flop)
+    precision = _precision(trace, rows, places)
+    limit = _limit(peak, precision)
+    if not _possible(_rate(flop, dur, 1e3), limit or _fastest(peak)):
+        flop = np.full(len(flop), np.nan)
     gb_s, tflop_s = _rate(moved, dur), _rate(flop, dur, 1e3)
-    is_copy = bool(np.isin(rows.category[places[0]], _COPIES))
-    precision = _precision(trace, rows, places) if tflop_s is not None else None
     both = ~np.isnan(moved) & ~np.isnan(flop) & (moved > 0)
+    needs_flop = category in PRODUCTS
+    least = _floor_ns(moved, flop, peak, limit) if not is_copy and (limit or not needs_flop) else None
+    if least is not None and needs_flop:
+        least = np.where(np.isnan(flop), np.nan, least)
+    floor_us, above_us = (None, None) if least is None else _beside(least, dur)
     return Achieved(
         bandwidth_gb_s=gb_s,
         bandwidth_percent=None if is_copy else _share(gb_s, peak.bandwidth_gb_s if peak else None),
         bandwidth_from="copy" if is_copy and gb_s is not None else _told_by(gb_s, is_estimate),
         tflop_s=tflop_s,
-        tflop_percent=_share(tflop_s, _limit(peak, precision)),
+        tflop_percent=_share(tflop_s, limit),
         tflop_from=_told_by(tflop_s, is_flop_estimate),
         flop_per_byte=float(flop[both].sum() / moved[both].sum()) if both.any() else None,
-        precision=precision,
+        precision=None if tflop_s is None else precision,
+        bytes_per_launch=None if np.isnan(moved).all() else float(np.nanmean(moved)),
+        floor_us=floor_us,
+        above_floor_us=above_us,
     )
+
+
+def _possible(tflop_s: float | None, limit: float | None) -> bool:
+    """More than the device can do is none of the kernel's own work."""
+    return tflop_s is None or limit is None or tflop_s <= _BEYOND * limit
+
+
+def _fastest(peak: DevicePeak | None) -> float | None:
+    return peak.bf16_tflop_s if peak else None
+
+
+def _floor_ns(moved: Floats, flop: Floats, peak: DevicePeak | None, tflop_s: float | None) -> Floats | None:
+    """How long each launch takes at least; NaN where neither amount is known. A byte a ns is a GB/s."""
+    if peak is None or not peak.bandwidth_gb_s:
+        return None
+    by_memory = moved / peak.bandwidth_gb_s
+    return np.fmax(by_memory, flop / (1e3 * tflop_s)) if tflop_s else by_memory
+
+
+def _beside(least: Floats, dur: Int64s) -> tuple[float | None, float | None]:
+    """The floor and what is above it, of the launches whose floor is known."""
+    known = ~np.isnan(least)
+    if not known.any():
+        return None, None
+    floor = np.minimum(least[known], dur[known]).round().astype(np.int64)
+    return us(floor.sum()), us((dur[known] - floor).sum())
 
 
 def _told_by(rate: float | None, is_estimate: bool) -> WorkFrom | None:

@@ -21,7 +21,9 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, category_of
 from tb_torchcompile_plugin.torch_names.slices import GPU_CATS, OPERATOR, RUNTIME_CATS, OwnCat
 
-LaneKind = Literal["steps", "regions", "breaks", "recompiles", "phases", "thread", "stream", "counter"]
+LaneKind = Literal[
+    "steps", "regions", "breaks", "recompiles", "phases", "gaps", "thread", "stream", "counter"
+]
 Colors = npt.NDArray[np.uint8]
 
 SliceKind = Literal[
@@ -40,6 +42,15 @@ SliceKind = Literal[
     "phase_autotune",
     "phase_cache",
     "phase_other",
+    "gap_compile",
+    "gap_communication_wait",
+    "gap_synchronise",
+    "gap_data_loading",
+    "gap_guards_wrapper",
+    "gap_break_eager",
+    "gap_launch_call",
+    "gap_python",
+    "gap_nothing_launched",
 ]
 Color = Category | SliceKind
 COLORS: tuple[Color, ...] = (*CATEGORIES, *get_args(SliceKind))
@@ -48,7 +59,8 @@ COLOR_OF: dict[str, int] = {name: code for code, name in enumerate(COLORS)}
 
 class Lane(msgspec.Struct, frozen=True):
     """A lane: `depths` lines, of which those from `crossing_from` on hold its `crossing` slices that outlast their
-    parent. `slices` is how many there are in all; `unit` is of a counter, `note` a sentence about the lane."""
+    parent. `slices` is how many there are in all; `unit` is of a counter, `note` a sentence about the lane.
+    `folded`: it opens so."""
 
     id: int
     kind: LaneKind
@@ -60,6 +72,7 @@ class Lane(msgspec.Struct, frozen=True):
     crossing_from: int
     unit: str | None
     note: str
+    folded: bool = False
 
 
 class Slices(Protocol):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.timeline.counters import Counter, counters
+from tb_torchcompile_plugin.analysis.timeline.gap_items import gaps_left_out, gaps_of_gpus
 from tb_torchcompile_plugin.analysis.timeline.items import item_lanes, steps_on_gpus
 from tb_torchcompile_plugin.analysis.timeline.lanes import (
     Item,
@@ -21,8 +23,10 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import (
     TrackSlices,
 )
 from tb_torchcompile_plugin.analysis.timeline.trace_rows import TraceRows
+from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, Track
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
@@ -41,18 +45,35 @@ def layout(profile: Profile, rows: TraceRows, palette: Palette) -> Layout:
     for kind, title, items in item_lanes(profile, rows.origin):
         _add_items(kind, "" if kind == "steps" else "compile", title, items, lanes, slices)
     on_gpus = {f"GPU {device}": items for device, items in steps_on_gpus(profile, rows.origin).items()}
+    idle = {f"GPU {device}": items for device, items in gaps_of_gpus(profile, rows.origin).items()}
+    notes = {f"GPU {device}": _shorter(number) for device, number in gaps_left_out(profile).items()}
+    launches = launches_by_track(rows.trace)
     waiting = list(counters(rows.trace, profile.of(gpu_work), rows.origin))
-    for kind, group, track in _tracks(rows):
+    for kind, group, track in _tracks(rows, launches):
         if steps := on_gpus.pop(group, None):
             _add_items("steps", group, f"Steps on {group}", steps, lanes, slices)
+        if gaps := idle.pop(group, None):
+            _add_items("gaps", group, "Idle", gaps, lanes, slices, note=notes[group])
         for plot in [plot for plot in waiting if plot.group == group]:
             waiting.remove(plot)
             _add_plot(plot, lanes, plots)
         slices[len(lanes)] = TrackSlices(rows, track, palette)
-        lanes.append(_track_lane(len(lanes), kind, group, rows, track))
+        lane = _track_lane(len(lanes), kind, group, rows, track)
+        beside = kind == "thread" and launches.any() and not launches[track]
+        lanes.append(msgspec.structs.replace(lane, folded=bool(beside)))
     for plot in waiting:
         _add_plot(plot, lanes, plots)
     return lanes, slices, plots
+
+
+def launches_by_track(trace: Trace) -> Int64s:
+    """How much GPU work each thread launched."""
+    calls = trace.launch_of()
+    return np.bincount(trace.track[calls[calls >= 0]], minlength=len(trace.tracks))
+
+
+def _shorter(number: int) -> str:
+    return f"{plural(number, 'shorter gap')} not drawn" if number else ""
 
 
 def user_kernels(profile: Profile) -> frozenset[int]:
@@ -63,11 +84,17 @@ def user_kernels(profile: Profile) -> frozenset[int]:
 
 
 def _add_items(
-    kind: LaneKind, group: str, title: str, items: list[Item], lanes: list[Lane], slices: dict[int, Slices]
+    kind: LaneKind,
+    group: str,
+    title: str,
+    items: list[Item],
+    lanes: list[Lane],
+    slices: dict[int, Slices],
+    note: str = "",
 ) -> None:
     drawn = ItemSlices(items)
     slices[len(lanes)] = drawn
-    lanes.append(_lane(len(lanes), kind, group, title, int(drawn.line.max()) + 1, len(items)))
+    lanes.append(_lane(len(lanes), kind, group, title, int(drawn.line.max()) + 1, len(items), note=note))
 
 
 def _add_plot(plot: Counter, lanes: list[Lane], plots: dict[int, Counter]) -> None:
@@ -103,8 +130,9 @@ def _lane(
     return Lane(number, kind, group, title, depths, slices, crossing, below, unit, note)
 
 
-def _tracks(rows: TraceRows) -> Iterator[tuple[LaneKind, str, int]]:
-    """Kind, group and number of each track that has slices: streams by device, threads by process, the profiler's."""
+def _tracks(rows: TraceRows, launches: Int64s) -> Iterator[tuple[LaneKind, str, int]]:
+    """Kind, group and number of each track that has slices: streams by device, threads by process, that of the
+    steps first and then who launches most, autograd's among them; the profiler's."""
     trace = rows.trace
     cats = [_cats(trace, track) for track in range(len(trace.tracks))]
     known = [track for track, present in enumerate(cats) if present]
@@ -114,7 +142,7 @@ def _tracks(rows: TraceRows) -> Iterator[tuple[LaneKind, str, int]]:
     first = {int(trace.track[row]) for row in trace.select(cat=LABEL)[:1]}
     for track in streams:
         yield "stream", f"GPU {_device(trace, track)}", track
-    for track in sorted(threads, key=lambda track: track not in first):
+    for track in sorted(threads, key=lambda track: (track not in first, -int(launches[track]))):
         yield "thread", _process(trace.tracks[track]), track
     for track in own:
         yield "thread", "profiler", track

@@ -64,8 +64,9 @@ def timeline_search(
 
 
 def find(timeline: Timeline, query: str) -> Hits:
-    """Every hit. An empty query hits nothing."""
-    parts = [_hits(timeline, lane, slices, query) for lane, slices in timeline.slices.items() if query]
+    """Every hit. An empty query hits nothing, and idle time is none of the work that it is named after."""
+    named = {lane: slices for lane, slices in timeline.slices.items() if timeline.lanes[lane].kind != "gaps"}
+    parts = [_hits(timeline, lane, slices, query) for lane, slices in named.items() if query]
     hits = Hits(*(np.concatenate(columns) for columns in zip(*parts))) if parts else _nothing()
     order = np.argsort(hits.start, kind="stable")  # lanes ascend, and rows in each
     return Hits(*(column[order] for column in hits))

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import KernelName
+from tb_torchcompile_plugin.analysis.timeline.kernel_place import kernel_place
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, Slices, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.errors import BadRequest, UserError
@@ -37,6 +39,8 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
 
     `launch` is the call that launched this GPU work and `kernels` what this call launched; `forward` and `backward` are
     the ends of autograd's arrows, `op` is the host op of the same External id. `slice`: what this item is in the trace.
+    Of GPU work: the `number` of its launches on its device, by time, with those beside it; `queued_ns` from the begin
+    of its launch on, `idle_before_ns`: how long the device did nothing before. All are null where they are not known.
     """
 
     row: int
@@ -62,6 +66,13 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int | None = None
     graph_key: str | None = None
     kernel: str | None
+    kernel_row: str | None = None
+    number: int | None = None
+    of: int | None = None
+    previous: SliceRef | None = None
+    following: SliceRef | None = None
+    queued_ns: int | None = None
+    idle_before_ns: int | None = None
     user_line: SourceLine | None = None
 
 
@@ -134,6 +145,7 @@ class _Details:
         owner, key = self._ownership(host)
         line = rows.line_of(row)
         track = int(trace.track[row])
+        place = kernel_place(self._timeline.profile, row) if self._cat in GPU_CATS else None
         return TimelineSlice(
             row=row,
             lane=self._lane,
@@ -156,7 +168,14 @@ class _Details:
             compile_id=owner,
             graph_key=key,
             kernel=self._kernel_name(kernels),
+            kernel_row=self._kernel_row(kernels, owner, key),
             user_line=user_line(trace, host),
+            number=place and place.number,
+            of=place and place.of,
+            previous=self._ref(place.previous) if place else None,
+            following=self._ref(place.following) if place else None,
+            queued_ns=place and place.queued_ns,
+            idle_before_ns=place and place.idle_before_ns,
         )
 
     def _ref(self, row: int) -> SliceRef | None:
@@ -179,6 +198,14 @@ class _Details:
         if self._cat in GPU_CATS:
             return str(self._name)
         return slice_ref(self._timeline, kernels[0]).name if kernels else None
+
+    def _kernel_row(self, kernels: list[int], owner: str | None, graph: str | None) -> str | None:
+        """The key of its row among the kernels."""
+        row = self._row if self._cat in GPU_CATS else kernels[0] if kernels else None
+        if row is None:
+            return None
+        trace = self._trace
+        return KernelName(int(trace.device[row]), trace.names[trace.name[row]], owner, graph).key
 
     def _op(self) -> SliceRef | None:
         row = int(self._trace.op_of()[self._row])

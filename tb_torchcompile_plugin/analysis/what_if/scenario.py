@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
+import numpy as np
 
 from tb_torchcompile_plugin.analysis.what_if.change import together
 from tb_torchcompile_plugin.analysis.what_if.fix import Fix
@@ -149,6 +150,13 @@ def priced(profile: Profile) -> list[WhatIf]:
 def priced_fix(profile: Profile, fix: Fix) -> WhatIf:
     """One more, priced as those are."""
     return what_if_row(profile, fix, profile.of(step_cost, profile.of(_unrecorded_ns)))
+
+
+def shared_ns(profile: Profile, fix: str, other: str) -> float:
+    """Of a mean step the host time that both of these fixes take out."""
+    by_id, made = {one.id: one for one in profile.of(fixes)}, profile.of(model)
+    mine, its = (made.host - by_id[one].change(made).host for one in (fix, other))
+    return float(np.minimum(mine, its).clip(0).sum()) / profile.of(host_lane).steps
 
 
 def step_length(profile: Profile) -> StepLength:

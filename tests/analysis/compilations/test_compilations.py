@@ -6,11 +6,13 @@ import pytest
 
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compilations.compilations import TrieNode, compilations_overview
+from tb_torchcompile_plugin.analysis.compilations.details import compilation as details
 from tb_torchcompile_plugin.analysis.compilations.details import compile_time
 from tb_torchcompile_plugin.analysis.compilations.rows import Status, compilations
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 KEY = pb.CompileKey(compile_id="0/0")
+IN_A_LOOP = "graph break in loop\n  Explanation: Skipping the frame and falling back to eager"
 HOSTILE = "<script>alert('\x1b[31m')</script>"
 
 
@@ -54,6 +56,7 @@ def test_the_status_of_a_compilation(fields: dict[str, object], broken: bool, st
         (pb.Failure(type="RecompileLimitExceeded"), False, "limit", True),
         (pb.Failure(type="BackendCompilerFailed"), False, "failed", None),
         (pb.Failure(type="Unsupported"), True, "skipped", True),
+        (pb.Failure(type="Unsupported", reason=IN_A_LOOP), False, "skipped", True),
     ],
 )
 def test_what_went_wrong_is_listed(
@@ -71,6 +74,27 @@ def test_what_went_wrong_is_listed(
         "skipped": "cannot be resumed",
     }
     assert problem.what_happened.startswith(words[kind]) and problem.consequence
+
+
+@pytest.mark.parametrize("setting", ["true", "false"])
+def test_nobody_suppressed_a_break_in_a_loop(setting: str) -> None:
+    row = compilation(
+        failure=pb.Failure(type="Unsupported", reason=IN_A_LOOP), metrics={"config_suppress_errors": setting}
+    )
+    data = data_of(pb.CompileSummary(compilations=[row]))
+    (problem,), failure = compilations_overview(data).problems, details(data, 0, "0/0").failure
+    assert failure and (problem.ran_eager, failure.ran_eager) == (True, True)
+    assert problem.consequence == failure.consequence == "The functions that it calls may still be compiled."
+
+
+def test_an_error_after_a_break_was_raised_unless_it_was_suppressed() -> None:
+    row = compilation(
+        failure=pb.Failure(type="BackendCompilerFailed"), metrics={"config_suppress_errors": "false"}
+    )
+    broken = pb.Artifact(key=KEY, name="dynamo_graph_break_reason")
+    data = data_of(pb.CompileSummary(compilations=[row], artifacts=[broken]))
+    failure = details(data, 0, "0/0").failure
+    assert failure and failure.consequence == "The error was raised into the program."
 
 
 @pytest.mark.parametrize(("setting", "ran_eager"), [("true", True), ("false", False)])

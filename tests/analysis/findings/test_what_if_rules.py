@@ -181,3 +181,16 @@ def test_calls_that_were_given_up_are_told_though_nothing_says_why(tmp_path: Pat
     )
     assert (row.evidence, row.where) == ({"calls": 5}, ["model.py:7"])
     assert "recompile limit" in row.next_step and "eager_remainder" not in {one.rule for one in findings}
+
+
+def test_a_wait_and_the_operator_around_it_do_not_claim_the_same_time(tmp_path: Path) -> None:
+    waiting = [
+        slice_("aten::conv2d", 10, 800),
+        slice_("aten::cudnn_convolution", 12, 780),
+        *launch("k", 15, 20, 60),
+        slice_("cudaEventSynchronize", 70, 14, "cuda_runtime"),
+        *launch("k", 780, 790, 4),
+    ]
+    rows = [row for row in found_in(tmp_path, steps(*waiting)) if row.rule in ("operator", "synchronise")]
+    (row,) = rows
+    assert row.rule == "operator" and "cudnn_convolution" in row.title

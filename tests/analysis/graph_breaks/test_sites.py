@@ -13,7 +13,14 @@ from tb_torchcompile_plugin.analysis.graph_breaks.sites import (
     reported_headline,
     reported_sites,
 )
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, Frame, GraphBreak
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    Compilation,
+    CompileKey,
+    CompileSummary,
+    Failure,
+    Frame,
+    GraphBreak,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from traces import slice_
@@ -74,7 +81,9 @@ def test_the_sentence_says_what_breaks_cost_a_step(tmp_path: Path) -> None:
 
 def test_the_sentence_does_not_claim_what_is_unknown(tmp_path: Path) -> None:
     data = log(reported("0/0", 7))
-    assert headline(profile(tmp_path, [], data)) == "1 graph break site, none executed inside this span."
+    assert headline(profile(tmp_path, [], data)) == (
+        "1 graph break site. None was executed inside this span."
+    )
     assert headline(profile(tmp_path, None, data)) == (
         "1 graph break site. Their price is not known: see below."
     )
@@ -83,3 +92,27 @@ def test_the_sentence_does_not_claim_what_is_unknown(tmp_path: Path) -> None:
     )
     assert headline(profile(tmp_path, None)) == "Graph breaks are not known."
     assert headline(profile(tmp_path, [])) == headline(profile(tmp_path, [], log())) == "No graph breaks."
+
+
+def test_a_break_whose_regions_ran_is_not_said_to_be_unexecuted(tmp_path: Path) -> None:
+    events = [slice_("Torch-Compiled Region: 0/0", 100 * n, 50) for n in range(3)]
+    data = log(reported("0/0", 7), reported("5/0", 9))
+    ran, other = graph_break_sites(answered(profile_with(tmp_path, events, data), graph_break_costs, []))
+    assert (
+        ran.no_price == "Regions that it ended ran 3 times, but no compiled graph on both sides of the break"
+    )
+    assert other.no_price == "None was executed inside this span"
+
+
+def test_a_break_for_which_a_frame_was_given_up_says_so(tmp_path: Path) -> None:
+    key = CompileKey(compile_id="0/0")
+    failure = Failure(type="Unsupported", reason="graph break in loop")
+    data = data_of(
+        CompileSummary(
+            compilations=[Compilation(key=key, function="forward", failure=failure)],
+            graph_breaks=[reported("0/0", 7)],
+        )
+    )
+    assert headline(profile(tmp_path, [], data)) == (
+        "1 graph break site. forward runs eager because of it, so there is no graph to come back to."
+    )

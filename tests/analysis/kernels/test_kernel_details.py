@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from profiles import profile_of
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
-from tb_torchcompile_plugin.analysis.kernels.kernel_rows import kernel_categories
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import KernelName, kernel_categories
 from tb_torchcompile_plugin.analysis.kernels.kernels import (
     KernelDetails,
     Kernels,
@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.kernels.kernels import (
     kernel_table,
 )
 from tb_torchcompile_plugin.analysis.kernels.per_step import alone_ns
-from tb_torchcompile_plugin.analysis.kernels.roofline import achieved
+from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved, DevicePeak, achieved
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api.session import Session
@@ -37,6 +37,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
+from tb_torchcompile_plugin.torch_names.kernels import category_of, multiplies
 from traces import Event, kernel, launch, slice_, write_trace
 
 WITH_LOG = ["breaks", "resnet18", "recompiles", "resnet18_compile", "ddp", "handler_breaks"]
@@ -489,3 +490,55 @@ def test_launch_configurations_are_as_recorded(tmp_path: Path) -> None:
         7,
     )
     assert (row.config.launches, row.config.time_us) == (2, 9)
+
+
+def test_a_key_is_short_and_tells_templates_apart() -> None:
+    names = [f"void f<{'x, ' * 200}{end}>" for end in "ab"]
+    one, other = (KernelName(0, name, "0/1", "f" * 50).key for name in names)
+    assert one != other and max(map(len, (one, other))) < 80
+    assert KernelName(0, "triton_poi_fused_0", None, None).key == "0,triton_poi_fused_0,,"
+
+
+def reached(folder: Path, name: str, **amounts: float) -> Achieved:
+    """One launch of 10 µs on an H200, with what inductor says of it."""
+    trace = read_trace(str(write_trace(folder, launch(name, 1, 2, 10))), workers=1)
+    (rows,) = Profile(trace, None).of(kernel_launches)
+    definition = Definition(name, "triton", 1, "", **amounts)  # type: ignore[arg-type]
+    return achieved(trace, rows, work_of(trace, rows), np.array([0]), H200, definition)
+
+
+H200 = DevicePeak(0, "NVIDIA H200", True, 4800.0, 67.0, 494.0, 989.0)
+
+
+def test_a_pointwise_kernel_has_no_operations_of_the_convolution_beside_it(tmp_path: Path) -> None:
+    """23 TFLOP/s and 500 FLOP a byte, as inductor counts."""
+    row = reached(tmp_path, "triton_poi_fused_convolution_relu_0", num_gb=0.00046, flop=2.3e8)
+    assert (row.tflop_s, row.flop_per_byte) == (None, None)
+    assert row.bandwidth_gb_s == pytest.approx(46)
+
+
+def test_more_operations_than_the_device_can_do_are_not_told(tmp_path: Path) -> None:
+    row = reached(tmp_path, "triton_tem_fused_mm_0", num_gb=0.002, flop=2e10)
+    assert row.tflop_s is None and row.bandwidth_gb_s == pytest.approx(200)
+
+
+def test_the_floor_is_the_time_at_the_peak(tmp_path: Path) -> None:
+    row = reached(tmp_path, "triton_poi_fused_add_0", num_gb=0.024)
+    assert (row.floor_us, row.above_floor_us, row.bytes_per_launch) == (5, 5, 24e6)
+    cached = reached(tmp_path, "triton_poi_fused_add_0", num_gb=0.1)
+    assert (cached.floor_us, cached.above_floor_us) == (10, 0)
+    product = reached(tmp_path, "triton_tem_fused_mm_0", num_gb=0.024)
+    assert product.floor_us is None, "its bytes alone are no floor"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void cudnn::winograd_nonfused::winogradWgradData4x4<float, float>",
+        "void cudnn::cnn::reduce_wgrad_nchw_helper<float, float>",
+        "void cudnn::engines_precompiled::nchwToNhwcKernel<float>",
+    ],
+)
+def test_what_prepares_a_product_multiplies_nothing(name: str) -> None:
+    assert category_of(name) == "convolution" and not multiplies(name, "convolution")
+    assert multiplies("sm90_xmma_fprop_implicit_gemm_f32f32", "convolution")

@@ -277,9 +277,10 @@ class TestLanes:
             events += launch("k", 10 * at + 2, 20 + 30 * at, 30, device=2)
         timeline = timeline_of(write_trace(tmp_path, events))
         lanes = [(lane.group, lane.kind, lane.title) for lane in timeline.lanes if lane.kind != "counter"]
-        assert lanes[:5] == [
+        assert lanes[:6] == [
             ("", "steps", "Steps"),
             ("GPU 0", "steps", "Steps on GPU 0"),
+            ("GPU 0", "gaps", "Idle"),
             ("GPU 0", "stream", "thread 7"),
             ("GPU 2", "steps", "Steps on GPU 2"),
             ("GPU 2", "stream", "thread 7"),
@@ -290,6 +291,31 @@ class TestLanes:
             assert [(item.start / 1000, item.dur / 1000) for item in drawn.items] == times
             assert [item.name for item in drawn.items] == ["ProfilerStep#0", "ProfilerStep#1"]
             assert [item.facts for item in drawn.items] == [{"host_us": 10}] * 2
+
+    def test_a_gap_is_a_slice_named_after_what_took_it(self, tmp_path: Path) -> None:
+        events = [
+            slice_("loss.item", 20, 60, "python_function"),
+            *launch("a", 0, 5, 5),
+            *launch("b", 85, 90, 5),
+        ]
+        timeline = timeline_of(write_trace(tmp_path, events))
+        gaps = timeline.slices[lane_of(timeline, "gaps", "Idle")]
+        assert isinstance(gaps, ItemSlices)
+        (gap,) = gaps.items
+        assert (gap.name, gap.start, gap.dur, gap.color) == ("loss.item", 10_000, 80_000, "gap_python")
+        assert sum(gap.facts.values()) == 80, "all of it has a cause"
+
+    def test_threads_stand_by_what_they_launch_and_others_are_folded(self, tmp_path: Path) -> None:
+        step = slice_("ProfilerStep#0", 0, 100, cat="user_annotation")
+        events = [step, slice_("idle", 0, 9, tid=900)]
+        events += [event for at in range(3) for event in launch("k", 10 * at + 1, 10 * at + 5, 4, 902)]
+        events += launch("k", 60, 70, 4)
+        lanes = [lane for lane in timeline_of(write_trace(tmp_path, events)).lanes if lane.kind == "thread"]
+        assert [(lane.title, lane.folded) for lane in lanes][1:] == [
+            ("thread 902", False),
+            ("thread 900", True),
+        ]
+        assert not lanes[0].folded
 
     def test_without_steps_it_opens_on_everything(self, tmp_path: Path) -> None:
         timeline = timeline_of(write_trace(tmp_path, [slice_("a", 3, 5), slice_("b", 10, 5)]))

@@ -10,9 +10,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_timeline import lane_of, session_timeline, timeline_of
 
+from profiles import profile_of
+from tb_torchcompile_plugin.analysis.timeline.kernel_place import kernel_place
 from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
@@ -160,8 +163,8 @@ class TestSearch:
         for query in ("aten::mm", "TRITON", "torch-compiled", "x"):
             wanted = query.lower()
             count = sum(wanted in trace.names[code].lower() for code in trace.name.tolist())
-            for slices in breaks.slices.values():
-                if isinstance(slices, ItemSlices):
+            for lane, slices in breaks.slices.items():
+                if isinstance(slices, ItemSlices) and breaks.lanes[lane].kind != "gaps":
                     count += sum(wanted in item.name.lower() for item in slices.items)
             answer = timeline_search(breaks, query, None, [], 0, 0, 1000)
             assert answer.count == count
@@ -339,3 +342,21 @@ def by_hand(
         busy += max(0, stop - max(begin, reach))
         reach = max(reach, stop)
     return own, time, launches, busy
+
+
+def test_a_launch_knows_its_place_among_those_of_its_kernel(tmp_path: Path) -> None:
+    """It began 30 µs after the one before it ended; behind another kernel nothing waited."""
+    events = [
+        *launch("k", 0, 10, 10),
+        *launch("k", 20, 50, 10),
+        *launch("other", 21, 70, 10),
+        *launch("k", 22, 80, 10),
+    ]
+    profile = profile_of(write_trace(tmp_path, events))
+    rows = np.flatnonzero([profile.trace.names[name] == "k" for name in profile.trace.name])
+    rows = rows[np.argsort(profile.trace.ts[rows])]
+    first, second, third = (kernel_place(profile, int(row)) for row in rows)
+    assert (first.number, first.of, first.previous, first.idle_before_ns) == (1, 3, -1, None)
+    assert (second.number, second.previous, second.following) == (2, rows[0], rows[2])
+    assert (second.idle_before_ns, second.queued_ns) == (30_000, 30_000)
+    assert (third.idle_before_ns, third.following) == (0, -1)

@@ -148,10 +148,10 @@ def test_what_cannot_be_shown_is_said(client: Client, wrong: dict[str, Any], mes
 
 class TestOtherRoutes:
     def test_a_slice_that_the_window_shows_tells_all(self, client: Client) -> None:
-        _, columns = ask(client, **{"from": 0, "to": 10**6, "width": 500, "lanes": "6"})
-        asked = SPAN | {"lane": 6, "row": int(columns["row"][-1])}
+        _, columns = ask(client, **{"from": 0, "to": 10**6, "width": 500, "lanes": "7"})
+        asked = SPAN | {"lane": 7, "row": int(columns["row"][-1])}
         answer = client.get(f"{ROOT}/timeline_slice", query_string=asked).get_json()
-        assert (answer["lane"], answer["start_ns"]) == (6, columns["start"][-1])
+        assert (answer["lane"], answer["start_ns"]) == (7, columns["start"][-1])
         assert answer["launch"]["start_ns"] < answer["start_ns"]
         alone = SPAN | {"row": asked["row"]}
         assert client.get(f"{ROOT}/timeline_slice", query_string=alone).get_json() == answer

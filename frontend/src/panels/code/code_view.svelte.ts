@@ -1,5 +1,5 @@
 import { askAboutWorker } from '../../api/ask.svelte';
-import type { Artifact, Compile } from '../../api/types';
+import type { Artifact, Compile, CompiledRegion, Span } from '../../api/types';
 import { nav } from '../../host/nav.svelte';
 import { codeKey, parseCodeKey, type CompileKey } from '../../names/compile_ids';
 import { counterpart, mainArtifact } from './code_artifacts';
@@ -9,15 +9,25 @@ const idOf = (text: string) => (/^\d+$/.test(text) ? Number(text) : null);
 /** What the address says of the code panel, and the answers that it needs. Made once by the panel. */
 export class CodeView {
   #compile: () => Compile;
+  #span: Span | null;
 
-  constructor(compile: () => Compile) {
+  /** span: what was known when the panel opened; the reader's text does not change when more comes. */
+  constructor(compile: () => Compile, span: Span | null) {
     this.#compile = compile;
+    this.#span = span;
   }
 
-  /** The compilation; without one in the address the first that was recorded. */
+  /** The compilation; without one in the address that which ran most often, else the first that was recorded. */
   key: Required<CompileKey> | null = $derived.by(() => {
+    const rows = this.#compile().compilations.filter((row) => !row.recovered);
+    const ran = this.#span?.compiled_regions.reduce<CompiledRegion | null>(
+      (most, region) => (most && most.calls >= region.calls ? most : region),
+      null,
+    );
     const first =
-      this.#compile().compilations.find((row) => !row.recovered) ?? this.#compile().compilations[0];
+      rows.findLast((row) => row.compile_id === ran?.compile_id) ??
+      rows[0] ??
+      this.#compile().compilations[0];
     return (
       parseCodeKey(nav.get('code')) ?? (first && { compile_id: first.compile_id, epoch: first.epoch }) ?? null
     );

@@ -4,8 +4,8 @@ import { location, shortPath, significant } from '../../widgets/format';
 import { BREAK_KINDS } from '../../names/words';
 import type { Column } from '../../table/table';
 
-const NOT_RUN = 'It was not executed inside this span';
-const NO_STEP = `${NOT_RUN}, or no steps were marked`;
+const NOT_RUN = 'No price is known; a click on the row tells why';
+const NO_STEP = `${NOT_RUN}; or no steps were marked`;
 
 /** Those that can say something: a log tells reasons, a trace prices, and those of a step where there are steps. */
 export function siteColumns(compile: Compile | null, span: Span | null): Column<GraphBreakSite>[] {

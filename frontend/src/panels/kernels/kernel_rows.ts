@@ -35,6 +35,16 @@ function ofPeak(percent: number): string {
 /** The first columns are those that a narrow window shows. */
 export const KERNEL_COLUMNS: Column<Kernel>[] = [
   { key: 'name', label: 'Kernel', title: (r) => `${r.name}\n${categoryLabel(r.category)}`, grow: 3 },
+  {
+    key: 'above_floor_us',
+    label: 'Above the floor',
+    help: 'How much longer its launches took than what they move and compute needs at the device’s peak',
+    value: (r) => r.achieved.above_floor_us,
+    scaleWith: 'time_us',
+    total: 'sum',
+    unknown:
+      'Its floor is not known: neither inductor nor recorded shapes tell what it moves, or what it computes',
+  },
   { key: 'time_us', label: 'Time', total: 'sum' },
   {
     key: 'share_percent',

@@ -5,6 +5,7 @@ import type { Arrow } from '../../widgets/timeline/paint';
 import type { Reader } from '../../widgets/timeline/read';
 import type { Slice } from '../../widgets/timeline/tiles';
 import { categoryLabel, isCategory } from '../../names/categories';
+import { CAUSES } from '../../names/idle_causes';
 import { phaseLabel } from '../../names/phases';
 import type {
   Category,
@@ -16,7 +17,19 @@ import type {
   TimelineSlice,
 } from '../../api/types';
 
-const SLICES: Record<SliceKind, [label: string, token: string]> = {
+type Look = [label: string, token: string];
+type Gap = Extract<SliceKind, `gap_${string}`>;
+
+/** Idle time has its cause's colour, as in all pictures of it. */
+const GAPS = Object.fromEntries(
+  Object.entries(CAUSES).map(([cause, [label, color]]) => [
+    `gap_${cause}`,
+    [`Idle: ${label}`, color.slice('var('.length, -1)],
+  ]),
+) as Record<Gap, Look>;
+
+const SLICES: Record<SliceKind, Look> = {
+  ...GAPS,
   cpu_op: ['Operator', '--tl-op'],
   user_annotation: ['Annotation', '--tl-annotation'],
   python_function: ['Python function', '--tl-python'],
@@ -67,11 +80,11 @@ export function legendOf(
   return [...kinds].map(([token, labels]) => ({ token, label: labels.join(', ') }));
 }
 
-/** As it opens: all lanes as the server lists them; the profiler's own, and what was compiled before, folded. */
+/** As it opens: all lanes as the server lists them; the profiler's own, threads that launch nothing and what was compiled before folded. */
 export function usualArrangement({ lanes, extent }: TimelineLanes): Arrangement {
   const folded = lanes.filter(
-    ({ group, kind }) =>
-      (group === 'profiler' && kind !== 'counter') || (kind === 'phases' && extent[0]! < 0),
+    ({ group, kind, folded }) =>
+      folded || (group === 'profiler' && kind !== 'counter') || (kind === 'phases' && extent[0]! < 0),
   );
   return {
     order: lanes.map(({ id }) => id),

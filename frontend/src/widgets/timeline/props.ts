@@ -4,6 +4,13 @@ import type { Reader } from './read';
 import type { Fetch, Slice } from './tiles';
 import type { View } from '../canvas/view';
 
+/** What the strip above shows: a stretch, and moments of what was searched for and what was pinned. */
+export interface Strip {
+  view: View;
+  ticks: number[];
+  pins: number[];
+}
+
 export interface TimelineProps {
   label: string;
   /** Id of an element that tells in words what is in view. */
@@ -13,6 +20,7 @@ export interface TimelineProps {
   all: View;
   /** Where it opens, and where it goes when this changes. */
   place: View;
+  strip: Strip;
   fetch: Fetch;
   /** Colour tokens of the slices, by number. */
   colors: string[];

@@ -155,6 +155,8 @@ export type Fetch = (
 /** Fetches tiles as they are wanted, nearest first, and forgets those that were not looked at for long. */
 export class Tiles {
   readonly root: number;
+  /** What the strip shows. */
+  strip: View;
   #kept = new Map<number, Map<number, LaneTile>>();
   #coming = new Map<number, AbortController>();
   #ends = new Map<number, View>();
@@ -166,6 +168,7 @@ export class Tiles {
     private changed: () => void,
     private failed: (error: unknown) => void,
   ) {
+    this.strip = all;
     this.root = Math.max(0, Math.ceil(Math.log2((all.to - all.from) / BUCKETS)));
   }
 
@@ -187,6 +190,13 @@ export class Tiles {
     return this.#between(this.root, this.all)
       .map((index) => this.get(this.root, index, lane))
       .filter((part) => part !== undefined);
+  }
+
+  /** The tiles of a lane over a stretch, as fine as the strip shows it, or as they have come. */
+  over(lane: number, view: View, width: number): LaneTile[] {
+    const level = Math.min(this.root, levelFor(view, width));
+    const parts = this.#between(level, view).map((index) => this.nearest(level, index, lane));
+    return [...new Set(parts)].filter((part) => part !== undefined);
   }
 
   /** The greatest value of a plot. */
@@ -253,6 +263,7 @@ export class Tiles {
     add(level, view);
     // What is shown for a moment where nothing finer has come yet.
     add(this.root, this.all);
+    add(Math.min(this.root, levelFor(this.strip, width)), this.strip);
     add(level, { from: view.from - more, to: view.to + more });
     return wanted;
   }

@@ -1,0 +1,22 @@
+/** Slices that the reader keeps, each with a note, as the address has them. */
+
+export interface Pin {
+  /** "row,lane", as the address names a slice. */
+  slice: string;
+  /** When it begins, ns. */
+  at: number;
+  note: string;
+}
+
+/** "6310,8,2001123,look here" line by line. */
+export function writePins(pins: Pin[]): string | null {
+  return pins.map(({ slice, at, note }) => `${slice},${Math.round(at)},${note}`).join('\n') || null;
+}
+
+/** What is no pin is left out. */
+export function readPins(text: string): Pin[] {
+  return text.split('\n').flatMap((line) => {
+    const [, slice, at, note] = /^(\d+,\d+),(-?\d+),(.*)$/.exec(line) ?? [];
+    return slice ? [{ slice, at: Number(at), note: note! }] : [];
+  });
+}

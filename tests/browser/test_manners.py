@@ -1,0 +1,228 @@
+"""What must not surprise a reader: nothing jumps under the pointer, runs out of the window or fills the address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from urllib.parse import unquote
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from browser.tab import Tab
+from traces import Event, launch, slice_
+
+pytestmark = pytest.mark.browser
+
+KERNEL = "table[aria-label='Kernels'] tr[data-row='4']"
+
+
+@pytest.fixture
+def sized(tab: Tab) -> Iterator[Callable[[int, int], None]]:
+    yield tab.driver.set_window_size
+    tab.driver.set_window_size(1400, 1000)
+
+
+def top(tab: Tab, css: str) -> float:
+    return float(tab.script("return document.querySelector(arguments[0]).getBoundingClientRect().top", css))
+
+
+@pytest.mark.parametrize("width", [1440, 1200])
+def test_a_row_stays_under_the_pointer_when_its_details_open(
+    tab: Tab, sized: Callable[[int, int], None], width: int
+) -> None:
+    sized(width, 900)
+    tab.open(run="resnet18", panel="kernels")
+    tab.one(KERNEL)
+    tab.script("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", KERNEL)
+    before = top(tab, KERNEL)
+    ActionChains(tab.driver).move_to_element(tab.one(f"{KERNEL} td:nth-child(2)")).click().perform()
+    tab.one("aside")
+    assert abs(top(tab, KERNEL) - before) <= 1
+    beyond = "const s = document.querySelector(arguments[0]).closest('.scroller'); return s.scrollWidth - s.clientWidth"
+    assert tab.script(beyond, KERNEL) <= 0, "nothing to scroll sideways"
+    tab.click("aside button[aria-label='Close']")
+    tab.wait(lambda: not tab.all("aside"), "the drawer to close")
+    assert abs(top(tab, KERNEL) - before) <= 1
+
+
+def test_a_menu_stays_in_the_window(tab: Tab, sized: Callable[[int, int], None]) -> None:
+    sized(900, 900)
+    tab.open(run="resnet18", panel="kernels")
+    tab.one(KERNEL)
+    for block in ("end", "center"):
+        button = tab.all("main summary")[0]
+        tab.script("arguments[0].scrollIntoView({block: arguments[1]})", button, block)
+        button.click()
+        above, below, left = tab.script("""
+            const box = document.querySelector('details[open] .menu').getBoundingClientRect();
+            return [box.top, box.bottom - innerHeight, box.left];
+        """)
+        assert above >= 0 and below <= 0 and left >= 0
+        button.click()
+
+
+def test_sixteen_bins_keep_their_labels(tab: Tab, add_run: Callable[[list[Event]], str]) -> None:
+    """Gaps of 1 µs to 30 ms: a bin for each doubling."""
+    at, events = 0, [slice_("ProfilerStep#0", 0, 100_000, "user_annotation")]
+    for power in range(16):
+        events += launch("k", at, at + 1, 1)
+        at += 2 + 2**power
+    events += launch("k", at, at + 1, 1)
+    tab.open(run=add_run(events), panel="gpu_utilization")
+    tab.one("figure[aria-label^='Idle time of GPU 0 by length']")
+    count, labels = tab.script("""
+        const figure = document.querySelector("figure[aria-label^='Idle time of GPU 0 by length']");
+        const names = [...figure.querySelectorAll('.names span')].map(e => e.textContent.trim());
+        return [figure.querySelectorAll('.column').length, names.filter(Boolean)];
+    """)
+    assert count > 12 and len(labels) >= count / 2, labels
+
+
+def test_a_gap_is_shown_with_what_is_around_it_and_what_took_it(tab: Tab) -> None:
+    tab.open(run="breaks", panel="gpu_utilization")
+    tab.click("table[aria-label='Longest gaps'] tr[data-row='0']")
+    tab.click("aside a", "Show on timeline")
+    tab.wait_text("section[aria-label='Details'] h2", "")
+    address = tab.address()
+    start, end = (int(re.search(rf"torch_compile\.{key}=(-?\d+)", address)[1]) for key in ("from", "to"))  # type: ignore[index]
+    (gap,) = re.findall(r"torch_compile\.range=(\d+)(?:,|%2C)(\d+)", address)
+    assert start < int(gap[0]) < int(gap[1]) < end
+    assert re.search(r"torch_compile\.slice=\d+", address), "the slice that took it is chosen"
+
+
+def test_the_code_panel_opens_what_ran(tab: Tab, add_recording: Callable[[str], str]) -> None:
+    """0/0 was compiled first; 0/1 ran 7 times, the others once."""
+    tab.open(run=add_recording("recompiles"), panel="compiled_regions")
+    (longest,) = [row for row in tab.rows("Compiled regions") if row[0] == "0/1"][:1]
+    assert longest
+    tab.click("nav[aria-label='Panels'] a", "Code")
+    tab.wait_text("h1", "compilation 0/1")
+
+
+def test_the_list_of_texts_shows_the_one_that_is_open(tab: Tab, sized: Callable[[int, int], None]) -> None:
+    sized(1400, 700)
+    tab.open(run="breaks", panel="code", code="4/0", direction="backward")
+    tab.one("nav[aria-label='Texts of this compilation'] .current")
+    inside = """
+        const texts = document.querySelector("nav[aria-label='Texts of this compilation']");
+        const list = texts.getBoundingClientRect();
+        const item = texts.querySelector('.current').getBoundingClientRect();
+        return item.top >= list.top && item.bottom <= list.bottom;
+    """
+    tab.wait(lambda: tab.script(inside), "the open text to be in view in its list")
+
+
+def test_the_name_of_a_template_does_not_fill_the_address(
+    tab: Tab, add_run: Callable[[list[Event]], str]
+) -> None:
+    name = (
+        f"void at::native::{'vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, ' * 10}x>"
+    )
+    tab.open(run=add_run([*launch(name, 0, 1, 9), *launch("other", 10, 11, 5)]), panel="kernels")
+    tab.click("table[aria-label='Kernels'] tr[data-row='0']")
+    tab.one("aside")
+    assert len(tab.address()) < 350
+    tab.click("aside a", "on the timeline")
+    tab.click("section[aria-label='Details'] a", "All launches of this kernel")
+    tab.one("aside")
+    assert len(tab.address()) < 350 and name[:40] in tab.text("aside")
+
+
+def test_a_few_bytes_are_no_curve(tab: Tab, add_run: Callable[[list[Event]], str]) -> None:
+    args = {"Device Type": 0, "Device Id": -1, "Bytes": 12, "Addr": 1, "Total Allocated": 12}
+    event: Event = {
+        "ph": "i",
+        "name": "[memory]",
+        "cat": "cpu_instant_event",
+        "pid": 1,
+        "tid": 1,
+        "ts": 5,
+        "args": args,
+    }
+    tab.open(run=add_run([slice_("aten::add", 0, 20), event]), panel="memory")
+    tab.wait_text("main", "at most 12 B, in 1 allocation")
+    assert not tab.all("main svg")
+
+
+CANVAS = "canvas[role='application']"
+
+
+def test_the_timelines_keys_work_on_arrival(tab: Tab) -> None:
+    tab.open(run="breaks", panel="overview")
+    tab.click("nav[aria-label='Panels'] a", "Timeline")
+    tab.wait(lambda: tab.script("return document.activeElement.matches(arguments[0])", CANVAS), "the focus")
+    before = tab.address()
+    tab.press("w")
+    tab.wait(lambda: tab.address() != before and "torch_compile.from" in tab.address(), "a nearer view")
+
+
+def test_idle_time_is_a_lane_and_a_launch_has_its_place(tab: Tab) -> None:
+    tab.open(run="breaks", panel="kernels", **{"search.kernels": "triton_poi"})
+    tab.click("table[aria-label='Kernels'] tr[data-row='0']")
+    tab.click("aside a", "The first one on the timeline")
+    tab.wait_text("ul[aria-label='Lanes']", "Idle")
+    tab.wait_text("section[aria-label='Details']", "Queue time")
+    assert "Idle before" in tab.text("section[aria-label='Details']")
+    tab.wait_text("section[aria-label='Details']", "3rd of 9 launches")
+    tab.click("section[aria-label='Details'] a", "›")
+    tab.wait_text("section[aria-label='Details']", "4th of 9 launches")
+
+
+def test_a_pin_and_its_note_are_in_the_address(tab: Tab) -> None:
+    tab.open(run="breaks", panel="timeline", **{"search.timeline": "aten::add_"})
+    tab.click("section[aria-label='Details'] button", "Pin")
+    note = tab.one("ul[aria-label='Pinned'] input")
+    note.send_keys("look here\t")
+    tab.wait(
+        lambda: "look%20here" in tab.address() or "look here" in tab.address(), "the note in the address"
+    )
+    tab.open(run="breaks", panel="timeline", pins=re.sub(r".*pins=([^&]*).*", r"\1", unquote(tab.address())))
+    assert tab.one("ul[aria-label='Pinned'] input").get_attribute("value") == "look here"
+
+
+def test_the_strip_shows_the_span_and_compiling_when_asked(tab: Tab) -> None:
+    tab.open(run="breaks", panel="timeline")
+    tab.one(f"{CANVAS}[aria-busy='false']")
+    shown = "return document.querySelector('.map .shown').getBoundingClientRect().width"
+    alone = tab.script(shown)
+    tab.click("button", "With compiling")
+    tab.wait(lambda: tab.script(shown) < alone / 20, "a much narrower window in the strip")
+
+
+def test_a_part_of_a_picture_opens_its_list_and_with_shift_the_timeline(tab: Tab) -> None:
+    tab.open(run="breaks", panel="gpu_utilization")
+    figure = "figure[aria-label='What the busiest device did']"
+    tab.click(f"{figure} button", "Python")
+    tab.wait_text("aside h2", "Idle: Python")
+    tab.wait(lambda: tab.all("aside li a"), "its gaps")
+    tab.open(run="breaks", panel="gpu_utilization")
+    tab.click(f"{figure} button", "compute")
+    tab.wait(lambda: tab.rows("Kernels"), "the kernels")
+    tab.open(run="breaks", panel="gpu_utilization")
+    python = next(button for button in tab.all(f"{figure} button") if "Python" in button.text)
+    ActionChains(tab.driver).key_down(Keys.SHIFT).click(python).key_up(Keys.SHIFT).perform()
+    tab.one(CANVAS)
+    assert "torch_compile.range=" in tab.address()
+
+
+def test_a_picture_is_one_stop_and_arrows_go_from_part_to_part(tab: Tab) -> None:
+    tab.open(run="breaks", panel="gpu_utilization")
+    figure = "figure[aria-label='What the busiest device did']"
+    tab.tab_to(f"{figure} [data-door]")
+    assert len(tab.all(f"{figure} [data-door][tabindex='0']")) == 1
+    first = tab.driver.switch_to.active_element.text
+    tab.press(Keys.ARROW_RIGHT)
+    assert tab.driver.switch_to.active_element.text != first
+    tab.press(Keys.END, Keys.ENTER)
+    tab.one("aside")
+
+
+def test_a_bar_of_the_gap_histogram_lists_its_gaps(tab: Tab) -> None:
+    tab.open(run="breaks", panel="gpu_utilization")
+    bars = "figure[aria-label='Idle time of GPU 0 by length of the gap'] button"
+    tab.wait(lambda: tab.all(bars), "the histogram")
+    tab.script("arguments[0].click()", tab.all(bars)[-1])
+    tab.wait_text("aside h2", "Gaps from")
+    assert tab.all("aside li a")
