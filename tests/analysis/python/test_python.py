@@ -55,7 +55,7 @@ def test_times_are_of_a_step_and_the_costliest_function_is_named(tmp_path):
             frame("numpy/core.py(3): dot", at + 210, 400),
         ]
     answer = python_time(profile_with(tmp_path, events))
-    own = {row.name: row.own_us for row in answer.functions}
+    own: dict[str, Any] = {row.name: row.own_us for row in answer.functions}
     assert own == {"main": 300, "gelu": None, "forward": 500, "dot": None}
     said = "costs most of your functions: 500 µs a step with what it calls of libraries, 62.5 %"
     assert f"forward (model.py:17) {said} of the host’s time." == answer.headline
@@ -78,7 +78,7 @@ def test_a_framework_is_a_library_and_the_loop_that_runs_it_all_is_not_what_cost
         events += [frame("train.py(17): torch_dynamo_resume_in_forward_at_30", at + 100, 200)]
         events += [slice_("aten::mm", at + 110, 10)]
     answer = python_time(profile_with(tmp_path, events))
-    own = {row.name: (row.whose, row.own_us) for row in answer.functions}
+    own: dict[str, Any] = {row.name: (row.whose, row.own_us) for row in answer.functions}
     assert own["advance"] == ("library", None) and own["forward after line 30"] == ("yours", 200)
     assert own["main"][1] > 200 and answer.headline.startswith(
         "forward after line 30 (train.py:17) costs most"
