@@ -33,9 +33,9 @@ const SELDOM = /src.(states.EmptyLogdir|shell.Reads)/;
 /** Panels of one group of the sidebar: one file of them compresses better, and who opens one soon opens the next. */
 const GROUPS = {
   summary: /src.panels.(findings|what_if|compare|runs)/,
-  run: /src.panels.(step_breakdown|gpu_utilization|memory|ranks)/,
+  run: /src.panels.(step_breakdown|gpu_utilization|memory|ranks|timeline)/,
   code: /src.panels.(source|kernels|operators|python|modules)/,
-  compile: /src.panels.(compilations|compile_time|graph_breaks|recompiles|compiled_regions)/,
+  compile: /src.panels.(compilations|compile_time|graph_breaks|recompiles|compiled_regions|code)/,
 };
 const FIRST = /src.(main.ts|panels.overview.Overview.svelte)$/;
 
@@ -74,8 +74,7 @@ export default defineConfig({
         entryFileNames: 'index.js',
         // The server serves no name with a dash.
         chunkFileNames: ({ name }) => `${name.replaceAll('-', '_')}.js`,
-        // Beside the panels: what the first paint needs, and what only other panels share. The large widgets that
-        // few panels show stay apart.
+        // Beside the groups of panels: what the first paint needs, and what several groups share.
         codeSplitting: {
           groups: [
             { name: (id, graph) => (isFirst(id, graph) ? 'common' : null), test: COMMON },
