@@ -74,7 +74,7 @@ def traces(recording: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
 
 
 def reported(path: Path) -> Any:
-    """Everything of a trace, but for its name, how many events it has, and which of them a gap opens on the timeline."""
+    """Everything of a trace, but for its name, how many events it has, and which of them the timeline opens."""
     report = msgspec.to_builtins(read_report(str(path)))
     (run,) = report["runs"]
     spans = [span for worker in run["workers"] for span in worker["spans"]]
@@ -83,6 +83,8 @@ def reported(path: Path) -> Any:
             span.pop(name)
         for gap in span["gpu_utilization"]["longest_gaps"]:
             gap.pop("row")
+        for culprit in span["gpu_utilization"]["held_up"]:
+            culprit.pop("longest_row")
     return spans, [{**row, "span": "", "worker": ""} for row in report["findings"]]
 
 
