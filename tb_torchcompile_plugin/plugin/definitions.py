@@ -15,6 +15,7 @@ _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>What the numbers mean</title>
+<link rel="icon" href="data:,">
 <style>
   :root {{ color-scheme: light dark; }}
   body {{ max-width: 900px; margin: 0 auto; padding: 16px; font: 15px/1.5 system-ui, sans-serif; }}

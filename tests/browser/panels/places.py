@@ -12,7 +12,7 @@ from traces import slice_, write_trace
 
 PANELS: tuple[Panel, ...] = get_args(Panel)
 RECORDINGS = ("resnet18", "resnet18_eager", "breaks", "everything")
-JOB, PROGRAMS = "exposed_communication", ("changing_attribute", "attention_of_new_lengths", "memory_almost_full")
+JOB, PROGRAMS = "exposed_communication", ("changing_attribute", "attention_of_new_lengths")
 
 _PLACES: dict[Panel, dict[str, str]] = {
     "graph_breaks": {"run": "breaks"},
@@ -20,7 +20,7 @@ _PLACES: dict[Panel, dict[str, str]] = {
     "compiled_regions": {"run": "breaks"},
     "recompiles": {"run": "changing_attribute"},
     "what_if": {"run": "attention_of_new_lengths"},
-    "memory": {"run": "memory_almost_full"},
+    "memory": {"run": "everything"},
     "modules": {"run": "everything"},
     "operators": {"run": "everything"},
     "ranks": {"run": JOB},
