@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -49,15 +48,22 @@ def test_a_panel_is_accessible_in_both_themes(tab: Tab, panel: Panel) -> None:
     tab.open(**place(panel))
     tab.wait(lambda: tab.text("h1"), "the sentence of the panel")
     assert in_both_themes(tab) == []
+    rows = tab.all("tr[data-row] td")
+    if rows:
+        tab.script("arguments[0].click()", rows[0])
+        tab.wait(lambda: tab.text("aside"), "its details")
+        tab.settle()
+        assert in_both_themes(tab) == [], "with details"
 
 
+@pytest.mark.parametrize("panel", ["overview", "timeline", "compare", "runs"])
 @pytest.mark.parametrize("body, status", [(READING, 202), (FAILED, 500)], ids=["loading", "failed"])
 def test_what_stands_in_the_way_of_a_panel_is_accessible(
-    tab: Tab, body: object, status: int
+    tab: Tab, panel: Panel, body: object, status: int
 ) -> None:
-    with answering(tab.driver, body, status) if status else nullcontext():
+    with answering(tab.driver, body, status):
         tab.driver.get("about:blank")
-        tab.driver.get(f"{tab.url}#torch_compile&p.torch_compile.run=resnet18")
+        tab.driver.get(f"{tab.url}#torch_compile&p.torch_compile.run=resnet18&p.torch_compile.panel={panel}")
         tab.enter()
         tab.wait(lambda: tab.all(".reading, [role='alert']"), "what is in the way")
         assert in_both_themes(tab) == []
