@@ -8,8 +8,8 @@ Needs Chromium with chromedriver, and the recordings that are committed.
 from __future__ import annotations
 
 import argparse
+import base64
 import os
-import shutil
 import sys
 import tarfile
 import tempfile
@@ -26,11 +26,11 @@ from browser.panels.answers import FAILED, READING, answering  # noqa: E402
 from browser.panels.places import EMPTY, PANELS, fill, place  # noqa: E402
 from browser.processes import Servers, start_browser  # noqa: E402
 from browser.tab import Tab  # noqa: E402
+from tb_torchcompile_plugin.analysis.findings.rule import Panel  # noqa: E402
 
 README = {"overview": "light", "timeline": "dark"}
 KEPT = ROOT / "docs" / "screenshots"
 HEIGHT, TALLEST = 900, 4000
-AROUND = 140  # TensorBoard's own bar, and the window's
 
 
 class Look(NamedTuple):
@@ -63,9 +63,10 @@ def main() -> int:
         for look in options.look or LOOKS:
             for panel in options.panel or PANELS:
                 print(f"==> {panel}, {look}", flush=True)
-                picture(tab, panel, LOOKS[look], options.out / f"{panel}_{look}.png")
-    for panel, look in README.items():
-        keep(options.out / f"{panel}_{look}.png")
+                show(tab, panel, LOOKS[look])
+                if README.get(panel) == look:
+                    keep(tab, KEPT / f"{panel}.webp")
+                picture(tab, options.out / f"{panel}_{look}.png")
     return 0
 
 
@@ -75,7 +76,8 @@ def opened() -> Iterator[Tab]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["TB_TORCHCOMPILE_CACHE"] = str(folder / "cache")
-        (folder / "logdir").mkdir(), (folder / "outputs").mkdir()
+        (folder / "logdir").mkdir()
+        (folder / "outputs").mkdir()
         fill(folder / "logdir", unpacking_into(folder))
         driver, servers = start_browser(folder / "profile", folder), Servers(folder / "outputs")
         try:
@@ -99,31 +101,35 @@ def unpacking_into(folder: Path) -> Callable[[str], Path]:
     return recording
 
 
-def picture(tab: Tab, panel: str, look: Look, file: Path) -> None:
-    """All of the panel, however tall, within TensorBoard's page."""
+def show(tab: Tab, panel: Panel, look: Look) -> None:
+    """The panel as it is looked at, once nothing moves any more."""
     where = {"panel": panel, **EMPTY} if look.empty else place(panel)
-    query = "?darkMode=true" if look.dark else ""
     tab.driver.set_window_size(look.width, HEIGHT)
     with answering(tab.driver, *look.answer) if look.answer else nullcontext():
-        if look.answer:
-            tab.driver.get("about:blank")
-            tab.driver.get(f"{tab.url}#torch_compile{''.join(f'&p.torch_compile.{k}={v}' for k, v in where.items())}")
-            tab.enter()
-        else:
-            tab.open(query, **where)
+        tab.begin("?darkMode=true" if look.dark else "", **where)
+        if not look.answer:
+            tab.settle()
         time.sleep(0.7)
-        tall = tab.script("return document.documentElement.scrollHeight") + AROUND
-        tab.driver.set_window_size(look.width, min(TALLEST, max(HEIGHT, tall)))
-        time.sleep(0.5)
-        tab.driver.switch_to.default_content()
-        tab.driver.save_screenshot(str(file))
 
 
-def keep(file: Path) -> None:
-    """One that the README shows, where it was made this time."""
-    if file.exists():
-        KEPT.mkdir(exist_ok=True)
-        shutil.copy(file, KEPT / f"{file.stem}.png")
+def keep(tab: Tab, file: Path) -> None:
+    """What is seen without scrolling, small enough to be kept."""
+    tab.driver.switch_to.default_content()
+    asked = {"format": "webp", "quality": 80}
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(base64.b64decode(tab.driver.execute_cdp_cmd("Page.captureScreenshot", asked)["data"]))
+    tab.enter()
+
+
+def picture(tab: Tab, file: Path) -> None:
+    """All of the panel, however tall, within TensorBoard's page."""
+    hidden = tab.script("return document.documentElement.scrollHeight - innerHeight")
+    size = tab.driver.get_window_size()
+    tab.driver.set_window_size(size["width"], min(TALLEST, size["height"] + max(0, hidden)))
+    time.sleep(0.5)
+    tab.driver.switch_to.default_content()
+    tab.driver.save_screenshot(str(file))
+    tab.enter()
 
 
 if __name__ == "__main__":

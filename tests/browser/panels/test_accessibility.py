@@ -57,14 +57,12 @@ def test_a_panel_is_accessible_in_both_themes(tab: Tab, panel: Panel) -> None:
 
 
 @pytest.mark.parametrize("panel", ["overview", "timeline", "compare", "runs"])
-@pytest.mark.parametrize("body, status", [(READING, 202), (FAILED, 500)], ids=["loading", "failed"])
+@pytest.mark.parametrize(("body", "status"), [(READING, 202), (FAILED, 500)], ids=["loading", "failed"])
 def test_what_stands_in_the_way_of_a_panel_is_accessible(
     tab: Tab, panel: Panel, body: object, status: int
 ) -> None:
     with answering(tab.driver, body, status):
-        tab.driver.get("about:blank")
-        tab.driver.get(f"{tab.url}#torch_compile&p.torch_compile.run=resnet18&p.torch_compile.panel={panel}")
-        tab.enter()
+        tab.begin(run="resnet18", panel=panel)
         tab.wait(lambda: tab.all(".reading, [role='alert']"), "what is in the way")
         assert in_both_themes(tab) == []
         tab.complaints()  # an answer that fails is one

@@ -18,7 +18,9 @@ def test_a_part_of_a_picture_opens_what_it_means_and_the_focus_comes_back(tab: T
     mark = "button[aria-label='What idle: guards and wrapper means']"
     tab.tab_to(mark)
     tab.press(Keys.ENTER)
-    tab.wait_text(MEANING, "Cache lookup (guards), pregraph bytecode and runtime wrapper of a compiled region")
+    tab.wait_text(
+        MEANING, "Cache lookup (guards), pregraph bytecode and runtime wrapper of a compiled region"
+    )
     tab.press(Keys.ESCAPE)
     tab.wait(lambda: not tab.all(MEANING), "the meaning to close")
     assert tab.script("return document.activeElement.matches(arguments[0])", mark)
