@@ -81,7 +81,7 @@ def test_a_kernels_code_launch_and_gap_before(tab: Tab) -> None:
         visitor.click("[aria-label='Time by kernel category'] a", "Triton pointwise")
         tab.wait(lambda: tab.rows("Kernels"), "its kernels")
         visitor.click(ROW, "triton_poi_")
-        for part in ("grid", "Idle before", "Code"):
+        for part in ("grid", "Idle before", "Source, as inductor generated it"):
             tab.wait_text("aside", part)
         tab.wait_text("aside .code", "@triton")
 

@@ -63,6 +63,6 @@ def test_what_stands_in_the_way_of_a_panel_is_accessible(
 ) -> None:
     with answering(tab.driver, body, status):
         tab.begin(run="resnet18", panel=panel)
-        tab.wait(lambda: tab.all(".reading, [role='alert']"), "what is in the way")
+        tab.wait(lambda: tab.text("h1") and tab.all(".reading, [role='alert']"), "what is in the way")
         assert in_both_themes(tab) == []
         tab.complaints()  # an answer that fails is one

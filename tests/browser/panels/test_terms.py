@@ -13,17 +13,24 @@ pytestmark = pytest.mark.browser
 MEANING = "[popover]:popover-open"
 
 
+def focused(tab: Tab, css: str) -> bool:
+    return bool(tab.script("return document.activeElement.matches(arguments[0])", css))
+
+
 def test_a_part_of_a_picture_opens_what_it_means_and_the_focus_comes_back(tab: Tab) -> None:
     tab.open(run="breaks")
     mark = "button[aria-label='What idle: guards and wrapper means']"
-    tab.tab_to(mark)
+    tab.tab_to("figure[aria-label='What GPU 0 did'] [data-door]")
+    for _ in range(40):
+        if not focused(tab, mark):
+            tab.press(Keys.ARROW_RIGHT)
     tab.press(Keys.ENTER)
     tab.wait_text(
         MEANING, "Cache lookup (guards), pregraph bytecode and runtime wrapper of a compiled region"
     )
     tab.press(Keys.ESCAPE)
     tab.wait(lambda: not tab.all(MEANING), "the meaning to close")
-    assert tab.script("return document.activeElement.matches(arguments[0])", mark)
+    assert focused(tab, mark)
 
 
 def test_a_column_opens_what_it_means_beside_its_own_button(tab: Tab) -> None:
