@@ -21,6 +21,7 @@ _PLACES: dict[Panel, dict[str, str]] = {
     "recompiles": {"run": "changing_attribute"},
     "what_if": {"run": "attention_of_new_lengths"},
     "memory": {"run": "everything"},
+    "python": {"run": "breaks"},
     "modules": {"run": "everything"},
     "operators": {"run": "everything"},
     "ranks": {"run": JOB},
