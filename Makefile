@@ -24,10 +24,10 @@ ONE_AFTER_THE_OTHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch thorough lint types frontend frontend-check proto benchmark browser prerequisites clean
+.PHONY: help demo test test-torch thorough lint types frontend frontend-check screenshots proto benchmark browser prerequisites clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: prerequisites $(ENVIRONMENT) ## train a small compiled model and open TensorBoard on it (CHECK=1: only check that it works)
 	@$(BIN)/python scripts/demo.py $(if $(filter-out 0,$(CHECK)),--check)
@@ -60,6 +60,9 @@ types: $(ENVIRONMENT) ## regenerate frontend/src/api/types.ts from the routes an
 frontend-check: $(NODE_MODULES)
 	@echo "==> Frontend: types, lint, format, unit tests"
 	@scripts/node.sh "the frontend's checks" sh -c 'npm run --silent check && npm run --silent test'
+
+screenshots: $(ENVIRONMENT) browser ## make pictures of every panel and state into runs/screenshots; the README's two into docs/screenshots
+	@$(BIN)/python tools/make_screenshots.py
 
 proto: ## regenerate summary_pb2.py after a change of summary.proto
 	@tools/make_gencode.sh

@@ -28,11 +28,10 @@ const SHARED =
 /** And what the overview shows of other panels. */
 const COMMON =
   /node_modules|preload-helper|src.(?!main|shell|panels.overview|widgets.(code|icicle|timeline).)/;
-/** Small parts that are loaded when they are needed, which is seldom: one file compresses better than two. */
-const SELDOM = /src.(states.EmptyLogdir|shell.Reads)/;
 /** Panels of one group of the sidebar: one file of them compresses better, and who opens one soon opens the next. */
 const GROUPS = {
-  summary: /src.panels.(findings|what_if|compare|runs)/,
+  // And small parts of the shell that are seldom needed.
+  summary: /src.(panels.(findings|what_if|compare|runs)|states.EmptyLogdir|shell.Reads)/,
   run: /src.panels.(step_breakdown|gpu_utilization|memory|ranks|timeline)/,
   code: /src.panels.(source|kernels|operators|python|modules)/,
   compile: /src.panels.(compilations|compile_time|graph_breaks|recompiles|compiled_regions|code)/,
@@ -79,7 +78,6 @@ export default defineConfig({
           groups: [
             { name: (id, graph) => (isFirst(id, graph) ? 'common' : null), test: COMMON },
             { name: 'shared', test: SHARED, minShareCount: 2 },
-            { name: 'seldom', test: SELDOM },
             ...Object.entries(GROUPS).map(([name, test]) => ({ name, test })),
           ],
         },

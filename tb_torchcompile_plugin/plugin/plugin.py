@@ -18,7 +18,7 @@ from werkzeug import Request, Response
 from tb_torchcompile_plugin.api.parameters import span_ids, values
 from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.plugin import responses
+from tb_torchcompile_plugin.plugin import definitions, responses
 from tb_torchcompile_plugin.plugin.logdir_flags import logdirs
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         return {
             **questions,
             "/reading": responses.route(self._stop_reading, ["DELETE"]),
+            "/definitions": responses.route(self._definitions),
             "/static/index.js": static,  # TensorBoard asks that the entry module be a route of its own
             "/static/*": static,
         }
@@ -68,6 +69,9 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         for side in read or [""]:
             self._session.cancel(*values(span_ids(side), request.args))
         return responses.nothing()
+
+    def _definitions(self, request: Request) -> Response:
+        return responses.html(request, definitions.page())
 
     def _static(self, request: Request) -> Response:
         return responses.static(request, request.path.partition("/static/")[2])

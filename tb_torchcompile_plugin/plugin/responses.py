@@ -92,6 +92,11 @@ def text(request: Request, value: str) -> Response:
     return _respond(request, body, "text/plain", 200, [("X-Content-Type-Options", "nosniff")])
 
 
+def html(request: Request, value: str) -> Response:
+    """`value` as a page of its own."""
+    return _respond(request, value.encode(), "text/html", 200)
+
+
 def binary(request: Request, value: bytes) -> Response:
     """`value` as it is, compressed on the way."""
     headers = [("X-Content-Type-Options", "nosniff")]

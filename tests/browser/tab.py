@@ -31,6 +31,11 @@ class Tab:
 
     def open(self, query: str = "", **place: str) -> None:
         """Loads the tab anew at a place: `open(run="breaks", panel="kernels")`."""
+        self.begin(query, **place)
+        self.settle()
+
+    def begin(self, query: str = "", **place: str) -> None:
+        """As `open`, without waiting for what is being loaded."""
         parameters = "".join(f"&p.torch_compile.{key}={quote(value)}" for key, value in place.items())
         if frame := self.leave(query):
             self.script("history.pushState(null, '', arguments[0])", f"#torch_compile{parameters}")
@@ -38,7 +43,6 @@ class Tab:
         else:
             self.driver.get(f"{self.url}{query}#torch_compile{parameters}")
         self.enter()
-        self.settle()
 
     def leave(self, query: str = "") -> WebElement | None:
         """Ends whatever is shown and may still be asking.

@@ -97,7 +97,7 @@ def test_the_code_panel_opens_what_ran(tab: Tab, add_recording: Callable[[str], 
     tab.open(run=add_recording("recompiles"), panel="compiled_regions")
     (longest,) = [row for row in tab.rows("Compiled regions") if row[0] == "0/1"][:1]
     assert longest
-    tab.click("nav[aria-label='Panels'] a", "Code")
+    tab.click("nav[aria-label='Panels'] a", "Texts")
     tab.wait_text("h1", "compilation 0/1")
 
 
@@ -151,6 +151,7 @@ CANVAS = "canvas[role='application']"
 
 def test_the_timelines_keys_work_on_arrival(tab: Tab) -> None:
     tab.open(run="breaks", panel="overview")
+    tab.click("nav[aria-label='Panels'] a", "Run")
     tab.click("nav[aria-label='Panels'] a", "Timeline")
     tab.wait(lambda: tab.script("return document.activeElement.matches(arguments[0])", CANVAS), "the focus")
     before = tab.address()
@@ -215,7 +216,7 @@ def test_a_picture_is_one_stop_and_arrows_go_from_part_to_part(tab: Tab) -> None
     first = tab.driver.switch_to.active_element.text
     tab.press(Keys.ARROW_RIGHT)
     assert tab.driver.switch_to.active_element.text != first
-    tab.press(Keys.END, Keys.ENTER)
+    tab.press(Keys.END, Keys.ARROW_LEFT, Keys.ENTER)  # the last is the mark that says what the part means
     tab.one("aside")
 
 

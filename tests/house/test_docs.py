@@ -92,6 +92,12 @@ def test_public_names_are_documented() -> None:
         assert name in TEXTS["README.md"]
 
 
+def test_the_pictures_are_shown_and_small() -> None:
+    pictures = list((ROOT / "docs" / "screenshots").iterdir())
+    assert all(f"docs/screenshots/{one.name}" in TEXTS["README.md"] for one in pictures)
+    assert len(pictures) == 2 and sum(one.stat().st_size for one in pictures) <= 200_000
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_to_files_lead_somewhere(document: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text()):

@@ -1075,6 +1075,8 @@ export interface KernelCategory {
 
 export interface KernelDetails {
   launches: KernelLaunches;
+  idle_before_us: number | null;
+  longest_idle_before_us: number | null;
   configs: LaunchConfig[];
   compile_config: string | null;
   context: Frame[];

@@ -71,8 +71,8 @@ def _told_once(profile: Profile, rows: list[Finding]) -> list[Finding]:
     """Without waits that claim the same time as an operator or a function: it is what took it."""
     waits = [row for row in rows if row.rule == "synchronise"]
     causes = [row for row in rows if row.rule in _TAKES_TIME]
-    again = [row for row in waits if any(_same_time(profile, row, other) for other in causes)]
-    return [row for row in rows if row not in again]
+    repeated = [row for row in waits if any(_same_time(profile, row, other) for other in causes)]
+    return [row for row in rows if row not in repeated]
 
 
 def _same_time(profile: Profile, row: Finding, other: Finding) -> bool:

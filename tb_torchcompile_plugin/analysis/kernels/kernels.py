@@ -34,6 +34,7 @@ from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definiti
 from tb_torchcompile_plugin.generated_code.user_lines import stack_lines
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
+from tb_torchcompile_plugin.profile.gpu.idle import idle_before
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -85,10 +86,13 @@ class KernelDetails(msgspec.Struct, frozen=True):
     compile_config: block sizes and warps that torch chose, where it told. context: the user's lines and those around
     them that are known, because other operators of the graph stand there. graph: the nodes that it computes.
     has_benchmark: whether the source holds inductor's own benchmark, which `tb-torchcompile kernel … --extract` writes
-    to a file.
+    to a file. idle_before_us, longest_idle_before_us: how long its device had done nothing when a launch of it began,
+    on average and at most; null where nothing is known to have run before, and on the CPU.
     """
 
     launches: KernelLaunches
+    idle_before_us: float | None
+    longest_idle_before_us: float | None
     configs: list[LaunchConfig]
     compile_config: str | None
     context: list[Frame]
@@ -261,8 +265,11 @@ def _details(profile: Profile, kernel: KernelName, rows: Launches, places: Int64
     direction = _direction(profile, kernel, rows, places)
     code = profile.of(generated_code).find(kernel.name, kernel.compile_id, kernel.graph_key, direction)
     context, graph = _origin(profile, code, rows, places)
+    waited = _idle_before(profile, rows, places)
     return KernelDetails(
         launches=_launches(profile, rows, places),
+        idle_before_us=us(round(float(waited.mean()))) if len(waited) else None,
+        longest_idle_before_us=us(int(waited.max())) if len(waited) else None,
         configs=LaunchConfigs(profile.trace, rows).of(places),
         compile_config=code.code.configs.get(code.definition.name) if code else None,
         context=context,
@@ -271,6 +278,14 @@ def _details(profile: Profile, kernel: KernelName, rows: Launches, places: Int64
         language=code.definition.language if code else None,
         has_benchmark=code is not None and code.definition.has_benchmark,
     )
+
+
+def _idle_before(profile: Profile, rows: Launches, places: Int64s) -> Int64s:
+    """Of each launch of which it is known, ns."""
+    if rows.device == "cpu":
+        return np.empty(0, np.int64)
+    waited = idle_before(profile, rows.device, profile.trace.ts[rows.index[places]])
+    return waited[waited >= 0]
 
 
 def _origin(

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
+from tb_torchcompile_plugin.profile.gpu.idle import idle_before
+from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 
 
@@ -32,29 +33,16 @@ def kernel_place(profile: Profile, row: int) -> KernelPlace:
     same = same[np.argsort(trace.ts[same], kind="stable")]
     place = int(np.flatnonzero(same == row)[0])
     call = int(trace.launch_of()[row])
+    waited = int(idle_before(profile, int(trace.device[row]), trace.ts[[row]])[0])
     return KernelPlace(
         number=place + 1,
         of=len(same),
         previous=_at(same, place - 1),
         following=_at(same, place + 1),
         queued_ns=int(trace.ts[row] - trace.ts[call]) if call >= 0 else None,
-        idle_before_ns=_idle_before(profile.of(busy_by_device)[int(trace.device[row])], int(trace.ts[row])),
+        idle_before_ns=waited if waited >= 0 else None,
     )
-
-
-def busy_by_device(profile: Profile) -> dict[int, Intervals]:
-    """When each device did something."""
-    work = profile.of(gpu_work)
-    devices = np.unique(work.device).tolist()
-    return {int(one): busy(profile.trace, work.where(work.device == one).index) for one in devices}
 
 
 def _at(rows: Int64s, place: int) -> int:
     return int(rows[place]) if 0 <= place < len(rows) else -1
-
-
-def _idle_before(working: Intervals, start: int) -> int | None:
-    place = int(np.searchsorted(working.starts, start, side="right")) - 1
-    if working.starts[place] < start:
-        return 0
-    return int(start - working.ends[place - 1]) if place else None

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
@@ -55,6 +55,22 @@ def idle_gaps(profile: Profile) -> dict[int, Gaps]:
         int(device): _gaps(profile.trace, work.where(work.device == device))
         for device in np.unique(work.device)
     }
+
+
+def working(profile: Profile) -> dict[int, Intervals]:
+    """When each device did something."""
+    work = profile.of(gpu_work)
+    devices = np.unique(work.device).tolist()
+    return {int(one): busy(profile.trace, work.where(work.device == one).index) for one in devices}
+
+
+def idle_before(profile: Profile, device: int, starts: Int64s) -> Int64s:
+    """How long a device had done nothing when events of it began at these times, ns. 0: it was busy until then; -1:
+    nothing is known to have run before."""
+    done = profile.of(working)[device]
+    place = np.searchsorted(done.starts, starts, side="right") - 1
+    waited = np.where(place > 0, starts - done.ends[place - 1], -1)
+    return np.where(done.starts[place] < starts, 0, waited)
 
 
 def _gaps(trace: Trace, work: GpuWork) -> Gaps:

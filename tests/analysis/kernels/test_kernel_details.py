@@ -437,6 +437,15 @@ def test_the_longest_launch_of_many_is_shown(tmp_path: Path) -> None:
         kernel_details(profile, "1", "k", "", "")
 
 
+def test_a_kernel_tells_how_long_its_device_waited_for_it(tmp_path: Path) -> None:
+    """Of the first launch nothing is known, the second came 30 µs after it, the third right behind another one."""
+    events = [kernel("k", 0, 10), kernel("k", 40, 10), kernel("other", 60, 10), kernel("k", 70, 10)]
+    details = kernel_details(profile_of(write_trace(tmp_path, events)), "0", "k", "", "")
+    assert (details.idle_before_us, details.longest_idle_before_us) == (15, 30)
+    other = kernel_details(profile_of(write_trace(tmp_path, events[:1])), "0", "k", "", "")
+    assert (other.idle_before_us, other.longest_idle_before_us) == (None, None)
+
+
 def test_what_the_output_code_says_of_bytes_and_operations_is_taken(tmp_path: Path) -> None:
     """With TORCHINDUCTOR_BENCHMARK_KERNEL=1 alone, without shapes: 0.002 GB and 3 GFLOP in 10 µs."""
     name = "triton_tem_fused_mm_0"

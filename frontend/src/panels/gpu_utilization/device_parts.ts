@@ -11,7 +11,7 @@ import { barPart, busyParts } from '../../names/bar_parts';
 import { CAUSES } from '../../names/idle_causes';
 import { percent } from '../../widgets/format';
 
-export type DevicePart = ReturnType<typeof barPart>;
+export type DevicePart = ReturnType<typeof barPart> & { idle?: boolean };
 
 const ORDER = Object.keys(CAUSES) as Cause[];
 
@@ -19,7 +19,7 @@ const ORDER = Object.keys(CAUSES) as Cause[];
 export function causeParts(idle: IdleCauses): DevicePart[] {
   const parts = ORDER.map((cause) => {
     const [label, color, help] = CAUSES[cause];
-    return barPart(cause, label, idle[`${cause}_us`], color, help);
+    return { ...barPart(cause, label, idle[`${cause}_us`], color, help), idle: true };
   });
   return parts.filter(({ value }) => value > 0);
 }

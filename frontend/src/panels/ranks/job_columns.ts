@@ -147,7 +147,7 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
   ...byRank('wait', 'Wait'),
   ...byRank('transfer', 'Transfer'),
   rate('algbw_gb_s', 'Alg. GB/s', 'Size over the shortest transfer among its ranks'),
-  rate('busbw_gb_s', 'Bus GB/s', 'What the link carries: see docs/definitions.md'),
+  rate('busbw_gb_s', 'Bus GB/s', 'What the link carries'),
   {
     key: 'end_skew_us_p95',
     label: 'End skew',

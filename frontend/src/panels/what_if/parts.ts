@@ -26,7 +26,7 @@ function short(name: string): string {
 export function gpuParts({ busy_us, idle_us }: GpuPart) {
   return [
     barPart('busy', 'busy', busy_us, 'var(--measure)', 'Anything ran on the device'),
-    barPart('idle', 'idle', idle_us, 'var(--idle)', 'Nothing ran on the device'),
+    { ...barPart('idle', 'idle', idle_us, 'var(--idle)', 'Nothing ran on the device'), idle: true },
   ];
 }
 

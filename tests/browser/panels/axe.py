@@ -1,0 +1,34 @@
+"""axe-core in the tab: what a person who does not see, or not well, or has no mouse, would stumble over."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser.tab import Tab
+
+SOURCE = Path(__file__).parents[3] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
+_RUN = """
+    const done = arguments[arguments.length - 1];
+    axe.run(document, { resultTypes: ['violations'] }).then(
+        ({ violations }) => done(violations.flatMap(({ id, help, nodes }) => nodes.map(
+            ({ target, failureSummary }) => `${id}: ${help}\\n  ${target.join(' ')}\\n  ${failureSummary}`))),
+        (error) => done([String(error)]));
+"""
+
+
+@cache
+def _source() -> str:
+    if not SOURCE.exists():
+        pytest.skip("axe-core is not installed; `make frontend-check` installs it, with Node.js")
+    return SOURCE.read_text()
+
+
+def violations(tab: Tab) -> list[str]:
+    """Each rule that is broken, where and how: what the tab shows now, in the theme that it has now."""
+    tab.script(_source())
+    answer: list[Any] = tab.driver.execute_async_script(_RUN)
+    return [str(one) for one in answer]

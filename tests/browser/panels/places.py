@@ -1,0 +1,52 @@
+"""Where each panel has much to show, and the logdir that holds it: of committed recordings alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+from tb_torchcompile_plugin.analysis.findings.rule import Panel
+from traces import slice_, write_trace
+
+PANELS: tuple[Panel, ...] = get_args(Panel)
+RECORDINGS = ("resnet18", "resnet18_eager", "breaks", "everything")
+JOB, PROGRAMS = "exposed_communication", ("changing_attribute", "attention_of_new_lengths")
+
+_PLACES: dict[Panel, dict[str, str]] = {
+    "graph_breaks": {"run": "breaks"},
+    "step_breakdown": {"run": "breaks"},
+    "compiled_regions": {"run": "breaks"},
+    "recompiles": {"run": "changing_attribute"},
+    "what_if": {"run": "attention_of_new_lengths"},
+    "memory": {"run": "everything"},
+    "python": {"run": "breaks"},
+    "modules": {"run": "everything"},
+    "operators": {"run": "everything"},
+    "ranks": {"run": JOB},
+    "compare": {"run": "resnet18", "run2": "resnet18_eager"},
+}
+# A trace without steps, kernels, stacks, memory or compile data.
+EMPTY = {"run": "nothing"}
+
+
+def place(panel: Panel) -> dict[str, str]:
+    """The address of a panel, of a run about which it says much."""
+    return {"panel": panel, **_PLACES.get(panel, {"run": "resnet18"})}
+
+
+def fill(logdir: Path, recording: Callable[[str], Path]) -> Path:
+    """The runs of all places, and one in which next to nothing was recorded."""
+    for name in RECORDINGS:
+        shutil.copytree(recording(name), logdir / name)
+    for name in PROGRAMS:
+        shutil.copytree(recording("exam") / name, logdir / name)
+    shutil.copytree(recording("jobs") / JOB, logdir / JOB)
+    _write_bare(logdir / EMPTY["run"])
+    return logdir
+
+
+def _write_bare(folder: Path) -> None:
+    folder.mkdir()
+    write_trace(folder, [slice_("aten::mm", 3, 4)])

@@ -1,0 +1,55 @@
+"""Every term opens what it means: by the pointer and by keyboard, and leads to the definitions."""
+
+from __future__ import annotations
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from browser.tab import Tab
+
+pytestmark = pytest.mark.browser
+
+MEANING = "[popover]:popover-open"
+
+
+def focused(tab: Tab, css: str) -> bool:
+    return bool(tab.script("return document.activeElement.matches(arguments[0])", css))
+
+
+def test_a_part_of_a_picture_opens_what_it_means_and_the_focus_comes_back(tab: Tab) -> None:
+    tab.open(run="breaks")
+    mark = "button[aria-label='What idle: guards and wrapper means']"
+    tab.tab_to("figure[aria-label='What GPU 0 did'] [data-door]")
+    for _ in range(40):
+        if not focused(tab, mark):
+            tab.press(Keys.ARROW_RIGHT)
+    tab.press(Keys.ENTER)
+    tab.wait_text(
+        MEANING, "Cache lookup (guards), pregraph bytecode and runtime wrapper of a compiled region"
+    )
+    tab.press(Keys.ESCAPE)
+    tab.wait(lambda: not tab.all(MEANING), "the meaning to close")
+    assert focused(tab, mark)
+
+
+def test_a_column_opens_what_it_means_beside_its_own_button(tab: Tab) -> None:
+    tab.open(run="breaks", panel="graph_breaks")
+    heads = tab.all("table[aria-label='Graph breaks'] th:has(.mark)")
+    assert heads
+    mark = heads[0].find_element(By.CSS_SELECTOR, ".mark")
+    tab.script("arguments[0].click()", mark)
+    tab.wait(lambda: tab.text(MEANING), "the meaning")
+    assert "sort." not in tab.address()
+    tab.click("h1")
+    tab.wait(lambda: not tab.all(MEANING), "the meaning to close")
+
+
+def test_a_meaning_leads_to_the_definitions_of_its_panel(tab: Tab) -> None:
+    tab.open(run="breaks", panel="step_breakdown")
+    tab.script("document.querySelector('figure .mark').click()")
+    address = str(tab.one(f"{MEANING} a").get_attribute("href"))
+    assert address.endswith("/definitions#step_breakdown")
+    tab.driver.switch_to.default_content()
+    tab.driver.get(address)
+    assert tab.driver.find_element(By.CSS_SELECTOR, ":target").text == "Step breakdown"
