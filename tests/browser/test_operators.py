@@ -42,7 +42,7 @@ def test_memory_over_time_and_by_owner(add_recording: Callable[[str], str], tab:
     tab.wait_text("h1", "GPU 0 peaked at 95.0 MB")
     assert "75.0 MB of it was there before recording began" in tab.text("h1")
     assert tab.rows("Owners of memory")[0][0] == "aten::addmm"
-    assert len(tab.all("svg path.allocated")) == 2
+    assert len(tab.all("svg path.allocated")) == 1  # what the CPU holds needs no curve
 
 
 def allocations(tab: Tab) -> int:
