@@ -90,7 +90,7 @@ def tensorboard_trace_handler(
             recorder().add_output(output, lasting=True)
             recorder().write(output, time_ns, stem)
             if index:
-                background.index(export.path)
+                _read_ahead(export.path)
         except Exception as error:
             recorder().report("the profiler's trace handler failed", error)
         except BaseException:  # Ctrl-C ends what it is meant to end
@@ -98,6 +98,14 @@ def tensorboard_trace_handler(
             raise
 
     return handler
+
+
+def _read_ahead(path: str) -> None:
+    """Trace and summary are there, whether or not a process can be started that reads them."""
+    try:
+        background.index(path)
+    except Exception as error:
+        recorder().report("the trace is not read in the background", error)
 
 
 class _Exporter:

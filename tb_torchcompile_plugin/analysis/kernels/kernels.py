@@ -231,10 +231,12 @@ def _headline(rows: list[Kernel], distinct: int) -> str:
 
 def _left_out(peaks: list[DevicePeak], rows: list[Kernel], known: str, what: str) -> str:
     """ "14 kernels, 1.20 ms, are not in it: nothing tells what they move." """
-    mine = [row for row in rows if peaks and row.device == peaks[0].device]
-    out = [
-        row for row in mine if getattr(row.achieved, known) is None or row.achieved.bandwidth_from == "copy"
+    mine = [
+        row
+        for row in rows
+        if peaks and row.device == peaks[0].device and row.category not in ("memcpy", "memset")
     ]
+    out = [row for row in mine if getattr(row.achieved, known) is None]
     if not out:
         return ""
     is_are = "is" if len(out) == 1 else "are"

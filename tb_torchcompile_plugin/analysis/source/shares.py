@@ -53,10 +53,9 @@ class LineTime:
 
 
 def above_floor(kernel: Kernel) -> float | None:
-    """The part of a kernel's time in which it does less than its device can: neither moves nor computes at its peak."""
-    reached = [kernel.achieved.bandwidth_percent, kernel.achieved.tflop_percent]
-    known = [percent for percent in reached if percent is not None]
-    return max(0.0, 1 - max(known) / 100) if known else None
+    """The part of a kernel's time beyond what its device needs at least, as Kernels tells it."""
+    above_us = kernel.achieved.above_floor_us
+    return None if above_us is None else above_us / kernel.time_us if kernel.time_us else 0.0
 
 
 @dataclass

@@ -205,7 +205,7 @@ def _files(rows: list[ProgramLine]) -> list[ProgramFile]:
 
 
 def _headline(rows: list[ProgramLine], times: LineTimes, when: str) -> str:
-    """ "resnet.py:96 takes 481 µs a step, 29.1 % of kernel time. Of 91.6 % of it the line is known." """
+    """ "resnet.py:96 takes 481 µs a step, 29.1 % of kernel time. The line is known for 91.6 % of it." """
     first = rows[0] if rows else None
     if first is None:
         return "Nothing tells a line of your program: neither compile data nor stacks."
@@ -214,7 +214,7 @@ def _headline(rows: list[ProgramLine], times: LineTimes, when: str) -> str:
     known = percent(times.all - times.unknown, times.all)
     said = f"{at_line(first.file, first.line)} takes {duration(first.kernel_us)} {when}"
     share = f", {in_percent(first.share_percent or 0)} of kernel time"
-    return f"{said}{share}. Of {in_percent(known or 0)} of it the line is known."
+    return f"{said}{share}. The line is known for {in_percent(known or 0)} of it."
 
 
 def _of_host(first: ProgramLine, when: str) -> str:

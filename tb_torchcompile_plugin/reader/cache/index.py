@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterable
 
-from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 
 _LOOK_S = 0.5  # how often it looks whether it was left alone
@@ -55,7 +54,7 @@ def main(parent: int) -> None:
     while (path := waiting.newest()) is not None:
         try:
             open_trace(path, workers=1)
-        except UserError as error:
+        except Exception as error:  # whatever it is, it costs this trace alone
             print(error, file=sys.stderr)
 
 

@@ -43,9 +43,13 @@ def keep(key: str, row: msgspec.Struct) -> bool:
         text = msgspec.json.encode(row)
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=folder)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
-        os.replace(temporary, folder / (key + _ENDING))
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text)
+            os.replace(temporary, folder / (key + _ENDING))
+        except BaseException:
+            os.unlink(temporary)
+            raise
     except (OSError, ValueError):  # a name may be no UTF-8
         return False
     _forget_surplus(folder)
