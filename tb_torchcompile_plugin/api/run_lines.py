@@ -80,10 +80,11 @@ class RunLines:
         if key not in self._read:
             line = rows.kept(key, CompileLine)
             with self._lock:
-                self._read[key] = line
-                if line is None:
-                    self._waiting.append((key, worker))
-                    self._begin()
+                if key not in self._read:  # nobody else asked meanwhile
+                    self._read[key] = line
+                    if line is None:
+                        self._waiting.append((key, worker))
+                        self._begin()
         return self._read[key]
 
     def _begin(self) -> None:

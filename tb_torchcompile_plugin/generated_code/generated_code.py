@@ -166,7 +166,11 @@ class GraphCode:
 
     def calls_of(self, definition: Definition) -> list[CodeCall]:
         """The calls of a generated kernel, in the order in which they run."""
-        return [call for call in self.calls if call.kernel == definition.variable]
+        return self._calls_by_kernel.get(definition.variable, [])
+
+    @once
+    def _calls_by_kernel(self) -> dict[str | None, list[CodeCall]]:
+        return grouped(self.calls, lambda call: call.kernel)
 
     def modules(self, made: Definition | CodeCall) -> list[str]:
         """The paths of the modules that a kernel or a call computes, "" being the one that was compiled: of the nodes

@@ -6,6 +6,7 @@ place are one site. A site that the log knows and the trace did not execute has 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -110,10 +111,15 @@ def _no_price(profile: Profile, site: GraphBreakSite) -> str | None:
     compiled = profile.summary.compilations if profile.summary else ()
     if named := [row.function for row in compiled if row.HasField("failure") and row.key.compile_id in ids]:
         return f"{', '.join(dict.fromkeys(named))} runs eager because of it, so there is no graph to come back to"
-    ran = sum(call.compile_id in ids for call in every(profile.of(region_calls)))
-    if ran:
+    calls = profile.of(_calls)
+    if ran := sum(calls[one] for one in ids):
         return f"Regions that it ended ran {plural(ran, 'time')}, but no compiled graph on both sides of the break"
     return "None was executed inside this span"
+
+
+def _calls(profile: Profile) -> Counter[str | None]:
+    """How often the regions of each compilation ran."""
+    return Counter(call.compile_id for call in every(profile.of(region_calls)))
 
 
 def _site(row: GraphBreak) -> _Site:

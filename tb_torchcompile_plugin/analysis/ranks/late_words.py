@@ -36,6 +36,7 @@ _ADVICE: dict[str, str] = {
 }
 _LONGEST = 60
 _EVERYBODYS = ("communication", "graph", "label", "launch", "wrappers")  # what all ranks do for each step
+_ALONE = 10  # times as long as its peers need for these: as good as nobody else does it
 _TIMES = 1.5  # as long as its peers need for the same: less is a host that is slower at everything
 _NAMES = 3  # that one sentence holds
 _WORTH = 0.05  # of the largest part of one matter, from which on another is told beside it
@@ -48,7 +49,7 @@ def telling(row: LateRank) -> list[LateReason]:
     those = [
         one
         for one in more
-        if one.usual_us + one.excess_us >= (_TIMES if one.cause not in _EVERYBODYS else 10) * one.usual_us
+        if one.usual_us + one.excess_us >= (_ALONE if one.cause in _EVERYBODYS else _TIMES) * one.usual_us
     ]
     return those if 2 * sum(one.excess_us for one in those) >= sum(one.excess_us for one in more) else []
 

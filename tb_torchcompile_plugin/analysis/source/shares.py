@@ -55,7 +55,7 @@ class LineTime:
 def above_floor(kernel: Kernel) -> float | None:
     """The part of a kernel's time beyond what its device needs at least, as Kernels tells it."""
     above_us = kernel.achieved.above_floor_us
-    return None if above_us is None else above_us / kernel.time_us if kernel.time_us else 0.0
+    return None if above_us is None else above_us / (kernel.time_us or 1.0)
 
 
 @dataclass

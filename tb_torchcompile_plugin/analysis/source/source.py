@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.kernels.kernels import KernelTables
 from tb_torchcompile_plugin.analysis.source.host_lines import function_ns, launch_ns
 from tb_torchcompile_plugin.analysis.source.launch_lines import line_launches
@@ -175,12 +176,16 @@ def _host_us(profile: Profile, place: Place, time: LineTime | None, steps: int) 
 
 def _kernels(profile: Profile, time: LineTime, steps: int) -> list[LineKernel]:
     """Most time first."""
-    known = {kernel.key: kernel for kernel, _, _ in profile.of(KernelTables).rows}
+    known = profile.of(_by_key)
     parts = [(known[key], ns) for key, ns in sorted(time.kernels.items(), key=lambda part: -part[1])]
     return [
         LineKernel(row.key, row.name, row.compile_id, row.artifact, row.code_line, us(ns) / steps)
         for row, ns in parts
     ]
+
+
+def _by_key(profile: Profile) -> dict[str, Kernel]:
+    return {kernel.key: kernel for kernel, _, _ in profile.of(KernelTables).rows}
 
 
 def _shared(time: LineTime, steps: int) -> list[SharedLine]:

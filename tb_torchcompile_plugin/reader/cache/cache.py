@@ -7,13 +7,15 @@ renamed, so a killed process leaves no wrong entry, and of two servers one wins.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import shutil
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import platformdirs
@@ -97,6 +99,11 @@ def remove(entry: Path) -> None:
     with contextlib.suppress(OSError):
         entry.rename(trash / entry.name)
     shutil.rmtree(trash, ignore_errors=True)
+
+
+def name_of(identity: Sequence[object]) -> str:
+    """By what is kept of a file: what tells it from all others, as JSON can hold it."""
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40]
 
 
 def evict(root: Path, keep: str) -> None:

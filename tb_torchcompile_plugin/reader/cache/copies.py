@@ -7,8 +7,6 @@ Readers get a path and know nothing of all this; local files cost nothing here. 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import os
 import tempfile
@@ -116,7 +114,7 @@ def _entry(file: File, progress: Advance | None, cancelled: Cancel | None) -> Pa
 
 def _key(file: File) -> str:
     identity = [file.path, file.size, file.tag or file.mtime_ns]
-    return copy_name(hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40])
+    return copy_name(cache.name_of(identity))
 
 
 def _whole(root: Path, file: File) -> Path | None:

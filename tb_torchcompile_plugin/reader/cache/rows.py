@@ -8,8 +8,6 @@ is as good as none; nothing depends on there being one.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ import msgspec
 
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.filesystem import File
-from tb_torchcompile_plugin.reader.cache.cache import ROWS, cache_directory, max_cache_bytes
+from tb_torchcompile_plugin.reader.cache.cache import ROWS, cache_directory, max_cache_bytes, name_of
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 
@@ -31,7 +29,7 @@ _ENDING = ".json"
 def key_of(kind: str, files: Sequence[File]) -> str:
     """By what a row is kept. kind: what it is, with its version."""
     identity = [kind, *([_place(file.path), file.size, file.tag or file.mtime_ns] for file in files)]
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40]
+    return name_of(identity)
 
 
 def keep(key: str, row: msgspec.Struct) -> bool:

@@ -7,7 +7,6 @@ all. An entry that does not check out is thrown away and read anew. Nothing is e
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -96,7 +95,7 @@ def _key(path: str) -> str | None:
     if status.st_size < _WORTH_STORING:
         return None
     identity = [os.path.realpath(path), status.st_size, status.st_mtime_ns, FORMAT_VERSION]
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40]
+    return cache.name_of(identity)
 
 
 def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | None:

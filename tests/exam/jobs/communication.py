@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -24,25 +26,8 @@ LOOPS, MIB = 30, 2**20
     mending="buckets of 25 MiB, sent as bfloat16 while the backward goes on",
 )
 def exposed_communication(rank: Rank, mended: bool) -> Step:
-    width, rows = rank.pick(4096, 64), rank.pick(512, 8)
-    with rank.device:
-        plain = Network(*mlp(rank, rank.pick(3, 2), width))
     buckets = {} if mended else {"bucket_cap_mb": 100_000}  # planted: exposed_communication
-    spread = replicated(rank, plain, gradient_as_bucket_view=True, **buckets)
-    if mended and rank.cuda:  # gloo has no such hook
-        spread.register_comm_hook(None, bf16_compress_hook)
-    model, optimizer = (
-        torch.compile(spread),
-        torch.optim.SGD(spread.parameters(), lr=1e-4, fused=rank.cuda or None),
-    )
-    x = rank.randn(rows, width)
-    target = torch.zeros_like(x)
-
-    def step() -> Tensor:
-        with torch.autocast(rank.device.type, torch.bfloat16):
-            return train_step(model, optimizer, x, target)
-
-    return step
+    return trained(rank, rank.pick(512, 8), buckets, bf16_compress_hook if mended else None)
 
 
 @job(
@@ -55,13 +40,21 @@ def exposed_communication(rank: Rank, mended: bool) -> Step:
 )
 def gradients_in_one_bucket(rank: Rank, mended: bool) -> Step:
     """Beside a backward that takes longer than the transfer."""
-    width, rows = rank.pick(4096, 64), rank.pick(2048, 8)
+    buckets = {} if mended else {"bucket_cap_mb": 100_000}  # planted: gradients_in_one_bucket
+    return trained(rank, rank.pick(2048, 8), buckets, None)
+
+
+def trained(rank: Rank, rows: int, buckets: dict[str, int], hook: Callable[..., object] | None) -> Step:
+    width = rank.pick(4096, 64)
     with rank.device:
         plain = Network(*mlp(rank, rank.pick(3, 2), width))
-    buckets = {} if mended else {"bucket_cap_mb": 100_000}  # planted: gradients_in_one_bucket
     spread = replicated(rank, plain, gradient_as_bucket_view=True, **buckets)
-    model = torch.compile(spread)
-    optimizer = torch.optim.SGD(spread.parameters(), lr=1e-4, fused=rank.cuda or None)
+    if hook and rank.cuda:  # gloo has no such hook
+        spread.register_comm_hook(None, hook)
+    model, optimizer = (
+        torch.compile(spread),
+        torch.optim.SGD(spread.parameters(), lr=1e-4, fused=rank.cuda or None),
+    )
     x = rank.randn(rows, width)
     target = torch.zeros_like(x)
 
