@@ -198,7 +198,7 @@ def measured(plan: Plan, made: Job) -> Truth:
     number = {(rank, one.begin): one.op.number for rank, ran in course(plan).ran.items() for one in ran}
     rows, times = made.of(calls), made.of(waits)
     known: Truth = {}
-    for row in range(len(rows.row)):
+    for row in range(len(rows.begin)):
         rank = made.numbers[int(rows.place[row])]
         begin = int(rows.begin[row]) - BASE - plan.shift[rank]
         if times.wait[row] >= 0:

@@ -11,9 +11,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from profiles import SPAN
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.job.calls import calls
+from tb_torchcompile_plugin.job.digest.rank_calls import Kind
+from tb_torchcompile_plugin.job.job import Job, JobRank, TracedJob
+from tb_torchcompile_plugin.job.waits import blame
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import Event, kernel, slice_, write_trace
@@ -61,7 +67,7 @@ def metadata_of(
     }
 
 
-def recorded_job(name: str, folder: Path) -> Job:
+def recorded_job(name: str, folder: Path) -> TracedJob:
     """One that was recorded on GPUs, unpacked into a folder."""
     with tarfile.open(RECORDED) as archive:
         mine = [one for one in archive.getmembers() if name in Path(one.name).parts]
@@ -69,7 +75,7 @@ def recorded_job(name: str, folder: Path) -> Job:
     return job_in(folder)
 
 
-def job_in(folder: Path, run: str = "") -> Job:
+def job_in(folder: Path, run: str = "") -> TracedJob:
     """The ranks of a run that lie in a folder."""
     session = Session([("", str(folder))])
     try:
@@ -78,6 +84,19 @@ def job_in(folder: Path, run: str = "") -> Job:
         session.close()
     assert job
     return job
+
+
+def kinds_of(job: Job) -> list[Kind]:
+    """Of each call what it is."""
+    made = job.of(calls)
+    return [made.kind_of(row) for row in range(len(made.kind))]
+
+
+def blamed(job: Job) -> Int64s:
+    """How long each rank (row) waited for each (column), in ns."""
+    known, matrix = job.of(blame), np.zeros((len(job.digests),) * 2, np.int64)
+    matrix[known.waiting, known.awaited] = known.ns
+    return matrix
 
 
 def shifted(events: Iterable[Event], ns: int) -> list[Event]:
@@ -91,7 +110,7 @@ def written(
     groups: Iterable[PG] = (),
     world: int | None = None,
     base: Mapping[int, int] = {},
-) -> Job:
+) -> TracedJob:
     """The job of these events by rank. base: how much more its trace's base is than that of the others (ns)."""
     config = [
         {"pg_name": group.name, "pg_size": len(group.ranks), "ranks": list(group.ranks)} for group in groups
@@ -108,7 +127,7 @@ def written(
         )
         profile = Profile(read_trace(str(path), workers=1), None, SPAN)
         made.append(JobRank(rank, f"rank{rank}", profile))
-    return Job(tuple(made))
+    return TracedJob(tuple(made))
 
 
 class Does(NamedTuple):
@@ -126,7 +145,7 @@ CALL, LATENCY, GAP, TRANSFER = 5_000, 5_000, 1_000, 40_000
 
 def training(
     folder: Path, ranks: int, steps: int, does: Callable[[int, int], Does], elements: int = 1 << 20
-) -> Job:
+) -> TracedJob:
     """A loop of steps, each on all ranks: host work, kernels, one all-reduce, and the host waits for it. `does` tells
     what rank does in which step."""
     world = PG("0", tuple(range(ranks)))

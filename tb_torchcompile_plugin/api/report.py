@@ -34,7 +34,7 @@ from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import files_of
 from tb_torchcompile_plugin.api.session import Session, job_of, read, unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.members import Member, members
 from tb_torchcompile_plugin.job.together import calls_of_each
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
@@ -152,7 +152,7 @@ def _run(
     return Run(run, rows, rank_differences(session.ranks_of(workers)), together)
 
 
-def _as_rank(worker: Worker, job: Job | None) -> Worker:
+def _as_rank(worker: Worker, job: TracedJob | None) -> Worker:
     """What the job knows better of one of its ranks: whether it waits, in its collectives, sentence and what-ifs."""
     mine = next((one for one in (job.ranks if job else ()) if one.worker == worker.worker), None)
     if job is None or mine is None or mine.profile.span is None:
@@ -167,7 +167,7 @@ def _as_rank(worker: Worker, job: Job | None) -> Worker:
     return msgspec.structs.replace(worker, spans=spans)
 
 
-def _span_of_rank(span: SpanReport, job: Job, rank: int) -> SpanReport:
+def _span_of_rank(span: SpanReport, job: TracedJob, rank: int) -> SpanReport:
     said = job.of(rank_findings, rank)
     return msgspec.structs.replace(
         span,
@@ -177,7 +177,7 @@ def _span_of_rank(span: SpanReport, job: Job, rank: int) -> SpanReport:
     )
 
 
-def _without_symptoms(rows: list[RunFinding], job: Job | None) -> list[RunFinding]:
+def _without_symptoms(rows: list[RunFinding], job: TracedJob | None) -> list[RunFinding]:
     if job is None:
         return rows
     ranks = {(one.worker, one.profile.span.span): one.rank for one in job.ranks if one.profile.span}

@@ -65,7 +65,7 @@ from tb_torchcompile_plugin.api.parameters import (
 )
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session, all_read
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -222,6 +222,6 @@ def _profile_of(about: Memoized) -> Profile | None:
     if isinstance(about, Jobs):
         about = about.b
     if isinstance(about, Job):
-        return about.ranks[-1].profile
+        return about.ranks[-1].profile if isinstance(about, TracedJob) else None
     one = about.b.profile if isinstance(about, Sides) else about
     return one if isinstance(one, Profile) else None

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.members import Member, members
 from tb_torchcompile_plugin.job.together import ask_all, calls_of_each, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
@@ -127,7 +127,7 @@ class Session:
         """The spans of a run that were recorded together with this one, or with the newest. Raises NotFound."""
         return members(self._catalog.workers(run), span)
 
-    def poll_job(self, run: str, span: str = "") -> Job | Progress:
+    def poll_job(self, run: str, span: str = "") -> TracedJob | Progress:
         """The ranks of a run together; while one of their traces is being read, or the job is made of them, how far
         that is. A rank whose trace cannot be read is missing. Raises NotFound where fewer than two ranks have one,
         UserError where they cannot be read."""
@@ -166,11 +166,11 @@ class Session:
         for about in (before, after):
             if isinstance(about, Progress):
                 return about
-        assert isinstance(before, Job) and isinstance(after, Job)
+        assert isinstance(before, TracedJob) and isinstance(after, TracedJob)
         jobs = Jobs(before, after)
         return self._sides.get(("jobs", run, span, run2, span2), lambda: jobs, (before, after))
 
-    def job(self, run: str, span: str = "") -> Job | None:
+    def job(self, run: str, span: str = "") -> TracedJob | None:
         """The same, its traces read one after the other; None where fewer than two ranks have one that can be."""
         read: dict[Member, Profile | Notice | None] = {}
         for one in self.job_members(run, span):
@@ -286,7 +286,7 @@ def all_read(profile: Profile | None) -> Progress:
     return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
 
 
-def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") -> Job | None:
+def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") -> TracedJob | None:
     """What was read of each member, together, or why it was not; None where that are fewer than two. like: the span
     whose time is meant; else that of most of them."""
     profiles = {one: about for one, about in members.items() if isinstance(about, Profile)}
@@ -302,7 +302,7 @@ def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") ->
             span = profiles[one].span
             notices[one] = unexpected(span.file if span else None, error)
     unread = {one.rank: notice for one, notice in notices.items()}
-    return Job(tuple(ranks), unread) if len(ranks) > 1 else None
+    return TracedJob(ranks, unread) if len(ranks) > 1 else None
 
 
 def _no_job(run: str, notices: list[Notice]) -> UserError:

@@ -8,16 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.coupled import Change
-from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import (
-    GPU_CAUSES,
-    HostCosts,
-    Late,
-    host_costs,
-    late,
-    launched_between,
-    waits_order,
-)
+from tb_torchcompile_plugin.job.digest.host_costs import HostCosts, host_costs, launched_between, waits_order
+from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.late import GPU_CAUSES, Late, late
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, Model
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -25,13 +18,13 @@ from tb_torchcompile_plugin.profile.profile import Profile
 Shares = npt.NDArray[np.float64]
 
 
-def as_early(job: Job, places: Iterable[int], shared: bool = True) -> dict[int, Change]:
+def as_early(job: TracedJob, places: Iterable[int], shared: bool = True) -> dict[int, Change]:
     """The changes of the models of these ranks, by place. shared: whether more work than others have is shared with
     them, or gone."""
     return {place: job.of(_without_excess, place, shared) for place in places}
 
 
-def _without_excess(job: Job, place: int, shared: bool) -> Change:
+def _without_excess(job: TracedJob, place: int, shared: bool) -> Change:
     profile = job.ranks[place].profile
     costs, mine = profile.of(host_costs), [one for one in job.of(late) if one.place == place]
     left, work_left = np.ones(len(costs.begin)), np.ones(len(profile.of(gpu_queue)))

@@ -1,214 +1,78 @@
-"""What each rank ran of collectives, as columns over all ranks: when, of which group, and how much it moved.
-
-Where a rank has GPUs these are NCCL's and RCCL's kernels, with what torch recorded beside them; without, the calls of
-Gloo on threads of its own. Times are Unix time in ns, each rank's by its own clock.
-"""
+"""The collectives of all ranks as columns, with their kinds and groups as numbers that all ranks share."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.coalesced import coalesced_call
-from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.profile.columns import codes_of
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
+from tb_torchcompile_plugin.job.digest.rank_calls import Kind, rank_calls
+from tb_torchcompile_plugin.job.digest.rank_digest import DigestCalls, calls_of
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb
-from tb_torchcompile_plugin.torch_names.collectives import (
-    PARAM_COMMS,
-    Operation,
-    collective,
-    element_bytes,
-    is_group_call,
-    is_host_collective,
-    message_bytes,
-    operation_of,
-)
-from tb_torchcompile_plugin.torch_names.slices import LABEL
-
-
-class Group(NamedTuple):
-    """A process group. ranks: of the whole job; () where torch did not record them."""
-
-    name: str
-    ranks: tuple[int, ...]
-
-
-class Kind(NamedTuple):
-    """What torch tells of a collective. dtype, comms_id: "" unknown. message_bytes, source, destination: -1 unknown."""
-
-    operation: Operation
-    group: Group | None
-    dtype: str
-    message_bytes: int
-    comms_id: str
-    source: int
-    destination: int
 
 
 class Calls(NamedTuple):
-    """One row a collective that a rank ran, rank by rank in order of time. place: of the rank among the job's. row: in
-    its trace. begin, end, launch (begin of the call that launched it or handed it to Gloo, -1 where that was not
-    recorded): ns. seq: the group's own number of it, -1 unknown."""
+    """One row a collective that a rank ran, rank by rank in order of time. place: of the rank among the job's. begin,
+    end, launch (-1 where that was not recorded): Unix time in ns, each rank's by its own clock. seq: the group's own
+    number of it, comms: a hash of torch's id of it; -1 unknown. kind: place in `kinds`."""
 
     place: Int64s
-    row: Int64s
     begin: Int64s
     end: Int64s
     launch: Int64s
     seq: Int64s
+    kind: Int64s
+    comms: Int64s
     kinds: list[Kind]
 
     @property
     def dur(self) -> Int64s:
         return self.end - self.begin
 
+    def of_rank(self, place: int) -> slice:
+        """The rows of one rank."""
+        return slice(*np.searchsorted(self.place, (place, place + 1)).tolist())
+
+    def kind_of(self, row: int | np.integer) -> Kind:
+        """What the call in this row is."""
+        return self.kinds[int(self.kind[row])]
+
+    def of_kind(self, of_each: Iterable[bool]) -> npt.NDArray[np.bool_]:
+        """By call what holds for its kind; of_each: one for each of `kinds`."""
+        return np.array([*of_each, False])[self.kind]
+
 
 def calls(job: Job) -> Calls:
     """Of all ranks."""
-    parts = [
-        one.profile.of(rank_calls)._replace(place=np.full(len(one.profile.of(rank_calls).row), place))
-        for place, one in enumerate(job.ranks)
-    ]
-    place, row, begin, end, launch, seq = (np.concatenate(column) for column in list(zip(*parts))[:-1])
-    return Calls(place, row, begin, end, launch, seq, [kind for part in parts for kind in part.kinds])
-
-
-def communication_rows(profile: Profile) -> Int64s:
-    """Kernels of collectives in order of time; on a rank that has none, what Gloo ran."""
-    trace, rows = profile.trace, profile.of(gpu_work).of("communication").index
-    if not len(rows):
-        rows = host_slices(trace, is_host_collective, (LABEL,))
-    return np.asarray(rows[np.argsort(trace.ts[rows], kind="stable")], np.int64)
-
-
-def rank_calls(profile: Profile) -> Calls:
-    """Of one rank, as if it were the first."""
-    trace, rows = profile.trace, profile.of(communication_rows)
-    source = _source(trace, rows)
-    launch = np.where(_on_host(trace, rows), _called(trace, rows), trace.launch_of()[rows])
-    begin = trace.ts[rows] + trace.base_ns
+    parts = [one.of(calls_of) for one in job.digests]
+    codes: dict[Kind, int] = {}
+    kinds = [_shared(part, codes) for part in parts]
     return Calls(
-        place=np.zeros(len(rows), np.int64),
-        row=rows,
-        begin=begin,
-        end=begin + trace.dur[rows],
-        launch=np.where(launch >= 0, trace.ts[launch] + trace.base_ns, -1),
-        seq=codes_of(trace, "collective_seq", source),
-        kinds=_kinds(profile, rows, source),
+        place=np.repeat(np.arange(len(parts)), [len(part.begin) for part in parts]),
+        begin=np.concatenate([part.begin for part in parts]),
+        end=np.concatenate([part.end for part in parts]),
+        launch=np.concatenate([part.launch for part in parts]),
+        seq=np.concatenate([part.seq for part in parts]),
+        kind=np.concatenate(kinds),
+        comms=np.concatenate([part.comms for part in parts]),
+        kinds=list(codes),
     )
 
 
-def _on_host(trace: Trace, rows: Int64s) -> npt.NDArray[np.bool_]:
-    return mask_of(trace.cats, LABEL.__eq__)[trace.cat[rows]]
+def _shared(part: DigestCalls, codes: dict[Kind, int]) -> Int64s:
+    """The kinds of one rank by the numbers of all."""
+    return np.array([codes.setdefault(one, len(codes)) for one in part.kinds] or [0], np.int64)[part.kind]
 
 
-def _called(trace: Trace, rows: Int64s) -> Int64s:
-    """The call of c10d that each of Gloo's is of, in order: threads that take them up may begin in another one. Itself
-    where calls were not recorded."""
-    made = host_slices(trace, is_group_call)
-    made = made[np.argsort(trace.ts[made], kind="stable")]
-    operations = [operation_of(name) for name in trace.names]
-    of_call, of_row = (
-        np.array([operations[name] for name in trace.name[some]], str) for some in (made, rows)
-    )
-    called: Int64s = rows.copy()
-    for operation in set(of_row.tolist()):
-        mine, its = np.flatnonzero(of_row == operation), made[of_call == operation]
-        its = its[: len(mine)]
-        if len(its) == len(mine) and (trace.ts[its] <= trace.ts[rows[mine]]).all():
-            called[mine] = its
-    return called
+def numbered(of_kinds: Iterable[Hashable]) -> Int64s:
+    """Equal numbers for what is equal, from 0 on; one for each kind."""
+    codes: dict[Hashable, int] = {}
+    return np.array([codes.setdefault(one, len(codes)) for one in of_kinds] or [0], np.int64)
 
 
-def _source(trace: Trace, rows: Int64s) -> Int64s:
-    """The slice that has torch's word about each: itself, or that of its call; itself where none has."""
-    named = host_slices(trace, PARAM_COMMS.__eq__)
-    by_id = dict(zip(trace.external_id[named].tolist(), named.tolist()))
-    itself = codes_of(trace, "collective", rows) >= 0
-    ids = zip(trace.external_id[rows].tolist(), itself.tolist(), rows.tolist())
-    source = np.array([row if known or id < 0 else by_id.get(id, row) for id, known, row in ids], np.int64)
-    call = coalesced_call(trace, rows)
-    return np.where(call >= 0, call, source)
-
-
-def _kinds(profile: Profile, rows: Int64s, source: Int64s) -> list[Kind]:
-    trace, labels, alone = profile.trace, _labels(profile.trace, rows), _only_group(profile)
-
-    def text(column: str) -> Iterable[str]:
-        texts = [*(trace.texts.get(column) or ()), ""]
-        return (texts[code] for code in codes_of(trace, column, source).tolist())
-
-    def number(column: str) -> Iterable[int]:
-        return map(int, codes_of(trace, column, source))
-
-    return [
-        Kind(
-            operation=(what := operation_of(word or label)),
-            group=Group(group, _ranks(ranks)) if group else alone if _tells(word, label) else None,
-            dtype=dtype,
-            message_bytes=_message(what, given, taken, element_bytes(dtype)),
-            comms_id=comms_id,
-            source=sender,
-            destination=receiver,
-        )
-        for word, label, group, ranks, dtype, comms_id, given, taken, sender, receiver in zip(
-            text("collective"),
-            labels,
-            text("group_name"),
-            text("group_ranks"),
-            text("dtype"),
-            text("comms_id"),
-            number("in_elements"),
-            number("out_elements"),
-            number("source_rank"),
-            number("destination_rank"),
-        )
-    ]
-
-
-def _tells(word: str, label: str) -> bool:
-    """Whether torch tells what it is. A kernel's name is not enough, and what was coalesced is of no one kind."""
-    return bool(word or collective(label)) and operation_of(word or label) != "other"
-
-
-def _message(operation: Operation, given: int, taken: int, element: int | None) -> int:
-    return message_bytes(operation, given * element, taken * element) if element and given >= 0 else -1
-
-
-def _labels(trace: Trace, rows: Int64s) -> list[str]:
-    """The label of a collective around the launch of each; the kernel's own name where there is none."""
-    launch = trace.launch_of()[rows]
-    labels = mask_of(trace.names, lambda name: collective(name) is not None)[trace.name]
-    label = climb(trace.parent, np.where(launch >= 0, launch, rows), labels)
-    return [trace.names[name] for name in trace.name[np.where(label >= 0, label, rows)]]
-
-
-def _ranks(text: str) -> tuple[int, ...]:
-    """Of "[0, 1]"; () where it is not that: torch shortens long lists."""
-    try:
-        return _numbers(json.loads(text or "[]"))
-    except json.JSONDecodeError:
-        return ()
-
-
-def _numbers(ranks: object) -> tuple[int, ...]:
-    """() for anything but a list of them."""
-    known = isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks)
-    return tuple(ranks) if isinstance(ranks, list) and known else ()
-
-
-def _only_group(profile: Profile) -> Group | None:
-    """The process group where there is but one: a call that does not tell its group is of that."""
-    config = profile.trace.distributed.get("pg_config")
-    if not isinstance(config, list) or len(config) != 1 or not isinstance(config[0], dict):
-        return None
-    return Group(str(config[0].get("pg_name", "")), _numbers(config[0].get("ranks")))
+def trace_rows(job: TracedJob) -> Int64s:
+    """By call its row in the trace of its rank."""
+    return np.concatenate([one.profile.of(rank_calls).row for one in job.ranks])

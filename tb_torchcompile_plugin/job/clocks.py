@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.job.calls import Calls, calls
-from tb_torchcompile_plugin.job.instances import holds_all, instances, sender
+from tb_torchcompile_plugin.job.instances import Instances, holding, instances, senders
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
 _ROUNDS = 16
@@ -36,10 +37,13 @@ class Clocks(NamedTuple):
 
 def clocks(job: Job) -> Clocks:
     """Offsets are 0 without any collective."""
-    made, known = job.of(calls), job.of(instances).members
-    held = _held([rows for rows in known if holds_all(made, rows)], made, len(job.ranks))
-    pairs = [(sent, int(rows[rows != sent][0])) for rows in known if (sent := sender(made, rows)) is not None]
-    offset, shared, apart = _handed_on(made, np.array(pairs, np.int64).reshape(-1, 2), held)
+    made, known = job.of(calls), job.of(instances)
+    held = _held(known.where(job.of(holding)), made, len(job.digests))
+    sent = job.of(senders)
+    handed = np.flatnonzero(sent >= 0)
+    first = known.rows[known.first[handed]]
+    received = np.where(first == sent[handed], known.rows[known.first[handed] + 1], first)
+    offset, shared, apart = _handed_on(made, np.stack((sent[handed], received), axis=1), held)
     left = np.abs(np.concatenate((held.apart, apart)))
     return Clocks(offset, int(np.percentile(left, 95, method="higher")) if len(left) else None, shared)
 
@@ -52,15 +56,13 @@ class _Tied(NamedTuple):
     apart: Int64s
 
 
-def _held(holding: list[Int64s], made: Calls, ranks: int) -> _Tied:
+def _held(known: Instances, made: Calls, ranks: int) -> _Tied:
     """By the collectives that hold all."""
-    rows = np.concatenate([np.zeros(0, np.int64), *holding])
-    instance = np.repeat(np.arange(len(holding)), [len(one) for one in holding])
+    rows, instance = known.rows, known.number
     place, end = made.place[rows], made.end[rows]
-    offset, shared = _linked(ranks, _between(holding, made))
+    offset, shared = _linked(ranks, _between(known, made))
     for _ in range(_ROUNDS):
-        late = _behind_median(instance, end - offset[place])
-        step = np.array([_median(late[place == rank]) for rank in range(ranks)])
+        step = _medians(place, _behind_median(instance, end - offset[place]), ranks)
         if not step.any():
             break
         offset = offset + step
@@ -70,13 +72,14 @@ def _held(holding: list[Int64s], made: Calls, ranks: int) -> _Tied:
 _Links = Iterable[tuple[int, int, Int64s]]  # two places, and how much later the second ended each time
 
 
-def _between(holding: list[Int64s], made: Calls) -> _Links:
-    apart: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for rows in holding:
-        place, end = made.place[rows], made.end[rows]
-        for other, late in zip(place[1:].tolist(), (end[1:] - end[0]).tolist()):
-            apart[int(place[0]), other].append(late)
-    return [(one, other, np.array(lates, np.int64)) for (one, other), lates in apart.items()]
+def _between(known: Instances, made: Calls) -> _Links:
+    place, end = made.place[known.rows], made.end[known.rows]
+    first = known.first[known.number]
+    others = np.flatnonzero(first != np.arange(len(first)))
+    pairs, pair = distinct(place[first[others]], place[others])
+    late = (end - end[first])[others][np.argsort(pair, kind="stable")]
+    lates = np.split(late, np.cumsum(np.bincount(pair, minlength=pairs.shape[1]))[:-1])
+    return [(one, other, its) for (one, other), its in zip(pairs.T.tolist(), lates)]
 
 
 def _handed_on(made: Calls, pairs: Int64s, held: _Tied) -> _Tied:
@@ -134,3 +137,12 @@ def _behind_median(instance: Int64s, end: Int64s) -> Int64s:
 
 def _median(values: Int64s) -> int:
     return int(np.sort(values)[(len(values) - 1) // 2]) if len(values) else 0
+
+
+def _medians(place: Int64s, values: Int64s, count: int) -> Int64s:
+    """At each of `count` places the median of its values, the lower one of two; 0 for none."""
+    order = np.lexsort((values, place))
+    sizes = np.bincount(place, minlength=count)
+    middle = np.cumsum(sizes) - sizes + np.maximum(sizes - 1, 0) // 2
+    in_order = np.append(values[order], 0)
+    return np.asarray(np.where(sizes > 0, in_order[np.minimum(middle, len(values))], 0), np.int64)

@@ -10,10 +10,11 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.calls import Calls, calls
+from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import holds_all, instances
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.digest.rank_calls import rank_calls
+from tb_torchcompile_plugin.job.instances import Instances, holding, instances, senders
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.sweep import Tied, sweep
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import Floats, places_in
@@ -24,52 +25,51 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, Recording, least, without_recording
 from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
+from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
 Change = Callable[[Model], Model]
 _AS_IT_IS: Mapping[int, Change] = MappingProxyType({})
 _MOST_NS, _HALVINGS = 1 << 16, 12  # of the cost of one slice
 
 
-def tied(job: Job) -> Tied:
+def tied(job: TracedJob) -> Tied:
     """Of instances of which every member that is known is in a model."""
     made, known, times, offset = job.of(calls), job.of(instances), job.of(waits), job.of(clocks).offset_ns
     work = _works(job)
-    whole = [(rows, _roles(made, rows)) for rows in known.members if (work[rows] >= 0).all()]
-    whole = [(rows, roles) for rows, roles in whole if roles is not None]
-    rows = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in whole)])
-    base = np.array([one.profile.trace.base_ns for one in job.ranks], np.int64)
+    all_hold = job.of(holding)
+    some = known.where(_all_of(known, work[known.rows] >= 0) & (all_hold | _are_pairs(job)))
+    rows, alike = some.rows, made.of_kind(one.operation in HOLD_ALL for one in made.kinds)
+    base = np.array([one.base_ns for one in job.digests], np.int64)
     held = Tied(
         place=made.place[rows],
         work=work[rows],
-        instance=np.repeat(np.arange(len(whole)), [len(rows) for rows, _ in whole]),
+        instance=some.number,
         ahead=(offset - (base - base.min()))[made.place[rows]],
         transfer=times.end[rows],
-        needs=np.concatenate([np.zeros(0, bool), *(roles[0] for _, roles in whole if roles)]),
-        needed=np.concatenate([np.zeros(0, bool), *(roles[1] for _, roles in whole if roles)]),
+        needs=(alike | made.of_kind(one.operation == "recv" for one in made.kinds))[rows],
+        needed=(alike | made.of_kind(one.operation == "send" for one in made.kinds))[rows],
     )
     begin = times.begin[rows]
     return held._replace(transfer=held.transfer - np.maximum(begin, held.latest(begin)[held.instance]))
 
 
-def _works(job: Job) -> Int64s:
+def _works(job: TracedJob) -> Int64s:
     """By call its place in the queue of its rank, -1 where it is not there."""
-    made = job.of(calls)
-    work = np.full(len(made.row), -1)
-    for place, mine in enumerate(by_place(made.place, len(job.ranks))):
-        work[mine] = places_in(job.ranks[place].profile.of(gpu_queue).row, made.row[mine])
-    return work
+    return np.concatenate(
+        [places_in(one.profile.of(gpu_queue).row, one.profile.of(rank_calls).row) for one in job.ranks]
+    )
 
 
-_Roles = tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
+def _are_pairs(job: Job) -> npt.NDArray[np.bool_]:
+    """By instance whether it is one send with what receives it."""
+    made, known = job.of(calls), job.of(instances)
+    paired = made.of_kind(one.operation in PAIRED for one in made.kinds)
+    return _all_of(known, paired[known.rows]) & (job.of(senders) >= 0)
 
 
-def _roles(made: Calls, rows: Int64s) -> _Roles | None:
-    """Which members wait for others, and which are waited for; None where nothing tells."""
-    if holds_all(made, rows):
-        return np.ones(len(rows), bool), np.ones(len(rows), bool)
-    sends = np.array([made.kinds[row].operation == "send" for row in rows.tolist()])
-    recvs = np.array([made.kinds[row].operation == "recv" for row in rows.tolist()])
-    return (recvs, sends) if sends.sum() == 1 and (sends | recvs).all() else None
+def _all_of(known: Instances, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """By instance whether it holds for all of its calls."""
+    return np.asarray(np.bincount(known.number[mask], minlength=len(known)) == known.sizes)
 
 
 def by_place(place: Int64s, ranks: int) -> list[Int64s]:
@@ -79,7 +79,10 @@ def by_place(place: Int64s, ranks: int) -> list[Int64s]:
 
 
 def job_clocks(
-    job: Job, changes: Mapping[int, Change] = _AS_IT_IS, transfers: Floats | float = 1.0, slice_ns: int = 0
+    job: TracedJob,
+    changes: Mapping[int, Change] = _AS_IT_IS,
+    transfers: Floats | float = 1.0,
+    slice_ns: int = 0,
 ) -> list[Clock]:
     """How long the steps of each rank take. changes: of the models of ranks, by place. transfers: the share of each
     transfer that is left, of all or by tied call. slice_ns: what writing a slice cost. Raises IndexError where a rank
@@ -107,7 +110,7 @@ def _alone(held: Tied, mine: Int64s, made: Model) -> Model:
     return made._replace(dur=dur)
 
 
-def has_models(job: Job) -> bool:
+def has_models(job: TracedJob) -> bool:
     """Whether every rank launched GPU work, so that all of them can be replayed."""
     return all(len(one.profile.of(host_lane)) > 1 and len(one.profile.of(gpu_queue)) for one in job.ranks)
 
@@ -117,7 +120,7 @@ def pace_ns(clocks: list[Clock]) -> float:
     return min(one.step for one in clocks)
 
 
-def recording_cost_ns(job: Job) -> int:
+def recording_cost_ns(job: TracedJob) -> int:
     """What writing a slice cost each rank, if the job's steps take as long unrecorded as was noted; 0 where nothing was
     noted, or no longer."""
     noted = [one.profile.data.of(unrecorded_step_ns) for one in job.ranks if one.profile.data]

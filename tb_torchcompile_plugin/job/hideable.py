@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from tb_torchcompile_plugin.job.coupled import by_place, tied
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.model.beside_compute import beside_compute
 
 
-def hideable(job: Job) -> Floats:
+def hideable(job: TracedJob) -> Floats:
     """By tied call the share of its transfer, the least among the ranks of its instance."""
     held = job.of(tied)
     share, least = np.ones(len(held.place)), np.ones(int(held.instance.max(initial=-1)) + 1)

@@ -10,57 +10,103 @@ whomever, so those of two ranks differ.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.calls import Calls, Group, Kind, calls
+from tb_torchcompile_plugin.job.calls import Calls, calls, numbered
+from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind
+from tb_torchcompile_plugin.job.digest.rank_digest import windows_of
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
 
-class Instances(NamedTuple):
-    """of_call: the instance of each call, -1 for none. members: its calls, by place in `calls`, in the order of the
-    ranks. Instances are in the order in which they ended."""
+class Instances:
+    """of_call: the instance of each call, -1 for none. rows: the calls of all instances, by place in `calls`, instance
+    by instance in the order in which they ended, each in the order of the ranks. first: of each instance in `rows`."""
 
-    of_call: Int64s
-    members: list[Int64s]
+    def __init__(self, of_call: Int64s, rows: Int64s, first: Int64s) -> None:
+        self.of_call, self.rows, self.first = of_call, rows, first
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @once
+    def sizes(self) -> Int64s:
+        """How many calls each has."""
+        return np.diff(np.append(self.first, len(self.rows)))
+
+    @once
+    def number(self) -> Int64s:
+        """The instance of each of `rows`."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @property
+    def members(self) -> list[Int64s]:
+        """The calls of each."""
+        return np.split(self.rows, self.first[1:]) if len(self) else []
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Instances:
+        """Some of them, by instance; numbered anew."""
+        rows = self.rows[mask[self.number]]
+        first = np.concatenate(([0], np.cumsum(self.sizes[mask])))[:-1]
+        return Instances(self.of_call, rows, first)
 
 
 def instances(job: Job) -> Instances:
     """Those of which two ranks are there."""
     made = job.of(calls)
-    by_key: dict[Hashable, list[int]] = defaultdict(list)
-    for place, key in enumerate(_keys(job, made)):
-        if key is not None:
-            by_key[key].append(place)
-    known = [np.array(rows, np.int64) for rows in by_key.values() if _is_one(made, rows)]
-    known.sort(key=lambda rows: int(made.end[rows].max()))
-    of_call = np.full(len(made.row), -1)
-    for number, rows in enumerate(known):
-        of_call[rows] = number
-    return Instances(of_call, known)
+    keys, known = _keys(job, made)
+    rows = np.flatnonzero(known)
+    _, key = distinct(*(column[rows] for column in keys))
+    order = np.lexsort((rows, key))
+    rows, key = rows[order], key[order]
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    all_of_them = Instances(np.full(len(made.place), -1), rows, first)
+    one = all_of_them.where(_is_one(made, all_of_them))
+    ended = np.maximum.reduceat(made.end[one.rows], one.first) if len(one) else one.first
+    return _numbered(one, np.lexsort((one.rows[one.first], ended)))
 
 
-def holds_all(made: Calls, rows: Int64s) -> bool:
-    """Whether nobody is done with this instance before everybody has come."""
-    return made.kinds[int(rows[0])].operation in HOLD_ALL
+def _numbered(one: Instances, order: Int64s) -> Instances:
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    number = rank[one.number]
+    rows = one.rows[np.argsort(number, kind="stable")]
+    one.of_call[rows] = np.sort(number)
+    return Instances(one.of_call, rows, np.searchsorted(np.sort(number), np.arange(len(one))))
 
 
-def sender(made: Calls, rows: Int64s) -> int | None:
-    """The member that hands its data to the other one; None where that is not what they do."""
-    senders = [row for row in rows.tolist() if made.kinds[row].operation == "send"]
-    return senders[0] if len(senders) == 1 else None
+def holding(job: Job) -> npt.NDArray[np.bool_]:
+    """By instance whether nobody is done with it before everybody has come."""
+    made, known = job.of(calls), job.of(instances)
+    return made.of_kind(one.operation in HOLD_ALL for one in made.kinds)[known.rows[known.first]]
 
 
-def _is_one(made: Calls, rows: list[int]) -> bool:
+def senders(job: Job) -> Int64s:
+    """By instance the member that hands its data to the other one; -1 where that is not what they do."""
+    made, known = job.of(calls), job.of(instances)
+    sends = made.of_kind(one.operation == "send" for one in made.kinds)[known.rows]
+    sender = np.full(len(known), -1)
+    sender[known.number[sends]] = known.rows[sends]
+    count = np.bincount(known.number[sends], minlength=len(known))
+    return np.where(count == 1, sender, -1)
+
+
+def _is_one(made: Calls, known: Instances) -> npt.NDArray[np.bool_]:
     """Whether these are of different ranks, and do the same."""
-    kinds = {_shared(made.kinds[row]) for row in rows}
-    return len(rows) > 1 and len(kinds) == 1 and len(set(made.place[rows].tolist())) == len(rows)
+    if not len(known):
+        return np.zeros(0, bool)
+    shared = numbered(map(_shared, made.kinds))[made.kind[known.rows]]
+    same = np.minimum.reduceat(shared, known.first) == np.maximum.reduceat(shared, known.first)
+    pairs, _ = distinct(known.number, made.place[known.rows])
+    ranks = np.bincount(pairs[0], minlength=len(known))
+    return np.asarray((known.sizes > 1) & same & (ranks == known.sizes))
 
 
 def _shared(kind: Kind) -> Hashable:
@@ -69,17 +115,21 @@ def _shared(kind: Kind) -> Hashable:
     return "pair" if kind.operation in PAIRED else kind.operation, kind.dtype, bytes_
 
 
-def _keys(job: Job, made: Calls) -> Iterator[Hashable]:
-    """Of each call; None for one that nothing tells."""
-    counted = _counted(job, made)
-    for kind, seq, count in zip(made.kinds, made.seq.tolist(), counted):
-        paired = kind.operation in PAIRED
-        if kind.comms_id and not paired:
-            yield "id", kind.comms_id, kind.group
-        elif kind.group is not None and seq >= 0 and not paired:
-            yield "seq", kind.group, seq
-        else:
-            yield None if count is None else ("count", *count)
+_BY_ID, _BY_SEQ, _BY_COUNT = range(3)
+
+
+def _keys(job: Job, made: Calls) -> tuple[tuple[Int64s, Int64s, Int64s], npt.NDArray[np.bool_]]:
+    """Of each call: (what it is known by, that, of which group or row); and which calls are known at all."""
+    alone = ~made.of_kind(one.operation in PAIRED for one in made.kinds)
+    grouped = made.of_kind(one.group is not None for one in made.kinds)
+    group = numbered(one.group for one in made.kinds)[made.kind]
+    row, count = _counted(job, made)
+    by_id = alone & (made.comms >= 0)
+    by_seq = alone & ~by_id & grouped & (made.seq >= 0)
+    by = np.select([by_id, by_seq], [_BY_ID, _BY_SEQ], _BY_COUNT)
+    comms = np.unique(made.comms, return_inverse=True)[1]  # hashes are wide
+    keys = by, np.select([by_id, by_seq], [comms, made.seq], count), np.where(by == _BY_COUNT, row, group)
+    return keys, by_id | by_seq | (count >= 0)
 
 
 class _Row(NamedTuple):
@@ -98,49 +148,54 @@ def _row_of(kind: Kind, rank: int) -> _Row | None:
     if kind.operation not in PAIRED:
         return _Row(kind.group, -1, -1)
     peer = kind.destination if kind.operation == "send" else kind.source
-    others = [one for one in kind.group.ranks if one != rank]
-    if peer < 0 and len(others) == 1 and len(kind.group.ranks) == 2:
+    others = [one for one in kind.group.ranks if one != rank] if len(kind.group.ranks) == 2 else []
+    if peer < 0 and len(others) == 1:
         (peer,) = others
     if peer < 0:
         return None
     return _Row(kind.group, *((rank, peer) if kind.operation == "send" else (peer, rank)))
 
 
-_Count = tuple[_Row, int]
-
-
-def _counted(job: Job, made: Calls) -> list[_Count | None]:
-    """The number of each launched call in its row on its rank, from the first step that all ranks have.
-
-    Without steps in common from the first one on, where all ranks launched as many.
-    """
+def _counted(job: Job, made: Calls) -> tuple[Int64s, Int64s]:
+    """The row of each launched call and its number in it on its rank, from the first step that all ranks have; -1 for
+    others. Without steps in common from the first one on, where all ranks launched as many."""
     from_ns = job.of(anchors)
-    counts: Counter[tuple[int, _Row]] = Counter()
-    numbers: list[_Count | None] = [None] * len(made.row)
-    for call in np.argsort(made.launch, kind="stable").tolist():
-        place = int(made.place[call])
-        row = _row_of(made.kinds[call], job.ranks[place].rank)
-        if row is not None and made.launch[call] >= max(from_ns[place] if from_ns else 0, 0):
-            numbers[call] = row, counts[place, row]
-            counts[place, row] += 1
-    return numbers if from_ns else _even(numbers, counts)
+    least = np.maximum(np.array(from_ns, np.int64), 0) if from_ns else np.zeros(len(job.digests), np.int64)
+    row = _rows(job, made)
+    counted = np.flatnonzero((row >= 0) & (made.launch >= least[made.place]))
+    counted = counted[np.argsort(made.launch[counted], kind="stable")]
+    keys, of_key = distinct(row[counted], made.place[counted])
+    order = np.argsort(of_key, kind="stable")
+    sizes = np.bincount(of_key, minlength=keys.shape[1])
+    number = np.full(len(row), -1)
+    number[counted[order]] = np.arange(len(counted)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    if not from_ns:
+        number[np.isin(row, _uneven(keys[0], sizes))] = -1
+    return row, number
 
 
-def _even(numbers: list[_Count | None], counts: Counter[tuple[int, _Row]]) -> list[_Count | None]:
-    totals: dict[_Row, set[int]] = defaultdict(set)
-    for (_, row), count in counts.items():
-        totals[row].add(count)
-    return [number if number and len(totals[number[0]]) == 1 else None for number in numbers]
+def _rows(job: Job, made: Calls) -> Int64s:
+    pairs, pair = distinct(made.kind, made.place)
+    rows = [_row_of(made.kinds[kind], job.digests[place].rank) for kind, place in pairs.T.tolist()]
+    codes = {one: code for code, one in enumerate(dict.fromkeys(one for one in rows if one))}
+    return np.array([codes[one] if one else -1 for one in rows] or [-1], np.int64)[pair]
+
+
+def _uneven(row: Int64s, sizes: Int64s) -> Int64s:
+    """Rows of which ranks launched not as many calls."""
+    pairs, _ = distinct(row, sizes)
+    rows, count = np.unique(pairs[0], return_counts=True)
+    return rows[count > 1]
 
 
 def anchors(job: Job) -> list[int]:
     """By rank when the first step begins that all of them have (ns, Unix time); [] where they share none."""
-    windows = [one.profile.of(StepWindows) for one in job.ranks]
+    windows = [one.of(windows_of) for one in job.digests]
     shared = set(windows[0].names).intersection(*(window.names for window in windows[1:]))
     first = next((name for name in windows[0].names if name in shared), None)
     if first is None:
         return []
     return [
-        int(window.starts[window.names.index(first)]) + one.profile.trace.base_ns
-        for one, window in zip(job.ranks, windows)
+        int(window.begin[window.names.index(first)]) + one.base_ns
+        for one, window in zip(job.digests, windows)
     ]

@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.job.digest.make import digest
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.memo import Memoized
 
 _MOST_RANKS = 1 << 20  # that a damaged number may claim
 
 
+@dataclass(eq=False)
+class Job(Memoized):
+    """Its ranks by their digests, which ascend, each there once. Two at least, or there is nothing to compare. unread:
+    by rank, why nothing of it can be read."""
+
+    digests: tuple[RankDigest, ...]
+    unread: Mapping[int, Notice] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [one.rank for one in self.digests]
+
+    @property
+    def world_size(self) -> int | None:
+        """As torch recorded it; None where it did not."""
+        return max((size for one in self.digests if (size := one.world_size) is not None), default=None)
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks that are not here: what others waited for them is not known."""
+        return sorted({*range(min(self.world_size or 0, _MOST_RANKS)), *self.unread} - set(self.numbers))
+
+
 class JobRank(NamedTuple):
-    """One process of the job. worker: the name of its files."""
+    """One process of the job whose trace was read. worker: the name of its files."""
 
     rank: int
     worker: str
     profile: Profile
 
 
-@dataclass(eq=False)
-class Job(Memoized):
-    """`ranks` ascend, each there once. Two at least, or there is nothing to compare. unread: by rank, why its trace
-    cannot be read."""
+class TracedJob(Job):
+    """A job whose traces were read: its ranks can be replayed. The digests are made of the traces, so that all numbers
+    are the same with and without them."""
 
-    ranks: tuple[JobRank, ...]
-    unread: Mapping[int, Notice] = field(default_factory=dict)
+    def __init__(self, ranks: Sequence[JobRank], unread: Mapping[int, Notice] | None = None) -> None:
+        self.ranks = tuple(ranks)
+        super().__init__(tuple(map(digest_of, self.ranks)), unread or {})
 
-    @property
-    def numbers(self) -> list[int]:
-        return [one.rank for one in self.ranks]
 
-    @property
-    def world_size(self) -> int | None:
-        """As torch recorded it; None where it did not."""
-        sizes = [one.profile.trace.distributed.get("world_size") for one in self.ranks]
-        return max((size for size in sizes if isinstance(size, int)), default=None)
-
-    @property
-    def missing(self) -> list[int]:
-        """Ranks that are not here: what others waited for them is not known."""
-        return sorted({*range(min(self.world_size or 0, _MOST_RANKS)), *self.unread} - set(self.numbers))
+def digest_of(one: JobRank) -> RankDigest:
+    """Of a rank whose trace was read. Raises whatever a question about the trace raises."""
+    span = one.profile.span.span if one.profile.span else ""
+    return RankDigest(one.rank, one.worker, span, one.profile.of(digest))

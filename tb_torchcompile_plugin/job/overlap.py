@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.calls import communication_rows
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waiting
 from tb_torchcompile_plugin.profile.columns import Floats, codes_of, distinct
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
@@ -76,7 +76,7 @@ class _Launched(NamedTuple):
     waited: Int64s
 
 
-def overlap(job: Job) -> Overlapped:
+def overlap(job: TracedJob) -> Overlapped:
     """Over all ranks."""
     parts = [
         (place, part)

@@ -12,13 +12,14 @@ import numpy as np
 
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.coupled import Change
+from tb_torchcompile_plugin.job.digest.host_costs import computes
 from tb_torchcompile_plugin.job.instances import instances
-from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import computes
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.model.model import Model
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.torch_names.collectives import PAIRED
 
 _EACH = 2 / 3  # of the steps in which a stage is the longest: it is so by its place
 _LONGER = 1.1  # than the mean, from which on a stage is
@@ -38,7 +39,7 @@ class Stages(NamedTuple):
 def stages(job: Job) -> Stages | None:
     """None where not all ranks hand work on, or where none of them computes longest at each step."""
     steps = [one for one in job.of(job_steps) if one is not None]
-    if len(steps) < len(job.ranks) or not _all_hand_on(job):
+    if len(steps) < len(job.digests) or not _all_hand_on(job):
         return None
     compute = [_computing(one) for one in steps]
     count = min(map(len, compute))
@@ -56,12 +57,13 @@ def _computing(steps: RankSteps) -> Floats:
 
 
 def _all_hand_on(job: Job) -> bool:
-    made, known = job.of(calls), job.of(instances).members
-    pairs = [rows for rows in known if made.kinds[int(rows[0])].operation in ("send", "recv")]
-    return {int(place) for rows in pairs for place in made.place[rows]} == set(range(len(job.ranks)))
+    made, known = job.of(calls), job.of(instances)
+    paired = made.of_kind(one.operation in PAIRED for one in made.kinds)
+    handing = paired[known.rows[known.first]][known.number]
+    return len(np.unique(made.place[known.rows[handing]])) == len(job.digests)
 
 
-def even_stages(job: Job, known: Stages) -> dict[int, Change]:
+def even_stages(job: TracedJob, known: Stages) -> dict[int, Change]:
     """The changes of the models of all ranks, by place: the same work, shared evenly."""
     factors = known.mean_ns / np.maximum(known.compute_ns, 1)
     return {

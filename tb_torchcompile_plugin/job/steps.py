@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, gpu_of, windows_of
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import transferring, waiting
-from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work, layers
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
-from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import GpuSteps, StepWindows, gpu_steps, mean_of_steps
+from tb_torchcompile_plugin.profile.steps import mean_of_steps
 
 
 class RankSteps(NamedTuple):
@@ -54,65 +53,48 @@ class StepLengths(NamedTuple):
 def job_lengths(job: Job) -> list[StepLengths]:
     """By rank: its GPU's steps, and the host's where they launched nothing."""
     return [
-        StepLengths(steps.step, steps.counted) if steps else _on_host(one.profile)
-        for one, steps in zip(job.ranks, job.of(job_steps))
+        StepLengths(steps.step, steps.counted) if steps else _on_host(one)
+        for one, steps in zip(job.digests, job.of(job_steps))
     ]
 
 
-def _on_host(profile: Profile) -> StepLengths:
-    windows = profile.of(StepWindows)
-    return StepLengths(windows.names, windows.ends - windows.starts)
+def _on_host(one: RankDigest) -> StepLengths:
+    windows = one.of(windows_of)
+    return StepLengths(windows.names, windows.end - windows.begin)
 
 
 def marked_steps(job: Job) -> int:
     """How many steps were marked, on the rank with the most; 1 without any, for the span."""
-    return max(1, *(len(one.profile.of(StepWindows)) for one in job.ranks))
+    return max(1, *(len(one.of(windows_of).names) for one in job.digests))
 
 
 def job_steps(job: Job) -> list[RankSteps | None]:
     """By rank; None where no step of it launched GPU work."""
-    return [_of_rank(job, place) for place in range(len(job.ranks))]
+    return [_of_rank(job, place, one) for place, one in enumerate(job.digests)]
 
 
-def _of_rank(job: Job, place: int) -> RankSteps | None:
-    profile = job.ranks[place].profile
-    steps = profile.of(gpu_steps)
-    if steps is None or not len(steps.step):
+def _of_rank(job: Job, place: int, one: RankDigest) -> RankSteps | None:
+    gpu, names = one.of(gpu_of), one.of(windows_of).names
+    if gpu is None:
         return None
-    names = profile.of(StepWindows).names
-    halves = job.of(waiting, place), job.of(transferring, place)
-    return _parts(profile, steps, halves, [names[row] for row in steps.step.tolist()])
-
-
-def _parts(
-    profile: Profile, steps: GpuSteps, halves: tuple[Intervals, Intervals], names: list[str]
-) -> RankSteps:
-    work = profile.of(gpu_work)
-    mine = work.where(work.device == steps.device)
-    did = layers(profile.trace, mine)
-    exposed = subtract(did.communication, did.compute)
-    unheld = subtract(exposed, halves[0])
-    unknown = subtract(unheld, halves[1])
+    own = gpu.steps
 
     def inside(intervals: Intervals) -> Int64s:
-        return covered_ns(intervals, steps.begin, steps.end)
+        return covered_ns(intervals, own.begin, own.end)
 
-    communicating = inside(did.communication)
-    computing, active, alone = inside(did.compute), inside(did.memory), inside(exposed)
-    untold, not_waiting = inside(unknown), inside(unheld)
-    overlapped = computing - inside(
-        subtract(did.compute, busy(profile.trace, mine.of("communication").index))
-    )
+    unheld = subtract(gpu.exposed, job.of(waiting, place))
+    alone, not_waiting = inside(gpu.exposed), inside(unheld)
+    untold = inside(subtract(unheld, job.of(transferring, place)))
     rows = RankSteps(
-        step=names,
-        span=steps.length,
-        compute=computing - overlapped,
-        overlapped=overlapped,
+        step=[names[row] for row in own.window.tolist()],
+        span=own.end - own.begin,
+        compute=own.compute,
+        overlapped=own.overlapped,
         exposed_transfer=not_waiting - untold,
         exposed_wait=alone - not_waiting,
         exposed_unknown=untold,
-        exposed_memory=active - communicating,
-        idle=steps.length - active,
+        exposed_memory=own.exposed_memory,
+        idle=own.idle,
     )
     assert np.array_equal(rows.span, sum(rows[2:]))
     return rows

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tb_torchcompile_plugin.job.calls import rank_calls
-from tb_torchcompile_plugin.job.late import host_costs
+from tb_torchcompile_plugin.job.digest.make import digest, host_of
 from tb_torchcompile_plugin.job.members import Member
-from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import gpu_steps
 
 _MOST_CALLS = 240_000  # of all ranks together
 _CLOCKS_NS = 60_000_000_000  # by which clocks of hosts may be wrong that nobody sets
@@ -49,14 +46,7 @@ def _recorded(profile: Profile) -> tuple[int, int]:
     return begin + profile.trace.base_ns, end + profile.trace.base_ns
 
 
-def host_of(metadata: Mapping[str, object]) -> str | None:
-    """Where it was recorded, as the trace's header names it."""
-    name = metadata.get("host_name") or metadata.get("hostname")
-    return str(name) if name else None
-
-
 def ask_all(profile: Profile) -> None:
     """Makes what a job asks of each of its ranks on its own. Raises whatever one of them raises: then that rank cannot
     be one of the job, and the others can."""
-    for question in (rank_calls, gpu_steps, kernel_launches, host_costs):
-        profile.of(question)
+    profile.of(digest)

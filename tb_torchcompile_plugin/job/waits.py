@@ -13,11 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.calls import Calls, calls
+from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import holds_all, instances, sender
+from tb_torchcompile_plugin.job.instances import holding, instances, senders
 from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.profile.columns import distinct, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
+
+_NEVER = np.iinfo(np.int64).min
 
 
 class Waits(NamedTuple):
@@ -41,70 +44,96 @@ class Waits(NamedTuple):
 
 def waits(job: Job) -> Waits:
     """wait + transfer is the duration, to the ns."""
-    made, offset = job.of(calls), job.of(clocks).offset_ns
+    made, offset, known = job.of(calls), job.of(clocks).offset_ns, job.of(instances)
     begin, end = made.begin - offset[made.place], made.end - offset[made.place]
     wait, awaited = np.full((2, len(begin)), -1)
     last, unknown = np.zeros(len(begin), bool), np.zeros(len(begin), np.int64)
-    for rows in job.of(instances).members:
-        wait[rows] = 0
-        needed = _needed(made, rows, begin)
-        if needed is not None:
-            held = np.maximum(0, np.minimum(end[rows], begin[needed]) - begin[rows])
-            wait[rows] = held
-            awaited[rows[held > 0]] = made.place[needed]
-            last[needed] = holds_all(made, rows)
-        unknown[rows] = _unknown(job, rows, begin, wait)
+    rows, needed = known.rows, job.of(needed_calls)
+    until = np.where(needed >= 0, begin[needed] if len(begin) else needed, _NEVER)[known.number]
+    wait[rows] = np.maximum(np.minimum(end[rows], until), begin[rows]) - begin[rows]
+    waited = wait[rows] > 0
+    awaited[rows[waited]] = made.place[needed[known.number[waited]]]
+    last[needed[needed >= 0]] = job.of(holding)[needed >= 0]
+    unknown[rows] = _together(job, begin) - wait[rows]
     transfer = np.where(wait >= 0, made.dur - wait, -1)
     assert ((wait < 0) | ((transfer >= 0) & (wait + transfer == made.dur))).all()
     assert ((unknown >= 0) & (unknown <= np.maximum(transfer, 0))).all()
     return Waits(begin, end, wait, transfer, awaited, last, unknown)
 
 
-def _needed(made: Calls, rows: Int64s, begin: Int64s) -> int | None:
-    """The member without which the others cannot go on: the last to come; of a send and its recv the sender. None where
-    only a root is needed, which torch does not name."""
-    if holds_all(made, rows):
-        return int(rows[np.argmax(begin[rows])])
-    return sender(made, rows)
+def needed_calls(job: Job) -> Int64s:
+    """By instance the member without which the others cannot go on: the last to come; of a send and its recv the
+    sender. -1 where only a root is needed, which torch does not name."""
+    made, offset, known = job.of(calls), job.of(clocks).offset_ns, job.of(instances)
+    rows = known.rows
+    order = np.lexsort((-rows, (made.begin - offset[made.place])[rows], known.number))
+    latest = rows[order][known.first + known.sizes - 1]
+    return np.where(job.of(holding), latest, job.of(senders))
 
 
-def _unknown(job: Job, rows: Int64s, begin: Int64s, wait: Int64s) -> Int64s:
-    """Of these calls' transfers what may be waiting: until all are here, whoever is needed; all where one is not."""
-    dur = job.of(calls).dur[rows]
-    together = np.clip(begin[rows].max() - begin[rows], 0, dur) if all_here(job, rows) else dur
-    return np.asarray(together - wait[rows], np.int64)
+def _together(job: Job, begin: Int64s) -> Int64s:
+    """Of the instances' calls for how long not all were there: until then it is not known who waits, whoever is needed;
+    all of it where one is not here."""
+    made, known = job.of(calls), job.of(instances)
+    if not len(known):
+        return known.rows
+    dur, latest = made.dur[known.rows], np.maximum.reduceat(begin[known.rows], known.first)
+    apart = np.clip(latest[known.number] - begin[known.rows], 0, dur)
+    return np.where(job.of(all_here)[known.number], apart, dur)
 
 
-def all_here(job: Job, rows: Int64s) -> bool:
-    """Whether each rank of the group is among these, or both of a send and its recv; where torch did not record which
-    they are, whether the job is complete."""
-    made = job.of(calls)
-    if sender(made, rows) is not None:
-        return True
-    group = made.kinds[int(rows[0])].group
-    return len(rows) == len(group.ranks) if group and group.ranks else not job.missing
+def all_here(job: Job) -> npt.NDArray[np.bool_]:
+    """By instance whether each rank of the group is there, or both of a send and its recv; where torch did not record
+    which they are, whether the job is complete."""
+    made, known = job.of(calls), job.of(instances)
+    group = [len(kind.group.ranks) if kind.group else 0 for kind in made.kinds]
+    size = np.array([*group, 0], np.int64)[made.kind[known.rows[known.first]]]
+    complete = np.where(size > 0, known.sizes == size, not job.missing)
+    return np.asarray((job.of(senders) >= 0) | complete)
 
 
 def waiting(job: Job, place: int) -> Intervals:
     """When collectives of a rank waited for another one, by the clock of its trace."""
-    made, known = job.of(calls), job.of(waits)
-    mine = np.flatnonzero((made.place == place) & (known.wait > 0))
-    begin = made.begin[mine] - job.ranks[place].profile.trace.base_ns
-    return union(begin, begin + known.wait[mine])
+    mine = job.of(calls).of_rank(place)
+    wait = job.of(waits).wait[mine]
+    begin = job.of(calls).begin[mine][wait > 0] - job.digests[place].base_ns
+    return union(begin, begin + wait[wait > 0])
 
 
 def transferring(job: Job, place: int) -> Intervals:
     """When collectives of a rank are known to transfer, by the clock of its trace."""
-    made, known = job.of(calls), job.of(waits)
-    mine = np.flatnonzero((made.place == place) & (known.transferred > 0))
-    end = made.end[mine] - job.ranks[place].profile.trace.base_ns
-    return union(end - known.transferred[mine], end)
+    mine = job.of(calls).of_rank(place)
+    known = job.of(transferred)[mine]
+    end = job.of(calls).end[mine][known > 0] - job.digests[place].base_ns
+    return union(end - known[known > 0], end)
 
 
-def blame(job: Job) -> Int64s:
-    """How long each rank (row) waited for each (column), in ns; square, in the order of the job's ranks."""
+def transferred(job: Job) -> Int64s:
+    """By call what is known to be transfer (ns)."""
+    return job.of(waits).transferred
+
+
+class Blame(NamedTuple):
+    """Who waited for whom, as columns: the places of both ranks, and how long in all (ns)."""
+
+    waiting: Int64s
+    awaited: Int64s
+    ns: Int64s
+
+    def caused_by(self, ranks: int) -> Int64s:
+        """By place how long the others waited for it."""
+        return sums(self.awaited, self.ns, ranks)
+
+    def of(self, place: int) -> Int64s:
+        """Rows of one rank that waited, most first."""
+        mine = np.flatnonzero(self.waiting == place)
+        return mine[np.argsort(-self.ns[mine], kind="stable")]
+
+
+def blame(job: Job) -> Blame:
+    """In order of the ranks."""
     made, known = job.of(calls), job.of(waits)
-    matrix = np.zeros((len(job.ranks),) * 2, np.int64)
     here = np.flatnonzero(known.awaited >= 0)
-    np.add.at(matrix, (made.place[here], known.awaited[here]), known.wait[here])
-    return matrix
+    pairs, pair = distinct(made.place[here], known.awaited[here])
+    waiting_, awaited = pairs
+    return Blame(waiting_, awaited, sums(pair, known.wait[here], pairs.shape[1]))

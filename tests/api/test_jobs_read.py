@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import JOB, ROUTES, Answer, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 
 Value = TypeVar("Value")
 
@@ -48,7 +48,7 @@ def test_no_request_waits_until_the_job_is_made(tmp_path: Path, monkeypatch: pyt
     session, goes_on, makers = Session([("", str(tmp_path))]), threading.Event(), []
     really = session_module.job_of
 
-    def slow(read: Mapping[object, object], like: str = "") -> Job | None:
+    def slow(read: Mapping[object, object], like: str = "") -> TracedJob | None:
         makers.append(threading.current_thread())
         assert goes_on.wait(30)
         return really(read, like)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def test_no_request_waits_for_what_is_asked_of_a_rank(
     write_job(tmp_path, ranks=2, steps=2, late=1)
     session, goes_on, asked = Session([("", str(tmp_path))]), threading.Event(), []
 
-    def slow(job: Job, rank: int) -> Findings:
+    def slow(job: TracedJob, rank: int) -> Findings:
         asked.append(rank)
         assert goes_on.wait(30)
         return Findings([], 0)

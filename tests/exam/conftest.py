@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 
 
 class RecordedJob(NamedTuple):
@@ -18,7 +18,7 @@ class RecordedJob(NamedTuple):
 
     folder: Path
     measured: dict[str, Any]
-    job: Job
+    job: TracedJob
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def recorded_jobs(recording: Callable[[str], Path]) -> dict[str, RecordedJob]:
     return {row["name"]: RecordedJob(folder / row["name"], row, job_in(folder / row["name"])) for row in rows}
 
 
-def job_in(folder: Path) -> Job:
+def job_in(folder: Path) -> TracedJob:
     session = Session([("", str(folder))])
     job = session.job(".")
     session.close()

@@ -8,22 +8,23 @@ import numpy.typing as npt
 from exam.conftest import RecordedJob
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.instances import anchors, instances
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.reader.memo import answers_of, key_of
 
 
-def without_numbers(job: Job, seq: bool) -> Job:
+def without_numbers(job: TracedJob, seq: bool) -> TracedJob:
     """The same, of which torch tells no ids of collectives, nor (seq) their numbers."""
     made = job.of(calls)
-    kinds = [kind._replace(comms_id="") for kind in made.kinds]
-    less = made._replace(kinds=kinds, seq=np.full(len(made.seq), -1) if seq else made.seq)
-    other = Job(job.ranks, job.unread)
+    less = made._replace(
+        comms=np.full(len(made.seq), -1), seq=np.full(len(made.seq), -1) if seq else made.seq
+    )
+    other = TracedJob(job.ranks, job.unread)
     assert answers_of(other).get(key_of(calls), lambda: less) is less
     return other
 
 
-def grouped(job: Job, counted: npt.NDArray[np.bool_]) -> set[frozenset[int]]:
+def grouped(job: TracedJob, counted: npt.NDArray[np.bool_]) -> set[frozenset[int]]:
     """Instances of which all calls are among the counted ones."""
     return {frozenset(rows.tolist()) for rows in job.of(instances).members if counted[rows].all()}
 

@@ -9,7 +9,7 @@ import pytest
 
 from exam.conftest import RecordedJob
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, StepSideBySide, side_by_side
-from tb_torchcompile_plugin.job.calls import calls
+from tb_torchcompile_plugin.job.calls import calls, trace_rows
 from tb_torchcompile_plugin.job.coupled import has_models, job_clocks
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 
@@ -50,7 +50,7 @@ def test_every_collective_that_steps_launched_is_in_one_of_them(
         made = about.job.of(calls)
         launched = made.launch >= 0
         ranks = about.job.numbers
-        known = {(ranks[place], row) for place, row in zip(made.place[launched], made.row[launched].tolist())}
+        known = {(ranks[place], row) for place, row in zip(made.place[launched], job.of(trace_rows)[launched].tolist())}
         assert known <= shown, name
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs import ALL_REDUCE, PG, launched, metadata_of, shifted, written
+from jobs import ALL_REDUCE, PG, blamed, launched, metadata_of, shifted, written
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.waits import blame
+from tb_torchcompile_plugin.job.job import TracedJob
 from traces import Event
 
 SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
@@ -41,7 +40,7 @@ def reduced(group: PG) -> list[Event]:
     ]
 
 
-def two_stages(folder: Path, width: int, ahead: int, answers: bool = False) -> Job:
+def two_stages(folder: Path, width: int, ahead: int, answers: bool = False) -> TracedJob:
     """`width` ranks hand on to as many, which are by a clock that is ahead. Some receivers come before the data, the
     others 100 µs too late for it. answers: whether the second stage sends something back."""
     world = PG("0", tuple(range(2 * width)))
@@ -79,7 +78,7 @@ def test_stages_of_which_the_clocks_differ(tmp_path: Path, width: int, ahead: in
     wanted = np.zeros((2 * width, 2 * width), np.int64)
     for rank in range(width):
         wanted[rank + width, rank] = sum(WAITS_NS)
-    assert np.array_equal(made.of(blame), wanted)
+    assert np.array_equal(blamed(made), wanted)
     assert "The clocks of the ranks agree to 0 µs" in made.of(job_report).basis
 
 

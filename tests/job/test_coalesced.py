@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs import PG, host, launched, metadata_of, written
-from tb_torchcompile_plugin.job.calls import calls
+from jobs import PG, host, kinds_of, launched, metadata_of, written
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.waits import waits
 from traces import Event
@@ -36,8 +35,8 @@ def test_a_pipeline_s_sends_and_recvs_are_matched(tmp_path: Path) -> None:
     sends = coalesced(["send"], 60_000, 20_000, Dst_Rank=1) + coalesced(["recv"], 110_000, 20_000, Src_Rank=1)
     recvs = coalesced(["recv"], 30_000, 50_000, Src_Rank=0) + coalesced(["send"], 110_000, 20_000, Dst_Rank=0)
     made = written(tmp_path, {0: sends, 1: recvs}, [PAIR])
-    assert [kind.operation for kind in made.of(calls).kinds] == ["send", "recv", "recv", "send"]
-    assert [kind.message_bytes for kind in made.of(calls).kinds] == [4 * ROW_US] * 4
+    assert [kind.operation for kind in kinds_of(made)] == ["send", "recv", "recv", "send"]
+    assert [kind.message_bytes for kind in kinds_of(made)] == [4 * ROW_US] * 4
     assert made.of(instances).of_call.tolist() == [0, 1, 0, 1]
     assert made.of(waits).wait.tolist() == [0, 0, 30_000, 0]
 
@@ -45,7 +44,7 @@ def test_a_pipeline_s_sends_and_recvs_are_matched(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["send", "recv"], ["allreduce", "allreduce"], []])
 def test_what_several_calls_became_is_not_guessed(tmp_path: Path, words: list[str]) -> None:
     made = written(tmp_path, {rank: coalesced(words, 60_000, 20_000) for rank in (0, 1)}, [PAIR])
-    assert [kind.operation for kind in made.of(calls).kinds] == ["other", "other"]
+    assert [kind.operation for kind in kinds_of(made)] == ["other", "other"]
     assert made.of(instances).of_call.tolist() == [-1, -1]
 
 
@@ -59,7 +58,7 @@ def test_a_call_that_was_handed_on_by_itself_is_of_its_own_kernel(tmp_path: Path
         *coalesced(["_allgather_base_"], 60_000, 20_000),
     ]
     made = written(tmp_path, {0: events, 1: events}, [PAIR])
-    assert [kind.operation for kind in made.of(calls).kinds] == ["all_reduce", "all_gather"] * 2
+    assert [kind.operation for kind in kinds_of(made)] == ["all_reduce", "all_gather"] * 2
     assert made.of(instances).of_call.tolist() == [0, 1, 0, 1]
 
 

@@ -12,7 +12,7 @@ from jobs import PG, host, written
 from profiles import profile_of
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.instances import instances
-from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from traces import Event
 
@@ -52,14 +52,14 @@ dist.destroy_process_group()
 OF_A_STEP = ["all_reduce", *["all_reduce", "broadcast", "all_gather"] * 4, "barrier"]
 
 
-def recorded(folder: Path, world: int, groups: int = 1) -> Job:
+def recorded(folder: Path, world: int, groups: int = 1) -> TracedJob:
     arguments = [[str(rank), str(world), str(groups)] for rank in range(world)]
     printed = folder / "printed.txt"
     printed.touch()
     codes = statuses(PROGRAM, arguments, folder, str(printed), {"OMP_NUM_THREADS": "1"}, 120)
     assert codes == [0] * world, printed.read_text()
     paths = [folder / f"rank{rank}.1.pt.trace.json" for rank in range(world)]
-    return Job(tuple(JobRank(rank, f"rank{rank}", profile_of(path)) for rank, path in enumerate(paths)))
+    return TracedJob(tuple(JobRank(rank, f"rank{rank}", profile_of(path)) for rank, path in enumerate(paths)))
 
 
 @pytest.mark.torch
@@ -68,10 +68,10 @@ def test_each_collective_of_a_job_with_one_group_is_matched(tmp_path: Path, worl
     job = recorded(tmp_path, world)
     known, times = job.of(calls), job.of(waits)
     members = job.of(instances).members
-    whole = [rows for rows in members if known.kinds[int(rows[0])].operation not in ("send", "recv")]
+    whole = [rows for rows in members if known.kind_of(rows[0]).operation not in ("send", "recv")]
     assert sorted(map(len, whole)) == [world] * 3 * len(OF_A_STEP)
     in_order = sorted(whole, key=lambda rows: int(known.launch[rows[0]]))
-    words = [known.kinds[int(rows[0])].operation for rows in in_order]
+    words = [known.kind_of(rows[0]).operation for rows in in_order]
     assert words == OF_A_STEP * 3
     for place in range(world):
         launches = [int(known.launch[rows[known.place[rows] == place][0]]) for rows in in_order]
@@ -86,7 +86,7 @@ def test_each_collective_of_a_job_with_one_group_is_matched(tmp_path: Path, worl
 @pytest.mark.torch
 def test_where_a_job_has_several_groups_nothing_is_guessed(tmp_path: Path) -> None:
     job = recorded(tmp_path, 2, groups=2)
-    assert len(job.of(calls).row) and job.of(instances).members == []
+    assert len(job.of(calls).begin) and job.of(instances).members == []
 
 
 def asynchronous(*begins: tuple[str, int, int]) -> list[Event]:
@@ -117,8 +117,7 @@ def test_calls_that_wait_for_a_thread_are_in_the_order_in_which_they_were_called
     job = written(tmp_path, events, [PG("0", (0, 1))])
     known = job.of(calls)
     pairs = [
-        (known.kinds[int(rows[0])].operation, known.launch[rows].tolist())
-        for rows in job.of(instances).members
+        (known.kind_of(rows[0]).operation, known.launch[rows].tolist()) for rows in job.of(instances).members
     ]
     base = int(job.ranks[0].profile.trace.base_ns)
     assert pairs == [("all_reduce", [base + 43_000] * 2), ("broadcast", [base + 46_000] * 2)]

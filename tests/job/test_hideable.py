@@ -8,14 +8,14 @@ import pytest
 
 from jobs import ALL_REDUCE, PG, host, launched, metadata_of, written
 from tb_torchcompile_plugin.job.hideable import hideable
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from traces import Event
 
 STEP, TRANSFER, AUTOGRAD = 10_000_000, 1_000_000, 2
 WORLD = PG("0", (0, 1))
 
 
-def loop(folder: Path, backward: tuple[int, int], beside: int = 0) -> Job:
+def loop(folder: Path, backward: tuple[int, int], beside: int = 0) -> TracedJob:
     """Forwards of 5 ms, backwards of so long on each rank on a thread of their own, and an all-reduce; `beside` of it
     has a kernel on another stream."""
     events: dict[int, list[Event]] = {rank: [] for rank in WORLD.ranks}

@@ -11,13 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from job_plans import KEYS, Plan, grouped, job, measured, plans, truth
-from jobs import ALL_REDUCE, PG, launched, metadata_of, written
+from jobs import ALL_REDUCE, PG, blamed, kinds_of, launched, metadata_of, written
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import instances
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.steps import job_steps
-from tb_torchcompile_plugin.job.waits import blame, waits
+from tb_torchcompile_plugin.job.waits import waits
 from traces import Event
 
 Folders = pytest.TempPathFactory
@@ -32,7 +32,7 @@ def test_planted_waits_come_back_to_the_nanosecond(tmp_path_factory: Folders, pl
     matched = times.wait >= 0
     assert np.array_equal((times.wait + times.transfer)[matched], known.dur[matched])
     assert np.array_equal(matched, made.of(instances).of_call >= 0)
-    matrix = made.of(blame)
+    matrix = blamed(made)
     assert matrix.sum() == times.wait[matched].sum() and not matrix.diagonal().any()
     for place in range(len(made.ranks)):
         assert matrix[place].sum() == times.wait[matched & (known.place == place)].sum()
@@ -61,7 +61,7 @@ def test_a_clock_that_is_ahead_changes_nothing_but_its_offset(
     moved = plan.with_shift(rank, 5_000_000)
     one, other = (job(each, tmp_path_factory.mktemp("job")) for each in (plan, moved))
     assert measured(plan, one) == measured(moved, other)
-    assert np.array_equal(one.of(blame), other.of(blame))
+    assert np.array_equal(blamed(one), blamed(other))
     before, after = one.of(clocks), other.of(clocks)
     apart = after.offset_ns - before.offset_ns
     apart -= apart[(rank + 1) % plan.size]
@@ -105,7 +105,7 @@ def calls_at(word: str, group: PG, times: list[tuple[int, int]], **more: object)
 WORLD = PG("0", (0, 1))
 
 
-def numbers(made: Job) -> list[int]:
+def numbers(made: TracedJob) -> list[int]:
     known: list[int] = made.of(instances).of_call.tolist()
     return known
 
@@ -171,7 +171,7 @@ def test_a_list_of_ranks_that_torch_shortened(tmp_path: Path) -> None:
             event["args"]["Process Group Ranks"] = "[0, 1, 2, 3, ...]"
     made = written(tmp_path, {0: events, 1: events})
     assert numbers(made) == [0, 0]
-    (kind,) = set(made.of(calls).kinds)
+    (kind,) = set(kinds_of(made))
     assert kind.group is not None and kind.group.ranks == ()
 
 

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.analysis.words import told_apart
 from tb_torchcompile_plugin.job.as_early import as_early
 from tb_torchcompile_plugin.job.coupled import has_models, job_clocks, pace_ns, tied
-from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from traces import Event
@@ -76,7 +76,7 @@ CAUSES = {
 USUAL = {"slower_kernels": Does(kernels=20), "more_work": Does(kernels=20)}
 
 
-def planted(folder: Path, cause: str) -> Job:
+def planted(folder: Path, cause: str) -> TracedJob:
     does, usual = CAUSES[cause][0], USUAL.get(cause, Does())
     return training(folder, RANKS, STEPS, lambda rank, step: does if rank == LATE else usual)
 
@@ -117,7 +117,7 @@ def test_a_gpu_that_is_behind_already_is_late_by_what_it_runs(tmp_path: Path) ->
     assert row.excess_us == pytest.approx(STEPS * 8_000)  # of 4 ms a step that its peer computes
 
 
-def slow_gpu_behind_two_collectives(folder: Path) -> Job:
+def slow_gpu_behind_two_collectives(folder: Path) -> TracedJob:
     """Gradients are reduced on a stream of their own, and the host never waits; rank 1's GPU is three times as slow."""
     world = PG("0", (0, 1))
     events: dict[int, list[Event]] = {rank: [] for rank in world.ranks}
@@ -158,7 +158,7 @@ def test_nobody_is_to_blame_in_a_healthy_job(tmp_path: Path) -> None:
     assert "No rank keeps the others waiting" in made.of(job_report).headline
 
 
-def kept(job: Job, rank: int, *rules: str, where: str = "") -> list[str]:
+def kept(job: TracedJob, rank: int, *rules: str, where: str = "") -> list[str]:
     """Which of these findings of a rank are told beside the job's."""
     rows = [
         Finding(rule, "info", "", {}, None, "overview", None, "", where=[where] if where else [])
@@ -183,12 +183,12 @@ def test_another_line_of_a_late_rank_is_told(tmp_path: Path) -> None:
     assert kept(job, LATE, "python", where="train.py:999") == ["python"]
 
 
-def ddp(recording: Callable[[str], Path]) -> Job:
+def ddp(recording: Callable[[str], Path]) -> TracedJob:
     paths = sorted(recording("ddp").glob("*.trace.json"))
-    return Job(tuple(JobRank(rank, f"rank{rank}", profile_of(path)) for rank, path in enumerate(paths)))
+    return TracedJob(tuple(JobRank(rank, f"rank{rank}", profile_of(path)) for rank, path in enumerate(paths)))
 
 
-def replayed(made: Job) -> Iterator[tuple[object, object]]:
+def replayed(made: TracedJob) -> Iterator[tuple[object, object]]:
     return zip(made.of(job_clocks), (one.profile.of(recorded_clock) for one in made.ranks))
 
 

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.members import Member, members
 from tb_torchcompile_plugin.job.together import calls_of_each, together
@@ -68,7 +68,7 @@ def test_workers_without_spans_or_ranks_are_of_no_job() -> None:
     assert [one.rank for one in members(three)] == [0, 2]
 
 
-def polled(session: Session, span: str = "") -> Job:
+def polled(session: Session, span: str = "") -> TracedJob:
     until = monotonic() + 60
     while isinstance(job := session.poll_job(".", span), Progress):
         assert monotonic() < until
@@ -249,7 +249,7 @@ def test_a_rank_that_is_late_behind_many_calls(tmp_path: Path) -> None:
     (one,) = job.of(late)
     assert one.place == 1 and one.excess == pytest.approx(500_000_000, rel=0.01)
     assert job.of(job_findings)[0].row == "ranks:1"
-    cut = Job(tuple(one._replace(profile=replace(one.profile, most_calls=6_000)) for one in job.ranks))
+    cut = TracedJob(tuple(one._replace(profile=replace(one.profile, most_calls=6_000)) for one in job.ranks))
     assert not cut.of(late) and not cut.of(job_findings)
 
 

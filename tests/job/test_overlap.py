@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.ranks.overlap_rows import (
     overlap_us,
 )
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.overlap import Overlapped, SameKernel
 from traces import Event
 
@@ -36,7 +36,7 @@ def loop(
     takes: Takes,
     name: str = "gemm",
     size: Sequence[int] = (2, 3, 4),
-) -> Job:
+) -> TracedJob:
     """Ranks, steps, and kernels of one name and grid in each; some of them inside of an all-reduce."""
     ranks, steps, places = size
     world = PG("0", tuple(range(ranks)))
@@ -55,7 +55,7 @@ def loop(
     return written(folder, events, [world])
 
 
-def only_row(job: Job) -> OverlapRow:
+def only_row(job: TracedJob) -> OverlapRow:
     (row,) = job.of(overlap_rows)
     return row
 

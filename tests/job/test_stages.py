@@ -10,7 +10,7 @@ import pytest
 from jobs import PG, Does, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.job.coupled import job_clocks, pace_ns
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.stages import stages
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from traces import Event
@@ -36,7 +36,7 @@ class _Rank:
         self.free = begin + ns
 
 
-def pipeline(folder: Path, ranks: int, steps: int, takes: Callable[[int, int], int]) -> Job:
+def pipeline(folder: Path, ranks: int, steps: int, takes: Callable[[int, int], int]) -> TracedJob:
     """GPipe: all batches forward from stage to stage, then all backward. takes: rank, step → ns of each batch."""
     world = PG("0", tuple(range(ranks)))
     every = [_Rank(number) for number in world.ranks]

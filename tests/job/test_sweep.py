@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.job.as_early import as_early
 from tb_torchcompile_plugin.job.coupled import job_clocks, pace_ns, tied
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.sweep import CircularWaitError, Tied, sweep
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.model import Model, model
@@ -45,7 +45,7 @@ def not_before(held: Tied, place: int, made: Model, until: np.ndarray) -> np.nda
     return times
 
 
-def models_of(made: Job, slower: list[int]) -> list[Model]:
+def models_of(made: TracedJob, slower: list[int]) -> list[Model]:
     """Of its ranks; the host of each is so many times as slow."""
     known = [one.profile.of(model) for one in made.ranks]
     return [one._replace(host=one.host * times) for one, times in zip(known, slower)]
@@ -81,7 +81,7 @@ def test_ranks_that_wait_by_turns_a_thousand_times(tmp_path: Path) -> None:
     assert min(recorded) - 50_000 <= mended < min(recorded) - 40_000
 
 
-def crossed(folder: Path) -> Job:
+def crossed(folder: Path) -> TracedJob:
     """Two collectives on one stream, which the ranks queue in another order each; recorded where they did not hold."""
     groups = PG("0", (0, 1)), PG("1", (0, 1))
     events: dict[int, list[Event]] = {0: [], 1: []}

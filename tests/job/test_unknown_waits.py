@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jobs import ALL_REDUCE, PG, Does, launched, metadata_of, training, written
+from jobs import ALL_REDUCE, PG, Does, kinds_of, launched, metadata_of, training, written
 from profiles import SPAN
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import by_rank, collective_rows
-from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -27,14 +26,14 @@ def late_on(rank: int, ns: int = 3 * MS) -> Any:
     return lambda one, step: Does(ns if one == rank else 0)
 
 
-def steps_of(job: Job) -> list[RankSteps]:
+def steps_of(job: TracedJob) -> list[RankSteps]:
     known = [one for one in job.of(job_steps) if one is not None]
     for steps in known:
         assert np.array_equal(steps.span, sum(steps[2:]))
     return known
 
 
-def untold(folder: Path, known: int = 0, world: int = 2) -> Job:
+def untold(folder: Path, known: int = 0, world: int = 2) -> TracedJob:
     """The job in a folder, as if torch had told nothing of its collectives but for the first ones. world: its size."""
     ranks = []
     for rank, path in enumerate(sorted(folder.glob("*.json"))):
@@ -45,12 +44,12 @@ def untold(folder: Path, known: int = 0, world: int = 2) -> Job:
                 event["args"] = {key: event["args"][key] for key in ("device", "stream", "correlation")}
         path.write_text(json.dumps(document))
         ranks.append(JobRank(rank, f"rank{rank}", Profile(read_trace(str(path), workers=1), None, SPAN)))
-    return Job(tuple(ranks))
+    return TracedJob(tuple(ranks))
 
 
 def test_what_waits_for_a_missing_rank_is_no_transfer(tmp_path: Path) -> None:
     """Rank 3 is 3 ms late at each step, and its trace is not here: transfers take 40 µs."""
-    made = Job(training(tmp_path, 4, 4, late_on(3)).ranks[:2])
+    made = TracedJob(training(tmp_path, 4, 4, late_on(3)).ranks[:2])
     for steps in steps_of(made):
         assert not steps.exposed_transfer.any() and (steps.exposed_unknown > 3 * MS - 100_000).all()
     report = made.of(job_report)
@@ -116,7 +115,7 @@ def test_a_member_whose_call_was_not_recorded_makes_it_unknown(tmp_path: Path) -
     assert made.of(waits).wait.tolist() == [0] * 5
 
 
-def two_calls(folder: Path, word: str, other: str = "", world: int = 2) -> Job:
+def two_calls(folder: Path, word: str, other: str = "", world: int = 2) -> TracedJob:
     """Rank 0 runs from 9 to 14 µs, rank 1 comes 3 µs later; both are done at one time."""
     group, events = PG("0", tuple(range(world))), {}
     for rank, said in enumerate((word, other or word)):
@@ -176,6 +175,7 @@ def test_an_odd_list_of_ranks_costs_nothing_but_itself(tmp_path: Path, ranks: ob
     made = written(tmp_path, {0: events, 1: events}, [PG("0", (0, 1))])
     for one in made.ranks:
         one.profile.trace.metadata["distributedInfo"]["pg_config"] = [{"pg_name": "0", "ranks": ranks}]
+    made = TracedJob([one._replace(profile=Profile(one.profile.trace, None, SPAN)) for one in made.ranks])
     report = made.of(job_report)
-    assert {kind.group and kind.group.ranks for kind in made.of(calls).kinds} == {known}
+    assert {kind.group and kind.group.ranks for kind in kinds_of(made)} == {known}
     assert (report.matched, report.unmatched) == (2, 0)

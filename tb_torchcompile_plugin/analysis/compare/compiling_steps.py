@@ -8,7 +8,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair, change_of
 from tb_torchcompile_plugin.analysis.words import duration, plural
-from tb_torchcompile_plugin.job.compiling import compile_ns
+from tb_torchcompile_plugin.job.digest.compiling import compile_ns
 from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns

@@ -22,8 +22,9 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import CollectiveRow, by_ran
 from tb_torchcompile_plugin.analysis.ranks.late_words import does, main_cause
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, step_times
 from tb_torchcompile_plugin.analysis.words import duration, listed, plural
+from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import Blamed, LateCause, compared_steps, late
+from tb_torchcompile_plugin.job.late import compared_steps, late
 from tb_torchcompile_plugin.job.steps import RankSteps, job_lengths, job_steps, marked_steps
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.memo import Memoized
@@ -134,7 +135,7 @@ class Jobs(Memoized):
 
 def compare_jobs(jobs: Jobs) -> JobsCompared:
     """Rank by rank; with a notice alone where both are one job, or have not as many ranks."""
-    sizes = len(jobs.a.ranks), len(jobs.b.ranks)
+    sizes = len(jobs.a.digests), len(jobs.b.digests)
     if notice := _notice(jobs):
         return JobsCompared(notice, notice, *sizes, None, [], [], [], LAYOUT)
     step_time = _step_time(jobs)
@@ -155,7 +156,7 @@ def compare_jobs(jobs: Jobs) -> JobsCompared:
 def _notice(jobs: Jobs) -> str | None:
     if jobs.a is jobs.b:
         return "Both are ranks of one job: the panel Ranks puts them side by side."
-    sizes = [job.world_size or len(job.ranks) for job in (jobs.a, jobs.b)]
+    sizes = [job.world_size or len(job.digests) for job in (jobs.a, jobs.b)]
     if sizes[0] != sizes[1]:
         return (
             f"The job of A has {plural(sizes[0], 'rank')}, that of B {sizes[1]:,}: each has another share of the "
@@ -267,7 +268,7 @@ def _excess(job: Job, several: set[str]) -> dict[_Reason, float]:
     steps, sums = compared_steps(job), Counter[_Reason]()
     for one in job.of(late):
         for blamed, ns in one.parts.items():
-            sums[_reason(job.ranks[one.place].rank, blamed, several)] += ns
+            sums[_reason(job.numbers[one.place], blamed, several)] += ns
     return {key: us(ns) / steps for key, ns in sums.items()}
 
 

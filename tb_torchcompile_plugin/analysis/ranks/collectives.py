@@ -13,8 +13,8 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import tensor_bytes
 from tb_torchcompile_plugin.analysis.ranks.rank_waits import place_of_rank
-from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.calls import calls, trace_rows
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, places_in
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
@@ -64,13 +64,13 @@ def collectives(profile: Profile) -> Collectives:
     return _collectives(profile, none, _Transfers(none, none))
 
 
-def rank_collectives(job: Job, rank: int) -> Collectives:
+def rank_collectives(job: TracedJob, rank: int) -> Collectives:
     """Of one rank of a job: waiting is told from transferring. Raises NotFound."""
     place = place_of_rank(job, rank)
     made, times = job.of(calls), job.of(waits)
     mine = np.flatnonzero((made.place == place) & (times.transfer >= 0))
     transfers = _Transfers(times.transfer[mine], times.unknown[mine])
-    return _collectives(job.ranks[place].profile, made.row[mine], transfers)
+    return _collectives(job.ranks[place].profile, job.of(trace_rows)[mine], transfers)
 
 
 class _Transfers(NamedTuple):

@@ -33,7 +33,7 @@ from tb_torchcompile_plugin.job.coupled import (
 )
 from tb_torchcompile_plugin.job.hideable import hideable
 from tb_torchcompile_plugin.job.instances import instances
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late
 from tb_torchcompile_plugin.job.stages import even_stages, stages
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
@@ -62,13 +62,13 @@ _WAITING = 0.5  # of the time of a rank's collectives, from which on they are mo
 
 def job_findings(job: Job) -> list[Finding]:
     """Largest gain first; [] where no rank waits, and where the job cannot be replayed."""
-    if not job.of(has_models) or job.of(waits_in_a_circle):
+    if not isinstance(job, TracedJob) or not job.of(has_models) or job.of(waits_in_a_circle):
         return []
     rows = [*(_stages(job) or _late(job)), *_exposed(job)]
     return sorted(rows, key=lambda row: -(row.predicted.gain_percent if row.predicted else 0.0))
 
 
-def waits_in_a_circle(job: Job) -> bool:
+def waits_in_a_circle(job: TracedJob) -> bool:
     """Whether the models of its ranks, that have models, cannot be walked together."""
     try:
         job.of(job_clocks)
@@ -90,10 +90,10 @@ def is_symptom(job: Job, rank: int, row: Finding) -> bool:
 
 def _symptoms(job: Job) -> dict[int, dict[str, str]]:
     """By rank the rules that are hidden, with the line that their findings have; "" for any."""
-    if not job.of(has_models):
+    if not isinstance(job, TracedJob) or not job.of(has_models):
         return {}
     blamed = {row.row for row in job.of(job_findings) if row.rule == "late_rank"}
-    together = bool(job.of(instances).members)
+    together = len(job.of(instances)) > 0
     hidden: dict[int, dict[str, str]] = {
         rank: {"communication": ""} if together else {} for rank in job.numbers
     }
@@ -108,9 +108,9 @@ def _symptoms(job: Job) -> dict[int, dict[str, str]]:
 def waiting_ranks(job: Job) -> list[int]:
     """Ranks whose collectives mostly wait for another one: how long they take tells nothing of what they move."""
     calls_, known = job.of(calls), job.of(waits)
-    waited = np.bincount(calls_.place, np.maximum(known.wait, 0), len(job.ranks))
-    took = np.bincount(calls_.place, calls_.dur, len(job.ranks))
-    return [one.rank for one, share in zip(job.ranks, waited / np.maximum(took, 1)) if share > _WAITING]
+    waited = np.bincount(calls_.place, np.maximum(known.wait, 0), len(job.digests))
+    took = np.bincount(calls_.place, calls_.dur, len(job.digests))
+    return [one.rank for one, share in zip(job.digests, waited / np.maximum(took, 1)) if share > _WAITING]
 
 
 def _rules_of(row: LateRank) -> set[str]:
@@ -119,28 +119,28 @@ def _rules_of(row: LateRank) -> set[str]:
     return {cause, *same.get(cause, ())}
 
 
-def _predicted(job: Job, *changes: Mapping[int, Change]) -> Predicted:
+def _predicted(job: TracedJob, *changes: Mapping[int, Change]) -> Predicted:
     """As the job runs unrecorded, where that was noted; behind the first what may be changed as well."""
     cost = job.of(recording_cost_ns)
     return _after(job, [job_clocks(job, one, slice_ns=cost) for one in changes])
 
 
-def _with_transfers(job: Job, *shares: Floats) -> Predicted:
+def _with_transfers(job: TracedJob, *shares: Floats) -> Predicted:
     """The same with so much left of each transfer."""
     cost = job.of(recording_cost_ns)
     return _after(job, [job_clocks(job, transfers=share, slice_ns=cost) for share in shares])
 
 
-def _after(job: Job, clocks: list[list[Clock]]) -> Predicted:
+def _after(job: TracedJob, clocks: list[list[Clock]]) -> Predicted:
     now = job.of(_now_ns)
     return prediction(now, *(min(pace_ns(one), now) for one in clocks))
 
 
-def _now_ns(job: Job) -> float:
+def _now_ns(job: TracedJob) -> float:
     return pace_ns(job_clocks(job, slice_ns=job.of(recording_cost_ns)))
 
 
-def _late(job: Job) -> list[Finding]:
+def _late(job: TracedJob) -> list[Finding]:
     lateness: Counter[int] = Counter()
     for one in job.of(late):
         if one.parts:
@@ -159,14 +159,20 @@ def _late(job: Job) -> list[Finding]:
     return [_one_late(job, first, predicted) if len(places) == 1 else _rotating(job, places, predicted)]
 
 
-def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
+def _one_late(job: TracedJob, place: int, predicted: Predicted) -> Finding:
     rank, steps = job.ranks[place].rank, compared_steps(job)
     row = _late_rank(job, place)
     main = main_cause(row)
     compiled = job.of(late_compile, place) if main.cause in COMPILING else None
     marked = max((len(one.step) for one in _known_steps(job)), default=steps)
     slowed = pace_ns(job.of(job_clocks)) / job.of(_now_ns)
-    waited = int(job.of(blame)[:, place].sum()) / 1000 / marked / max(len(job.ranks) - 1, 1) / slowed
+    waited = (
+        int(job.of(blame).caused_by(len(job.digests))[place])
+        / 1000
+        / marked
+        / max(len(job.ranks) - 1, 1)
+        / slowed
+    )
     own = job.of(_own_cause, place, predicted.gain_percent) if main.cause in _UNTELLING else None
     line = main.where or (compiled.where if compiled else None) or (own and place_of_fix(own)) or None
     does_what = _lower(sentence(own)) if own else f"it {all_does(row, steps)}"
@@ -192,7 +198,7 @@ def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
     )
 
 
-def _own_cause(job: Job, place: int, gain_percent: float) -> WhatIf | None:
+def _own_cause(job: TracedJob, place: int, gain_percent: float) -> WhatIf | None:
     """What the late rank could mend that brings as much, and that its peers need not: a better word for what it does
     than the operators that it does it in."""
     rows, peers = (
@@ -211,7 +217,7 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _stages(job: Job) -> list[Finding]:
+def _stages(job: TracedJob) -> list[Finding]:
     """Of a pipeline: the stage that sets the pace by its place in the model, not by what its rank does beyond its
     peers."""
     known = job.of(stages)
@@ -240,11 +246,11 @@ def _stages(job: Job) -> list[Finding]:
     ]
 
 
-def _late_rank(job: Job, place: int) -> LateRank:
+def _late_rank(job: TracedJob, place: int) -> LateRank:
     return next(row for row in job.of(late_ranks) if row.rank == job.ranks[place].rank)
 
 
-def _rotating(job: Job, places: list[int], predicted: Predicted) -> Finding:
+def _rotating(job: TracedJob, places: list[int], predicted: Predicted) -> Finding:
     steps, ranks = compared_steps(job), sorted(job.ranks[place].rank for place in places)
     main = max(
         (cause for row in job.of(late_ranks) for cause in row.causes), key=lambda cause: cause.excess_us
@@ -269,7 +275,7 @@ def _gain(predicted: Predicted) -> dict[str, float | int]:
     return {"gain_us_per_step": gain, "share_percent": predicted.gain_percent}
 
 
-def _exposed(job: Job) -> list[Finding]:
+def _exposed(job: TracedJob) -> list[Finding]:
     """Transfers that nothing overlaps: waiting is not in them. Nothing is told where less of it is known than not."""
     steps = _known_steps(job)
     if job.missing or _mostly_unknown(steps):

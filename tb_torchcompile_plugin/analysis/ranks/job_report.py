@@ -12,8 +12,9 @@ from tb_torchcompile_plugin.analysis.ranks.overlap_rows import overlap_headline,
 from tb_torchcompile_plugin.analysis.words import duration, listed, plural
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.coupled import has_models
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
 from tb_torchcompile_plugin.job.instances import instances
-from tb_torchcompile_plugin.job.job import Job, JobRank
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 
 _WAITS = 64 * 64  # pairs of ranks: a picture of 64 is whole
@@ -28,7 +29,7 @@ def job_report(job: Job) -> JobReport:
     return JobReport(
         headline=_headline(job),
         basis=_basis(job),
-        ranks=len(job.ranks),
+        ranks=len(job.digests),
         missing_ranks=job.missing,
         world_size=job.world_size,
         clock_residual_us_p95=None if residual is None else residual / 1000,
@@ -40,13 +41,13 @@ def job_report(job: Job) -> JobReport:
         collectives=job.of(rows.collective_rows),
         steps=job.of(rows.step_rows),
         late=job.of(rows.late_ranks),
-        overlap_us=job.of(overlap_us),
-        overlap_headline=job.of(overlap_headline),
-        overlap=job.of(overlap_rows)[:_OVERLAPPED],
+        overlap_us=job.of(overlap_us) if isinstance(job, TracedJob) else None,
+        overlap_headline=job.of(overlap_headline) if isinstance(job, TracedJob) else None,
+        overlap=job.of(overlap_rows)[:_OVERLAPPED] if isinstance(job, TracedJob) else [],
         findings=job.of(job_findings),
         warnings=[
             *job.unread.values(),
-            *(notice for one in _damaged(job) for notice in one.profile.trace.notices),
+            *(notice for one in _damaged(job) for notice in one.notices),
         ],
     )
 
@@ -57,7 +58,7 @@ def _headline(job: Job) -> str:
     if first:
         return f"{first.title}."
     ranks = job.of(rows.by_rank)
-    if not job.of(instances).members:
+    if not len(job.of(instances)):
         return (
             f"{plural(len(ranks), 'rank')}, and no collective that two of them have in common was recorded."
         )
@@ -90,16 +91,16 @@ def _basis(job: Job) -> str:
         whose = f"rank{'s' if len(damaged) > 1 else ''} {listed(damaged)}"
         lines.append(f"A part of the trace of {whose} is missing: what it held is not matched.")
     lines += [*_unknown(job), *_clocks(job)]
-    if job.of(has_models) and job.of(waits_in_a_circle):
+    if isinstance(job, TracedJob) and job.of(has_models) and job.of(waits_in_a_circle):
         lines.append(
             "What mending brings is not predicted: by the model of their steps ranks wait for each other in a circle."
         )
     return " ".join(lines)
 
 
-def _damaged(job: Job) -> list[JobRank]:
+def _damaged(job: Job) -> list[RankDigest]:
     """Ranks of whose trace something is missing."""
-    return [one for one in job.ranks if one.profile.trace.notices]
+    return [one for one in job.digests if one.notices]
 
 
 def _unknown(job: Job) -> list[str]:
@@ -128,7 +129,7 @@ def _clocks(job: Job) -> list[str]:
         residual = duration(known.residual_ns_p95 / 1000)
         lines.append(f"The clocks of the ranks agree to {residual} (95th percentile){among}.")
     if len(apart) > 1:
-        sets = [listed([job.ranks[place].rank for place in places]) for places in apart]
+        sets = [listed([job.numbers[place] for place in places]) for places in apart]
         which = "the ranks" if known.residual_ns_p95 is None else f"ranks {_joined(sets)}"
         lines.append(f"Nothing tells how far the clocks of {which} are apart.")
     return lines
@@ -141,7 +142,7 @@ def _joined(sets: list[str]) -> str:
 
 
 def _who(job: Job) -> str:
-    here, missing = plural(len(job.ranks), "rank"), job.missing
+    here, missing = plural(len(job.digests), "rank"), job.missing
     if not missing:
         return f"All {here} of the job are here." if job.world_size else f"{here.capitalize()} are here."
     of = f" of {job.world_size}" if job.world_size else ""

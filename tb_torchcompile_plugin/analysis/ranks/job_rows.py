@@ -12,15 +12,16 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import OverlapRow
 from tb_torchcompile_plugin.analysis.words import at_line, told_apart
 from tb_torchcompile_plugin.errors import Notice
-from tb_torchcompile_plugin.job.calls import Calls, Kind, calls
-from tb_torchcompile_plugin.job.compiling import compile_ns
+from tb_torchcompile_plugin.job.calls import calls, numbered
+from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
+from tb_torchcompile_plugin.job.digest.rank_calls import Kind
+from tb_torchcompile_plugin.job.digest.rank_digest import windows_of
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import Blamed, LateCause, late
+from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.steps import job_steps
-from tb_torchcompile_plugin.job.together import host_of
-from tb_torchcompile_plugin.job.waits import Waits, all_here, blame, waits
-from tb_torchcompile_plugin.profile.columns import sums
+from tb_torchcompile_plugin.job.waits import all_here, blame, waits
+from tb_torchcompile_plugin.profile.columns import alike, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
@@ -152,58 +153,73 @@ class JobReport(msgspec.Struct, frozen=True):
 
 def by_rank(job: Job) -> list[RankRow]:
     """In order of the ranks."""
-    made, times, steps = job.of(calls), job.of(waits), job.of(job_steps)
-    matrix = job.of(blame)
-    rows = []
-    for place, one in enumerate(job.ranks):
-        mine = made.place == place
-        known = mine & (times.wait >= 0)
-        step = steps[place]
-        rows.append(
-            RankRow(
-                rank=one.rank,
-                worker=one.worker,
-                span=one.profile.span.span if one.profile.span else "",
-                host=host_of(one.profile.trace.metadata),
-                communication_us=us(made.dur[mine].sum()),
-                transfer_us=us(times.transferred[known].sum()),
-                wait_us=us(int(times.wait[known].sum())),
-                unknown_us=us(times.unknown[known].sum()),
-                unmatched_us=us(made.dur[mine & ~known].sum()),
-                last=int(times.last[mine].sum()),
-                late_us=us(matrix[:, place].sum()),
-                step_us=step.mean_ns / 1000 if step else None,
-            )
+    made, times = job.of(calls), job.of(waits)
+    known = times.wait >= 0
+
+    def by_place(ns: Int64s) -> list[int]:
+        return list(map(int, sums(made.place, ns, len(job.digests))))
+
+    columns = (
+        by_place(made.dur),
+        by_place(times.transferred),
+        by_place(np.maximum(times.wait, 0)),
+        by_place(times.unknown),
+        by_place(np.where(known, 0, made.dur)),
+        by_place(times.last.astype(np.int64)),
+        job.of(blame).caused_by(len(job.digests)).tolist(),
+    )
+    return [
+        RankRow(
+            rank=one.rank,
+            worker=one.worker,
+            span=one.span,
+            host=one.host,
+            communication_us=us(communication),
+            transfer_us=us(transfer),
+            wait_us=us(wait),
+            unknown_us=us(unknown),
+            unmatched_us=us(unmatched),
+            last=last,
+            late_us=us(caused),
+            step_us=step.mean_ns / 1000 if step else None,
         )
-    return rows
+        for one, step, communication, transfer, wait, unknown, unmatched, last, caused in zip(
+            job.digests, job.of(job_steps), *columns
+        )
+    ]
 
 
 def wait_rows(job: Job) -> list[WaitRow]:
     """Most waiting first: who waited for whom at all."""
-    matrix, ranks = job.of(blame), job.numbers
+    known, ranks = job.of(blame), job.numbers
     rows = [
-        WaitRow(ranks[one], ranks[other], us(matrix[one, other])) for one, other in zip(*np.nonzero(matrix))
+        WaitRow(ranks[one], ranks[other], us(ns))
+        for one, other, ns in zip(*(column.tolist() for column in known))
     ]
     return sorted(rows, key=lambda row: -row.wait_us)
 
 
 def collective_rows(job: Job) -> list[CollectiveRow]:
     """Most time first."""
-    made, times = job.of(calls), job.of(waits)
-    alike: dict[Kind, list[Int64s]] = defaultdict(list)
-    for rows in job.of(instances).members:
-        kind = made.kinds[int(rows[0])]
-        alike[kind._replace(comms_id="", source=-1, destination=-1)].append(rows)
-    collectives = [_collective(job, made, times, kind, members) for kind, members in alike.items()]
+    made, known = job.of(calls), job.of(instances)
+    kinds = [kind._replace(source=-1, destination=-1) for kind in made.kinds]
+    code = numbered(kinds)[made.kind[known.rows[known.first]]]
+    collectives = [
+        _collective(job, kinds[made.kind[known.rows[known.first[mine[0]]]]], mine)
+        for mine in alike(np.arange(len(known)), code)
+    ]
     return sorted(collectives, key=lambda row: -(row.transfer_us + row.wait_us + row.unknown_us))
 
 
-def _collective(job: Job, made: Calls, times: Waits, kind: Kind, members: list[Int64s]) -> CollectiveRow:
-    rows = np.concatenate(members)
-    size = len(kind.group.ranks) if kind.group and kind.group.ranks else max(map(len, members))
-    skew = np.array([times.end[one].max() - times.end[one].min() for one in members])
+def _collective(job: Job, kind: Kind, numbers: Int64s) -> CollectiveRow:
+    """Of these instances."""
+    made, times = job.of(calls), job.of(waits)
+    members = job.of(instances).where(np.isin(np.arange(len(job.of(instances))), numbers))
+    rows, first = members.rows, members.first
+    size = len(kind.group.ranks) if kind.group and kind.group.ranks else int(members.sizes.max())
+    skew = np.maximum.reduceat(times.end[rows], first) - np.minimum.reduceat(times.end[rows], first)
     wait, unknown = int(times.wait[rows].sum()), int(times.unknown[rows].sum())
-    rate = _rate(job, times, kind, members)
+    rate = _rate(kind, np.minimum.reduceat(times.transfer[rows], first)[job.of(all_here)[numbers]])
     return CollectiveRow(
         group=kind.group.name if kind.group else "",
         ranks=list(kind.group.ranks) if kind.group else [],
@@ -224,15 +240,11 @@ def _collective(job: Job, made: Calls, times: Waits, kind: Kind, members: list[I
     )
 
 
-def _rate(job: Job, times: Waits, kind: Kind, members: list[Int64s]) -> float | None:
-    """Bytes over the mean of the shortest transfers (GB/s). Whoever comes last waits for nobody, but for ranks that are
-    not here."""
-    shortest = [int(times.transfer[rows].min()) for rows in members if all_here(job, rows)]
-    return (
-        len(shortest) * kind.message_bytes / sum(shortest)
-        if kind.message_bytes > 0 and any(shortest)
-        else None
-    )
+def _rate(kind: Kind, shortest: Int64s) -> float | None:
+    """Bytes over the mean of the shortest transfers of instances of which all ranks are here (GB/s): whoever comes last
+    waits for nobody, but for ranks that are not."""
+    total = int(shortest.sum())
+    return len(shortest) * kind.message_bytes / total if kind.message_bytes > 0 and total else None
 
 
 def _spread(job: Job, name: str, place: Int64s, ns: Int64s) -> dict[str, Any]:
@@ -242,20 +254,21 @@ def _spread(job: Job, name: str, place: Int64s, ns: Int64s) -> dict[str, Any]:
     least, most = int(total.argmin()), int(total.argmax())
     return {
         f"{name}_min_us": us(total[least]),
-        f"{name}_min_rank": job.ranks[here[least]].rank,
+        f"{name}_min_rank": job.numbers[here[least]],
         f"{name}_median_us": float(np.median(total)) / 1000,
         f"{name}_max_us": us(total[most]),
-        f"{name}_max_rank": job.ranks[here[most]].rank,
+        f"{name}_max_rank": job.numbers[here[most]],
     }
 
 
 def step_rows(job: Job) -> list[JobStep]:
     """Step by step of the first rank, rank by rank."""
     rows = [
-        JobStep(name, one.rank, *map(us, (*parts, one.profile.of(compile_ns)[name])))
-        for one, steps in zip(job.ranks, job.of(job_steps))
+        JobStep(name, one.rank, *map(us, (*parts, compiling[name])))
+        for one, steps in zip(job.digests, job.of(job_steps))
         if steps is not None
-        for name, *parts in zip(*steps)
+        for compiling in [dict(zip(one.of(windows_of).names, one.of(windows_of).compile.tolist()))]
+        for name, *parts in zip(steps.step, *(column.tolist() for column in steps[1:]))
     ]
     order = {name: place for place, name in enumerate(dict.fromkeys(row.step for row in rows))}
     return sorted(rows, key=lambda row: (order[row.step], row.rank))
@@ -272,7 +285,7 @@ def late_ranks(job: Job) -> list[LateRank]:
         usual[one.place].update(one.usual)
     rows = [
         LateRank(
-            rank=job.ranks[place].rank,
+            rank=job.numbers[place],
             instances=times[place],
             excess_us=us(sum(parts.values())),
             causes=[

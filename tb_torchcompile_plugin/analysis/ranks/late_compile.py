@@ -13,8 +13,9 @@ from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, rec
 from tb_torchcompile_plugin.analysis.words import at_line, listed, plural
 from tb_torchcompile_plugin.compile_log.fields import Key, forwards, known_number, known_seconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult
-from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import LateCause, late
+from tb_torchcompile_plugin.job.digest.host_costs import LateCause
+from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
@@ -60,7 +61,7 @@ class _Compiled(NamedTuple):
     guard: FailedGuard | None
 
 
-def late_compile(job: Job, place: int) -> LateCompile | None:
+def late_compile(job: TracedJob, place: int) -> LateCompile | None:
     """None where its log tells of none."""
     profile = job.ranks[place].profile
     if profile.data is None:
@@ -88,7 +89,7 @@ def late_compile(job: Job, place: int) -> LateCompile | None:
     )
 
 
-def _windows(job: Job, place: int) -> Iterator[tuple[float, float]]:
+def _windows(job: TracedJob, place: int) -> Iterator[tuple[float, float]]:
     """Between which collectives it came late by compiling, in Unix time (s)."""
     base = job.ranks[place].profile.trace.base_ns
     for one in job.of(late):

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.words import duration, percent
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.overlap import Overlapped, overlap
 from tb_torchcompile_plugin.job.steps import job_lengths, marked_steps
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -32,7 +32,7 @@ class OverlapRow(msgspec.Struct, frozen=True):
     loss_us: float | None
 
 
-def overlap_rows(job: Job) -> list[OverlapRow]:
+def overlap_rows(job: TracedJob) -> list[OverlapRow]:
     """Most loss first, those of which it is not known last."""
     ran, steps = job.of(overlap), job.of(marked_steps) * len(job.ranks)
     rows = [_row(ran, launches, steps) for launches in _by_kernel(ran)]
@@ -63,13 +63,13 @@ def _row(ran: Overlapped, rows: Int64s, steps: int) -> OverlapRow:
     )
 
 
-def overlap_us(job: Job) -> float | None:
+def overlap_us(job: TracedJob) -> float | None:
     """What kernels beside collectives take longer in an average step of a rank, as far as it is known."""
     known = [row.loss_us for row in job.of(overlap_rows) if row.loss_us is not None]
     return sum(known) if known else None
 
 
-def overlap_headline(job: Job) -> str | None:
+def overlap_headline(job: TracedJob) -> str | None:
     """Only where it is considerable."""
     loss, lengths = job.of(overlap_us), [one.ns.mean() for one in job.of(job_lengths) if len(one.ns)]
     if loss is None or not lengths:

@@ -7,7 +7,7 @@ from tb_torchcompile_plugin.analysis.overview.headline import step_sentence, ver
 from tb_torchcompile_plugin.analysis.overview.overview import with_compile
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, without_symptoms
 from tb_torchcompile_plugin.analysis.ranks.rank_waits import place_of_rank, waiting_words
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 
 
 class RankFindings(Findings, frozen=True):
@@ -18,7 +18,7 @@ class RankFindings(Findings, frozen=True):
     step: str
 
 
-def rank_findings(job: Job, rank: int) -> RankFindings:
+def rank_findings(job: TracedJob, rank: int) -> RankFindings:
     """Of a rank that is here. Raises NotFound."""
     place = place_of_rank(job, rank)
     profile = job.ranks[place].profile

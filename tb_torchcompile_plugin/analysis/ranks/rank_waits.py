@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.words import percent
 from tb_torchcompile_plugin.errors import NotFound
@@ -21,10 +19,11 @@ def place_of_rank(job: Job, rank: int) -> int:
 
 def waiting_words(job: Job, place: int) -> str:
     """ "waits for rank 1 for 98.2 % of its steps"; "" where it does not wait to speak of."""
-    steps, waited = job.of(job_steps)[place], job.of(blame)[place]
-    if steps is None or not waited.any():
+    steps, waited = job.of(job_steps)[place], job.of(blame)
+    most = waited.of(place)
+    if steps is None or not len(most):
         return ""
     share = 100 * int(steps.exposed_wait.sum()) / max(int(steps.span.sum()), 1)
     if share < thresholds.communication_percent:
         return ""
-    return f"waits for rank {job.numbers[int(np.argmax(waited))]} for {percent(share)} of its steps"
+    return f"waits for rank {job.numbers[waited.awaited[most[0]]]} for {percent(share)} of its steps"

@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -92,7 +92,7 @@ class Stretch(NamedTuple):
 class SideBySide:
     """Made once for a job: what every step needs."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TracedJob) -> None:
         self.job = job
         job.of(waits)
         windows = [one.profile.of(StepWindows).names for one in job.ranks]
@@ -119,7 +119,7 @@ def _checked(window: tuple[int, int], extent: Stretch) -> tuple[int, int]:
     return window
 
 
-def _extent(job: Job, name: str) -> Stretch:
+def _extent(job: TracedJob, name: str) -> Stretch:
     """From when to when any rank is at the step, on the common clock (Unix time)."""
     known = []
     for one, offset in zip(job.ranks, job.of(clocks).offset_ns.tolist()):
@@ -165,7 +165,7 @@ class Waited(NamedTuple):
     late: int
 
 
-def _launched(job: Job, name: str) -> Int64s:
+def _launched(job: TracedJob, name: str) -> Int64s:
     """The calls that this step launched."""
     made = job.of(calls)
     begin, end = np.zeros((2, len(job.ranks)), np.int64)

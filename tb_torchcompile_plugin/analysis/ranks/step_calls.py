@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.ranks.step_lanes import GpuPieces, Line, apart, gpu_pieces
-from tb_torchcompile_plugin.job.calls import Calls, calls
+from tb_torchcompile_plugin.job.calls import Calls, calls, trace_rows
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.instances import instances
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import Waits, waits
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.reader.codes import Codes
@@ -61,7 +61,7 @@ class View(NamedTuple):
     """A stretch of time on some ranks, by their places in the job. zero: what times count from (ns, Unix time on the
     common clock); start, end: from there."""
 
-    job: Job
+    job: TracedJob
     zero: int
     start: int
     end: int
@@ -76,9 +76,9 @@ class View(NamedTuple):
         return self.start, self.end
 
 
-def own_clock(job: Job, place: int) -> int:
+def own_clock(job: TracedJob, place: int) -> int:
     """What to add to a time on the common clock to get that of the rank's trace."""
-    return int(job.of(clocks).offset_ns[place]) - job.ranks[place].profile.trace.base_ns
+    return int(job.of(clocks).offset_ns[place]) - job.digests[place].base_ns
 
 
 def in_view(view: View) -> Int64s:
@@ -134,7 +134,7 @@ def _lines(times: Waits, place: Int64s, rows: Int64s) -> dict[int, int]:
 
 
 def _joined(view: View, rows: Int64s, lines: dict[int, int]) -> JoinedCollective:
-    kind = view.job.of(calls).kinds[int(rows[0])]
+    kind = view.job.of(calls).kind_of(rows[0])
     matched = bool(view.job.of(instances).of_call[rows[0]] >= 0)
     made = [_call(view, row, lines[row]) for row in rows.tolist()]
     return JoinedCollective(
@@ -157,7 +157,7 @@ def _call(view: View, row: int, line: int) -> JoinedCall:
     wait, unknown, awaited = (int(column[row]) for column in (times.wait, times.unknown, times.awaited))
     return JoinedCall(
         rank=numbers[int(made.place[row])],
-        row=int(made.row[row]),
+        row=int(view.job.of(trace_rows)[row]),
         start_ns=int(times.begin[row]) - view.zero,
         dur_ns=int(made.dur[row]),
         wait_ns=wait if wait >= 0 else None,
@@ -178,7 +178,7 @@ def rest_of(view: View, place: int, rows: Int64s, names: Codes) -> GpuPieces:
 
 
 def _line(made: Calls, rows: Int64s, to_trace: int) -> Line:
-    operations: list[str] = [made.kinds[row].operation for row in rows.tolist()]
+    operations: list[str] = [made.kind_of(row).operation for row in rows.tolist()]
     distinct, code = np.unique(np.array(operations, str), return_inverse=True)
     kinds = [("communication", str(name)) for name in distinct]
     return apart(made.begin[rows] + to_trace, made.end[rows] + to_trace, code.astype(np.int64), kinds)

@@ -10,7 +10,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.ranks.job_rows import place_of
 from tb_torchcompile_plugin.analysis.timeline.detail import merged, shift_for, singles, touching
 from tb_torchcompile_plugin.analysis.what_if.picture import HostCause
-from tb_torchcompile_plugin.job.late import Blamed, host_costs
+from tb_torchcompile_plugin.job.digest.host_costs import Blamed, host_costs
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile

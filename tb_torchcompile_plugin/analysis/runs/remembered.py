@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.overview.overview import Overview, overview
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, LastOverview, compile_line, last_overview
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import rows
@@ -53,7 +53,7 @@ def job_remembered(job: Job) -> JobReport:
     report = job.of(job_report)
     first = first_change(report.findings)
     line = JobLine(first.title if first else None, first.severity if first else None)
-    if all(rank.profile.files for rank in job.ranks):
+    if isinstance(job, TracedJob) and all(rank.profile.files for rank in job.ranks):
         rows.keep(rows.key_of(JOB, [file for rank in job.ranks for file in rank.profile.files]), line)
     return report
 

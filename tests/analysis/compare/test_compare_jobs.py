@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from traces import Event
 
@@ -40,12 +40,12 @@ def garbage(begin: int) -> list[dict[str, object]]:
     return [host("Python GC", begin, 3 * MS)]
 
 
-def late(folder: Path, ranks: int = 3, rank: int = 2, steps: int = 5) -> Job:
+def late(folder: Path, ranks: int = 3, rank: int = 2, steps: int = 5) -> TracedJob:
     folder.mkdir()
     return training(folder, ranks, steps, lambda one, step: Does(3 * MS, garbage) if one == rank else Does())
 
 
-def healthy(folder: Path, ranks: int = 3, steps: int = 5) -> Job:
+def healthy(folder: Path, ranks: int = 3, steps: int = 5) -> TracedJob:
     folder.mkdir()
     return training(folder, ranks, steps, lambda rank, step: Does())
 
@@ -123,7 +123,7 @@ def test_of_other_sizes_there_is_a_notice_alone(tmp_path: Path) -> None:
 
 def test_of_one_that_lacks_ranks_there_is_a_notice(tmp_path: Path) -> None:
     whole = healthy(tmp_path / "a")
-    part = Job(whole.ranks[:2])
+    part = TracedJob(whole.ranks[:2])
     known = compare_jobs(Jobs(whole, part))
     assert known.notice and known.notice.startswith("The trace of rank 2 can be read in A alone: what")
     assert known.ranks == []
@@ -131,17 +131,17 @@ def test_of_one_that_lacks_ranks_there_is_a_notice(tmp_path: Path) -> None:
 
 def test_of_two_that_lack_other_ranks_there_is_a_notice(tmp_path: Path) -> None:
     before, after = late(tmp_path / "a", ranks=4), healthy(tmp_path / "b", ranks=4)
-    known = compare_jobs(Jobs(Job(before.ranks[:2]), Job(after.ranks[1:])))
+    known = compare_jobs(Jobs(TracedJob(before.ranks[:2]), TracedJob(after.ranks[1:])))
     assert known.notice and known.notice.startswith(
         "The trace of rank 0 can be read in A alone, traces of ranks 2, 3 can be read in B alone: what"
     )
-    known = compare_jobs(Jobs(Job(before.ranks[:3]), Job(after.ranks[:3])))
+    known = compare_jobs(Jobs(TracedJob(before.ranks[:3]), TracedJob(after.ranks[:3])))
     assert known.notice is None and [row.rank for row in known.ranks] == [0, 1, 2]
 
 
 def test_what_is_late_is_of_the_steps_that_are_compared(tmp_path: Path) -> None:
     """The model of a rank holds the first steps alone where there are many calls."""
-    cut = Job(
+    cut = TracedJob(
         tuple(
             one._replace(profile=replace(one.profile, most_calls=12))
             for one in late(tmp_path / "a", steps=12).ranks
@@ -167,7 +167,7 @@ def helpers(*folders: str) -> Callable[[int], list[Event]]:
     return events
 
 
-def helped(folder: Path, *folders: str) -> Job:
+def helped(folder: Path, *folders: str) -> TracedJob:
     """Its last rank is late by that."""
     folder.mkdir()
     slow = Does(len(folders) * 3 * MS // 2, helpers(*folders))

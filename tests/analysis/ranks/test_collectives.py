@@ -14,7 +14,7 @@ from profiles import profile_of
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, collectives, rank_collectives
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.errors import NotFound
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from traces import Event, launch, slice_, write_trace
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -71,7 +71,7 @@ def test_in_a_job_no_waiting_is_in_a_bandwidth(tmp_path: Path) -> None:
         rank_collectives(job, 3)
 
 
-def job_with_sizes(folder: Path) -> Job:
+def job_with_sizes(folder: Path) -> TracedJob:
     world = PG("0", (0, 1, 2))
     events: dict[int, list[Event]] = {}
     for rank in world.ranks:

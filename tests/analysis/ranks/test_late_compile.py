@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_f
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.analysis.ranks.late_compile import Missed, late_compile
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.profile.profile import Profile
 
@@ -37,7 +37,7 @@ def tuning(begin: int) -> list[dict[str, object]]:
     ]
 
 
-def job(folder: Path, does: Callable[[int], list[dict[str, object]]] = compiler) -> Job:
+def job(folder: Path, does: Callable[[int], list[dict[str, object]]] = compiler) -> TracedJob:
     """Rank 2 compiles in step 3."""
     return training(
         folder, 3, 5, lambda rank, step: Does(30 * MS, does) if (rank, step) == (2, 3) else Does()
@@ -65,8 +65,8 @@ def compiled(
     return summary
 
 
-def with_logs(made: Job, logs: dict[int, CompileSummary]) -> Job:
-    return Job(
+def with_logs(made: TracedJob, logs: dict[int, CompileSummary]) -> TracedJob:
+    return TracedJob(
         tuple(
             one._replace(
                 profile=Profile(
@@ -78,13 +78,13 @@ def with_logs(made: Job, logs: dict[int, CompileSummary]) -> Job:
     )
 
 
-def begin_of(made: Job) -> int:
+def begin_of(made: TracedJob) -> int:
     """When the late rank begins to compile, in Unix time."""
     (one, *_) = [one for one in made.of(late) if one.lateness > 20 * MS]
     return one.begin + BASE + MS
 
 
-def first(made: Job) -> Finding:
+def first(made: TracedJob) -> Finding:
     return made.of(job_findings)[0]
 
 

@@ -14,13 +14,13 @@ from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, scenario
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.errors import NotFound
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
 
 MS = 1_000_000
 
 
-def late_job(folder: Path) -> Job:
+def late_job(folder: Path) -> TracedJob:
     """Rank 1 keeps rank 0 waiting for 3 ms of each step."""
     return training(folder, 2, 5, lambda rank, step: Does(3 * MS * rank))
 
