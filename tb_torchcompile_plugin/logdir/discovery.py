@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.logdir.filesystem import File as File
 
 _TRACE = re.compile(r"^(?P<worker>.*?)(?:\.(?P<span>\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _SUMMARY = re.compile(r"^(?P<worker>.*?)\.(?P<time>\d+)\.pt\.compile\.pb$")
+_DIGEST = re.compile(r"^(?P<worker>.*?)\.(?P<span>\d+)\.pt\.digest\.pb$")
 _LOG = re.compile(r"^dedicated_log_torch_trace_.*\.log(?:\.gz)?$")
 _NS_DIGITS = 19  # of the time that torch's handler puts into a name
 _LOG_RANK = re.compile(r"_rank_(\d+)[_.]")
@@ -36,6 +37,11 @@ _REMEMBERED = 4096  # files whose first bytes were looked at
 def summary_name(worker: str, time_ns: int) -> str:
     """`{worker}.{time_ns}.pt.compile.pb`; sorts beside the trace of the same cycle."""
     return f"{worker}.{time_ns}.pt.compile.pb"
+
+
+def digest_name(worker: str, span: str) -> str:
+    """`{worker}.{span}.pt.digest.pb`; sorts beside the trace that it is of. span: its id, of digits."""
+    return f"{worker}.{span}.pt.digest.pb"
 
 
 def copy_name(key: str) -> str:
@@ -58,6 +64,7 @@ class WorkerFiles:
     worker: str
     spans: list[SpanFile] = field(default_factory=list)
     summaries: list[File] = field(default_factory=list)  # newest first
+    digests: dict[str, File] = field(default_factory=dict)  # by span, whether its trace is there or not
     log: File | None = None
     rank: int | None = None
 
@@ -167,7 +174,8 @@ def _files_in(folder: str) -> list[File]:
 
 
 def _may_count(name: str) -> bool:
-    return bool(_JSON.match(name) or _SUMMARY.match(name) or _LOG.match(name) or _PERFETTO.search(name))
+    kinds = (_JSON.match, _SUMMARY.match, _DIGEST.match, _LOG.match, _PERFETTO.search)
+    return any(is_it(name) for is_it in kinds)
 
 
 def _folder_notice(error: OSError) -> Notice:
@@ -208,6 +216,8 @@ def _place(run: RunFiles, name: str, file: File) -> bool:
         _add_span(run.worker(match["worker"] or "trace"), match["span"] or "0", file)
     elif match := _SUMMARY.match(name):
         run.worker(match["worker"]).summaries.append(file)
+    elif match := _DIGEST.match(name):
+        run.worker(match["worker"]).digests[match["span"]] = file
     elif _LOG.match(name):
         run.logs.append(file)
     else:
