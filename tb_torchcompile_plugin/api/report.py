@@ -34,7 +34,7 @@ from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import files_of
 from tb_torchcompile_plugin.api.session import Session, job_of, read, unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.job import TracedJob, one_rank
 from tb_torchcompile_plugin.job.members import Member, members
 from tb_torchcompile_plugin.job.together import calls_of_each
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
@@ -168,12 +168,13 @@ def _as_rank(worker: Worker, job: TracedJob | None) -> Worker:
 
 
 def _span_of_rank(span: SpanReport, job: TracedJob, rank: int) -> SpanReport:
-    said = job.of(rank_findings, rank)
+    about = job.of(one_rank, rank)
+    said = about.of(rank_findings)
     return msgspec.structs.replace(
         span,
-        collectives=job.of(rank_collectives, rank).rows,
+        collectives=about.of(rank_collectives).rows,
         overview=msgspec.structs.replace(span.overview, headline=said.headline, step=said.step),
-        what_if=job.of(rank_what_if, rank),
+        what_if=about.of(rank_what_if),
     )
 
 

@@ -65,7 +65,8 @@ from tb_torchcompile_plugin.api.parameters import (
 )
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session, all_read
-from tb_torchcompile_plugin.job.job import Job, TracedJob
+from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -113,12 +114,20 @@ def _timeline(session: Session, run: str, worker: str, span: str) -> Timeline | 
 
 def _side_by_side(session: Session, run: str, span: str) -> SideBySide | Progress:
     job = session.poll_job(run, span)
-    return job if isinstance(job, Progress) else _soon(job, SideBySide)
+    if isinstance(job, Progress):
+        return job
+    if not isinstance(job, TracedJob):
+        raise NotFound(
+            f"the traces of these {len(job.digests):,} ranks are not read together",
+            next_step="Look into one of them: its panels and timeline are those of its trace",
+        )
+    return _soon(job, SideBySide)
 
 
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
 RUN = Subject("run", (text("run"),), Session.ranks)
 JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
+RANK = Subject("run", (*JOB.ids, number("rank")), Session.poll_rank)
 SIDE_BY_SIDE = Subject("run", JOB.ids, _side_by_side)
 WORKER = Subject("worker", worker_ids(), Session.compile_data)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
@@ -148,10 +157,10 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compilations", WORKER, compilations_overview),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_remembered),
-    Route("rank_findings", JOB, rank_findings, (number("rank"),)),
-    Route("rank_what_if", JOB, rank_what_if, (number("rank"), texts("fixes"))),
+    Route("rank_findings", RANK, rank_findings),
+    Route("rank_what_if", RANK, rank_what_if, (texts("fixes"),)),
     Route("side_by_side", SIDE_BY_SIDE, side_by_side, (text("step", ""), window(None))),
-    Route("rank_collectives", JOB, rank_collectives, (number("rank"),)),
+    Route("rank_collectives", RANK, rank_collectives),
     Route("compilation", WORKER, compilation, _COMPILE_ID),
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
@@ -202,8 +211,8 @@ def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answe
     if isinstance(about, Progress):
         return about
     arguments = given[len(ids) :]
-    if isinstance(about, Job):
-        return _soon(about, route.ask, *arguments)  # which rank: they are few, and each answer is kept
+    if isinstance(about, (Job, OneRank)):
+        return _soon(about, route.ask, *arguments)
     if any(parameter.given(texts) for parameter in route.parameters) or not isinstance(about, Memoized):
         answer: Answer = route.ask(about, *arguments)
         return answer
@@ -221,6 +230,8 @@ def _profile_of(about: Memoized) -> Profile | None:
     """Of which the answer is made, as the last of several."""
     if isinstance(about, Jobs):
         about = about.b
+    if isinstance(about, OneRank):
+        return about.profile
     if isinstance(about, Job):
         return about.ranks[-1].profile if isinstance(about, TracedJob) else None
     one = about.b.profile if isinstance(about, Sides) else about

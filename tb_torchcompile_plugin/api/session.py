@@ -9,6 +9,7 @@ import logging
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,9 +26,10 @@ from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.job.job import JobRank, TracedJob
-from tb_torchcompile_plugin.job.members import Member, members
-from tb_torchcompile_plugin.job.together import ask_all, calls_of_each, together
+from tb_torchcompile_plugin.job.by_digests import by_digests
+from tb_torchcompile_plugin.job.job import Job, JobRank, OneRank, TracedJob, one_rank, place_of_rank
+from tb_torchcompile_plugin.job.members import DigestFile, Member, digest_files, members
+from tb_torchcompile_plugin.job.together import ask_all, calls_of_each, recorded_trace, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import copies
@@ -44,6 +46,9 @@ _Merged = tuple[CompileData | None, list[Notice]]
 _KEPT = 32  # workers whose compile data is remembered
 _READ_AT_ONCE = 2  # ranks of a job
 _COMPARED = 4  # comparisons, each with both of its sides
+_PATIENCE_S = 1.0  # digests are mostly read sooner: one request is enough
+_SMALL = 8  # ranks of a job that is read by its traces though there are digests: then it can be replayed
+MOST_TRACED = 64  # ranks of a job whose traces are read for it
 _RETRY_S = 60.0  # until a trace of a job that could not be read is tried again
 
 
@@ -127,11 +132,44 @@ class Session:
         """The spans of a run that were recorded together with this one, or with the newest. Raises NotFound."""
         return members(self._catalog.workers(run), span)
 
-    def poll_job(self, run: str, span: str = "") -> TracedJob | Progress:
-        """The ranks of a run together; while one of their traces is being read, or the job is made of them, how far
-        that is. A rank whose trace cannot be read is missing. Raises NotFound where fewer than two ranks have one,
-        UserError where they cannot be read."""
+    def poll_job(self, run: str, span: str = "") -> Job | Progress:
+        """The ranks of a run together: of many, or where traces are not there, by their digests; else by their traces.
+        While they are read, or the job is made of them, how far that is. A rank that cannot be read is missing. Raises
+        NotFound where there are fewer than two ranks, UserError where they cannot be read."""
+        workers = self._catalog.workers(run)
+        files = digest_files(workers, span)
+        if len(files) > 1 and (len(files) > _SMALL or not all(one.spans for one in workers)):
+            return self._poll_digests(run, span, files)
         known = self.job_members(run, span)
+        if len(known) > MOST_TRACED:
+            raise UserError(
+                f"the {len(known):,} ranks of run {run!r} have no digests, and their traces are not all read",
+                next_step="Write digests with: tb-torchcompile index LOGDIR",
+            )
+        return self._poll_traces(run, span, known)
+
+    def _poll_digests(self, run: str, span: str, files: list[DigestFile]) -> Job | Progress:
+        made = self._jobs.begin((run, *files), partial(by_digests, files, span), files)
+        wait([made], _PATIENCE_S)
+        if not made.done():
+            return all_read(None)
+        if (job := made.result()) is None:
+            raise _no_job(run, [])
+        return job
+
+    def poll_rank(self, run: str, span: str, rank: int) -> OneRank | Progress:
+        """A rank of the same job with its trace, which is read if need be. Raises UserError."""
+        job = self.poll_job(run, span)
+        if isinstance(job, Progress):
+            return job
+        if isinstance(job, TracedJob):
+            return job.of(one_rank, rank)
+        place = place_of_rank(job, rank)
+        one = job.digests[place]
+        profile = self.poll_profile(run, one.worker, one.span)
+        return profile if isinstance(profile, Progress) else job.of(OneRank, place, profile)
+
+    def _poll_traces(self, run: str, span: str, known: list[Member]) -> TracedJob | Progress:
         if not known:
             raise NotFound(
                 f"run {run!r} holds no traces of two ranks",
@@ -149,7 +187,9 @@ class Session:
                 break
         if waiting:
             return waiting[0]
-        here = together({one: about for one, about in read.items() if isinstance(about, Profile)}, span)
+        here = together(
+            {one: recorded_trace(about) for one, about in read.items() if isinstance(about, Profile)}, span
+        )
         made = self._jobs.begin((run, *known, *here), lambda: job_of(read, span), read)
         if not made.done():
             return all_read(next((about for about in read.values() if isinstance(about, Profile)), None))
@@ -166,7 +206,7 @@ class Session:
         for about in (before, after):
             if isinstance(about, Progress):
                 return about
-        assert isinstance(before, TracedJob) and isinstance(after, TracedJob)
+        assert isinstance(before, Job) and isinstance(after, Job)
         jobs = Jobs(before, after)
         return self._sides.get(("jobs", run, span, run2, span2), lambda: jobs, (before, after))
 
@@ -291,7 +331,7 @@ def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") ->
     whose time is meant; else that of most of them."""
     profiles = {one: about for one, about in members.items() if isinstance(about, Profile)}
     notices = {one: about for one, about in members.items() if isinstance(about, Notice)}
-    here = together(profiles, like)
+    here = together({one: recorded_trace(about) for one, about in profiles.items()}, like)
     notices |= {one: _of_another_time(profiles[one]) for one in profiles if one not in here}
     ranks = []
     for one in sorted(here):

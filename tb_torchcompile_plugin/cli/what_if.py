@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.api.newest import Ids, newest_span
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_what_if import print_scenario
 from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.job.job import one_rank
 
 _JOB_BYTES = 500_000_000  # of the traces of a job: those of a larger one are not read for one of its ranks
 
@@ -50,10 +51,11 @@ def _question(
     rank = members.get((worker, span))
     small = sum(session.trace_file(run, *one).size for one in members) <= _JOB_BYTES
     job = session.job(run, span) if rank is not None and small else None
-    if job is None or rank not in job.numbers:
+    if job is None or rank is None or rank not in job.numbers:
         profile = session.profile(run, worker, span)
         return profile.of(own_offer), partial(scenario, profile)
-    return job.of(rank_offer, rank), partial(rank_what_if, job, rank)
+    about = job.of(one_rank, rank)
+    return about.of(rank_offer), partial(rank_what_if, about)
 
 
 def _only(runs: Runs, chosen: Ids) -> Runs:

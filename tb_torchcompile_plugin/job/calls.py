@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest.rank_calls import Kind, rank_calls
 from tb_torchcompile_plugin.job.digest.rank_digest import DigestCalls, calls_of
-from tb_torchcompile_plugin.job.job import Job, TracedJob
+from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
 
@@ -71,6 +72,18 @@ def numbered(of_kinds: Iterable[Hashable]) -> Int64s:
     """Equal numbers for what is equal, from 0 on; one for each kind."""
     codes: dict[Hashable, int] = {}
     return np.array([codes.setdefault(one, len(codes)) for one in of_kinds] or [0], np.int64)
+
+
+def rows_of_calls(about: OneRank) -> Int64s:
+    """Of a rank's calls, in their order, the rows in its trace. Raises UserError where its digest is of another one."""
+    rows = about.profile.of(rank_calls).row
+    if len(rows) != len(about.job.digests[about.place].of(calls_of).begin):
+        raise UserError(
+            "the digest of this rank is not of its trace",
+            file=about.job.digests[about.place].worker,
+            next_step="Write it again with: tb-torchcompile index",
+        )
+    return rows
 
 
 def trace_rows(job: TracedJob) -> Int64s:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.errors import Notice
+from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -18,7 +18,7 @@ _MOST_RANKS = 1 << 20  # that a damaged number may claim
 @dataclass(eq=False)
 class Job(Memoized):
     """Its ranks by their digests, which ascend, each there once. Two at least, or there is nothing to compare. unread:
-    by rank, why nothing of it can be read."""
+    by rank, why nothing of it can be read; by -1 and below where the rank is not known."""
 
     digests: tuple[RankDigest, ...]
     unread: Mapping[int, Notice] = field(default_factory=dict)
@@ -35,7 +35,10 @@ class Job(Memoized):
     @property
     def missing(self) -> list[int]:
         """Ranks that are not here: what others waited for them is not known."""
-        return sorted({*range(min(self.world_size or 0, _MOST_RANKS)), *self.unread} - set(self.numbers))
+        return sorted(
+            {*range(min(self.world_size or 0, _MOST_RANKS)), *(rank for rank in self.unread if rank >= 0)}
+            - {*self.numbers}
+        )
 
 
 class JobRank(NamedTuple):
@@ -53,6 +56,32 @@ class TracedJob(Job):
     def __init__(self, ranks: Sequence[JobRank], unread: Mapping[int, Notice] | None = None) -> None:
         self.ranks = tuple(ranks)
         super().__init__(tuple(map(digest_of, self.ranks)), unread or {})
+
+
+@dataclass(eq=False)
+class OneRank(Memoized):
+    """A rank of a job with its trace, whether those of the others were read or not. place: in the job."""
+
+    job: Job
+    place: int
+    profile: Profile
+
+    @property
+    def rank(self) -> int:
+        return self.job.numbers[self.place]
+
+
+def one_rank(job: TracedJob, rank: int) -> OneRank:
+    """Raises NotFound."""
+    place = place_of_rank(job, rank)
+    return OneRank(job, place, job.ranks[place].profile)
+
+
+def place_of_rank(job: Job, rank: int) -> int:
+    """Its place in the job. Raises NotFound."""
+    if rank not in job.numbers:
+        raise NotFound(f"no trace of rank {rank} can be read", next_step="Ask for one that `job` lists")
+    return job.numbers.index(rank)
 
 
 def digest_of(one: JobRank) -> RankDigest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
+from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 
 
 class Member(NamedTuple):
@@ -22,15 +22,38 @@ def members(workers: Sequence[WorkerFiles], like: str = "") -> list[Member]:
     by_rank = {worker.rank: worker for worker in workers if worker.rank is not None and worker.spans}
     if len(by_rank) < 2:
         return []
-    spans = {span.span: span for worker in by_rank.values() for span in worker.spans}
-    wanted = spans.get(like) or max(by_rank[min(by_rank)].spans, key=_written)
-
-    def nearest(worker: WorkerFiles) -> SpanFile:
-        return min(worker.spans, key=lambda span: abs(_written(span) - _written(wanted)))
-
-    return [Member(rank, by_rank[rank].worker, nearest(by_rank[rank]).span) for rank in sorted(by_rank)]
+    ranks = sorted(by_rank)
+    spans = of_one_cycle([[(one.span, one.file) for one in by_rank[rank].spans] for rank in ranks], like)
+    return [Member(rank, by_rank[rank].worker, span) for rank, (span, _) in zip(ranks, spans)]
 
 
-def _written(span: SpanFile) -> int:
+class DigestFile(NamedTuple):
+    """A digest of one worker, of whichever rank that is."""
+
+    worker: str
+    span: str
+    file: File
+
+
+def digest_files(workers: Sequence[WorkerFiles], like: str = "") -> list[DigestFile]:
+    """The same of those that have digests, one each."""
+    known = [one for one in workers if one.digests]
+    if not known:
+        return []
+    spans = of_one_cycle([sorted(one.digests.items()) for one in known], like)
+    return [DigestFile(one.worker, *span) for one, span in zip(known, spans)]
+
+
+_Span = tuple[str, File]  # its id, and what holds it
+
+
+def of_one_cycle(spans: Sequence[Sequence[_Span]], like: str) -> list[_Span]:
+    """Of each worker the span that was written nearest in time to the wanted one."""
+    named = {name: file for its in spans for name, file in its}
+    wanted = _written((like, named[like])) if like in named else max(map(_written, spans[0]))
+    return [min(its, key=lambda span: abs(_written(span) - wanted)) for its in spans]
+
+
+def _written(span: _Span) -> int:
     """When, in ns: torch's handler puts it into the name."""
-    return int(span.span) if span.span.isdigit() else span.file.mtime_ns
+    return int(span[0]) if span[0].isdigit() else span[1].mtime_ns

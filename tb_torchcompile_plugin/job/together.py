@@ -7,7 +7,9 @@ numbers of steps do not either, as both are the same after a restart. So recorde
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
 from tb_torchcompile_plugin.job.digest.make import digest, host_of
 from tb_torchcompile_plugin.job.members import Member
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -16,16 +18,36 @@ _MOST_CALLS = 240_000  # of all ranks together
 _CLOCKS_NS = 60_000_000_000  # by which clocks of hosts may be wrong that nobody sets
 
 
-def together(profiles: Mapping[Member, Profile], like: str = "") -> list[Member]:
+class Recorded(NamedTuple):
+    """Where and from when to when a rank was recorded (Unix time, ns)."""
+
+    host: str | None
+    begin: int
+    end: int
+
+
+def recorded(made: Digest) -> Recorded:
+    """Of a rank, by its digest."""
+    host = str(made.host_name) if made.HasField("host_name") else None
+    return Recorded(host, made.base_ns + made.begin_ns, made.base_ns + made.end_ns)
+
+
+def recorded_trace(profile: Profile) -> Recorded:
+    """Of a rank, by its trace."""
+    (begin, end), base = profile.trace.window(), profile.trace.base_ns
+    return Recorded(host_of(profile.trace.metadata), base + begin, base + end)
+
+
+def together(ranks: Mapping[Member, Recorded], like: str = "") -> list[Member]:
     """The ranks that were recorded at the time of a span; where it is not named, or not there, at the time of most of
     them, of equally many at the latest. Spans of one host must overlap in time, those of several may be a minute
     apart."""
-    hosts = {host_of(profile.trace.metadata) for profile in profiles.values()}
+    hosts = {one.host for one in ranks.values()}
     apart = 0 if len(hosts) == 1 and None not in hosts else _CLOCKS_NS
     groups: list[list[Member]] = []
     reach = 0
-    for member in sorted(profiles, key=lambda one: _recorded(profiles[one])):
-        begin, end = _recorded(profiles[member])
+    for member in sorted(ranks, key=lambda one: ranks[one][1:]):
+        _, begin, end = ranks[member]
         if not groups or begin > reach + apart:
             groups.append([])
         groups[-1].append(member)
@@ -38,12 +60,6 @@ def calls_of_each(ranks: int) -> int:
     """Of how many calls the model of a rank is made: walking those of a job is linear in the calls of all its ranks,
     and few leave room for more. It is the same one for what is asked of the rank alone, or its step had two lengths."""
     return max(Profile.most_calls, _MOST_CALLS // ranks) if ranks > 1 else Profile.most_calls
-
-
-def _recorded(profile: Profile) -> tuple[int, int]:
-    """From when to when, in Unix time (ns)."""
-    begin, end = profile.trace.window()
-    return begin + profile.trace.base_ns, end + profile.trace.base_ns
 
 
 def ask_all(profile: Profile) -> None:

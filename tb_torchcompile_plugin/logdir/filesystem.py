@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -123,6 +123,50 @@ def read_blocks(url: str, size: int, block: int, at_once: int) -> Iterator[bytes
             store, path = _open(url)
             blocks = store.cat_ranges([path] * len(starts), starts, ends, on_error="raise")
         yield from blocks
+
+
+def read_all(files: Sequence[File], at_once: int) -> Iterator[bytes | UserError]:
+    """Small files as a whole, one after the other, of a remote folder `at_once` requests at a time; or why one cannot
+    be read."""
+    for first in range(0, len(files), at_once):
+        yield from _read_some(files[first : first + at_once])
+
+
+def _read_some(files: Sequence[File]) -> list[bytes | UserError]:
+    if not is_remote(files[0].path):
+        return [_read_whole(file) for file in files]
+    try:
+        with _explained(files[0].path):
+            store, paths = _open(files[0].path)[0], [_open(file.path)[1] for file in files]
+            read = (
+                store.cat(paths, on_error="return")
+                if len(paths) > 1
+                else {paths[0]: store.cat_file(paths[0])}
+            )
+    except UserError as error:
+        return [error] * len(files)
+    return [_whole(file, read[path]) for file, path in zip(files, paths)]
+
+
+def _whole(file: File, read: bytes | Exception) -> bytes | UserError:
+    try:
+        with _explained(file.path):
+            if isinstance(read, Exception):
+                raise read
+    except UserError as error:
+        return error
+    return bytes(read)
+
+
+def _read_whole(file: File) -> bytes | UserError:
+    try:
+        with open(file.path, "rb") as stream:
+            return stream.read(file.size)
+    except OSError as error:
+        why = error.strerror or error
+        return UserError(
+            f"cannot be read ({why})", file=file.path, next_step="Check that it exists and its mode"
+        )
 
 
 def _open(url: str) -> tuple[Any, str]:

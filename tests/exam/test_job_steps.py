@@ -50,7 +50,10 @@ def test_every_collective_that_steps_launched_is_in_one_of_them(
         made = about.job.of(calls)
         launched = made.launch >= 0
         ranks = about.job.numbers
-        known = {(ranks[place], row) for place, row in zip(made.place[launched], about.job.of(trace_rows)[launched].tolist())}
+        known = {
+            (ranks[place], row)
+            for place, row in zip(made.place[launched], about.job.of(trace_rows)[launched].tolist())
+        }
         assert known <= shown, name
 
 

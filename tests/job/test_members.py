@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,10 +22,10 @@ from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
-from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.job import TracedJob, one_rank
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.members import Member, members
-from tb_torchcompile_plugin.job.together import calls_of_each, together
+from tb_torchcompile_plugin.job.together import Recorded, calls_of_each, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane, is_cut
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -196,9 +195,8 @@ def test_each_group_is_what_overlaps(spans: list[tuple[int, int]], data: st.Data
     assert len(most) >= len(linked)
 
 
-def recorded(begin: int, ns: int) -> Profile:
-    trace = SimpleNamespace(window=lambda: (begin, begin + ns), base_ns=0, metadata={"host_name": "a"})
-    return cast(Profile, SimpleNamespace(trace=trace))
+def recorded(begin: int, ns: int) -> Recorded:
+    return Recorded("a", begin, begin + ns)
 
 
 def test_a_rank_costs_itself_whatever_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +267,7 @@ def test_a_rank_has_one_model(tmp_path: Path) -> None:
     for one in job.ranks:
         assert one.profile.span and one.profile is session.profile(".", one.worker, one.profile.span.span)
         steps = predicted_steps(one.profile.of(findings).findings)
-        assert steps and steps == predicted_steps(job.of(rank_findings, one.rank).findings)
+        assert steps and steps == predicted_steps(rank_findings(one_rank(job, one.rank)).findings)
         assert not one.profile.of(is_cut)
     session.close()
     assert predicted_steps(read_report(str(tmp_path)).findings) == steps

@@ -12,9 +12,8 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import tensor_bytes
-from tb_torchcompile_plugin.analysis.ranks.rank_waits import place_of_rank
-from tb_torchcompile_plugin.job.calls import calls, trace_rows
-from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.calls import calls, rows_of_calls
+from tb_torchcompile_plugin.job.job import OneRank
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, places_in
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
@@ -64,13 +63,12 @@ def collectives(profile: Profile) -> Collectives:
     return _collectives(profile, none, _Transfers(none, none))
 
 
-def rank_collectives(job: TracedJob, rank: int) -> Collectives:
-    """Of one rank of a job: waiting is told from transferring. Raises NotFound."""
-    place = place_of_rank(job, rank)
-    made, times = job.of(calls), job.of(waits)
-    mine = np.flatnonzero((made.place == place) & (times.transfer >= 0))
-    transfers = _Transfers(times.transfer[mine], times.unknown[mine])
-    return _collectives(job.ranks[place].profile, job.of(trace_rows)[mine], transfers)
+def rank_collectives(about: OneRank) -> Collectives:
+    """Of one rank of a job: waiting is told from transferring."""
+    mine, times = about.job.of(calls).of_rank(about.place), about.job.of(waits)
+    matched = np.flatnonzero(times.transfer[mine] >= 0)
+    transfers = _Transfers(times.transfer[mine][matched], times.unknown[mine][matched])
+    return _collectives(about.profile, about.of(rows_of_calls)[matched], transfers)
 
 
 class _Transfers(NamedTuple):

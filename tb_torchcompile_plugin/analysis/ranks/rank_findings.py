@@ -6,8 +6,8 @@ from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
 from tb_torchcompile_plugin.analysis.overview.headline import step_sentence, verdict_of
 from tb_torchcompile_plugin.analysis.overview.overview import with_compile
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, without_symptoms
-from tb_torchcompile_plugin.analysis.ranks.rank_waits import place_of_rank, waiting_words
-from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.analysis.ranks.rank_waits import waiting_words
+from tb_torchcompile_plugin.job.job import OneRank
 
 
 class RankFindings(Findings, frozen=True):
@@ -18,13 +18,12 @@ class RankFindings(Findings, frozen=True):
     step: str
 
 
-def rank_findings(job: TracedJob, rank: int) -> RankFindings:
-    """Of a rank that is here. Raises NotFound."""
-    place = place_of_rank(job, rank)
-    profile = job.ranks[place].profile
+def rank_findings(about: OneRank) -> RankFindings:
+    """What to change there first."""
+    job, profile = about.job, about.profile
     own = profile.of(findings)
-    rest = without_symptoms(job, rank, own.findings)
-    step = step_sentence(profile, _verdict(waiting_words(job, place), verdict_of(rest)))
+    rest = without_symptoms(job, about.rank, own.findings)
+    step = step_sentence(profile, _verdict(waiting_words(job, about.place), verdict_of(rest)))
     return RankFindings(ranked([*job.of(job_findings), *rest]), own.rules, with_compile(profile, step), step)
 
 

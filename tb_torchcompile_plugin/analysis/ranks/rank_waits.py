@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.words import percent
-from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import blame
-
-
-def place_of_rank(job: Job, rank: int) -> int:
-    """Its place in the job. Raises NotFound."""
-    if rank not in job.numbers:
-        raise NotFound(f"no trace of rank {rank} can be read", next_step="Ask for one that `job` lists")
-    return job.numbers.index(rank)
 
 
 def waiting_words(job: Job, place: int) -> str:

@@ -20,16 +20,21 @@ _AGAIN = "Write it again with: tb-torchcompile index"
 
 def load(file: File) -> Digest:
     """Reads one `.pt.digest.pb`, local or remote. Raises UserError where it cannot be read or is of a newer format."""
+    return parsed(_read(file), file.path)
+
+
+def parsed(data: bytes, path: str) -> Digest:
+    """Of the bytes of a file. Raises UserError, see `load`."""
     try:
-        made: Digest = Digest.FromString(_read(file))
+        made: Digest = Digest.FromString(data)
     except DecodeError as error:
-        raise UserError("the file is no digest, or is cut off", file=file.path, next_step=_AGAIN) from error
+        raise UserError("the file is no digest, or is cut off", file=path, next_step=_AGAIN) from error
     if made.format_version == 0:
-        raise UserError("the file is no digest", file=file.path, next_step=_AGAIN)
+        raise UserError("the file is no digest", file=path, next_step=_AGAIN)
     if made.format_version > FORMAT_VERSION:
         raise UserError(
             f"the digest has format version {made.format_version}, this reads up to {FORMAT_VERSION}",
-            file=file.path,
+            file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
     return made

@@ -14,7 +14,7 @@ from profiles import profile_of
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, collectives, rank_collectives
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.errors import NotFound
-from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.job import TracedJob, one_rank
 from traces import Event, launch, slice_, write_trace
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -63,12 +63,12 @@ def test_in_a_job_no_waiting_is_in_a_bandwidth(tmp_path: Path) -> None:
     (row,) = collectives(job.ranks[0].profile).rows
     assert row.gb_s == pytest.approx(4_000 / 42_000) and row.gb_s_is == "at_least"
     for rank in range(3):
-        (row,) = rank_collectives(job, rank).rows
+        (row,) = rank_collectives(one_rank(job, rank)).rows
         assert (row.transfer_us, row.wait_us) == (2 * 2, 0 if rank == 2 else 2 * 40)
         assert row.gb_s == pytest.approx(4_000 / 2_000) and row.gb_s_is == "exact"
         assert row.time_us == (row.transfer_us or 0) + (row.wait_us or 0)
     with pytest.raises(NotFound, match="no trace of rank 3"):
-        rank_collectives(job, 3)
+        rank_collectives(one_rank(job, 3))
 
 
 def job_with_sizes(folder: Path) -> TracedJob:

@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import by_rank, collective_r
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.job.job import one_rank
 
 MS = 1_000_000
 
@@ -88,12 +89,12 @@ def test_the_findings_of_one_rank_are_those_of_the_report(tmp_path: Path) -> Non
         of_job, own = (
             [row.title for row in report.findings if row.worker == worker] for worker in ("", one.worker)
         )
-        assert [row.title for row in rank_findings(made, one.rank).findings] == [*of_job, *own]
+        assert [row.title for row in rank_findings(one_rank(made, one.rank)).findings] == [*of_job, *own]
     alone = {row.rule for row in made.ranks[0].profile.of(findings).findings}
-    assert "communication" in alone - {row.rule for row in rank_findings(made, 0).findings}
-    assert "Communication that nothing overlaps" not in rank_findings(made, 0).headline
+    assert "communication" in alone - {row.rule for row in rank_findings(one_rank(made, 0)).findings}
+    assert "Communication that nothing overlaps" not in rank_findings(one_rank(made, 0)).headline
     with pytest.raises(NotFound, match="rank 7"):
-        rank_findings(made, 7)
+        rank_findings(one_rank(made, 7))
 
 
 def test_a_trace_that_was_cut_is_no_whole_rank(tmp_path: Path) -> None:

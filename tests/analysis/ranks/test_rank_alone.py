@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, scenario
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.errors import NotFound
-from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.job import TracedJob, one_rank
 from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
 
 MS = 1_000_000
@@ -32,7 +32,7 @@ def overlap_gain_us(answer: Scenario) -> float:
 
 def test_who_waits_is_told_for_whom_and_how_long(tmp_path: Path) -> None:
     made = late_job(tmp_path)
-    waits, late = rank_findings(made, 0), rank_findings(made, 1)
+    waits, late = rank_findings(one_rank(made, 0)), rank_findings(one_rank(made, 1))
     assert "→ waits for rank 1 for 92.1 % of its steps" in waits.step
     assert waits.headline.startswith(waits.step)
     assert "waits for" not in late.headline
@@ -40,26 +40,26 @@ def test_who_waits_is_told_for_whom_and_how_long(tmp_path: Path) -> None:
 
 def test_a_rank_that_nobody_keeps_waiting_is_told_nothing(tmp_path: Path) -> None:
     made = training(tmp_path, 2, 5, lambda rank, step: Does())
-    assert "waits for" not in rank_findings(made, 0).headline
-    assert "waits for" not in rank_what_if(made, 0).headline
+    assert "waits for" not in rank_findings(one_rank(made, 0)).headline
+    assert "waits for" not in rank_what_if(one_rank(made, 0)).headline
 
 
 def test_waiting_is_nothing_to_overlap_and_transfers_are(tmp_path: Path) -> None:
     made = late_job(tmp_path)
-    alone, known = scenario(made.ranks[0].profile), rank_what_if(made, 0)
+    alone, known = scenario(made.ranks[0].profile), rank_what_if(one_rank(made, 0))
     assert overlap_gain_us(known) == pytest.approx(SAVED * TRANSFER / 1000)
     assert overlap_gain_us(alone) > 2 * overlap_gain_us(known)
     assert "This rank waits for rank 1 for 92.1 % of its steps." in known.headline
     (offered,) = [row.id for row in known.fixes if row.kind == "communication"]
-    picked = rank_what_if(made, 0, (offered,))
+    picked = rank_what_if(one_rank(made, 0), (offered,))
     assert picked.combined and picked.combined.after_us == pytest.approx(
         picked.combined.step_us - SAVED * TRANSFER / 1000
     )
-    late = rank_what_if(made, 1)
+    late = rank_what_if(one_rank(made, 1))
     assert "waits for" not in late.headline
     assert {row.kind for row in late.fixes} >= {row.kind for row in scenario(made.ranks[1].profile).fixes}
     with pytest.raises(NotFound, match="rank 7"):
-        rank_what_if(made, 7)
+        rank_what_if(one_rank(made, 7))
 
 
 def test_the_report_tells_a_rank_the_same(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_the_report_tells_a_rank_the_same(tmp_path: Path) -> None:
     for worker, one in zip(run.workers, made.ranks, strict=True):
         (span,) = worker.spans
         assert isinstance(span, SpanReport)
-        assert span.overview.step == rank_findings(made, one.rank).step
-        assert span.what_if == rank_what_if(made, one.rank)
+        assert span.overview.step == rank_findings(one_rank(made, one.rank)).step
+        assert span.what_if == rank_what_if(one_rank(made, one.rank))
 
 
 def test_a_recorded_rank_that_waits_computes_nothing_that_could_bound_it(tmp_path: Path) -> None:
@@ -78,5 +78,5 @@ def test_a_recorded_rank_that_waits_computes_nothing_that_could_bound_it(tmp_pat
     verdict = waits.of(gpu_utilization).verdict
     assert verdict and (verdict.compute_us, verdict.bound) == (0, "communication")
     assert "compute bound" not in waits.of(overview).headline
-    assert "→ waits for rank 1 for 99.6 % of its steps" in rank_findings(made, 0).step
-    assert overlap_gain_us(rank_what_if(made, 0)) < 1_000
+    assert "→ waits for rank 1 for 99.6 % of its steps" in rank_findings(one_rank(made, 0)).step
+    assert overlap_gain_us(rank_what_if(one_rank(made, 0))) < 1_000

@@ -1,0 +1,59 @@
+"""A job by its digests: no trace is opened for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
+from tb_torchcompile_plugin.job.digest.file import MOST_BYTES, parsed
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, calls_of, cuts_of, gpu_of, windows_of
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.members import DigestFile, Member
+from tb_torchcompile_plugin.job.together import recorded, together
+from tb_torchcompile_plugin.logdir.filesystem import read_all
+
+_AT_ONCE = 128  # requests to a store
+_OTHER_TIME = Notice(
+    "",
+    "was recorded at another time than the other ranks",
+    "It is not part of their job",
+    "Record all ranks at the same steps, and each start of a job into a folder of its own",
+)
+
+
+def by_digests(files: Sequence[DigestFile], like: str = "") -> Job | None:
+    """None where fewer than two ranks can be read, or were recorded at one time. like: the span whose time is meant.
+    Of two files of one rank the later worker's counts."""
+    unread: dict[int, Notice] = {}
+    ranks = {one.rank: one for one in _ranks(files, unread)}
+    members = {Member(one.rank, one.worker, one.span): recorded(one.message) for one in ranks.values()}
+    here = {member.rank for member in together(members, like)}
+    unread |= {rank: replace(_OTHER_TIME, file=one.worker) for rank, one in ranks.items() if rank not in here}
+    digests = tuple(ranks[rank] for rank in sorted(here))
+    return Job(digests, unread) if len(digests) > 1 else None
+
+
+def _ranks(files: Sequence[DigestFile], unread: dict[int, Notice]) -> Iterator[RankDigest]:
+    """What is damaged costs itself: -1 and below are ranks that nobody can tell."""
+    fitting = [one for one in files if one.file.size <= 2 * MOST_BYTES]
+    for number, (one, read) in enumerate(zip(fitting, read_all([one.file for one in fitting], _AT_ONCE))):
+        try:
+            if isinstance(read, UserError):
+                raise read
+            yield _checked(one, parsed(read, one.file.path))
+        except UserError as error:
+            unread[-1 - number] = replace(error.notice, file=one.file.path)
+
+
+def _checked(one: DigestFile, made: Digest) -> RankDigest:
+    """With what every job asks of each rank. Raises UserError."""
+    if not made.HasField("rank"):
+        raise UserError(
+            "the digest does not tell its rank", next_step="Record with torch.distributed initialised"
+        )
+    about = RankDigest(int(made.rank), one.worker, one.span, made)
+    for question in (calls_of, cuts_of, windows_of, gpu_of):
+        about.of(question)
+    return about
