@@ -1,0 +1,105 @@
+"""All ranks of a job replayed by their digests: each does what it did between two collectives, and each collective goes
+on when the last of its ranks has come.
+
+Coarser than the models of traces: what a rank did before a collective is one length. Nothing else is needed to tell
+what the others would gain if a rank came as early as its peers, and thousands of ranks take a second.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_torchcompile_plugin.job.calls import calls
+from tb_torchcompile_plugin.job.instances import Instances, holding, instances
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.late import Late, late
+from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.intervals import Int64s
+
+
+class Chain(NamedTuple):
+    """Calls of the collectives that hold all, rank by rank in order of time, as columns. place: of the rank; instance:
+    numbered from 0. gap: since the rank's call before ended; tail: from when all had come to its end (ns). row: in
+    `calls`. first: of each rank in these columns, and their end."""
+
+    row: Int64s
+    place: Int64s
+    instance: Int64s
+    gap: Int64s
+    tail: Int64s
+    first: Int64s
+
+
+def chain(job: Job) -> Chain:
+    """As recorded."""
+    known, times = job.of(instances), job.of(waits)
+    some = known.where(job.of(holding))
+    order = np.lexsort((times.begin[some.rows], job.of(calls).place[some.rows]))
+    row, instance = some.rows[order], some.number[order]
+    place, begin, end = job.of(calls).place[row], times.begin[row], times.end[row]
+    is_first = np.diff(place, prepend=-1) > 0
+    gap = np.where(is_first, begin, begin - np.roll(end, 1))
+    first = np.searchsorted(place, np.arange(len(job.digests) + 1))
+    return Chain(row, place, instance, gap, end - _latest(some, times.begin)[instance], first)
+
+
+def _latest(some: Instances, begin: Int64s) -> Int64s:
+    return np.maximum.reduceat(begin[some.rows], some.first) if len(some) else some.first
+
+
+def ends(held: Chain, gap: Int64s) -> Int64s:
+    """When each rank is done with its last call if it takes so long between them (ns). Ranks that wait for each other
+    in a circle, as calls of two streams may seem to, go on in the order in which they were recorded."""
+    ranks, count = len(held.first) - 1, int(held.instance.max(initial=-1)) + 1
+    left = np.bincount(held.instance, minlength=count)
+    latest = np.full(count, np.iinfo(np.int64).min)
+    at, now = held.first[:-1].copy(), np.zeros(ranks, np.int64)
+    came = np.zeros(ranks, bool)
+    while (able := np.flatnonzero(at < held.first[1:])).size:
+        coming = able[~came[able]]
+        instance = held.instance[at[coming]]
+        np.maximum.at(latest, instance, now[coming] + gap[at[coming]])
+        np.subtract.at(left, instance, 1)
+        came[coming] = True
+        ready = able[left[held.instance[at[able]]] == 0]
+        if not len(ready):
+            stuck = int(held.instance[at[able]].min())
+            ready = able[held.instance[at[able]] == stuck]
+        now[ready] = latest[held.instance[at[ready]]] + held.tail[at[ready]]
+        came[ready] = False
+        at[ready] += 1
+    return now
+
+
+def saved_share(job: Job, places: list[int]) -> float:
+    """By which share of its length a step of the job is shorter if these ranks do nothing beyond their peers."""
+    held = job.of(chain)
+    if not len(held.row):
+        return 0.0
+    gap = held.gap - np.minimum(_excess(job, held, places), np.maximum(held.gap, 0))
+    before, after = job.of(_as_recorded), ends(held, gap)
+    begin = job.of(waits).begin[held.row]
+    return max(float(np.median(before - after)), 0.0) / max(int(before.max() - begin.min()), 1)
+
+
+def _as_recorded(job: Job) -> Int64s:
+    held = job.of(chain)
+    return ends(held, held.gap)
+
+
+def _excess(job: Job, held: Chain, places: list[int]) -> Int64s:
+    """Of each call what its rank did beyond its peers before it."""
+    mine = [one for one in job.of(late) if one.place in places]
+    number, place = (np.array([getattr(one, name) for one in mine], np.int64) for name in ("instance", "place"))
+    excess = np.array([min(max(_gone(one, len(job.digests)), 0), one.lateness) for one in mine], np.int64)
+    instance = job.of(instances).of_call[held.row]
+    known = {(a, b): ns for a, b, ns in zip(number.tolist(), place.tolist(), excess.tolist())}
+    return np.array([known.get(key, 0) for key in zip(instance.tolist(), held.place.tolist())], np.int64)
+
+
+def _gone(one: Late, ranks: int) -> int:
+    """More work than others have does not vanish: it is shared among all."""
+    more = sum(ns for blamed, ns in one.parts.items() if blamed.cause == "more_work")
+    return one.excess - max(more, 0) // ranks
