@@ -78,8 +78,7 @@ def saved_share(job: Job, places: list[int]) -> float:
     held = job.of(chain)
     if not len(held.row):
         return 0.0
-    gap = held.gap - np.minimum(_excess(job, held, places), np.maximum(held.gap, 0))
-    before, after = job.of(_as_recorded), ends(held, gap)
+    before, after = job.of(_as_recorded), ends(held, _left(job, held, places))
     begin = job.of(waits).begin[held.row]
     return max(float(np.median(before - after)), 0.0) / max(int(before.max() - begin.min()), 1)
 
@@ -89,14 +88,24 @@ def _as_recorded(job: Job) -> Int64s:
     return ends(held, held.gap)
 
 
-def _excess(job: Job, held: Chain, places: list[int]) -> Int64s:
-    """Of each call what its rank did beyond its peers before it."""
-    mine = [one for one in job.of(late) if one.place in places]
-    number, place = (np.array([getattr(one, name) for one in mine], np.int64) for name in ("instance", "place"))
-    excess = np.array([min(max(_gone(one, len(job.digests)), 0), one.lateness) for one in mine], np.int64)
-    instance = job.of(instances).of_call[held.row]
-    known = {(a, b): ns for a, b, ns in zip(number.tolist(), place.tolist(), excess.tolist())}
-    return np.array([known.get(key, 0) for key in zip(instance.tolist(), held.place.tolist())], np.int64)
+def _left(job: Job, held: Chain, places: list[int]) -> Int64s:
+    """What is left of each gap of these ranks without what they do beyond their peers."""
+    made, left = job.of(calls), np.array(held.gap)
+    base = np.array([one.base_ns for one in job.digests], np.int64)
+    launch = made.launch[held.row] - base[held.place]
+    for one in (one for one in job.of(late) if one.place in places):
+        mine = np.arange(held.first[one.place], held.first[one.place + 1])
+        mine = mine[(launch[mine] > one.begin) & (launch[mine] <= one.end)]
+        _cut(left, mine, min(_gone(one, len(job.digests)), one.lateness))
+    return left
+
+
+def _cut(left: Int64s, mine: Int64s, ns: int) -> None:
+    """Takes it from the longest of these gaps first."""
+    for call in mine[np.argsort(-left[mine], kind="stable")].tolist():
+        part = min(max(ns, 0), max(int(left[call]), 0))
+        left[call] -= part
+        ns -= part
 
 
 def _gone(one: Late, ranks: int) -> int:

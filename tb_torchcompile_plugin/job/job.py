@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.memo import Memoized
+from tb_torchcompile_plugin.reader.memo import Memoized, once
 
 _MOST_RANKS = 1 << 20  # that a damaged number may claim
 
@@ -23,8 +23,9 @@ class Job(Memoized):
     digests: tuple[RankDigest, ...]
     unread: Mapping[int, Notice] = field(default_factory=dict)
 
-    @property
+    @once
     def numbers(self) -> list[int]:
+        """Of its ranks."""
         return [one.rank for one in self.digests]
 
     @property

@@ -7,13 +7,13 @@ between is compared: the same kernels may run slower, or there are more of them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.calls import calls
+from tb_torchcompile_plugin.job.calls import Calls, calls, numbered
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import cuts_of, host_of_rank, kernels_of
@@ -53,19 +53,40 @@ class Late(NamedTuple):
 def late(job: Job) -> list[Late]:
     """Of the collectives that hold all, in order of time; without those at which nobody was late to speak of. Of very
     many ranks only those that are late most."""
-    times, between, last = job.of(waits), job.of(_since), job.of(needed_calls)
+    known = job.of(lateness)
+    mine = np.flatnonzero(np.isin(known.place, np.argsort(-known.by_rank, kind="stable")[:_MOST_RANKS]))
+    lates: dict[int, list[Late]] = defaultdict(list)
+    for number in mine.tolist():
+        one = _one(job, known, number, lates[int(known.place[number])])
+        lates[one.place].append(one)
+    return sorted((one for ones in lates.values() for one in ones), key=lambda one: one.instance)
+
+
+class Lateness(NamedTuple):
+    """Instances at which a rank came later than its peers, as columns. place: the rank; last, peer: its call, and that
+    of the one that came in the middle; ns: how much later. by_group: whether both are compared from the last collective
+    of the same group on. by_rank: the sum of each."""
+
+    instance: Int64s
+    place: Int64s
+    last: Int64s
+    peer: Int64s
+    ns: Int64s
+    by_group: npt.NDArray[np.bool_]
+    by_rank: Int64s
+
+
+def lateness(job: Job) -> Lateness:
+    """In order of time."""
+    made, begin, last = job.of(calls), job.of(waits).begin, job.of(needed_calls)
     least = max(_LEAST_NS, 2 * (job.of(clocks).residual_ns_p95 or 0))
-    peer = _peers(job, last)
-    known = np.flatnonzero(peer >= 0)
-    lateness = times.begin[last[known]] - times.begin[peer[known]]
-    known, lateness = known[lateness > least], lateness[lateness > least]
-    of_whom = between.place[last[known]]
-    total = sums(of_whom, lateness, len(job.digests))
-    chosen = np.isin(of_whom, np.argsort(-total, kind="stable")[:_MOST_RANKS])
-    return [
-        _one(job, between, int(last[number]), int(peer[number]), number, ns)
-        for number, ns in zip(known[chosen].tolist(), lateness[chosen].tolist())
-    ]
+    near, far = (_peers(job, last, by_group) for by_group in (False, True))
+    peer = np.where(near >= 0, near, far)
+    ns = np.where(peer >= 0, begin[last] - begin[peer], 0) if len(begin) else peer
+    late_ = np.flatnonzero(ns > least)
+    place = made.place[last[late_]]
+    total = sums(place, ns[late_], len(job.digests))
+    return Lateness(late_, place, last[late_], peer[late_], ns[late_], near[late_] < 0, total)
 
 
 class _Since(NamedTuple):
@@ -78,25 +99,33 @@ class _Since(NamedTuple):
     instance: Int64s
     known: npt.NDArray[np.bool_]
 
-    def window(self, row: int) -> tuple[int, int, int]:
+    def window(self, row: np.int64) -> tuple[int, int, int]:
         """Place of the rank, begin and end."""
         return int(self.place[row]), int(self.begin[row]), int(self.end[row])
 
 
-def _since(job: Job) -> _Since:
-    """Of each matched call from the launch of the one before it, on its rank, to its own; of those in the host lane."""
+def _since(job: Job, by_group: bool) -> _Since:
+    """Of each matched call from the launch of the one before it, on its rank, to its own; of those in the host lane.
+    by_group: from the one before it of its group."""
     made, instance = job.of(calls), job.of(instances).of_call
-    order = np.lexsort((made.launch, made.place))
-    rows = order[(instance[order] >= 0) & (made.launch[order] >= 0)]
+    group = _groups(made) if by_group else np.zeros_like(made.place)
+    order = np.lexsort((made.launch, group, made.place))
+    rows = order[(instance[order] >= 0) & (made.launch[order] >= 0) & (group[order] >= 0)]
     base = np.array([one.base_ns for one in job.digests], np.int64)
     place, launch = made.place[rows], made.launch[rows] - base[made.place[rows]]
-    is_first = np.diff(place, prepend=-1) > 0
+    is_first = (np.diff(place, prepend=-1) > 0) | (np.diff(group[rows], prepend=-1) != 0)
     begin = np.where(is_first, np.array(_first(job), np.int64)[place], np.roll(launch, 1))
     columns = np.full((3, len(made.place)), -1)
     columns[:, rows] = begin, launch, np.where(is_first, -1, np.roll(instance[rows], 1))
     known = np.zeros(len(made.place), bool)
     known[rows] = (begin <= launch) & (launch <= np.array(_reach(job), np.int64)[place])
     return _Since(made.place, columns[0], columns[1], columns[2], known)
+
+
+def _groups(made: Calls) -> Int64s:
+    """Of each call a number of its group, -1 where that is not known."""
+    number = numbered(kind.group for kind in made.kinds)[made.kind]
+    return np.where(made.of_kind(kind.group is not None for kind in made.kinds), number, -1)
 
 
 def _reach(job: Job) -> list[int]:
@@ -113,10 +142,10 @@ def _first(job: Job) -> list[int]:
     ]
 
 
-def _peers(job: Job, last: Int64s) -> Int64s:
+def _peers(job: Job, last: Int64s, by_group: bool) -> Int64s:
     """By instance the other member that came in the middle, of those that come from the same collective as the last;
     -1 for none, and where one need not wait for all."""
-    known, between, begin = job.of(instances), job.of(_since), job.of(waits).begin
+    known, between, begin = job.of(instances), job.of(_since, by_group), job.of(waits).begin
     rows, latest = known.rows, last[known.number]
     same = between.known[rows] & between.known[latest] & (between.instance[rows] == between.instance[latest])
     mine = np.flatnonzero(same & (rows != latest) & job.of(holding)[known.number])
@@ -126,16 +155,23 @@ def _peers(job: Job, last: Int64s) -> Int64s:
     return np.where(count > 0, middle, -1)
 
 
-def _one(job: Job, between: _Since, last: int, peer: int, number: int, lateness: int) -> Late:
-    since, usual = between.window(last), between.window(peer)
+def _one(job: Job, known: Lateness, number: int, before: list[Late]) -> Late:
+    """before: what was already told of this rank."""
+    between, ns = job.of(_since, bool(known.by_group[number])), int(known.ns[number])
+    since, usual = between.window(known.last[number]), between.window(known.peer[number])
     mine, others = (_host_parts(job, *one) for one in (since, usual))
+    for one in before:
+        if (
+            since[1] <= one.begin and one.end <= since[2]
+        ):  # it waited for this in the collectives of another group
+            mine.subtract(one.parts)
     parts = _difference(mine, others)
     worked = sum(ns for one, ns in parts.items() if one.cause not in WAITS)
-    if worked < lateness // 2:
+    if worked < ns // 2:
         gpu = _gpu_difference(*(_kernels(job, *one) for one in (since, usual)))
         # A GPU that is behind stays so: of this lateness only a part is since the collective before.
-        parts = gpu if sum(gpu.values()) >= min(lateness // 2, sum(parts.values())) else parts
-    return Late(since[0], usual[0], number, *since[1:], lateness, parts, dict(others))
+        parts = gpu if sum(gpu.values()) >= min(ns // 2, sum(parts.values())) else parts
+    return Late(since[0], usual[0], int(known.instance[number]), *since[1:], ns, parts, dict(others))
 
 
 def _difference(mine: Counter[Blamed], others: Counter[Blamed]) -> dict[Blamed, int]:

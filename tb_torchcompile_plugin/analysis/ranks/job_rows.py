@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import all_here, blame, waits
-from tb_torchcompile_plugin.profile.columns import alike, sums
+from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
@@ -202,11 +202,14 @@ def wait_rows(job: Job) -> list[WaitRow]:
 def collective_rows(job: Job) -> list[CollectiveRow]:
     """Most time first."""
     made, known = job.of(calls), job.of(instances)
+    if not len(known):
+        return []
     kinds = [kind._replace(source=-1, destination=-1) for kind in made.kinds]
     code = numbered(kinds)[made.kind[known.rows[known.first]]]
+    order = np.argsort(code, kind="stable")
     collectives = [
         _collective(job, kinds[made.kind[known.rows[known.first[mine[0]]]]], mine)
-        for mine in alike(np.arange(len(known)), code)
+        for mine in np.split(order, np.flatnonzero(np.diff(code[order])) + 1)
     ]
     return sorted(collectives, key=lambda row: -(row.transfer_us + row.wait_us + row.unknown_us))
 
@@ -214,7 +217,7 @@ def collective_rows(job: Job) -> list[CollectiveRow]:
 def _collective(job: Job, kind: Kind, numbers: Int64s) -> CollectiveRow:
     """Of these instances."""
     made, times = job.of(calls), job.of(waits)
-    members = job.of(instances).where(np.isin(np.arange(len(job.of(instances))), numbers))
+    members = job.of(instances).some(numbers)
     rows, first = members.rows, members.first
     size = len(kind.group.ranks) if kind.group and kind.group.ranks else int(members.sizes.max())
     skew = np.maximum.reduceat(times.end[rows], first) - np.minimum.reduceat(times.end[rows], first)

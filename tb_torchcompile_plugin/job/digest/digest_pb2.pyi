@@ -64,8 +64,8 @@ class ProcessGroup(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     name: str
-    ranks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+    ranks: bytes
+    def __init__(self, name: _Optional[str] = ..., ranks: _Optional[bytes] = ...) -> None: ...
 
 class CollectiveKind(_message.Message):
     __slots__ = ("operation", "group", "dtype", "message_bytes", "source", "destination")

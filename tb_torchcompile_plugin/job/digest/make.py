@@ -82,7 +82,10 @@ def host_of(metadata: Mapping[str, object]) -> str | None:
 def _calls(calls: RankCalls, at: Int64s) -> pb.CallSection:
     groups = list(dict.fromkeys(kind.group for kind in calls.kinds if kind.group))
     return pb.CallSection(
-        groups=[pb.ProcessGroup(name=group.name, ranks=group.ranks) for group in groups],
+        groups=[
+            pb.ProcessGroup(name=group.name, ranks=packed(np.array(group.ranks, np.int64)))
+            for group in groups
+        ],
         kinds=[_kind(kind, groups) for kind in calls.kinds],
         columns=packed(calls.begin, calls.end, calls.launch, calls.seq, calls.kind, calls.comms),
         cuts=packed(at),

@@ -107,8 +107,8 @@ class KernelParts(NamedTuple):
 
 def calls_of(about: RankDigest) -> DigestCalls:
     """In order of time."""
-    section = about.of(_calls)
-    groups = [None, *(Group(one.name, _ranks(tuple(one.ranks))) for one in section.groups)]
+    section = _parsed(pb.CallSection, about.message.calls)
+    groups = [None, *(Group(one.name, _ranks(one.ranks)) for one in section.groups)]
     begin, end, launch, seq, kind, comms = unpacked(section.columns, 6)
     _check(_codes(kind, len(section.kinds)) and (begin <= end).all() and _are_times(begin, end))
     _check(all(one.group < len(groups) for one in section.kinds))
@@ -117,19 +117,16 @@ def calls_of(about: RankDigest) -> DigestCalls:
 
 def cuts_of(about: RankDigest) -> Int64s:
     """The moments between which it is known what the host did and launched: in stretches."""
-    (cuts,) = unpacked(about.of(_calls).cuts, 1)
+    (cuts,) = unpacked(_parsed(pb.CallSection, about.message.calls).cuts, 1)
     _check((np.diff(cuts) > 0).all() and _are_times(cuts))
     return cuts
 
 
-def _calls(about: RankDigest) -> pb.CallSection:
-    return _parsed(pb.CallSection, about.message.calls)
-
-
-@lru_cache(1024)
-def _ranks(ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """The same one for all ranks of a group: of large ones each would hold a copy."""
-    return ranks
+@lru_cache(1 << 14)
+def _ranks(column: bytes) -> tuple[int, ...]:
+    """The same tuple for all ranks of a group: of large ones each would hold a copy."""
+    (ranks,) = unpacked(column, 1)
+    return tuple(ranks.tolist())
 
 
 def _kind(one: pb.CollectiveKind, groups: Sequence[Group | None]) -> Kind:
@@ -139,7 +136,7 @@ def _kind(one: pb.CollectiveKind, groups: Sequence[Group | None]) -> Kind:
 
 def windows_of(about: RankDigest) -> Windows:
     """In order of time."""
-    section = about.of(_steps)
+    section = _parsed(pb.StepSection, about.message.steps)
     begin, end, compiling = unpacked(section.windows, 3)
     _check(len(begin) == len(section.names) and _are_times(begin, end))
     return Windows(list(section.names), begin, end, compiling)
@@ -147,7 +144,7 @@ def windows_of(about: RankDigest) -> Windows:
 
 def gpu_of(about: RankDigest) -> RankGpu | None:
     """None where no step launched GPU work."""
-    section = about.of(_steps)
+    section = _parsed(pb.StepSection, about.message.steps)
     if not section.HasField("gpu"):
         return None
     steps = OwnSteps(*unpacked(section.gpu, 7))
@@ -155,10 +152,6 @@ def gpu_of(about: RankDigest) -> RankGpu | None:
     _check(_codes(steps.window, len(section.names)) and _are_times(steps.begin, steps.end, starts, ends))
     _check((starts <= ends).all() and (ends[:-1] <= starts[1:]).all())
     return RankGpu(steps, Intervals(starts, ends))
-
-
-def _steps(about: RankDigest) -> pb.StepSection:
-    return _parsed(pb.StepSection, about.message.steps)
 
 
 def host_of_rank(about: RankDigest) -> HostParts:
