@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from tb_torchcompile_plugin.errors import NotFound, Notice
+from tb_torchcompile_plugin.job.members import asks_digests
 from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, discover
 from tb_torchcompile_plugin.reader.log_owners import join_logs
 
@@ -37,8 +38,12 @@ class WorkerRef(msgspec.Struct, frozen=True):
 
 
 class RunRef(msgspec.Struct, frozen=True):
+    """ranks: that can be looked at together, from two on. job_bytes: how much is read for that."""
+
     run: str
     workers: list[WorkerRef]
+    ranks: int
+    job_bytes: int
 
 
 class Runs(msgspec.Struct, frozen=True):
@@ -92,9 +97,20 @@ def runs_in(look: Listing) -> Runs:
     """What was there, as it leaves."""
     return Runs(
         plugin_version=plugin_version(),
-        runs=[RunRef(run.run, [_worker_ref(worker) for worker in workers]) for run, workers in look.runs],
+        runs=[_run_ref(run.run, workers) for run, workers in look.runs],
         warnings=look.notices,
     )
+
+
+def _run_ref(run: str, workers: list[WorkerFiles]) -> RunRef:
+    refs = [_worker_ref(worker) for worker in workers]
+    if asks_digests(workers):
+        sizes = [max(file.size for file in one.digests.values()) for one in workers if one.digests]
+        return RunRef(run, refs, len(sizes), sum(sizes))
+    ranks = [one for one in refs if one.rank is not None and one.spans]
+    count = len({one.rank for one in ranks})
+    sizes = [max(span.size_bytes for span in one.spans) for one in ranks]
+    return RunRef(run, refs, count, sum(sizes) if count > 1 else 0)
 
 
 def _worker_ref(worker: WorkerFiles) -> WorkerRef:

@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.by_digests import by_digests
 from tb_torchcompile_plugin.job.job import Job, JobRank, OneRank, TracedJob, one_rank, place_of_rank
-from tb_torchcompile_plugin.job.members import DigestFile, Member, digest_files, members
+from tb_torchcompile_plugin.job.members import DigestFile, Member, asks_digests, digest_files, members
 from tb_torchcompile_plugin.job.together import ask_all, calls_of_each, recorded_trace, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -47,7 +47,6 @@ _KEPT = 32  # workers whose compile data is remembered
 _READ_AT_ONCE = 2  # ranks of a job
 _COMPARED = 4  # comparisons, each with both of its sides
 _PATIENCE_S = 1.0  # digests are mostly read sooner: one request is enough
-_SMALL = 8  # ranks of a job that is read by its traces though there are digests: then it can be replayed
 MOST_TRACED = 64  # ranks of a job whose traces are read for it
 _RETRY_S = 60.0  # until a trace of a job that could not be read is tried again
 
@@ -137,9 +136,8 @@ class Session:
         While they are read, or the job is made of them, how far that is. A rank that cannot be read is missing. Raises
         NotFound where there are fewer than two ranks, UserError where they cannot be read."""
         workers = self._catalog.workers(run)
-        files = digest_files(workers, span)
-        if len(files) > 1 and (len(files) > _SMALL or not all(one.spans for one in workers)):
-            return self._poll_digests(run, span, files)
+        if asks_digests(workers):
+            return self._poll_digests(run, span, digest_files(workers, span))
         known = self.job_members(run, span)
         if len(known) > MOST_TRACED:
             raise UserError(

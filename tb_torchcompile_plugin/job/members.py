@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 
+_SMALL = 8  # ranks
+
 
 class Member(NamedTuple):
     """A span of one rank."""
@@ -33,6 +35,12 @@ class DigestFile(NamedTuple):
     worker: str
     span: str
     file: File
+
+
+def asks_digests(workers: Sequence[WorkerFiles]) -> bool:
+    """Whether the job is looked at by its digests: of few ranks traces are read, which tell more."""
+    known = sum(1 for one in workers if one.digests)
+    return known > 1 and (known > _SMALL or not all(one.spans for one in workers if one.digests))
 
 
 def digest_files(workers: Sequence[WorkerFiles], like: str = "") -> list[DigestFile]:

@@ -30,6 +30,7 @@ _HOST_PID = (
 )
 _TAIL_BYTES = 64 * 1024
 _KNOWN = Memo(most=8192)  # files
+_OPENED = 64  # workers of a run of which traces are opened to see whose they are: of more the names must tell
 _TRIED = 16  # traces of a worker, newest first, until one tells whose it is
 # A process id comes back sooner or later: after a pause as long as this it is taken for another process.
 _SAME_PROCESS_NS = 12 * 3600 * 10**9
@@ -91,8 +92,10 @@ def _read_identity_of_log(file: discovery.File) -> LogIdentity:
 
 def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
     """The workers of a run, sorted by name, each with its rank and its log where one joins."""
+    opened = len(run.workers) <= _OPENED
     traces = {
-        name: replace(_identity(worker), first_ns=_first_ns(worker)) for name, worker in run.workers.items()
+        name: replace(_identity(worker, opened), first_ns=_first_ns(worker))
+        for name, worker in run.workers.items()
     }
     for name, worker in run.workers.items():
         worker.rank = traces[name].rank
@@ -114,15 +117,16 @@ def _with_rank_of_name(log: discovery.File, identity: LogIdentity) -> LogIdentit
     return identity if rank is None else replace(identity, rank=rank)
 
 
-def _identity(worker: discovery.WorkerFiles) -> TraceIdentity:
-    """Of the newest trace that tells: one that is empty or half-written does not. Else by the worker's name."""
-    spans = worker.spans[: -_TRIED - 1 : -1]
-    newest = spans[0] if spans else None
+def _identity(worker: discovery.WorkerFiles, opened: bool) -> TraceIdentity:
+    """Of the newest trace that tells: one that is empty or half-written does not. Else, and where traces are not
+    opened for it, by the worker's name."""
+    spans = worker.spans[: -_TRIED - 1 : -1] if opened else []
+    newest = worker.spans[-1] if worker.spans else None
     for span in spans:
         identity = trace_identity(span.file, span.span)
         if identity.rank is not None or identity.pid is not None:
             return identity
-    if newest is not None and discovery.span_time_ns(newest.span) is None:
+    if spans and newest is not None and discovery.span_time_ns(newest.span) is None:
         # A file of another tool may be called anything.
         return trace_identity(newest.file, newest.span)
     rank = re.fullmatch(r"rank_?(\d+)", worker.worker)

@@ -1,6 +1,6 @@
 import { nav } from '../host/nav.svelte';
 import { Resource } from './resource.svelte';
-import { jobBytes, ranksRecorded, select, type Selection } from './selection';
+import { select, type Selection } from './selection';
 import type { Findings, JobReport } from './types';
 
 /** So much is read for a job that nobody asked for. */
@@ -38,7 +38,7 @@ class Data {
   findingsHere: Findings | null = $derived(this.rankFindings.value ?? this.findings.value);
   /** How much is to be read for the job, where that is too much to be read unasked; else 0. */
   jobLeftOut: number = $derived.by(() => {
-    const bytes = jobBytes(this.selection.run);
+    const bytes = this.selection.run?.job_bytes ?? 0;
     return this.jobHere || bytes <= UNASKED_BYTES ? 0 : bytes;
   });
 
@@ -69,7 +69,7 @@ class Data {
   /** Of another rank of the same job it is the same question. */
   loadJob(): void {
     const { run, span } = this.selection;
-    if (!run || ranksRecorded(run) < 2) return this.job.clear();
+    if (!run || run.ranks < 2) return this.job.clear();
     const known =
       this.jobIds?.run === run.run && this.job.value?.by_rank.some((row) => row.span === span?.span);
     if (!known) this.jobIds = { run: run.run, span: span?.span ?? '' };
@@ -78,7 +78,7 @@ class Data {
 
   /** Behind everything that is on screen, and only if it is soon done. */
   loadJobUnasked(): void {
-    const bytes = jobBytes(this.selection.run);
+    const bytes = this.selection.run?.job_bytes ?? 0;
     if (bytes > 0 && bytes <= UNASKED_BYTES && this.findings.value) this.loadJob();
   }
 

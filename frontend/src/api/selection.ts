@@ -40,19 +40,6 @@ function firstWorker(run: RunRef): WorkerRef | null {
   return run.workers.find((worker) => worker.spans.length > 0) ?? run.workers[0] ?? null;
 }
 
-/** How many ranks of a run have a trace: from two on they can be looked at together. */
-export function ranksRecorded(run: RunRef | null): number {
-  const ranks = run?.workers.filter(({ rank, spans }) => rank !== null && spans.length > 0) ?? [];
-  return new Set(ranks.map(({ rank }) => rank)).size;
-}
-
-/** How much is read for the ranks of a run together; 0 where there are none. */
-export function jobBytes(run: RunRef | null): number {
-  if (ranksRecorded(run) < 2) return 0;
-  const ranks = run!.workers.filter(({ rank, spans }) => rank !== null && spans.length > 0);
-  return ranks.reduce((sum, { spans }) => sum + Math.max(...spans.map(({ size_bytes }) => size_bytes)), 0);
-}
-
 /** When it was recorded, in Unix seconds: a span is named by its time; copying a logdir changes the files' times. */
 export function spanTime(span: SpanRef): number {
   return /^\d{19}$/.test(span.span) ? Number(span.span) / 1e9 : span.modified_s;

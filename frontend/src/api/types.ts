@@ -1771,6 +1771,8 @@ export interface Remembered {
 export interface RunRef {
   run: string;
   workers: WorkerRef[];
+  ranks: number;
+  job_bytes: number;
 }
 
 export interface RunRow {

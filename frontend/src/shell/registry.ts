@@ -2,7 +2,6 @@ import type { Component } from 'svelte';
 import { countSites } from '../api/counts';
 import { data } from '../api/data.svelte';
 import { findingsOn } from '../api/findings.svelte';
-import { ranksRecorded } from '../api/selection';
 import type { Compile, Panel, Span } from '../api/types';
 
 /** A panel need not take what it is given. */
@@ -78,7 +77,7 @@ export const PANELS: Record<Panel, Place> = {
   ranks: {
     needs: 'itself',
     lacks: () =>
-      ranksRecorded(data.selection.run) < 2
+      (data.selection.run?.ranks ?? 0) < 2
         ? 'Fewer than two ranks have a trace: click to see how to get them'
         : null,
     load: () => import('../panels/ranks/Ranks.svelte'),

@@ -14,7 +14,12 @@ const worker = (name: string, spans: SpanRef[]): WorkerRef => ({
   has_compile: false,
   spans,
 });
-const runs = (list: RunRef[]): Runs => ({ schema_version: 1, plugin_version: '', runs: list, warnings: [] });
+const runs = (list: Pick<RunRef, 'run' | 'workers'>[]): Runs => ({
+  schema_version: 1,
+  plugin_version: '',
+  runs: list.map((one) => ({ ...one, ranks: 0, job_bytes: 0 })),
+  warnings: [],
+});
 
 const logdir = runs([
   { run: 'old', workers: [worker('w', [span('1', 10), span('2', 20)])] },

@@ -1,6 +1,6 @@
 import { describe, expect, it, test } from 'vitest';
 import { cellOf } from '../../src/table/table';
-import type { ComparedTables, Runs } from '../../src/api/types';
+import type { ComparedTables, RunRef, Runs } from '../../src/api/types';
 import { columns, tables } from '../../src/panels/compare/compared_rows';
 import { choices, resolve, sideKey, usual } from '../../src/panels/compare/sides';
 import { waterfall } from '../../src/panels/compare/waterfall';
@@ -10,8 +10,9 @@ const worker = (name: string, rank: number | null, times: number[], has_compile 
   ...{ worker: name, rank, has_compile },
   spans: times.map((time) => span(`${name}${time}`, time)),
 });
-const logdir = (runs: Runs['runs']): Runs => ({
-  ...{ schema_version: 1, plugin_version: '', warnings: [], runs },
+const logdir = (runs: Pick<RunRef, 'run' | 'workers'>[]): Runs => ({
+  ...{ schema_version: 1, plugin_version: '', warnings: [] },
+  runs: runs.map((one) => ({ ...one, ranks: 0, job_bytes: 0 })),
 });
 const from = (runs: Runs, key: string) => {
   const all = choices(runs);
