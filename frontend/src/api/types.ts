@@ -1792,6 +1792,7 @@ export interface RunRow {
   read: boolean;
   change_percent: number | null;
   within_noise: boolean;
+  why_unknown: WhyUnknown;
 }
 
 export interface Runs {
@@ -2208,6 +2209,13 @@ export interface WaitRow {
 }
 
 export type Whose = 'built in' | 'library' | 'operators' | 'yours';
+
+export interface WhyUnknown {
+  step: string;
+  gpu: string;
+  trace: string;
+  compile: string;
+}
 
 export interface WindowColumn {
   dtype: string;

@@ -21,8 +21,8 @@ interface ColumnLook<Row> {
   show?: (row: Row) => string;
   /** Full text on hover. */
   title?: (row: Row) => string;
-  /** Why a null is unknown, on hover. */
-  unknown?: string;
+  /** Why a null is unknown, on hover: of all rows, or of each. */
+  unknown?: string | ((row: Row) => string);
   /** Explains the column, on hover of its header. */
   help?: string;
   /** Draws a bar beside the number; a full one stands for the column's largest value. */
@@ -52,6 +52,10 @@ export function parseSort(text: string): Sort | null {
 
 export function formatSort(sort: Sort): string {
   return (sort.descending ? '-' : '') + sort.key;
+}
+
+export function whyUnknown<Row>(row: Row, { unknown }: Column<Row>): string {
+  return (typeof unknown === 'function' ? unknown(row) : unknown) || 'Not recorded';
 }
 
 export function cellOf<Row>(row: Row, { key, value }: Column<Row>): Cell {

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { GROUPS, PANEL_TITLES } from '../../src/names/words';
 import { doorOf, withoutSmall } from '../../src/panels/overview/doors';
 import { runColumns } from '../../src/panels/runs/run_columns';
-import { cellText } from '../../src/table/table';
+import { cellText, whyUnknown } from '../../src/table/table';
 import type { Compile, RunRow } from '../../src/api/types';
 
 const RUN: RunRow = {
@@ -24,6 +24,7 @@ const RUN: RunRow = {
   severity: null,
   change_percent: 377.2,
   within_noise: true,
+  why_unknown: { step: '', gpu: 'Nothing ran on a GPU', trace: '', compile: 'No compile summary' },
 };
 
 describe('the sidebar', () => {
@@ -56,6 +57,16 @@ describe('the parts of a step', () => {
 });
 
 describe('all runs', () => {
+  it('say of each run why something of it is not known', () => {
+    const why = (key: string) =>
+      whyUnknown(
+        RUN,
+        runColumns('').find((column) => column.key === key)!,
+      );
+    expect(why('gpu_busy_percent')).toBe('Nothing ran on a GPU');
+    expect(why('compile_s')).toBe('No compile summary');
+    expect(why('compiled_percent')).toBe('Not recorded');
+  });
   it('say by how much they differ from the pinned one, also by more than twice', () => {
     const column = runColumns('b').find(({ key }) => key === 'change_percent')!;
     expect(cellText(RUN, column, undefined)).toBe('+377\u202f% (noise)');
