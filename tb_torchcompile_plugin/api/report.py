@@ -127,7 +127,7 @@ def whole_report(session: Session, progress: Advance | None = None, run: str = "
     )
 
 
-class _Run(NamedTuple):
+class _RunRead(NamedTuple):
     """What is told of a run. findings: without what only shows that a rank waits for another one. known: itself in a
     line; None where it holds nothing."""
 
@@ -147,7 +147,7 @@ class _Reading:
     lines: dict[tuple[str, str | None], CompileLine] = field(default_factory=dict)
 
 
-def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None) -> _Run:
+def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None) -> _RunRead:
     reading = _Reading(run, dict.fromkeys(members(workers)))
     rows = [_worker(session, worker, progress, reading) for worker in workers]
     findings = reading.findings
@@ -162,8 +162,8 @@ def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: A
         _log.warning("the ranks of %s could not be joined", run, exc_info=error)
     if together:
         findings = [*findings, *_located(together.findings, run, "", None)]
-    told = Run(run, rows, rank_differences(session.ranks_of(workers)), together)
-    return _Run(told, findings, _known(reading, workers, line) if workers else None)
+    report = Run(run, rows, rank_differences(session.ranks_of(workers)), together)
+    return _RunRead(report, findings, _known(reading, workers, line) if workers else None)
 
 
 def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | None) -> KnownRun:

@@ -19,7 +19,9 @@ from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, g
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import eager_points, given_up
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
+from tb_torchcompile_plugin.analysis.what_if.step_words import paced
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.what_if.words import A_STEP, Paced
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, every, region_calls
@@ -141,6 +143,11 @@ class RuleContext:
     @property
     def runs_eager(self) -> bool:
         return self.profile is not None and (self.nothing_compiled or self.profile.of(given_up))
+
+    @property
+    def paced(self) -> Paced:
+        """Of what predictions are."""
+        return A_STEP if self.profile is None else self.profile.of(paced)
 
     @property
     def where(self) -> str:

@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.what_if.words import without
-from tb_torchcompile_plugin.analysis.words import at_line, duration, percent, plural
+from tb_torchcompile_plugin.analysis.words import at_line, duration, often, percent, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
 
@@ -38,9 +38,9 @@ class GraphBreaks(Rule):
         breaks = plural(len(host), "graph break")
         yield self.finding(
             context,
-            f"{breaks} at {place}: {without(by.predicted, 'it')}"
+            f"{breaks} at {place}: {without(by.predicted, 'it', context.paced)}"
             if by and len(host) == 1
-            else f"{breaks}, the dearest at {place}: {without(by.predicted, 'them')}"
+            else f"{breaks}, the dearest at {place}: {without(by.predicted, 'them', context.paced)}"
             if by
             else f"{breaks} {'costs' if len(host) == 1 else 'cost'} {context.each(sum(host))}, {percent(share)} of it",
             hint if len(host) == 1 else f"Begin with the dearest, {place}. {hint}",
@@ -87,8 +87,8 @@ class Recompiles(Rule):
         where = at_line(row.file, row.line) if row else ""
         yield self.finding(
             context,
-            f"Torch recompiled {_named(row)}{plural(len(inside), 'time')} while it was "
-            f"profiled, which took {duration(us)}{_failed(guard)}",
+            f"Torch recompiled {_named(row)}{often(len(inside))} while it was profiled, which took "
+            f"{duration(us)}{_failed(guard)}",
             guard.advice
             if guard and guard.advice
             else "See which guard failed, and keep what it checks the same",
@@ -101,8 +101,11 @@ class Recompiles(Rule):
 
 
 def _named(row: Recompile | None) -> str:
-    """ "step at train.py:12 " """
-    return " at ".join(filter(None, (row.function, at_line(row.file, row.line)))) + " " if row else ""
+    """ "step (train.py:12) " """
+    if row is None:
+        return ""
+    place = at_line(row.file, row.line)
+    return f"{row.function} ({place}) " if row.function and place else f"{row.function or place} "
 
 
 def _failed(guard: FailedGuard | None) -> str:

@@ -91,7 +91,7 @@ def test_a_launch_bound_run_is_told_what_graphs_bring(tmp_path: Path) -> None:
         "the replay, a µs for each kernel and one between them, and what is behind"
     )
     assert row.predicted.low_us < row.predicted.after_us < row.predicted.high_us
-    assert row.title.startswith("Launching the 1 compiled graph of a step kernel by kernel")
+    assert row.title.startswith("Launching the compiled graph of a step kernel by kernel")
     assert (row.severity, row.panel) == ("critical", "gpu_utilization")
     assert 'mode="reduce-overhead"' in row.next_step
 
@@ -118,7 +118,7 @@ def test_reasons_to_skip_graphs_are_told_with_what_helps() -> None:
             "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 instances). Found from :\n …"
         )
     (skipped,) = compile_findings(data_of(summary))
-    assert skipped.title == "CUDA graphs are skipped for 2 compilations: mutated inputs (1 instances)"
+    assert skipped.title == "CUDA graphs are skipped for 2 compilations: mutated inputs"
     assert "in place" in skipped.next_step and skipped.row == "compilation:0/0,0,forward"
     late = CompileSummary()
     late.runtime_metrics.add().metrics["cudagraph_skip_reason"] = '"skipping cudagraphs due to a late input"'
@@ -139,7 +139,9 @@ def test_what_the_host_waits_for_outside_of_torch_is_gone_in_the_prediction(tmp_
     row = by_rule(tmp_path, [*steps(busy=50), *waits])["data_loading"]
     assert row.predicted is not None
     assert (row.predicted.step_us, row.predicted.after_us) == (100, 60)
-    assert row.title == "The loop waits for the next batch: without it a step takes 60.0 µs instead of 100 µs"
+    assert (
+        row.title == "The loop waits for the next batch: without that a step takes 60.0 µs instead of 100 µs"
+    )
     assert (row.severity, row.saves_us) == ("critical", 120)
 
 
@@ -203,7 +205,9 @@ def eager(us: float) -> list[Event]:
 def test_what_still_runs_eager(tmp_path: Path) -> None:
     row = by_rule(tmp_path, eager(80))["eager_remainder"]
     assert row.predicted is not None and row.predicted.after_us < 60 < row.predicted.step_us
-    assert row.title.startswith("20 eager operators a step (aten::mul), launched one by one")
+    assert row.title.startswith(
+        "20 eager operators a step, such as aten::mul, are launched one by one: compiled a step"
+    )
 
 
 def test_that_nothing_is_compiled_is_told_in_place_of_what_runs_eager(tmp_path: Path) -> None:
@@ -371,6 +375,24 @@ def copied(us: float) -> list[Event]:
         copy = kernel(name, begin + 96, us - 2, cat="gpu_memcpy", correlation=9_000 + step, bytes=1 << 20)
         events += [call, copy]
     return events
+
+
+def test_a_wait_that_ends_a_copy_is_not_told_beside_it(tmp_path: Path) -> None:
+    """cudaMemcpyAsync gives way to a synchronisation, which waits for the copy and what is before it."""
+    events: list[Event] = []
+    for step in range(3):
+        begin = 1000 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 600, "user_annotation"))
+        events += launch(GEMM, begin, begin + 2, 200)
+        name = "Memcpy HtoD (Pageable -> Device)"
+        events.append(slice_("aten::to", begin + 10, 580))
+        events.append(slice_("cudaMemcpyAsync", begin + 11, 5, "cuda_runtime", correlation=9_000 + step))
+        events.append(
+            kernel(name, begin + 205, 370, cat="gpu_memcpy", correlation=9_000 + step, bytes=1 << 20)
+        )
+        events.append(slice_("cudaStreamSynchronize", begin + 17, 560, "cuda_runtime"))
+    rules = by_rule(tmp_path, events)
+    assert "copies" in rules and "synchronise" not in rules
 
 
 def optimizing(launches: float) -> list[Event]:
