@@ -29,6 +29,7 @@ from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
 from tb_torchcompile_plugin.analysis.runs.remembered import JobLine, job_line, job_remembered
 from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, compile_line, span_line
 from tb_torchcompile_plugin.analysis.runs.runs import NO_COMPILE_DATA, KnownRun, RunRow, all_runs
+from tb_torchcompile_plugin.analysis.source.source import ProgramLine
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
@@ -46,16 +47,18 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
 _log = logging.getLogger(__name__)
+_LINES = 200  # of the program in the report of a span
 
 
 class SpanReport(Span, frozen=True):
     """A span as the command line reports it: also what only one panel asks for, each under the name of its route. The
-    sentences of those whose rows alone are kept are among `headlines`."""
+    sentences of those whose rows alone are kept are among `headlines`. source: of very many lines the hottest."""
 
     overview: Overview
     eager: EagerTime
     operators: list[Operator]
     kernels: list[Kernel]
+    source: list[ProgramLine]
     gpu_utilization: GpuUtilization
     step_breakdown: StepReport
     collectives: list[Collective]
@@ -211,10 +214,11 @@ def span_answers(profile: Profile) -> SpanReport:
     """All that a report tells of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
     fields = msgspec.structs.asdict(profile.of(span_report))
     answers: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
-    said = {name: answers[name].headline for name in ("kernels", "operators")}
+    said = {name: answers[name].headline for name in ("kernels", "operators", "source")}
     if (used := profile.of(memory)).recorded:
         said["memory"] = used.headline
     rows = {name: getattr(answer, "rows", answer) for name, answer in answers.items()}
+    rows["source"] = rows["source"][:_LINES]
     return SpanReport(**fields | rows | {"headlines": fields["headlines"] | said})
 
 

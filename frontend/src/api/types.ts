@@ -1583,6 +1583,7 @@ export interface ProgramLine {
   function: string;
   whole_function: boolean;
   text: string | null;
+  no_text: string | null;
   forward_us: number | null;
   backward_us: number | null;
   kernel_us: number | null;

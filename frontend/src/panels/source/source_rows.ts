@@ -29,11 +29,7 @@ const HOST_FROM = {
 };
 const NO_LAUNCH = 'No kernel is known to compute it';
 
-/** missing: why a line has no text. */
-export function sourceColumns(
-  { host_from, has_steps, rows }: Program,
-  missing: string,
-): Column<ProgramLine>[] {
+export function sourceColumns({ host_from, has_steps, rows }: Program): Column<ProgramLine>[] {
   const each = has_steps ? 'a step' : 'in this span';
   const kernels = (key: 'forward_us' | 'backward_us', label: string): Column<ProgramLine> => ({
     key,
@@ -75,8 +71,9 @@ export function sourceColumns(
       key: 'text',
       label: 'Your code',
       value: codeOf,
-      title: (r) => [r.text?.trim(), ...r.shared.map(({ key }) => `shared with ${key}`)].join('\n'),
-      unknown: missing,
+      title: (r) =>
+        [r.text?.trim() ?? r.no_text, ...r.shared.map(({ key }) => `shared with ${key}`)].join('\n'),
+      unknown: (r) => r.no_text ?? '',
       grow: 2,
     },
     {
