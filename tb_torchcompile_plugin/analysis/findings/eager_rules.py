@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import place, without
-from tb_torchcompile_plugin.analysis.words import at_line, counted, plural, rounded
+from tb_torchcompile_plugin.analysis.words import at_line, counted, often, plural, rounded
 from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook
 
@@ -31,7 +31,7 @@ class ProfilerHooks(Rule):
         yield self.finding(
             context,
             f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
-            f"{plural(len(hooks), 'time')}: "
+            f"{often(len(hooks))}: "
             + (
                 "nothing of yours runs compiled"
                 if alone
@@ -59,7 +59,8 @@ class NothingCompiled(Rule):
         compiled = len({(row.epoch, row.compile_id) for row in rows})
         when = "in the profiled steps" if context.steps else "in this span"
         why = (
-            f", though there were {plural(compiled, 'compilation')}: what they made is not called here"
+            f", though there {'was' if compiled == 1 else 'were'} {plural(compiled, 'compilation')}: "
+            f"what {'it' if compiled == 1 else 'they'} made is not called here"
             if compiled
             else ": torch.compile was not called, or its result never was"
         )

@@ -22,12 +22,13 @@ class GraphBreaks(Rule):
     panel = "graph_breaks"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
-        host = [cost.profiled_us for cost in context.costs]
+        host = [context.break_us(cost) for cost in context.costs]
         share, by = context.share(sum(host)), context.best("graph_breaks")
         worth = by.predicted.gain_percent if by else share
         if share is None or worth is None or worth < thresholds.gain_percent:
             return
-        dearest = max(context.costs, key=lambda cost: cost.profiled_us)
+        dearest = max(context.costs, key=context.break_us)
+        number = len({(cost.file, cost.line) if cost.file else cost.compile_id for cost in context.costs})
         graph_break = _break_of(context, dearest.compile_id)
         place = at_line(dearest.file, dearest.line) or dearest.compile_id
         hint = (
@@ -35,20 +36,20 @@ class GraphBreaks(Rule):
             if graph_break and graph_break.hints
             else "Move what breaks it out of the compiled function"
         )
-        breaks = plural(len(host), "graph break")
+        breaks = plural(number, "graph break")
         yield self.finding(
             context,
             f"{breaks} at {place}: {without(by.predicted, 'it', context.paced)}"
-            if by and len(host) == 1
+            if by and number == 1
             else f"{breaks}, the dearest at {place}: {without(by.predicted, 'them', context.paced)}"
             if by
-            else f"{breaks} {'costs' if len(host) == 1 else 'cost'} {context.each(sum(host))}, {percent(share)} of it",
-            hint if len(host) == 1 else f"Begin with the dearest, {place}. {hint}",
+            else f"{breaks} {'costs' if number == 1 else 'cost'} {context.each(sum(host))}, {percent(share)} of it",
+            hint if number == 1 else f"Begin with the dearest, {place}. {hint}",
             {
-                "breaks": len(host),
+                "breaks": number,
                 "host_us_per_step": context.each_us(sum(host)),
                 "share_percent": share,
-                "dearest_us_per_step": context.each_us(dearest.profiled_us),
+                "dearest_us_per_step": context.each_us(context.break_us(dearest)),
             },
             saves_us=sum(host),
             row=_row(graph_break) if graph_break else None,

@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
-from tb_torchcompile_plugin.analysis.words import both, duration, percent, plural
+from tb_torchcompile_plugin.analysis.words import both, duration, often, percent, plural
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, profiled_steps
@@ -129,7 +129,7 @@ def _no_price(profile: Profile, site: GraphBreakSite) -> str | None:
         runs = "runs" if len(names) == 1 else "run"
         return f"{both(names)} {runs} eager because of it, so there is no graph to come back to"
     if ran := _ran(profile, site):
-        return f"Regions that it ended ran {plural(ran, 'time')}, but no compiled graph on both sides of the break"
+        return f"Regions that it ended ran {often(ran)}, but no compiled graph on both sides of the break"
     return "It was not executed inside this span"
 
 

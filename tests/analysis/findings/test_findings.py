@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.what_if.what_if import prediction
 from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.api.report import read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileKey, CompileSummary, GraphBreak
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
@@ -242,7 +242,7 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
     row = summary.compilations.add(function="forward", graph_ops=0)
     row.key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
-    assert "though there were 1 compilation" in finding.title
+    assert "though there was 1 compilation: what it made" in finding.title
     row.graph_ops = 3
     assert "nothing_compiled" not in by_rule(tmp_path, eager(80), summary)
 
@@ -602,6 +602,27 @@ def test_cheap_breaks_are_left_alone(
         assert any(row.rule == "graph_breaks" for row in whole_report(session).findings) == fires
 
 
+@pytest.mark.parametrize(("compiled_us", "left_us"), [(0, 55.0), (50, 5.0)])
+def test_a_break_does_not_count_what_was_compiled_in_it(
+    tmp_path: Path, compiled_us: int, left_us: float
+) -> None:
+    """On a CPU, where nothing is predicted: torch recompiles what goes on behind it, which recompiles tell."""
+    events = [
+        slice_("ProfilerStep#0", 0, 100, "user_annotation"),
+        slice_("Torch-Compiled Region: 0/0", 0, 95),
+        slice_("## Call CompiledFxGraph a ##", 5, 10),
+        slice_("Torch-Compiled Region: 1/0", 66, 28),
+        slice_("## Call CompiledFxGraph b ##", 70, 10),
+    ]
+    again = Compilation(key=CompileKey(compile_id="1/0"), function="torch_dynamo_resume_in_f_at_9")
+    again.start_ns, again.duration_ns = BASE_NS + 16_000, 1000 * compiled_us
+    broken = GraphBreak(key=CompileKey(compile_id="0/0"), file="/u/train.py", line=9, reason="print")
+    summary = CompileSummary(compilations=[again], graph_breaks=[broken])
+    row = by_rule(tmp_path, events, summary, baseTimeNanoseconds=BASE_NS)["graph_breaks"]
+    assert row.evidence["host_us_per_step"] == pytest.approx(left_us)
+    assert row.title.startswith(f"1 graph break costs {duration(left_us)} a step")
+
+
 def test_kernels_without_names(tmp_path: Path) -> None:
     assert by_rule(tmp_path, steps(name="triton_"))["names_disabled"].severity == "warning"
     assert "names_disabled" not in by_rule(tmp_path, steps(name="triton_poi_fused_add_0"))
@@ -661,7 +682,7 @@ def test_caches_that_did_not_help() -> None:
     backward.cache.add(cache="fx_graph", result="miss")
     slow, bypassed = compile_findings(data_of(summary))
     assert slow.title == "The compile cache missed for 1 compilation, which took 31.0 s"
-    assert bypassed.title == "The AOTAutograd cache was bypassed 1 time: it holds a custom op"
+    assert bypassed.title == "The AOTAutograd cache was bypassed once: it holds a custom op"
 
 
 def test_findings_of_a_recording(recording: Callable[[str], Path]) -> None:
