@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.what_if.words import without
 from tb_torchcompile_plugin.analysis.words import at_line, duration, often, percent, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
+from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
 
 _GUARD = 90  # letters of a guard in a title
 
@@ -80,15 +81,16 @@ class Recompiles(Rule):
         share = context.share(us)
         if share is None or share < thresholds.recompiles_percent:
             return
-        longest = max(inside, key=lambda row: row.duration_ns).key
+        dearest = max(inside, key=lambda row: row.duration_ns)
+        longest, caller = dearest.key, _caller(dearest)
         ids = {row.key.compile_id for row in inside}
         reasons = [row for row in context.data.of(recompiles) if row.compile_id in ids]
         guard = next((guard for row in reasons for guard in row.guards), None)
         row = next((row for row in reasons if row.compile_id == longest.compile_id), None)
-        where = at_line(row.file, row.line) if row else ""
+        where = caller or (at_line(row.file, row.line) if row else "")
         yield self.finding(
             context,
-            f"Torch recompiled {_named(row)}{often(len(inside))} while it was profiled, which took "
+            f"Torch recompiled {_named(row, caller)}{often(len(inside))} while it was profiled, which took "
             f"{duration(us)}{_failed(guard)}",
             guard.advice
             if guard and guard.advice
@@ -101,12 +103,19 @@ class Recompiles(Rule):
         )
 
 
-def _named(row: Recompile | None) -> str:
-    """ "step (train.py:12) " """
-    if row is None:
+def _named(row: Recompile | None, caller: str) -> str:
+    """ "step (train.py:12) ", "inner (external_utils.py:67) at train.py:12 " """
+    place = at_line(row.file, row.line) if row else ""
+    words = (row.function if row else "", f"({place})" if place else "", f"at {caller}" if caller else "")
+    return "".join(f"{word} " for word in words if word)
+
+
+def _caller(row: Compilation) -> str:
+    """Of a frame of torch's own, which it puts around a module or a hook, the line of the user's that led to it."""
+    if not row.stack or is_users_file(row.stack[-1].file):
         return ""
-    place = at_line(row.file, row.line)
-    return f"{row.function} ({place}) " if row.function and place else f"{row.function or place} "
+    users = [frame for frame in row.stack if is_users_file(frame.file)]
+    return at_line(users[-1].file, users[-1].line) if users else ""
 
 
 def _failed(guard: FailedGuard | None) -> str:

@@ -102,7 +102,7 @@ WORDS: dict[FixKind, Words] = {
         "CUDA graphs are recorded {often} {each} instead of being replayed{place}",
         "gpu_utilization",
         "Give the graph the same shapes and the same input buffers in each step: pad, or copy into static inputs",
-        "replayed",
+        "replayed,",
     ),
     "synchronise": Words(
         "The host waits for the GPU {often} {each}, in {name}{place}",
@@ -128,14 +128,14 @@ WORDS: dict[FixKind, Words] = {
         "{times} eager operator{s} {each}, such as {name}, {are} launched one by one{place}",
         "compiled_regions",
         "Compile the function that calls them, or use torch._foreach_* and one operator for many tensors",
-        "compiled",
+        "compiled,",
     ),
     "frames": Words(
         "Frames that torch gave up run eager{place}",
         "compiled_regions",
         "See Compilations for why: what breaks the graph in a loop or changes each time goes out of "
         "the compiled function",
-        "compiled",
+        "compiled,",
     ),
     "tensor_cores": Words(
         "Matrices are multiplied in float32 without tensor cores{place}",
@@ -205,7 +205,7 @@ WORDS: dict[FixKind, Words] = {
         "The optimizer launches {times} kernel{s} {each}",
         "operators",
         "Let it launch a few: torch.optim.AdamW(..., fused=True), or torch.compile(optimizer.step)",
-        "fused",
+        "fused,",
         code="torch.optim.AdamW(..., fused=True)",
     ),
     "roofline": Words(
@@ -220,7 +220,7 @@ WORDS: dict[FixKind, Words] = {
         "Communication is not overlapped ({name})",
         "gpu_utilization",
         "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching",
-        "overlapped",
+        "overlapped,",
     ),
     "compile": Words(
         "torch.compile compiles in the step",

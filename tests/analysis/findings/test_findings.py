@@ -29,7 +29,14 @@ from tb_torchcompile_plugin.analysis.what_if.what_if import prediction
 from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.api.report import read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileKey, CompileSummary, GraphBreak
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    Compilation,
+    CompileKey,
+    CompileSummary,
+    Frame,
+    GraphBreak,
+    Recompile,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
@@ -206,7 +213,7 @@ def test_what_still_runs_eager(tmp_path: Path) -> None:
     row = by_rule(tmp_path, eager(80))["eager_remainder"]
     assert row.predicted is not None and row.predicted.after_us < 60 < row.predicted.step_us
     assert row.title.startswith(
-        "20 eager operators a step, such as aten::mul, are launched one by one: compiled a step"
+        "20 eager operators a step, such as aten::mul, are launched one by one: compiled, a step"
     )
 
 
@@ -621,6 +628,19 @@ def test_a_break_does_not_count_what_was_compiled_in_it(
     row = by_rule(tmp_path, events, summary, baseTimeNanoseconds=BASE_NS)["graph_breaks"]
     assert row.evidence["host_us_per_step"] == pytest.approx(left_us)
     assert row.title.startswith(f"1 graph break costs {duration(left_us)} a step")
+
+
+def test_a_frame_that_torch_puts_around_a_module_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
+    inner = Frame(file="/venv/lib/python3.12/site-packages/torch/_dynamo/external_utils.py", line=67)
+    caller = Frame(file="/home/user/train.py", line=62, function="step")
+    again = Compilation(key=CompileKey(compile_id="0/1"), function="inner", file=inner.file, line=inner.line)
+    again.stack.extend([caller, inner])
+    again.start_ns, again.duration_ns = BASE_NS + 10_000, 80_000
+    made = Recompile(key=again.key)
+    summary = CompileSummary(compilations=[again], recompiles=[made])
+    row = by_rule(tmp_path, steps(), summary, baseTimeNanoseconds=BASE_NS)["recompiles"]
+    assert row.title.startswith("Torch recompiled inner (external_utils.py:67) at train.py:62 once")
+    assert row.where == ["train.py:62"]
 
 
 def test_kernels_without_names(tmp_path: Path) -> None:
