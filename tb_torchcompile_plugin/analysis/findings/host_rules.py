@@ -104,10 +104,12 @@ class Recompiles(Rule):
 
 
 def _named(row: Recompile | None, caller: str) -> str:
-    """ "step (train.py:12) ", "inner (external_utils.py:67) at train.py:12 " """
-    place = at_line(row.file, row.line) if row else ""
-    words = (row.function if row else "", f"({place})" if place else "", f"at {caller}" if caller else "")
-    return "".join(f"{word} " for word in words if word)
+    """ "step (train.py:12) ", "inner (external_utils.py:67), called at train.py:12, " """
+    if row is None:
+        return ""
+    place = at_line(row.file, row.line)
+    named = f"{row.function} ({place})" if row.function and place else row.function or place
+    return f"{named}, called at {caller}, " if caller else f"{named} "
 
 
 def _caller(row: Compilation) -> str:

@@ -636,10 +636,10 @@ def test_a_frame_that_torch_puts_around_a_module_is_told_with_the_line_that_led_
     again = Compilation(key=CompileKey(compile_id="0/1"), function="inner", file=inner.file, line=inner.line)
     again.stack.extend([caller, inner])
     again.start_ns, again.duration_ns = BASE_NS + 10_000, 80_000
-    made = Recompile(key=again.key)
+    made = Recompile(key=again.key, file=inner.file, line=inner.line)
     summary = CompileSummary(compilations=[again], recompiles=[made])
     row = by_rule(tmp_path, steps(), summary, baseTimeNanoseconds=BASE_NS)["recompiles"]
-    assert row.title.startswith("Torch recompiled inner (external_utils.py:67) at train.py:62 once")
+    assert row.title.startswith("Torch recompiled inner (external_utils.py:67), called at train.py:62, once")
     assert row.where == ["train.py:62"]
 
 
