@@ -1,7 +1,7 @@
 /** Lays out whatever is compared row by row, as the server says, so that one table shows it all. */
 import type { ComparedTables, Comparison, JobsCompared, Pair, TableLayout } from '../../api/types';
 import { categoryLabel, isCategory } from '../../names/categories';
-import { isJobPart, JOB_PARTS } from '../../names/job_parts';
+import { isJobPart, jobPartHelp } from '../../names/job_parts';
 import { LATE_CAUSES } from '../../names/late_causes';
 import type { Cell, Column, ColumnKind } from '../../table/table';
 
@@ -78,7 +78,7 @@ export function columns({ texts, numbers, more, all }: TableOf): Column<Compared
       ...{ key: `${key}_${side}`, label: label + word, kind: kindOf(key), scaleWith: `${key}_a` },
       value: (row) => field<Pair>(row, key)[side],
       unknown: 'Not recorded on a side',
-      help: isJobPart(key) ? JOB_PARTS[key][2] : undefined,
+      help: isJobPart(key) ? jobPartHelp(key) : undefined,
       hidden:
         key in more ||
         (i > 0 && side === 'delta') ||

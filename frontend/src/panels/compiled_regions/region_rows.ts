@@ -1,18 +1,25 @@
 /** Compiled regions: what a call costs beside its graph. */
+import { meaningOf } from '../../api/meanings.svelte';
 import type { CompiledRegion, FrameTime } from '../../api/types';
+import { barPart } from '../../names/bar_parts';
+import type { Look } from '../../names/idle_causes';
 import type { Column } from '../../table/table';
 
+type FramePart = 'graphs' | 'guards' | 'overhead' | 'breaks' | 'called' | 'other';
+const FRAME_PARTS: Record<FramePart, Look> = {
+  graphs: ['graphs', 'var(--measure)'],
+  guards: ['guards', 'var(--phase-aot_autograd)'],
+  overhead: ['overhead', 'var(--phase-autotune)'],
+  breaks: ['breaks', 'var(--warn-line)'],
+  called: ['called frames', 'var(--phase-triton)'],
+  other: ['other', 'var(--idle)'],
+};
+
 /** The parts of a frame's time, which sum to it. */
-export function frameParts(frame: FrameTime): { label: string; value: number | null; help: string }[] {
-  return [
-    { label: 'graphs', value: frame.graphs_us, help: 'Graph execution' },
-    { label: 'guards', value: frame.guards_us, help: 'Cache lookups: evaluating guards' },
-    { label: 'overhead', value: frame.overhead_us, help: 'Pregraph bytecode and runtime wrapper prologue' },
-    { label: 'breaks', value: frame.breaks_us, help: 'Between graphs, without guards and overhead' },
-    { label: 'called frames', value: frame.called_us, help: 'Other compiled frames called from this one' },
-    { label: 'other', value: frame.other_us, help: 'The rest, up to the end of the region' },
-  ];
-}
+export const frameParts = (frame: FrameTime) =>
+  (Object.entries(FRAME_PARTS) as [FramePart, Look][]).map(([key, [label, color]]) =>
+    barPart(key, label, frame[`${key}_us`], color, meaningOf('frame_parts', key)),
+  );
 
 const NO_GPU = 'There are no GPU events';
 const UNMARKED =

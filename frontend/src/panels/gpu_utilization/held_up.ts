@@ -1,6 +1,6 @@
 /** What held a GPU up, as a table. */
 import type { HeldUp } from '../../api/types';
-import { HOST_CAUSES } from '../../names/host_causes';
+import { HOST_CAUSES, hostHelp } from '../../names/host_causes';
 import type { Column } from '../../table/table';
 import { location, shortPath } from '../../widgets/format';
 import { heldUpName } from './held_up_names';
@@ -11,7 +11,7 @@ export const HELD_UP_COLUMNS: Column<HeldUp>[] = [
     label: 'Culprit',
     value: (r) => r.name || HOST_CAUSES[r.cause][0],
     show: heldUpName,
-    title: (r) => `${HOST_CAUSES[r.cause][0]}: ${HOST_CAUSES[r.cause][2]}`,
+    title: (r) => `${HOST_CAUSES[r.cause][0]}: ${hostHelp(r.cause)}`,
     grow: 2,
   },
   { key: 'device', label: 'Device', kind: 'count', hidden: true },

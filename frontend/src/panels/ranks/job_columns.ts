@@ -1,6 +1,7 @@
 /** The tables of a job. */
 import type { CollectiveRow, JobReport, LateReason, Operation, RankRow, WaitRow } from '../../api/types';
 import { graphName } from '../../names/kernel_names';
+import { hostHelp } from '../../names/host_causes';
 import { LATE_CAUSES } from '../../names/late_causes';
 import type { Column } from '../../table/table';
 import { duration, significant } from '../../widgets/format';
@@ -77,7 +78,7 @@ export const LATE_COLUMNS: Column<LateRow>[] = [
     key: 'cause',
     label: 'What',
     show: ({ cause }) => LATE_CAUSES[cause][0],
-    title: ({ cause }) => LATE_CAUSES[cause][2],
+    title: ({ cause }) => hostHelp(cause),
   },
   { key: 'where', label: 'Your line', unknown: 'No Python stack tells it: record with with_stack=True' },
   { key: 'excess_us', label: 'Longer', help: 'Than on the peer in the middle, over the same collectives' },
