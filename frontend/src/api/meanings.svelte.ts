@@ -9,7 +9,8 @@ export type WordSet =
   | 'device_parts'
   | 'bounds'
   | 'frame_parts'
-  | 'columns';
+  | 'columns'
+  | 'unknowns';
 
 let known = $state.raw<Partial<Record<WordSet, Record<string, string>>> | null>(null);
 let asked = false;
@@ -20,11 +21,21 @@ async function load(): Promise<void> {
   if (asked) known = await answer!.json();
 }
 
-/** The sentence; "…" until it is there, "" for a word that needs none. */
-export function meaningOf(set: WordSet, word: string): string {
+function told(set: WordSet, word: string): string | undefined {
   if (!asked) {
     asked = true;
     void load();
   }
-  return known ? (known[set]?.[word] ?? '') : '…';
+  return known?.[set]?.[word];
 }
+
+/** The sentence; "…" until it is there. */
+export const meaningOf = (set: WordSet, word: string): string => told(set, word) ?? '…';
+
+/** Most columns need no sentence beside their heads. */
+export const columnHelp = (table: string, column: string): string =>
+  told('columns', `${table}.${column}`) ?? '';
+
+/** Why a cell of the column may be empty. */
+export const unknownHelp = (table: string, column: string): string =>
+  told('unknowns', `${table}.${column}`) ?? 'Not recorded';

@@ -6,13 +6,7 @@ import { duration } from '../widgets/format';
 type Busy = Pick<Gpu, 'compute_us' | 'exposed_communication_us' | 'exposed_memory_us'>;
 
 /** What is not known is drawn as nothing and said to be unknown. */
-export const barPart = (
-  key: string,
-  label: string,
-  value: number | null,
-  color: string,
-  title: string,
-) => ({
+export const barPart = (key: string, label: string, value: number | null, color: string, title: string) => ({
   key,
   label,
   value: value ?? 0,

@@ -21,9 +21,11 @@ interface ColumnLook<Row> {
   show?: (row: Row) => string;
   /** Full text on hover. */
   title?: (row: Row) => string;
-  /** Why a null is unknown, on hover. */
+  /** What the word in the cell means: it opens that. */
+  meaning?: (row: Row) => string;
+  /** Why a null is unknown, on hover, where the server's sentence of it (`unknownHelp`) would not do. */
   unknown?: string;
-  /** Explains the column, on hover of its header. */
+  /** Explains the column where the server's sentence of it (`columnHelp`) would not do. */
   help?: string;
   /** Draws a bar beside the number; a full one stands for the column's largest value. */
   bar?: boolean;

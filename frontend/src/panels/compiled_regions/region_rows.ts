@@ -1,6 +1,9 @@
 /** Compiled regions: what a call costs beside its graph. */
 import { meaningOf } from '../../api/meanings.svelte';
 import type { CompiledRegion, FrameTime } from '../../api/types';
+import type { HashChange } from '../../host/nav.svelte';
+import { withShift } from '../../links/part_places';
+import { toPanel, toSlices } from '../../links/places';
 import { barPart } from '../../names/bar_parts';
 import type { Look } from '../../names/idle_causes';
 import type { Column } from '../../table/table';
@@ -21,11 +24,18 @@ export const frameParts = (frame: FrameTime) =>
     barPart(key, label, frame[`${key}_us`], color, meaningOf('frame_parts', key)),
   );
 
-const NO_GPU = 'There are no GPU events';
-const UNMARKED =
-  'The trace does not mark when its graph ran: torch before 2.11, or another back end than inductor';
-const NO_WRAPPER = 'torch before 2.8 does not mark it';
-const NO_LOG = 'There is no compile log';
+/** The region that stands at the head of the frame, among all of them by what this part takes. With Shift: its calls. */
+export function toFramePart(compile_id: string, key: string, event: Event): HashChange {
+  if (withShift(event)) return toSlices(`Region: ${compile_id}`);
+  if (key === 'breaks') return toPanel('graph_breaks');
+  return { row: `compiled_regions:${compile_id}`, 'sort.compiled_regions': SORTS[key as FramePart] ?? null };
+}
+
+const SORTS: Partial<Record<FramePart, string>> = {
+  graphs: '-graph_us_per_call',
+  guards: '-guard_us_per_call',
+  overhead: '-overhead_us_per_call',
+};
 
 export const REGION_COLUMNS: Column<CompiledRegion>[] = [
   { key: 'compile_id', label: 'Compile id' },
@@ -34,64 +44,50 @@ export const REGION_COLUMNS: Column<CompiledRegion>[] = [
     label: 'Function',
     show: (r) => r.function!.replace(/^torch_dynamo_resume_in_(.*)_at_(\d+)$/, 'rest of $1, from line $2'),
     title: (r) => r.function ?? '',
-    unknown: NO_LOG,
     grow: 1,
   },
   { key: 'calls', label: 'Calls', kind: 'count', total: 'sum' },
   {
     key: 'guard_us_per_call',
     label: 'Guards a call',
-    help: 'Evaluating the guards of the cached versions until one holds',
     bar: true,
   },
   {
     key: 'guard_us_per_step',
     label: 'Guards a step',
     total: 'sum',
-    unknown: 'No steps were marked',
     scaleWith: 'guard_us_per_call',
   },
   {
     key: 'overhead_us_per_call',
     label: 'Wrapper a call',
-    help: 'Pregraph bytecode and AOTDispatcher runtime wrapper prologue',
-    unknown: NO_WRAPPER,
     scaleWith: 'guard_us_per_call',
   },
   {
     key: 'graph_us_per_call',
     label: 'Graph a call',
-    help: 'Host time of graph execution, forward',
-    unknown: UNMARKED,
   },
   {
     key: 'beside_percent',
     label: '% beside it',
-    help: 'Guards and wrapper, as a share of guards, wrapper and graph',
-    unknown: UNMARKED,
   },
   {
     key: 'guards',
     label: 'Guards',
     kind: 'count',
-    help: 'Number of guards of this version',
-    unknown: NO_LOG,
+    hidden: true,
   },
   { key: 'cpu_us', label: 'Host', total: 'sum', hidden: true },
   {
     key: 'backward_cpu_us',
     label: 'Backward host',
-    help: 'Host time of the backward graphs of this forward',
     value: (r) => (r.backward_calls > 0 ? r.backward_cpu_us : null),
     total: 'sum',
-    unknown: 'No backward graph of it ran',
   },
   {
     key: 'gpu_us',
     label: 'GPU',
-    help: 'GPU events that it launched, backward too',
     total: 'sum',
-    unknown: NO_GPU,
   },
-  { key: 'backward_gpu_us', label: 'of it backward', total: 'sum', unknown: NO_GPU },
+  { key: 'backward_gpu_us', label: 'of it backward', total: 'sum', hidden: true },
 ];

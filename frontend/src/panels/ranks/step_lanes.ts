@@ -120,9 +120,11 @@ function callBoxes(collective: JoinedCollective, call: JoinedCall, rows: LaneRow
 }
 
 export interface Shade {
+  /** A cause or a category. */
+  key: string;
   label: string;
   color: string;
-  help: string;
+  title: string;
 }
 
 const SHADES = 8;
@@ -130,16 +132,16 @@ const SHADES = 8;
 /** What most of the time in the lanes is, most first. */
 export function shadesOf({ ranks }: StepSideBySide): Shade[] {
   const sums = new Map<string, { shade: Shade; ns: number }>();
-  const add = ([label, color]: Look, help: string, ns: number) => {
-    const known = sums.get(label) ?? { shade: { label, color, help }, ns: 0 };
-    sums.set(label, { ...known, ns: known.ns + ns });
+  const add = (key: string, [label, color]: Look, title: string, ns: number) => {
+    const known = sums.get(key) ?? { shade: { key, label, color, title }, ns: 0 };
+    sums.set(key, { ...known, ns: known.ns + ns });
   };
   for (const { host, gpu } of ranks) {
     host.cause.forEach((cause, i) =>
-      add(HOST_CAUSES[cause], hostHelp(cause), host.dur_ns[i]! * host.busy[i]!),
+      add(`host ${cause}`, HOST_CAUSES[cause], hostHelp(cause), host.dur_ns[i]! * host.busy[i]!),
     );
     gpu.category.forEach((category, i) =>
-      add(kernelLook(category), categoryHelp(category), gpu.dur_ns[i]! * gpu.busy[i]!),
+      add(`gpu ${category}`, kernelLook(category), categoryHelp(category), gpu.dur_ns[i]! * gpu.busy[i]!),
     );
   }
   const rows = [...sums.values()].sort((a, b) => b.ns - a.ns);

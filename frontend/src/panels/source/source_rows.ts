@@ -48,8 +48,8 @@ export function sourceColumns(
     { key: 'line', label: 'Line', value: (r) => r.key, show: placeOf, title: (r) => r.key },
     kernels('forward_us', 'Forward'),
     kernels('backward_us', 'Backward'),
-    { key: 'kernel_us', label: 'Both', total: 'sum', unknown: NO_LAUNCH, hidden: true },
-    { key: 'share_percent', label: '% of kernels', total: 'sum', unknown: NO_LAUNCH, hidden: true },
+    { key: 'kernel_us', label: 'Both', total: 'sum', hidden: true },
+    { key: 'share_percent', label: '% of kernels', total: 'sum', hidden: true },
     {
       key: 'host_us',
       label: 'Host',
@@ -60,8 +60,6 @@ export function sourceColumns(
     {
       key: 'above_floor_us',
       label: 'Above floor',
-      help: 'Beyond what the device needs for what its kernels move and compute',
-      unknown: 'Neither inductor nor recorded shapes tell what its kernels move',
       hidden: rows.every((row) => row.above_floor_us === null),
     },
     {
@@ -69,7 +67,6 @@ export function sourceColumns(
       label: 'Kernels',
       kind: 'count',
       value: (r) => r.kernels.length || null,
-      unknown: NO_LAUNCH,
     },
     {
       key: 'text',
@@ -88,7 +85,6 @@ export function sourceColumns(
           .map(([text]) => text)
           .join(', ') || null,
       title: (r) => [...r.breaks, ...r.recompiles].map(({ reason }) => reason).join('\n'),
-      unknown: 'No break, recompile or compiled frame begins here',
     },
   ];
 }

@@ -6,15 +6,18 @@ import { HOST_CAUSES, hostHelp } from '../../names/host_causes';
 import { graphName } from '../../names/kernel_names';
 import { location, predictedRange, shortPath } from '../../widgets/format';
 
+export const hostKey = ({ cause, name, file, line }: HostPart) => [cause, name, file, line].join(' ');
+
 /** Parts of the host as parts of a bar. */
 export function hostParts(parts: HostPart[]) {
   const named = new Set(parts.filter(({ name }) => name).map(({ cause }) => cause));
-  return parts.map(({ cause, name, file, line, time_us }) => {
+  return parts.map((part) => {
+    const { cause, name, file, line, time_us } = part;
     const [label, color] = HOST_CAUSES[cause];
     const where = file ? ` at ${location(shortPath(file, 1), line)}` : '';
     const text = name ? short(name) + where : named.has(cause) ? `other ${label}` : label;
     const title = name ? `${label}: ${name}${where}` : hostHelp(cause);
-    return barPart([cause, name, file, line].join(' '), text, time_us, color, title);
+    return barPart(hostKey(part), text, time_us, color, title);
   });
 }
 
