@@ -8,6 +8,7 @@ import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 
+from browser.panels.answers import FAILED, answering
 from browser.panels.places import PANELS, fill, place
 from browser.processes import Servers
 from browser.tab import Tab
@@ -72,7 +73,7 @@ def test_whatever_is_drawn_opens_something(tab: Tab, panel: Panel) -> None:
     address = tab.address()
     for door in tab.script(_DOORS):
         tab.wait(lambda door=door: tab.script(_FOCUS, door), f"the focus on door {door}")  # type: ignore[misc]
-        what = tab.driver.switch_to.active_element.get_attribute("outerHTML")[:200]
+        what = tab.script("return document.activeElement.outerHTML.slice(0, 200)")
         tab.press(Keys.ENTER)
         tab.wait(lambda: tab.address() != address, f"{what} to open something")
         back(tab, address)
@@ -82,3 +83,13 @@ def test_whatever_is_drawn_opens_something(tab: Tab, panel: Panel) -> None:
         tab.press(Keys.ARROW_DOWN, Keys.ENTER)
         tab.wait(lambda: tab.address() != address, "a place in a picture to open something")
         back(tab, address)
+
+
+@pytest.mark.parametrize("panel", ["runs", "ranks", "compare", "kernels"])
+def test_an_error_is_told_once(tab: Tab, panel: Panel) -> None:
+    with answering(tab.driver, FAILED, 500):
+        tab.begin(**place(panel))
+        tab.wait_text("[role='alert']", "This trace is not valid JSON")
+        tab.settle()
+        assert len(tab.all("[role='alert']")) == 1 and tab.text("h1")
+        tab.complaints()  # an answer that fails is one
