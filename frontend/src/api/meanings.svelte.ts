@@ -21,7 +21,7 @@ async function load(): Promise<void> {
   if (asked) known = await answer!.json();
 }
 
-function told(set: WordSet, word: string): string | undefined {
+function sentenceOf(set: WordSet, word: string): string | undefined {
   if (!asked) {
     asked = true;
     void load();
@@ -30,12 +30,12 @@ function told(set: WordSet, word: string): string | undefined {
 }
 
 /** The sentence; "…" until it is there. */
-export const meaningOf = (set: WordSet, word: string): string => told(set, word) ?? '…';
+export const meaningOf = (set: WordSet, word: string): string => sentenceOf(set, word) ?? '…';
 
 /** Most columns need no sentence beside their heads. */
 export const columnHelp = (table: string, column: string): string =>
-  told('columns', `${table}.${column}`) ?? '';
+  sentenceOf('columns', `${table}.${column}`) ?? '';
 
 /** Why a cell of the column may be empty. */
 export const unknownHelp = (table: string, column: string): string =>
-  told('unknowns', `${table}.${column}`) ?? 'Not recorded';
+  sentenceOf('unknowns', `${table}.${column}`) ?? 'Not recorded';
