@@ -21,9 +21,11 @@ interface ColumnLook<Row> {
   show?: (row: Row) => string;
   /** Full text on hover. */
   title?: (row: Row) => string;
-  /** Why a null is unknown, on hover: of all rows, or of each. */
+  /** What the word in the cell means: it opens that. */
+  meaning?: (row: Row) => string;
+  /** Why a null is unknown, on hover: of all rows, or of each; "" where the server's sentence (`unknownHelp`) does. */
   unknown?: string | ((row: Row) => string);
-  /** Explains the column, on hover of its header. */
+  /** Explains the column where the server's sentence of it (`columnHelp`) would not do. */
   help?: string;
   /** Draws a bar beside the number; a full one stands for the column's largest value. */
   bar?: boolean;
@@ -55,7 +57,7 @@ export function formatSort(sort: Sort): string {
 }
 
 export function whyUnknown<Row>(row: Row, { unknown }: Column<Row>): string {
-  return (typeof unknown === 'function' ? unknown(row) : unknown) || 'Not recorded';
+  return (typeof unknown === 'function' ? unknown(row) : unknown) ?? '';
 }
 
 export function cellOf<Row>(row: Row, { key, value }: Column<Row>): Cell {

@@ -34,17 +34,31 @@ describe('the sidebar', () => {
   });
 });
 
+const PLAIN = new Event('click');
+const SHIFT = Object.assign(new Event('click'), { shiftKey: true });
+
 describe('the parts of a step', () => {
   const recompiled = { recompiles: [{}] } as Compile;
 
   it('lead to where their rows are', () => {
-    expect(doorOf('gpu gemm', null)).toMatchObject({ panel: 'kernels', category: 'gemm' });
-    expect(doorOf('idle python', null)).toMatchObject({ panel: 'gpu_utilization', cause: 'python' });
-    expect(doorOf('host python', null)).toMatchObject({ panel: 'operators' });
-    expect(doorOf('idle compile', null)).toMatchObject({ panel: 'compile_time' });
-    expect(doorOf('idle compile', recompiled)).toMatchObject({ panel: 'recompiles' });
-    expect(doorOf('host compiled_graph', null)).toMatchObject({ panel: 'kernels' });
-    expect(doorOf('gpu rest', null)).toMatchObject({ panel: 'step_breakdown' });
+    expect(doorOf('gpu gemm', null, PLAIN)).toMatchObject({ panel: 'kernels', category: 'gemm', then: null });
+    expect(doorOf('idle python', null, PLAIN)).toMatchObject({
+      panel: 'gpu_utilization',
+      row: 'idle:python',
+    });
+    expect(doorOf('host python', null, PLAIN)).toMatchObject({ panel: 'operators' });
+    expect(doorOf('idle compile', null, PLAIN)).toMatchObject({ panel: 'compile_time' });
+    expect(doorOf('idle compile', recompiled, PLAIN)).toMatchObject({ panel: 'recompiles' });
+    expect(doorOf('host compiled_graph', null, PLAIN)).toMatchObject({ panel: 'compiled_regions' });
+    expect(doorOf('gpu rest', null, PLAIN)).toMatchObject({ panel: 'step_breakdown' });
+  });
+
+  it('lead on to the timeline with Shift', () => {
+    expect(doorOf('gpu gemm', null, SHIFT)).toMatchObject({ category: 'gemm', then: 'timeline' });
+    expect(doorOf('idle compile', recompiled, SHIFT)).toMatchObject({
+      row: 'idle:compile',
+      then: 'timeline',
+    });
   });
 
   it('that are small are one, and sum to what they were', () => {

@@ -23,7 +23,6 @@ export function runColumns(pin: string): Column<RunRow>[] {
     {
       key: 'deviation_us',
       label: '±',
-      help: 'Standard deviation of the profiled steps',
       value: (r) => r.times?.deviation_us ?? null,
       scaleWith: 'step_us',
       unknown: (r) => r.why_unknown.step || 'Fewer than two steps were marked',
@@ -31,16 +30,13 @@ export function runColumns(pin: string): Column<RunRow>[] {
     {
       key: 'change_percent',
       label: 'vs pinned',
-      help: 'Difference of the mean step to that of the pinned run; “noise”: it may be chance',
       show: (r) =>
         r.change_percent === null ? '' : change(r.change_percent) + (r.within_noise ? ' (noise)' : ''),
-      unknown: 'One of the two is not known, or this is the pinned run',
       hidden: !pin,
     },
     {
       key: 'gpu_busy_percent',
       label: 'Busy, %',
-      help: 'Share of its time that the GPU works, from its first event to its last',
       unknown: (r) => r.why_unknown.gpu,
     },
     { key: 'compiled_percent', label: 'Compiled, %', unknown: (r) => r.why_unknown.trace },
@@ -49,7 +45,6 @@ export function runColumns(pin: string): Column<RunRow>[] {
       label: 'First finding',
       value: (r) => r.finding ?? (unread(r) ? 'not read yet' : null),
       title: (r) => r.finding ?? '',
-      unknown: 'Nothing to change is known',
       grow: 1,
     },
     { key: 'compile_s', label: 'Compile', unknown: compile },
@@ -59,7 +54,6 @@ export function runColumns(pin: string): Column<RunRow>[] {
       key: 'recorded_s',
       label: 'Recorded',
       show: (r) => dateTime(r.recorded_s ?? 0),
-      unknown: 'There is no trace',
       hidden: true,
     },
     { key: 'ranks', label: 'Ranks', kind: 'count', hidden: true },

@@ -44,8 +44,8 @@ export function sourceColumns({ host_from, has_steps, rows }: Program): Column<P
     { key: 'line', label: 'Line', value: (r) => r.key, show: placeOf, title: (r) => r.key },
     kernels('forward_us', 'Forward'),
     kernels('backward_us', 'Backward'),
-    { key: 'kernel_us', label: 'Both', total: 'sum', unknown: NO_LAUNCH, hidden: true },
-    { key: 'share_percent', label: '% of kernels', total: 'sum', unknown: NO_LAUNCH, hidden: true },
+    { key: 'kernel_us', label: 'Both', total: 'sum', hidden: true },
+    { key: 'share_percent', label: '% of kernels', total: 'sum', hidden: true },
     {
       key: 'host_us',
       label: 'Host',
@@ -56,8 +56,6 @@ export function sourceColumns({ host_from, has_steps, rows }: Program): Column<P
     {
       key: 'above_floor_us',
       label: 'Above floor',
-      help: 'Beyond what the device needs for what its kernels move and compute',
-      unknown: 'Neither inductor nor recorded shapes tell what its kernels move',
       hidden: rows.every((row) => row.above_floor_us === null),
     },
     {
@@ -65,7 +63,6 @@ export function sourceColumns({ host_from, has_steps, rows }: Program): Column<P
       label: 'Kernels',
       kind: 'count',
       value: (r) => r.kernels.length || null,
-      unknown: NO_LAUNCH,
     },
     {
       key: 'text',
@@ -85,7 +82,6 @@ export function sourceColumns({ host_from, has_steps, rows }: Program): Column<P
           .map(([text]) => text)
           .join(', ') || null,
       title: (r) => [...r.breaks, ...r.recompiles].map(({ reason }) => reason).join('\n'),
-      unknown: 'No break, recompile or compiled frame begins here',
     },
   ];
 }
