@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from html import escape
@@ -28,12 +29,14 @@ from tb_torchcompile_plugin.api.report import (
 )
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
 _Path = tuple[str, ...]
+_Fields = dict[str, tuple[Any, ...]]  # name → its types
 _VALUES = (str, int, float, bool, Literal)
 # What tables hang on: the table of its own values, and the ids in front of each row.
 _NODES: dict[type, tuple[str, _Path]] = {
@@ -61,9 +64,10 @@ class Tables(Mapping[str, "DataFrame"]):
     """
 
     def __init__(self, frames: Mapping[str, DataFrame], verdict: str = "", logdir: str = "") -> None:
-        """verdict: the sentences that the tab opens with, a line each. logdir: where the runs are."""
+        """verdict: the sentences that the tab opens with, a line each. logdir: where the runs are, of which
+        the whole path is kept: a program may change its folder."""
         self._frames = dict(frames)
-        self._logdir = logdir
+        self._logdir = logdir if is_remote(logdir) else os.path.abspath(plain_path(logdir))
         self.verdict = verdict
 
     def compare(self, a: str, b: str) -> Tables:
@@ -152,10 +156,16 @@ def compared_tables(report: FullReport) -> dict[str, tuple[list[str], list[Row]]
     by_name: dict[str, tuple[list[str], list[Row]]] = {}
     for name, path, columns in _lists(FullReport):
         if name != "tables_layout":
-            rows = [_flat(row) for row in _rows(values, path)]
-            known = dict.fromkeys(key for row in rows for key in row) or dict.fromkeys(columns)
-            by_name[path[-1]] = [*known], rows
+            by_name[path[-1]] = _flat_names(columns), [_flat(row) for row in _rows(values, path)]
     return by_name
+
+
+def _flat_names(columns: _Fields) -> list[str]:
+    """Those of `_flat`, by the types: the same without any row."""
+    names: list[str] = []
+    for name, types in columns.items():
+        names += [f"{name}_{side}" for side in Pair.__struct_fields__] if Pair in types else [name]
+    return names
 
 
 def _flat(row: Row) -> Row:
@@ -195,23 +205,25 @@ def _nodes(report: Report) -> Iterator[tuple[msgspec.Struct, Row]]:
                 yield span, {**ids, "span": span.span}
 
 
-def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, list[str]]]:
-    """(table, where its rows are in the node, their columns): each list of rows in a node, and its single values."""
+def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, _Fields]]:
+    """(table, where its rows are in the node, their columns with their types): each list of rows in a node, and its
+    single values."""
     fields = _fields(kind)
     if not path and (own := _NODES.get(kind, ("", ()))[0]):
-        yield own, (), [name for name, types in fields.items() if _is_value(types[0])]
+        yield own, (), {name: types for name, types in fields.items() if _is_value(types[0])}
     for name, types in fields.items():
         here = (*path, name)
-        if get_origin(types[0]) in (list, Sequence):
+        origin: Any = get_origin(types[0])
+        if origin in (list, Sequence):
             item = get_args(types[0])[0]
             if _has_fields(item) and item not in _APART:
                 table = _PREFIXES.get(kind, "") + "_".join(here)
-                yield _SHORT.get(table, table), here, list(_fields(item))
+                yield _SHORT.get(table, table), here, _fields(item)
         elif _has_fields(types[0]) and types[0] not in _APART:
             yield from _lists(types[0], here)
 
 
-def _fields(kind: type) -> dict[str, tuple[Any, ...]]:
+def _fields(kind: type) -> _Fields:
     """Field → its type, or its types."""
     return {
         name: get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)

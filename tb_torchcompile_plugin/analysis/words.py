@@ -86,6 +86,26 @@ def signed(value: float, text: Callable[[float], str]) -> str:
     return ("−" if value < 0 else "+") + text(abs(value))
 
 
+def often(times: float) -> str:
+    """ "once", "12 times", "1.5 times"."""
+    return "once" if rounded(times) == "1" else f"{rounded(times)} times"
+
+
+def counted(number: float, one: str, many: str | None = None) -> str:
+    """Of a mean: "1 launch", "1.5 launches"."""
+    return f"{rounded(number)} {one if rounded(number) == '1' else many or one + 's'}"
+
+
+def rounded(number: float) -> str:
+    """A mean count: "1", "1.5", "1,152"."""
+    return f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
+
+
+def both(names: Sequence[str]) -> str:
+    """ "f", "f and g", "f, g and h"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
 def plural(number: int, one: str, many: str | None = None) -> str:
     """ "1 step", "2 steps", "3 branches"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from inspect import get_annotations
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,13 +26,15 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
 from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
-from tb_torchcompile_plugin.analysis.runs.remembered import job_remembered
-from tb_torchcompile_plugin.analysis.runs.runs import RunRow
+from tb_torchcompile_plugin.analysis.runs.remembered import JobLine, job_line, job_remembered
+from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, compile_line, span_line
+from tb_torchcompile_plugin.analysis.runs.runs import NO_COMPILE_DATA, KnownRun, RunRow, all_runs
+from tb_torchcompile_plugin.analysis.source.source import ProgramLine
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.run_lines import files_of
+from tb_torchcompile_plugin.api.run_lines import files_of, place_of
 from tb_torchcompile_plugin.api.session import Session, job_of, read, unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.job import TracedJob, one_rank
@@ -44,16 +47,18 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
 _log = logging.getLogger(__name__)
+_LINES = 200  # of the program in the report of a span
 
 
 class SpanReport(Span, frozen=True):
     """A span as the command line reports it: also what only one panel asks for, each under the name of its route. The
-    sentences of those whose rows alone are kept are among `headlines`."""
+    sentences of those whose rows alone are kept are among `headlines`. source: of very many lines the hottest."""
 
     overview: Overview
     eager: EagerTime
     operators: list[Operator]
     kernels: list[Kernel]
+    source: list[ProgramLine]
     gpu_utilization: GpuUtilization
     step_breakdown: StepReport
     collectives: list[Collective]
@@ -95,7 +100,7 @@ class RunFinding(Finding, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """`tb-torchcompile report --json`. all_runs: each in a line, as the tab remembers them."""
+    """`tb-torchcompile report --json`. all_runs: each in a line, from what was read for the report."""
 
     runs: list[Run]
     all_runs: list[RunRow]
@@ -116,40 +121,60 @@ def whole_report(session: Session, progress: Advance | None = None, run: str = "
     look = session.look()
     wanted = {one.run for one in only_run(runs_in(look), run).runs}
     rows = [(one.run, workers) for one, workers in look.runs if one.run in wanted]
-    findings: list[list[RunFinding]] = [[] for _ in rows]
-    runs = [_run(session, name, workers, progress, mine) for (name, workers), mine in zip(rows, findings)]
-    known = session.all_runs("").rows
+    made = [_run(session, name, workers, progress) for name, workers in rows]
     return Report(
-        runs=runs,
-        all_runs=[row for row in known if row.run in wanted],
-        findings=merged(map(ranked, findings)),
+        runs=[one.run for one in made],
+        all_runs=all_runs([one.known for one in made if one.known], 0, "").rows,
+        findings=merged(ranked(one.findings) for one in made),
         warnings=look.notices,
     )
 
 
-def _run(
-    session: Session,
-    run: str,
-    workers: Sequence[WorkerFiles],
-    progress: Advance | None,
-    findings: list[RunFinding],
-) -> Run:
-    """Adds what should be changed to `findings`, without what only shows that a rank waits for another one."""
-    profiles: dict[Member, Profile | Notice | None] = dict.fromkeys(members(workers))
-    of_spans: list[RunFinding] = []
-    rows = [_worker(session, run, worker, progress, of_spans, profiles) for worker in workers]
+class _RunRead(NamedTuple):
+    """What is told of a run. findings: without what only shows that a rank waits for another one. known: itself in a
+    line; None where it holds nothing."""
+
+    run: Run
+    findings: list[RunFinding]
+    known: KnownRun | None
+
+
+@dataclass
+class _Reading:
+    """What was read of a run. profiles: of the spans of its job. lines: of its workers' spans, and under None of what
+    they compiled."""
+
+    run: str
+    profiles: dict[Member, Profile | Notice | None]
+    findings: list[RunFinding] = field(default_factory=list)
+    lines: dict[tuple[str, str | None], CompileLine] = field(default_factory=dict)
+
+
+def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None) -> _RunRead:
+    reading = _Reading(run, dict.fromkeys(members(workers)))
+    rows = [_worker(session, worker, progress, reading) for worker in workers]
+    findings = reading.findings
     together: JobReport | None = None
+    line: JobLine | None = None
     try:
-        job = job_of(profiles)
-        together = job.of(job_remembered) if job else None
+        if job := job_of(reading.profiles):
+            together, line = job.of(job_remembered), job.of(job_line)
         rows = [_as_rank(row, job) for row in rows]
-        of_spans = _without_symptoms(of_spans, job)
+        findings = _without_symptoms(findings, job)
     except Exception as error:  # a mistake of ours, which costs the job and not its ranks
         _log.warning("the ranks of %s could not be joined", run, exc_info=error)
-    findings += of_spans
     if together:
-        findings += _located(together.findings, run, "", None)
-    return Run(run, rows, rank_differences(session.ranks_of(workers)), together)
+        findings = [*findings, *_located(together.findings, run, "", None)]
+    report = Run(run, rows, rank_differences(session.ranks_of(workers)), together)
+    return _RunRead(report, findings, _known(reading, workers, line) if workers else None)
+
+
+def _known(reading: _Reading, workers: Sequence[WorkerFiles], job: JobLine | None) -> KnownRun:
+    """A run as it was just read: the same whether or not it was read before."""
+    place, worker, _ = place_of(reading.run, workers)
+    of_span = reading.lines.get((worker.worker, place.span)) if place.span else None
+    line = of_span or reading.lines.get((worker.worker, None))
+    return KnownRun(place, line, job if of_span else None, "" if line else NO_COMPILE_DATA)
 
 
 def _as_rank(worker: Worker, job: TracedJob | None) -> Worker:
@@ -190,30 +215,28 @@ def span_answers(profile: Profile) -> SpanReport:
     """All that a report tells of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
     fields = msgspec.structs.asdict(profile.of(span_report))
     answers: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
-    said = {name: answers[name].headline for name in ("kernels", "operators")}
+    said = {name: answers[name].headline for name in ("kernels", "operators", "source")}
     if (used := profile.of(memory)).recorded:
         said["memory"] = used.headline
     rows = {name: getattr(answer, "rows", answer) for name, answer in answers.items()}
+    rows["source"] = rows["source"][:_LINES]
     return SpanReport(**fields | rows | {"headlines": fields["headlines"] | said})
 
 
-def _worker(
-    session: Session,
-    run: str,
-    worker: WorkerFiles,
-    progress: Advance | None,
-    findings: list[RunFinding],
-    profiles: dict[Member, Profile | Notice | None],
-) -> Worker:
-    """Adds what should be changed to `findings`, and what was read to `profiles`, which has the spans of the job."""
+def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, reading: _Reading) -> Worker:
+    """Adds what should be changed, and what was read, to `reading`."""
     data, compiled, notices = _compile_side(session, worker)
+    profiles = reading.profiles
     if data:
-        findings += _located(data.of(compile_findings), run, worker.worker, None)
+        reading.findings += _located(data.of(compile_findings), reading.run, worker.worker, None)
+        reading.lines[worker.worker, None] = data.of(compile_line)
     spans = []
     for span in worker.spans:
         report, rows, profile = _span_or_why_not((worker, span), data, calls_of_each(len(profiles)), progress)
         spans.append(report)
-        findings += _located(rows, run, worker.worker, span.span)
+        reading.findings += _located(rows, reading.run, worker.worker, span.span)
+        if profile:
+            reading.lines[worker.worker, span.span] = profile.of(span_line)
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
         if member in profiles:
             profiles[member] = profile or report.warnings[0]

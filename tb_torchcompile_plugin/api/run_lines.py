@@ -1,4 +1,5 @@
 """The line of each run: as it was when it was read, else what its summary tells, which is read in the background.
+A report, which has just read all of it, says so itself.
 
 No trace is opened for it, and no log: one look at a logdir of thousands of runs takes part of a second.
 """
@@ -15,7 +16,13 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.runs.remembered import COMPILE, JOB, SPAN, JobLine, remember_compiled
 from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, SpanLine, compile_line
-from tb_torchcompile_plugin.analysis.runs.runs import KnownRun, RunPlace
+from tb_torchcompile_plugin.analysis.runs.runs import (
+    BEING_READ,
+    LOG_UNREAD,
+    NO_COMPILE_DATA,
+    KnownRun,
+    RunPlace,
+)
 from tb_torchcompile_plugin.job.members import members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles, span_time_ns
 from tb_torchcompile_plugin.reader.cache import rows
@@ -37,45 +44,48 @@ class RunLines:
     def __init__(self) -> None:
         self._read: dict[str, CompileLine | None] = {}  # by what it was made of; None while it is not read
         self._waiting: list[tuple[str, WorkerFiles]] = []
+        self._unread: set[str] = set()  # what waits, and what is being read
         self._lock = threading.Lock()
         self._working = False
 
     @property
     def reading(self) -> int:
         """How many summaries are still to be read."""
-        return len(self._waiting) + self._working
+        return len(self._unread)
 
     def close(self) -> None:
         """Read no more."""
         with self._lock:
+            self._unread.difference_update(key for key, _ in self._waiting)
             self._waiting.clear()
 
     def of(self, run: str, workers: Sequence[WorkerFiles]) -> KnownRun:
         """As much as is known of a run without opening a trace of it."""
-        worker = next((one for one in workers if one.spans), workers[0])
-        span = max(worker.spans, key=_time_ns, default=None)
+        place, worker, span = place_of(run, workers)
         ranks = members(workers)
-        place = RunPlace(
-            run,
-            worker.worker,
-            span.span if span else None,
-            len(ranks) or 1,
-            _time_ns(span) / 1e9 if span else None,
-        )
         last = _kept(SPAN, files_of(worker, span), _LastLine) if span else None
+        compiled, why_not = (None, "") if last else self._compiled(worker)
         by_name = {one.worker: one for one in workers}
         spans = [(by_name[one.worker], one.span) for one in ranks]
         together = [file for one, name in spans for file in files_of(one, _span(one, name))]
         return KnownRun(
             place,
-            last.line if last else self._compiled(worker),
+            last.line if last else compiled,
             _kept(JOB, together, JobLine) if last and ranks else None,
+            why_not,
         )
 
-    def _compiled(self, worker: WorkerFiles) -> CompileLine | None:
-        """What its summaries tell; None while they are still to be read. What a log tells, if it was read before."""
-        if not worker.summaries:
-            return _kept(COMPILE, worker.compile_files, CompileLine)
+    def _compiled(self, worker: WorkerFiles) -> tuple[CompileLine | None, str]:
+        """What its summaries tell, or what a log tells, if it was read before; else None, and why."""
+        if worker.summaries:
+            line = self._summarized(worker)
+            reading = rows.key_of(COMPILE, worker.summaries) in self._unread
+            return line, "" if line else BEING_READ if reading else NO_COMPILE_DATA
+        line = _kept(COMPILE, worker.compile_files, CompileLine)
+        return line, "" if line else LOG_UNREAD if worker.compile_files else NO_COMPILE_DATA
+
+    def _summarized(self, worker: WorkerFiles) -> CompileLine | None:
+        """None while they are still to be read, and where they cannot be."""
         key = rows.key_of(COMPILE, worker.summaries)
         if key not in self._read:
             line = rows.kept(key, CompileLine)
@@ -84,6 +94,7 @@ class RunLines:
                     self._read[key] = line
                     if line is None:
                         self._waiting.append((key, worker))
+                        self._unread.add(key)
                         self._begin()
         return self._read[key]
 
@@ -102,11 +113,21 @@ class RunLines:
                     remember_compiled(worker.summaries, line)
             except Exception as error:  # whoever opens the run is told
                 _log.debug("a summary of %s could not be read", worker.worker, exc_info=error)
+            self._unread.discard(key)
 
     def _next(self) -> tuple[str, WorkerFiles] | None:
         with self._lock:
             self._working = bool(self._waiting)
             return self._waiting.pop(0) if self._waiting else None
+
+
+def place_of(run: str, workers: Sequence[WorkerFiles]) -> tuple[RunPlace, WorkerFiles, SpanFile | None]:
+    """The span that stands for a run, None where it has none, with its worker."""
+    worker = next((one for one in workers if one.spans), workers[0])
+    span = max(worker.spans, key=_time_ns, default=None)
+    ranks = len(members(workers)) or 1
+    recorded_s = _time_ns(span) / 1e9 if span else None
+    return RunPlace(run, worker.worker, span.span if span else None, ranks, recorded_s), worker, span
 
 
 def files_of(worker: WorkerFiles, span: SpanFile) -> tuple[File, ...]:

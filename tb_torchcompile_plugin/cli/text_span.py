@@ -19,6 +19,7 @@ _HELD_UP_SHOWN = 10
 _STEPS_SHOWN = 6
 _EAGER_SHOWN = 15
 _KERNELS_SHOWN = 20
+_LINES_SHOWN = 20
 _OPERATORS_SHOWN = 20
 
 
@@ -47,6 +48,7 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
     _print_steps(console, span)
     _print_regions(console, span)
     _print_work(console, span)
+    _print_source(console, span)
 
 
 def _print_gpu_utilization(console: Console, used: GpuUtilization) -> None:
@@ -216,4 +218,18 @@ def _print_work(console: Console, span: SpanReport) -> None:
         span.operators,
         "name kind calls self_host_us host_us self_device_us device_us",
         _OPERATORS_SHOWN,
+    )
+
+
+def _print_source(console: Console, span: SpanReport) -> None:
+    """The hottest lines of the program, with their text or why it is not known."""
+    table(
+        console,
+        f"lines of the program: {span.headlines['source']}",
+        span.source,
+        "line function forward_us backward_us host_us above_floor_us kernels text",
+        _LINES_SHOWN,
+        line=lambda row: place(row.file, row.line),
+        kernels=lambda row: len(row.kernels),
+        text=lambda row: row.text.strip() if row.text else f"({row.no_text})",
     )

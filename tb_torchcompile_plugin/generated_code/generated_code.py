@@ -145,7 +145,7 @@ class GraphCode:
             return self._stacks[definition.name], "provenance"
         if definition.path:
             file, line = definition.path
-            return [Frame(file, line, definition.name, None)], "comments"
+            return [Frame(file, line, definition.name, definition.signature)], "comments"
         frames = (
             lines_of(definition.nodes, self.nodes)
             or lines_of(definition.source_nodes, self.user_nodes)

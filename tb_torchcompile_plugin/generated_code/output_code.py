@@ -38,6 +38,11 @@ class Definition:
     variable: str = ""
 
     @property
+    def signature(self) -> str | None:
+        """Of a Triton kernel its first line: "def scale(x, y, N: tl.constexpr):"; None of another."""
+        return next((line for line in self.source.splitlines() if line.startswith(f"def {self.name}(")), None)
+
+    @property
     def has_benchmark(self) -> bool:
         """Whether inductor wrote its own benchmark beside the kernel: TORCHINDUCTOR_BENCHMARK_KERNEL=1."""
         return len(set(names.HARNESS.findall(self.source))) == 3

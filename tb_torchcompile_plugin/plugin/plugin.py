@@ -54,6 +54,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             **questions,
             "/reading": responses.route(self._stop_reading, ["DELETE"]),
             "/definitions": responses.route(self._definitions),
+            "/terms": responses.route(self._terms),
             "/static/index.js": static,  # TensorBoard asks that the entry module be a route of its own
             "/static/*": static,
         }
@@ -72,6 +73,9 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
 
     def _definitions(self, request: Request) -> Response:
         return responses.html(request, definitions.page())
+
+    def _terms(self, request: Request) -> Response:
+        return responses.json(request, definitions.terms())
 
     def _static(self, request: Request) -> Response:
         return responses.static(request, request.path.partition("/static/")[2])

@@ -47,4 +47,5 @@ def says_cudagraphs_are_skipped(text: str) -> bool:
 
 def skip_reason(text: str) -> str:
     """Why CUDA graphs are skipped, in one line, without where."""
-    return _SKIPS_DUE_TO.sub("", text.strip().splitlines()[0].partition(" Found from")[0].rstrip(". "))
+    reason = _SKIPS_DUE_TO.sub("", text.strip().splitlines()[0].partition(" Found from")[0].rstrip(". "))
+    return reason.removesuffix(" (1 instances)")

@@ -110,6 +110,9 @@ _CALL = re.compile(r":\d+$")
 _FUSED = re.compile(r"(?:graph_\d+_)?(?:triton_[a-z]+|cpp)_fused_+(.+)$")
 _GRADIENT = re.compile(r"dgrad|wgrad", re.IGNORECASE)
 _COMPILED = tuple((category, re.compile(pattern)) for category, pattern, _ in _NAME_RULES)
+_ATEN = "at::native::"
+_SYMBOL = re.compile(r"(?:void )?((?:\(anonymous namespace\)|[\w:$])+)")
+_FUNCTOR = re.compile(r"(?:at::native::|::)(\w*(?:[Ff]unctor|_kernel_cuda)\w*)")
 
 
 def is_anonymous(name: str) -> bool:
@@ -193,6 +196,18 @@ def without_number(kernel: str) -> str:
 def without_call(key: str) -> str:
     """Of a kernel's name in provenance records, which counts its calls: `triton_poi_fused_0:3`."""
     return _CALL.sub("", key)
+
+
+def short_kernel(name: str) -> str:
+    """A C++ name as a sentence can hold it, without template arguments and parameters: what it does, then how:
+    "CUDAFunctor_add · vectorized_elementwise_kernel". Other names stay as they are."""
+    symbol = _SYMBOL.match(name)
+    rest = name[symbol.end() :] if symbol else ""
+    if symbol is None or not rest.startswith(("<", "(")):
+        return name
+    does = _FUNCTOR.search(rest) if _ATEN in name else None
+    how = symbol[1].removeprefix(_ATEN)
+    return f"{does[1]} · {how}" if does else how
 
 
 def fused_operators(kernel: str) -> str:

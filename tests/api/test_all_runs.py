@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from tb_torchcompile_plugin.analysis.runs.runs import AllRuns
+from tb_torchcompile_plugin.analysis.runs.runs import BEING_READ, NO_COMPILE_DATA, AllRuns
+from tb_torchcompile_plugin.api import run_lines
+from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
@@ -115,3 +118,59 @@ def test_a_summary_that_cannot_be_read_costs_its_own_run(tmp_path: Path, session
     (tmp_path / "runs" / "a" / f"w.{SPAN}.pt.compile.pb").write_bytes(b"\xff no summary")
     a, b = settled(session).rows
     assert a.compile_s is None and b.compile_s == 1.0
+
+
+def test_what_is_being_read_counts_once(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        add_run(tmp_path, name)
+    may_read = threading.Event()
+    read = run_lines.read_compile_data
+    monkeypatch.setattr(run_lines, "read_compile_data", lambda worker: may_read.wait(20) and read(worker))
+    answer = session.all_runs("")
+    assert answer.reading == 2 and "2 summaries are being read" in answer.headline
+    assert {row.why_unknown.compile for row in answer.rows} == {BEING_READ}
+    may_read.set()
+    assert settled(session).reading == 0
+
+
+def test_a_report_says_the_same_of_a_run_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was compiled as well, where nothing can be written down, and of a run without a trace."""
+    add_run(tmp_path, "a")
+    add_run(tmp_path, "b")
+    (tmp_path / "runs" / "b" / f"w.{SPAN}.pt.trace.json").unlink()
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
+    first, again = (read_report(str(tmp_path / "runs")).all_runs for _ in range(2))
+    assert first == again
+    assert [(row.run, row.read, row.compile_s, row.step_us) for row in first] == [
+        ("a", True, 1.0, 100.0),
+        ("b", False, 1.0, None),
+    ]
+
+
+def test_a_run_that_was_opened_is_known_where_nothing_can_be_written(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_run(tmp_path, "a")
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
+    ask(session, "overview", run="a", worker="w", span=SPAN)
+    (row,) = session.all_runs("").rows
+    assert row.read and row.step_us == 100.0
+
+
+def test_why_something_is_not_known_of_a_run(tmp_path: Path, session: Session) -> None:
+    for name in ("on_the_cpu", "unread", "without_trace"):
+        add_run(tmp_path, name)
+    (tmp_path / "runs" / "without_trace" / f"w.{SPAN}.pt.trace.json").unlink()
+    (tmp_path / "runs" / "on_the_cpu" / f"w.{SPAN}.pt.compile.pb").unlink()
+    ask(session, "overview", run="on_the_cpu", worker="w", span=SPAN)
+    answer = settled(session)
+    cpu, unread, traceless = (row.why_unknown for row in answer.rows)
+    assert (cpu.step, cpu.gpu, cpu.trace, cpu.compile) == ("", "Nothing ran on a GPU", "", NO_COMPILE_DATA)
+    assert {unread.step, unread.gpu, unread.trace} == {"The trace is not read yet: open the run to read it"}
+    assert {traceless.step, traceless.gpu, traceless.trace} == {"There is no trace"}
+    assert unread.compile == traceless.compile == ""
+    assert "1 trace is not read yet" in answer.headline

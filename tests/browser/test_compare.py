@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from browser.tab import Tab
@@ -51,3 +52,16 @@ def test_what_is_gone_is_named(tab: Tab) -> None:
     tab.open(run="resnet18", panel="compare", run2="gone", worker2="w", span2="1")
     tab.wait_text("[role='alert']", "A: there is no worker 'w' in run 'gone'")
     assert all("404" in complaint for complaint in tab.complaints())
+
+
+def test_idle_parts_are_hatched_and_each_part_leads_on(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="compare", run2="resnet18_eager")
+    parts = "ul[aria-label='Where the step time changes'] button"
+    tab.wait(lambda: tab.all(parts), "the picture")
+    idle = [part for part in tab.all(parts) if part.text.startswith("idle:")]
+    assert idle and all(part.find_elements(By.CSS_SELECTOR, ".fill.idle") for part in idle)
+    assert len(tab.all(f"{parts} .fill.idle")) == len(idle)
+    tab.click("ul[aria-label='GPU time by category'] button", "Convolution")
+    tab.wait(lambda: {row[1] for row in tab.rows("Kernels")} == {"Convolution"}, "its kernels alone")
+    tab.click(parts, "idle: Python")
+    tab.wait_text("aside h2", "Idle: Python")

@@ -227,3 +227,45 @@ def test_a_bar_of_the_gap_histogram_lists_its_gaps(tab: Tab) -> None:
     tab.script("arguments[0].click()", tab.all(bars)[-1])
     tab.wait_text("aside h2", "Gaps from")
     assert tab.all("aside li a")
+
+
+def test_an_address_of_before_finds_its_kernel(tab: Tab, add_run: Callable[[list[Event]], str]) -> None:
+    """Rows were named by the whole name, of whatever length, and gaps were narrowed by their cause."""
+    name = f"void at::native::{'vectorized_elementwise_kernel<4, ' * 10}x>"
+    run = add_run([*launch(name, 0, 1, 9), *launch("other", 40, 41, 5)])
+    tab.open(run=run, panel="kernels", row=f"kernels:0,{name},,")
+    tab.wait_text("aside", name[:40])
+    assert len(tab.address()) < 350
+    tab.open(run=run, panel="kernels", row="kernels:0,gone,,")
+    tab.wait_text("aside", "which is not in this table")
+    tab.open(run=run, panel="gpu_utilization", cause="nothing_launched")
+    tab.wait_text("aside h2", "Idle: nothing launched")
+    assert "cause=" not in tab.address()
+
+
+def test_a_phase_lists_its_compilations(tab: Tab) -> None:
+    tab.open(run="breaks", panel="compile_time")
+    tab.click("ul[aria-label='Compile time by phase'] button", "Inductor")
+    tab.wait_text("aside h2", "Inductor")
+    assert tab.text("aside h3") == "1.96 s, 43.0 % of the compile time, in 9 compilations"
+    assert len(tab.all("aside li")) == 9
+    tab.click("aside li a")
+    tab.wait_text("aside h2", "Compilation")
+
+
+def test_a_band_of_memory_is_its_step_and_with_shift_a_moment(
+    tab: Tab, add_recording: Callable[[str], str]
+) -> None:
+    tab.open(run=add_recording("everything"), panel="memory")
+    band = "main svg rect[aria-label='ProfilerStep#2']"
+    tab.one(band)
+    tab.tab_to("main svg [data-door]")
+    tab.press(Keys.ARROW_RIGHT)
+    assert tab.script("return document.activeElement.matches(arguments[0])", band)
+    tab.press(Keys.ENTER)
+    tab.wait(lambda: "torch_compile.stretch=" in tab.address(), "the step alone")
+    assert tab.script("return document.querySelector('.stretch select').selectedOptions[0].text") == (
+        "ProfilerStep#2"
+    )
+    ActionChains(tab.driver).key_down(Keys.SHIFT).click(tab.one("main svg")).key_up(Keys.SHIFT).perform()
+    tab.one(CANVAS)

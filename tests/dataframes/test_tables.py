@@ -109,9 +109,23 @@ def test_two_runs_are_compared(runs: Path) -> None:
     step = compared.figures.set_index("name").loc["step_us"]
     assert step.value_delta == pytest.approx(step.value_b - step.value_a)
     assert {"time_us_a", "time_us_b", "launches_delta"} <= {*compared.kernels}
-    assert compared.compilations.empty and "duration_s" in {*compared.compilations}
+    assert compared.compilations.empty
+    assert {"duration_s_a", "duration_s_b", "duration_s_delta", "outcome"} <= {*compared.compilations}
     with pytest.raises(UserError, match="nowhere"):
         load(str(runs)).compare("nowhere", "resnet18")
+
+
+def test_a_comparison_has_the_same_columns_with_rows_and_without(runs: Path) -> None:
+    known = load(str(runs))
+    some, none = known.compare("resnet18_eager", "resnet18"), known.compare("resnet18", "resnet18")
+    assert {name: [*some[name]] for name in some} == {name: [*none[name]] for name in none}
+
+
+def test_a_relative_logdir_is_compared_from_anywhere(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(runs.parent)
+    known = load(runs.name)
+    monkeypatch.chdir("/")
+    assert known.compare("resnet18_eager", "resnet18").verdict
 
 
 def test_a_notebook_shows_verdict_findings_and_tables(runs: Path) -> None:

@@ -27,7 +27,7 @@ SAYS = {  # of what the title says
     "late:recompile": "compiles for",
     "late:rotating": "Ranks take turns",
     "late:slow_gpu": "the same kernels, and they take",
-    "late:sync": "the host waits for the GPU 144 times in aten::item",
+    "late:sync": "the host waits for the GPU 144 times a step, in aten::item",
     "late:work": "more to compute",
 }
 WITHIN_POINTS = 15.0  # of a step, of every job

@@ -5,10 +5,27 @@ from __future__ import annotations
 import re
 from typing import get_args
 
-from served import ROOT, make_client, make_plugin
-from tb_torchcompile_plugin.analysis.findings.rule import Panel
-from tb_torchcompile_plugin.plugin import definitions
+import pytest
 
+from served import ROOT, make_client, make_plugin
+from tb_torchcompile_plugin.analysis.compilations.rows import Status
+from tb_torchcompile_plugin.analysis.findings.rule import Panel
+from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import Bound
+from tb_torchcompile_plugin.analysis.what_if.picture import HostCause
+from tb_torchcompile_plugin.job.late import LateCause
+from tb_torchcompile_plugin.plugin import definitions
+from tb_torchcompile_plugin.profile.host.thread_activity import Cause
+from tb_torchcompile_plugin.torch_names.kernels import Category
+from tb_torchcompile_plugin.torch_names.phases import Phase
+
+SETS = {
+    "kernel_categories": Category,
+    "idle_causes": Cause,
+    "host_causes": HostCause | LateCause,
+    "phases": Phase,
+    "statuses": Status,
+    "bounds": Bound,
+}
 WITHOUT = {"overview", "code"}  # they show numbers of others, or texts as they are
 
 
@@ -23,3 +40,12 @@ def test_the_page_holds_what_the_document_says_and_loads_nothing() -> None:
     page = definitions.page()
     assert "What the numbers mean" in page and "exclusive time of dynamo" in page and "<table>" in page
     assert not re.search(r"<(script|img|iframe)\b", page)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_word_of_the_server_has_its_meaning(name: str) -> None:
+    response = make_client(make_plugin()).get(f"{ROOT}/terms")
+    words = response.get_json()[name]
+    kinds = getattr(SETS[name], "__args__", ())
+    assert words.keys() == {one for kind in kinds for one in (get_args(kind) or (kind,))}
+    assert all(sentence.strip() for sentence in words.values())

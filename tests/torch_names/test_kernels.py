@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, category_of
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, category_of, short_kernel
 
 REAL = [
     ("triton_poi_fused_addmm_relu_0", "triton_pointwise"),
@@ -134,3 +134,29 @@ def test_triton_categories_of_recordings_agree_with_the_reference(
         wanted = {name: row["count"] for name, row in numbers["categories"].items() if name != "other"}
         assert {name: count for name, count in counts.items() if name.startswith("triton")} == wanted
         assert sum(counts.values()) == numbers["gpu_events"]
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+        ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT", "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NTT"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
+        (
+            "void cudnn::engines_precompiled::nhwcToNchwKernel<__half, __half, float, true>(__half const*)",
+            "cudnn::engines_precompiled::nhwcToNchwKernel",
+        ),
+        (
+            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+            "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>(int)",
+            "direct_copy_kernel_cuda · elementwise_kernel",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>()",
+            "CUDAFunctor_add · vectorized_elementwise_kernel",
+        ),
+        ("void (anonymous namespace)::softmax_warp<float, 8>(float*)", "(anonymous namespace)::softmax_warp"),
+    ],
+)
+def test_a_name_that_a_sentence_can_hold(name: str, short: str) -> None:
+    assert short_kernel(name) == short

@@ -1583,6 +1583,7 @@ export interface ProgramLine {
   function: string;
   whole_function: boolean;
   text: string | null;
+  no_text: string | null;
   forward_us: number | null;
   backward_us: number | null;
   kernel_us: number | null;
@@ -1794,6 +1795,7 @@ export interface RunRow {
   read: boolean;
   change_percent: number | null;
   within_noise: boolean;
+  why_unknown: WhyUnknown;
 }
 
 export interface Runs {
@@ -2210,6 +2212,13 @@ export interface WaitRow {
 }
 
 export type Whose = 'built in' | 'library' | 'operators' | 'yours';
+
+export interface WhyUnknown {
+  step: string;
+  gpu: string;
+  trace: string;
+  compile: string;
+}
 
 export interface WindowColumn {
   dtype: string;

@@ -67,13 +67,8 @@ export function toCategory(category: string | null): HashChange {
   return { panel: 'kernels', category, row: null };
 }
 
-/** The idle gaps of a GPU, narrowed to one cause. */
-export function toGaps(cause: string | null): HashChange {
-  return { panel: 'gpu_utilization', cause, row: null };
-}
-
 /** Enough of a name to search for: that of a C++ template may have a thousand characters. */
-const LONGEST = 100;
+export const NAME_IN_ADDRESS = 100;
 
 /** A generated kernel in the kernels table: names are unique within a compilation only. */
 export function toKernel(name: string, compile_id: string): HashChange {
@@ -81,7 +76,7 @@ export function toKernel(name: string, compile_id: string): HashChange {
     panel: 'kernels',
     row: null,
     category: null,
-    'search.kernels': `${name.slice(0, LONGEST)} ${compile_id}`.trim(),
+    'search.kernels': `${name.slice(0, NAME_IN_ADDRESS)} ${compile_id}`.trim(),
   };
 }
 

@@ -1,4 +1,5 @@
 /** Where the time of a step goes on a rank of a job: words and colours, the same everywhere. */
+import { meaningOf } from '../api/meanings.svelte';
 import type { JobStep } from '../api/types';
 import type { Look } from './idle_causes';
 
@@ -10,25 +11,14 @@ const hatched = (line: string, ground: string) =>
 
 /** They sum to the span, in this order. */
 export const JOB_PARTS: Record<JobPart, Look> = {
-  compute_us: ['compute', 'var(--measure)', 'Kernels beside which nothing communicates'],
-  overlapped_us: ['overlapped', 'var(--cat-attention)', 'Kernels and collectives at one time'],
-  exposed_transfer_us: [
-    'exposed transfer',
-    'var(--cat-communication)',
-    'Collectives alone that have all they need',
-  ],
-  exposed_wait_us: [
-    'exposed wait',
-    hatched('var(--cat-communication)', 'var(--bg)'),
-    'Collectives alone that wait for another rank',
-  ],
-  exposed_unknown_us: [
-    'exposed unknown',
-    'var(--cat-other)',
-    'Collectives alone of which nothing tells whether they wait or transfer',
-  ],
-  exposed_memory_us: ['exposed memory', 'var(--cat-memcpy)', 'Copies and fills beside which nothing runs'],
-  idle_us: ['idle', hatched('var(--line-strong)', 'var(--idle)'), 'Nothing runs on the GPU'],
+  compute_us: ['compute', 'var(--measure)'],
+  overlapped_us: ['overlapped', 'var(--cat-attention)'],
+  exposed_transfer_us: ['exposed transfer', 'var(--cat-communication)'],
+  exposed_wait_us: ['exposed wait', hatched('var(--cat-communication)', 'var(--bg)')],
+  exposed_unknown_us: ['exposed unknown', 'var(--cat-other)'],
+  exposed_memory_us: ['exposed memory', 'var(--cat-memcpy)'],
+  idle_us: ['idle', hatched('var(--line-strong)', 'var(--idle)')],
 };
 
 export const isJobPart = (text: string): text is JobPart => Object.hasOwn(JOB_PARTS, text);
+export const jobPartHelp = (part: JobPart): string => meaningOf('job_parts', part);

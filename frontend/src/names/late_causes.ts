@@ -5,6 +5,6 @@ import type { Look } from './idle_causes';
 
 export const LATE_CAUSES: Record<LateCause, Look> = {
   ...HOST_CAUSES,
-  slower_kernels: ['slower kernels', 'var(--cat-gemm)', 'The same kernels take longer than on the peers'],
-  more_work: ['more work', 'var(--cat-attention)', 'More kernels than on the peers, or larger ones'],
+  slower_kernels: ['slower kernels', 'var(--cat-gemm)'],
+  more_work: ['more work', 'var(--cat-attention)'],
 };

@@ -1,21 +1,22 @@
 /** Phases of a compilation, in the order of the pipeline. */
+import { meaningOf } from '../api/meanings.svelte';
 import type { Compilation, Phase } from '../api/types';
 import { seconds } from '../widgets/format';
 
-const PHASES: Record<Phase, [label: string, help: string]> = {
-  dynamo: ['Dynamo', 'Tracing Python bytecode into a graph, and building guards'],
-  aot_autograd: ['AOTAutograd', 'Joint forward and backward graph, functionalisation, partitioning'],
-  inductor: ['Inductor', 'Lowering, fusion, scheduling and code generation'],
-  triton: ['Triton, C++', 'Compiling and loading the generated kernels'],
-  autotune: ['Autotune', 'Measuring kernel configurations to choose the fastest'],
-  cache: ['Cache', 'Looking up and writing the compile caches'],
-  other: ['Other', 'The rest of the frame’s compile time, in no phase above'],
+const PHASES: Record<Phase, string> = {
+  dynamo: 'Dynamo',
+  aot_autograd: 'AOTAutograd',
+  inductor: 'Inductor',
+  triton: 'Triton, C++',
+  autotune: 'Autotune',
+  cache: 'Cache',
+  other: 'Other',
 };
 
 const ORDER = Object.keys(PHASES) as Phase[];
 export const byPipeline = (a: Phase, b: Phase): number => ORDER.indexOf(a) - ORDER.indexOf(b);
-export const phaseLabel = (phase: Phase): string => PHASES[phase][0];
-export const phaseHelp = (phase: Phase): string => PHASES[phase][1];
+export const phaseLabel = (phase: Phase): string => PHASES[phase];
+export const phaseHelp = (phase: Phase): string => meaningOf('phases', phase);
 
 /** The phases that took any time in one of these, in the order of the pipeline. */
 export const phasesOf = (rows: Pick<Compilation, 'phases_percent'>[]): Phase[] =>

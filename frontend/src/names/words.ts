@@ -1,6 +1,5 @@
 /** What small sets of the server's words mean to people. */
 import type {
-  Bound,
   BreakKind,
   DifferenceKind,
   EagerKind,
@@ -44,16 +43,6 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
   },
 ];
 export const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);
-
-/** What bounds a step. */
-export const BOUNDS: Record<Bound, string> = {
-  compute: 'The device computes for the largest part of the time.',
-  copy: 'The device copies or fills memory for the largest part of the time.',
-  communication: 'Most of the time only communication runs, or the host waits for it.',
-  input: 'The device waits for data.',
-  compile: 'The device waits for torch.compile.',
-  launch: 'The device waits for the host to launch work.',
-};
 
 export const BREAK_KINDS: Record<BreakKind, string> = {
   explicit: 'graph_break()',

@@ -21,9 +21,11 @@ interface ColumnLook<Row> {
   show?: (row: Row) => string;
   /** Full text on hover. */
   title?: (row: Row) => string;
-  /** Why a null is unknown, on hover. */
-  unknown?: string;
-  /** Explains the column, on hover of its header. */
+  /** What the word in the cell means: it opens that. */
+  meaning?: (row: Row) => string;
+  /** Why a null is unknown, on hover: of all rows, or of each; "" where the server's sentence (`unknownHelp`) does. */
+  unknown?: string | ((row: Row) => string);
+  /** Explains the column where the server's sentence of it (`columnHelp`) would not do. */
   help?: string;
   /** Draws a bar beside the number; a full one stands for the column's largest value. */
   bar?: boolean;
@@ -52,6 +54,10 @@ export function parseSort(text: string): Sort | null {
 
 export function formatSort(sort: Sort): string {
   return (sort.descending ? '-' : '') + sort.key;
+}
+
+export function whyUnknown<Row>(row: Row, { unknown }: Column<Row>): string {
+  return (typeof unknown === 'function' ? unknown(row) : unknown) ?? '';
 }
 
 export function cellOf<Row>(row: Row, { key, value }: Column<Row>): Cell {

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { haystack } from '../../src/table/table';
 import type { DevicePeak, Kernel } from '../../src/api/types';
 import { groupRows } from '../../src/panels/kernels/kernel_groups';
-import { KERNEL_COLUMNS } from '../../src/panels/kernels/kernel_rows';
+import { KERNEL_COLUMNS, rowOfBefore } from '../../src/panels/kernels/kernel_rows';
 import { arithmeticChart, memoryChart } from '../../src/panels/kernels/roofline';
 
 const peak = {
@@ -95,4 +95,18 @@ test('a search looks at rows without a number too', () => {
     ...{ lines: [], aten_ops: [], achieved: { bandwidth_gb_s: null } },
   } as unknown as Kernel;
   expect(haystack(row, KERNEL_COLUMNS)).toContain('fused_add');
+});
+
+test('an address of before, with whole names and graph keys or without the latter, finds its row', () => {
+  const name = `void at::native::${'vectorized_elementwise_kernel<4, '.repeat(20)}x>`;
+  const known = {
+    device: 0,
+    name,
+    compile_id: '0/0',
+    graph_key: 'fd3gcxno4tmsn4n4p2lujmnxc4tt5ez3szcl4k6x2',
+  };
+  const rows = [{ ...known, name: `${name}y` }, known] as unknown as Kernel[];
+  expect(rowOfBefore(rows, `0,${name},0/0,${known.graph_key}`)).toBe(rows[1]);
+  expect(rowOfBefore(rows, `0,${name}`)).toBe(rows[1]);
+  expect(rowOfBefore(rows, `1,${name}`)).toBeUndefined();
 });

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { GROUPS, PANEL_TITLES } from '../../src/names/words';
 import { doorOf, withoutSmall } from '../../src/panels/overview/doors';
 import { runColumns } from '../../src/panels/runs/run_columns';
-import { cellText } from '../../src/table/table';
+import { cellText, whyUnknown } from '../../src/table/table';
 import type { Compile, RunRow } from '../../src/api/types';
 
 const RUN: RunRow = {
@@ -24,6 +24,7 @@ const RUN: RunRow = {
   severity: null,
   change_percent: 377.2,
   within_noise: true,
+  why_unknown: { step: '', gpu: 'Nothing ran on a GPU', trace: '', compile: 'No compile summary' },
 };
 
 describe('the sidebar', () => {
@@ -33,17 +34,31 @@ describe('the sidebar', () => {
   });
 });
 
+const PLAIN = new Event('click');
+const SHIFT = Object.assign(new Event('click'), { shiftKey: true });
+
 describe('the parts of a step', () => {
   const recompiled = { recompiles: [{}] } as Compile;
 
   it('lead to where their rows are', () => {
-    expect(doorOf('gpu gemm', null)).toMatchObject({ panel: 'kernels', category: 'gemm' });
-    expect(doorOf('idle python', null)).toMatchObject({ panel: 'gpu_utilization', cause: 'python' });
-    expect(doorOf('host python', null)).toMatchObject({ panel: 'operators' });
-    expect(doorOf('idle compile', null)).toMatchObject({ panel: 'compile_time' });
-    expect(doorOf('idle compile', recompiled)).toMatchObject({ panel: 'recompiles' });
-    expect(doorOf('host compiled_graph', null)).toMatchObject({ panel: 'kernels' });
-    expect(doorOf('gpu rest', null)).toMatchObject({ panel: 'step_breakdown' });
+    expect(doorOf('gpu gemm', null, PLAIN)).toMatchObject({ panel: 'kernels', category: 'gemm', then: null });
+    expect(doorOf('idle python', null, PLAIN)).toMatchObject({
+      panel: 'gpu_utilization',
+      row: 'idle:python',
+    });
+    expect(doorOf('host python', null, PLAIN)).toMatchObject({ panel: 'operators' });
+    expect(doorOf('idle compile', null, PLAIN)).toMatchObject({ panel: 'compile_time' });
+    expect(doorOf('idle compile', recompiled, PLAIN)).toMatchObject({ panel: 'recompiles' });
+    expect(doorOf('host compiled_graph', null, PLAIN)).toMatchObject({ panel: 'compiled_regions' });
+    expect(doorOf('gpu rest', null, PLAIN)).toMatchObject({ panel: 'step_breakdown' });
+  });
+
+  it('lead on to the timeline with Shift', () => {
+    expect(doorOf('gpu gemm', null, SHIFT)).toMatchObject({ category: 'gemm', then: 'timeline' });
+    expect(doorOf('idle compile', recompiled, SHIFT)).toMatchObject({
+      row: 'idle:compile',
+      then: 'timeline',
+    });
   });
 
   it('that are small are one, and sum to what they were', () => {
@@ -56,6 +71,16 @@ describe('the parts of a step', () => {
 });
 
 describe('all runs', () => {
+  it('say of each run why something of it is not known', () => {
+    const why = (key: string) =>
+      whyUnknown(
+        RUN,
+        runColumns('').find((column) => column.key === key)!,
+      );
+    expect(why('gpu_busy_percent')).toBe('Nothing ran on a GPU');
+    expect(why('compile_s')).toBe('No compile summary');
+    expect(why('compiled_percent')).toBe('Not recorded');
+  });
   it('say by how much they differ from the pinned one, also by more than twice', () => {
     const column = runColumns('b').find(({ key }) => key === 'change_percent')!;
     expect(cellText(RUN, column, undefined)).toBe('+377\u202f% (noise)');

@@ -9,6 +9,7 @@ import {
   laneRowAt,
   viewOf,
 } from '../../src/panels/ranks/step_lanes';
+import { longestOf, toOwnPart } from '../../src/panels/ranks/step_collectives';
 
 const NONE: GpuPieces = { start_ns: [], dur_ns: [], busy: [], name: [], category: [] };
 const rank = (number: number, late: boolean): RankLanes => ({
@@ -118,5 +119,20 @@ describe('one step of all ranks', () => {
       ['x', '9'],
     ])
       expect(viewOf(from!, to!, 1000)).toEqual({ from: 0, to: 1000 });
+  });
+});
+
+describe('the parts of a rank’s step', () => {
+  it('that are calls lead to the call that has most of them', () => {
+    expect(longestOf(STEP, 0, 'exposed_wait_us')!.call).toBe(STEP.collectives[0]!.calls[0]);
+    expect(longestOf(STEP, 1, 'exposed_wait_us')).toBeNull();
+    expect(longestOf(STEP, 1, 'exposed_transfer_us')!.collective).toBe(STEP.collectives[0]);
+    expect(longestOf(STEP, 0, 'idle_us')).toBeNull();
+  });
+
+  it('that are not lead into the rank’s own panels', () => {
+    const place = toOwnPart(STEP.ranks[1]!, 'idle_us', new Event('click'));
+    expect(place).toMatchObject({ worker: 'rank1', panel: 'gpu_utilization' });
+    expect(toOwnPart(STEP.ranks[0]!, 'compute_us', new Event('click'))).toMatchObject({ panel: 'kernels' });
   });
 });

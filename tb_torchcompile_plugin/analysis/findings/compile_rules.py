@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import cudagraph_skips, skip_reason
-from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.analysis.words import duration, often, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.torch_names import failures
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
@@ -41,7 +41,7 @@ class RecompileLimit(Rule):
             versions = _versions(context.data.summary, row)
             yield self.finding(
                 context,
-                f"{row.function or 'A frame'} was compiled {plural(versions, 'time')} and now runs eager: it hit the "
+                f"{row.function or 'A frame'} was compiled {often(versions)} and now runs eager: it hit the "
                 "recompile limit",
                 "See which guard fails each time: mark what changes as dynamic, or keep it the same. "
                 "torch._dynamo.config.recompile_limit raises the limit",
@@ -87,7 +87,7 @@ class CudaGraphsSkipped(Rule):
         if untold and not reasons:
             yield self.finding(
                 context,
-                f"CUDA graphs were skipped {plural(untold, 'time')}; why, torch told its log only",
+                f"CUDA graphs were skipped {often(untold)}; why, torch told its log only",
                 "Run with TORCH_LOGS=cudagraphs to see the reason: mutated inputs, CPU tensors, dynamic shapes …",
                 {"skips": untold},
                 severity="warning",
@@ -138,7 +138,7 @@ class CacheMissed(Rule):
         for (cache, reason), count in bypassed.items():
             yield self.finding(
                 context,
-                f"The {CACHES.get(cache, cache)} cache was bypassed {plural(count, 'time')}: "
+                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}: "
                 f"{reason or 'torch does not say why'}",
                 "Change what torch names, or this is compiled again in every process",
                 {"lookups": count},

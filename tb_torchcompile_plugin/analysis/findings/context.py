@@ -19,12 +19,14 @@ from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, g
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import eager_points, given_up
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
+from tb_torchcompile_plugin.analysis.what_if.step_words import paced
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.what_if.words import A_STEP, Paced
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
-from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, every, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, every, every_break, region_calls
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union
+from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
@@ -143,6 +145,11 @@ class RuleContext:
         return self.profile is not None and (self.nothing_compiled or self.profile.of(given_up))
 
     @property
+    def paced(self) -> Paced:
+        """Of what predictions are."""
+        return A_STEP if self.profile is None else self.profile.of(paced)
+
+    @property
     def where(self) -> str:
         """What the profiled time is, behind a number: "a step" or "in this span"."""
         return "a step" if self.steps else "in this span"
@@ -163,6 +170,22 @@ class RuleContext:
     def costs(self) -> list[GraphBreakCost]:
         """What graph breaks cost, dearest first."""
         return (self.profile and self.profile.of(graph_break_costs)) or []
+
+    def break_us(self, cost: GraphBreakCost) -> float:
+        """What a break cost in the profiled time, without what was compiled meanwhile: recompiles tell of that."""
+        return cost.profiled_us - self._compiled_in_breaks.get((cost.compile_id, cost.resume_compile_id), 0.0)
+
+    @once
+    def _compiled_in_breaks(self) -> dict[tuple[str, str], float]:
+        """How long something was compiled while a graph was broken, by the two regions (µs)."""
+        gaps = list(every_break(self.profile.of(region_calls))) if self.profile else []
+        known = self.compiling(self.summary.compilations) if self.summary else self.compiling_in_trace
+        starts = np.array([gap.start for gap in gaps], np.int64)
+        compiled = covered_ns(known, starts, np.array([gap.end for gap in gaps], np.int64))
+        by_regions: Counter[tuple[str, str]] = Counter()
+        for gap, ns, window in zip(gaps, compiled.tolist(), within(self.windows, starts).tolist()):
+            by_regions[gap.call.compile_id, gap.resumed.compile_id] += ns if window >= 0 else 0
+        return {regions: ns / 1000 for regions, ns in by_regions.items()}
 
     def inside_us(self, intervals: Intervals) -> float:
         """How much of the profiled time these cover."""

@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import place, without
-from tb_torchcompile_plugin.analysis.words import at_line, plural, significant
+from tb_torchcompile_plugin.analysis.words import at_line, counted, often, plural, rounded
 from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook
 
@@ -31,7 +31,7 @@ class ProfilerHooks(Rule):
         yield self.finding(
             context,
             f"Torch compiled {'only ' if alone else ''}a profiler's own hooks ({', '.join(names)}), "
-            f"{plural(len(hooks), 'time')}: "
+            f"{often(len(hooks))}: "
             + (
                 "nothing of yours runs compiled"
                 if alone
@@ -59,7 +59,8 @@ class NothingCompiled(Rule):
         compiled = len({(row.epoch, row.compile_id) for row in rows})
         when = "in the profiled steps" if context.steps else "in this span"
         why = (
-            f", though there were {plural(compiled, 'compilation')}: what they made is not called here"
+            f", though there {'was' if compiled == 1 else 'were'} {plural(compiled, 'compilation')}: "
+            f"what {'it' if compiled == 1 else 'they'} made is not called here"
             if compiled
             else ": torch.compile was not called, or its result never was"
         )
@@ -100,7 +101,7 @@ class GivenUp(Rule):
         yield self.finding(
             context,
             f"{row.function or 'A frame'} runs eager: {why}"
-            + (f"; {without(by.predicted, 'that')}" if by else ""),
+            + (f"; {without(by.predicted, 'that', context.paced)}" if by else ""),
             "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
             if row.kind == "limit"
             else "Move what breaks the graph out of the loop or function, so that torch can go on behind it",
@@ -118,8 +119,9 @@ class GivenUp(Rule):
         where = place(by)
         return self.finding(
             context,
-            f"Torch has given up compiling {significant(calls)} calls {context.where}, which run eager"
-            f"{f' at {where}' if where else ''}: {without(by.predicted, 'that')}",
+            f"Torch has given up compiling {counted(calls, 'call')} {context.where}, so "
+            f"{'it runs' if rounded(calls) == '1' else 'they run'} eager"
+            f"{f' at {where}' if where else ''}: {without(by.predicted, 'that', context.paced)}",
             "Record with tb_torchcompile_plugin.tensorboard_trace_handler to see which frames and why, or run with "
             'TORCH_LOGS="recompiles,graph_breaks": most often a frame hit the recompile limit, or breaks in a loop',
             {"calls": calls},

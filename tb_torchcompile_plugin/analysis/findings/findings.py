@@ -18,7 +18,8 @@ from tb_torchcompile_plugin.analysis.findings.rule import SEVERITIES, Finding, R
 from tb_torchcompile_plugin.analysis.findings.scale_rules import SCALE_RULES
 from tb_torchcompile_plugin.analysis.findings.setup_rules import SETUP_RULES
 from tb_torchcompile_plugin.analysis.findings.what_if_rules import WHAT_IF_RULES
-from tb_torchcompile_plugin.analysis.what_if.scenario import shared_ns
+from tb_torchcompile_plugin.analysis.what_if.scenario import adds_ns, shared_ns
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
@@ -68,18 +69,36 @@ def span_findings(profile: Profile) -> list[Finding]:
 
 
 def _told_once(profile: Profile, rows: list[Finding]) -> list[Finding]:
-    """Without waits that claim the same time as an operator or a function: it is what took it."""
+    """Without waits that claim the same time as an operator or a function: it is what took it; and without those that
+    are the end of a copy."""
     waits = [row for row in rows if row.rule == "synchronise"]
     causes = [row for row in rows if row.rule in _TAKES_TIME]
-    repeated = [row for row in waits if any(_same_time(profile, row, other) for other in causes)]
+    copies = [row for row in rows if row.rule == "copies"]
+    repeated = [
+        row
+        for row in waits
+        if any(_same_time(profile, row, other) for other in causes)
+        or any(_is_part(profile, row, other) for other in copies)
+    ]
     return [row for row in rows if row not in repeated]
+
+
+def _is_part(profile: Profile, row: Finding, other: Finding) -> bool:
+    """Whether the other one saves most of what the one would."""
+    if row.fix is None or other.fix is None or row.predicted is None:
+        return False
+    return adds_ns(profile, row.fix, other.fix) <= (1 - _SAME) * 1000 * _saved_us(row.predicted)
+
+
+def _saved_us(predicted: Predicted) -> float:
+    return predicted.step_us - predicted.after_us
 
 
 def _same_time(profile: Profile, row: Finding, other: Finding) -> bool:
     """Whether two causes have about the same price, and it is the same time of the host."""
     if row.fix is None or other.fix is None or row.predicted is None or other.predicted is None:
         return False
-    less, more = sorted(one.step_us - one.after_us for one in (row.predicted, other.predicted))
+    less, more = sorted(map(_saved_us, (row.predicted, other.predicted)))
     return less >= _SAME * more and shared_ns(profile, row.fix, other.fix) >= _SAME * 1000 * less
 
 

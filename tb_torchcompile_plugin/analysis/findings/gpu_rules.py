@@ -10,12 +10,13 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
 from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
-from tb_torchcompile_plugin.analysis.words import percent, significant
+from tb_torchcompile_plugin.analysis.words import counted, often, percent
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 
 # Whoever multiplies matrices, attends or communicates has them, and does not write them.
 _MADE_OF = ("gemm", "convolution", "attention", "communication", "memcpy", "memset", "triton_template")
@@ -59,9 +60,10 @@ class SlowKernel(Rule):
                 continue
             yield self.finding(
                 context,
-                f"{row.name} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the memory bandwidth",
+                f"{short_kernel(row.name)} takes {percent(share)} of the GPU time at {percent(bandwidth)} of the "
+                "memory bandwidth",
                 'Tune it: torch.compile(model, mode="max-autotune"), or larger tensors; '
-                f"tb-torchcompile kernel LOGDIR {row.name} shows its source and launches",
+                f"{_shown(row.name)} shows its source and launches",
                 {"gpu_share_percent": share, "bandwidth_percent": bandwidth, "gpu_us": row.time_us},
                 by=context.best("roofline", row.name),
                 code='torch.compile(model, mode="max-autotune")',
@@ -87,8 +89,8 @@ class CudaGraphsUsed(Rule):
         steps = max(context.steps, 1)
         yield self.finding(
             context,
-            f"CUDA graphs are replayed ({significant(replays / steps)} {context.where}), and "
-            f"{significant((launches - replays) / steps)} launches {context.where} are still made one by one",
+            f"CUDA graphs are replayed {often(replays / steps)} {context.where}, and "
+            f"{counted((launches - replays) / steps, 'launch is', 'launches are')} still made one by one",
             "What launches them runs eager, or torch skipped CUDA graphs for it: compile it, too",
             {
                 "replays_per_step": replays / steps,
@@ -119,15 +121,20 @@ class DominantKernel(Rule):
             return
         yield self.finding(
             context,
-            f"{row.name} takes {percent(share)} of the GPU's time, and the GPU sets the pace of a step",
+            f"{short_kernel(row.name)} takes {percent(share)} of the GPU's time, and the GPU sets the pace of a step",
             "Look at how it reads and writes: neighbouring threads, neighbouring numbers; enough blocks for the whole "
-            f"GPU. tb-torchcompile kernel LOGDIR {row.name} shows its launches",
+            f"GPU. {_shown(row.name)} shows its launches",
             {"gpu_share_percent": share, "gpu_us": row.time_us, "launches": row.launches},
             saves_us=None,
             severity="warning",
             row=f"kernels:{row.key}",
-            where=[row.name],
+            where=[short_kernel(row.name)],
         )
+
+
+def _shown(kernel: str) -> str:
+    """Where more is said of it: names of C++ kernels are nothing to type."""
+    return f"tb-torchcompile kernel LOGDIR {kernel}" if kernel.isidentifier() else "Its row in Kernels"
 
 
 def _gpu_bound(profile: Profile) -> bool:

@@ -10,9 +10,10 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.what_if.words import without
-from tb_torchcompile_plugin.analysis.words import at_line, duration, percent, plural
+from tb_torchcompile_plugin.analysis.words import at_line, duration, often, percent, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
+from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
 
 _GUARD = 90  # letters of a guard in a title
 
@@ -22,12 +23,13 @@ class GraphBreaks(Rule):
     panel = "graph_breaks"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
-        host = [cost.profiled_us for cost in context.costs]
+        host = [context.break_us(cost) for cost in context.costs]
         share, by = context.share(sum(host)), context.best("graph_breaks")
         worth = by.predicted.gain_percent if by else share
         if share is None or worth is None or worth < thresholds.gain_percent:
             return
-        dearest = max(context.costs, key=lambda cost: cost.profiled_us)
+        dearest = max(context.costs, key=context.break_us)
+        number = len({(cost.file, cost.line) if cost.file else cost.compile_id for cost in context.costs})
         graph_break = _break_of(context, dearest.compile_id)
         place = at_line(dearest.file, dearest.line) or dearest.compile_id
         hint = (
@@ -35,20 +37,20 @@ class GraphBreaks(Rule):
             if graph_break and graph_break.hints
             else "Move what breaks it out of the compiled function"
         )
-        breaks = plural(len(host), "graph break")
+        breaks = plural(number, "graph break")
         yield self.finding(
             context,
-            f"{breaks} at {place}: {without(by.predicted, 'it')}"
-            if by and len(host) == 1
-            else f"{breaks}, the dearest at {place}: {without(by.predicted, 'them')}"
+            f"{breaks} at {place}: {without(by.predicted, 'it', context.paced)}"
+            if by and number == 1
+            else f"{breaks}, the dearest at {place}: {without(by.predicted, 'them', context.paced)}"
             if by
-            else f"{breaks} {'costs' if len(host) == 1 else 'cost'} {context.each(sum(host))}, {percent(share)} of it",
-            hint if len(host) == 1 else f"Begin with the dearest, {place}. {hint}",
+            else f"{breaks} {'costs' if number == 1 else 'cost'} {context.each(sum(host))}, {percent(share)} of it",
+            hint if number == 1 else f"Begin with the dearest, {place}. {hint}",
             {
-                "breaks": len(host),
+                "breaks": number,
                 "host_us_per_step": context.each_us(sum(host)),
                 "share_percent": share,
-                "dearest_us_per_step": context.each_us(dearest.profiled_us),
+                "dearest_us_per_step": context.each_us(context.break_us(dearest)),
             },
             saves_us=sum(host),
             row=_row(graph_break) if graph_break else None,
@@ -79,16 +81,17 @@ class Recompiles(Rule):
         share = context.share(us)
         if share is None or share < thresholds.recompiles_percent:
             return
-        longest = max(inside, key=lambda row: row.duration_ns).key
+        dearest = max(inside, key=lambda row: row.duration_ns)
+        longest, caller = dearest.key, _caller(dearest)
         ids = {row.key.compile_id for row in inside}
         reasons = [row for row in context.data.of(recompiles) if row.compile_id in ids]
         guard = next((guard for row in reasons for guard in row.guards), None)
         row = next((row for row in reasons if row.compile_id == longest.compile_id), None)
-        where = at_line(row.file, row.line) if row else ""
+        where = caller or (at_line(row.file, row.line) if row else "")
         yield self.finding(
             context,
-            f"Torch recompiled {_named(row)}{plural(len(inside), 'time')} while it was "
-            f"profiled, which took {duration(us)}{_failed(guard)}",
+            f"Torch recompiled {_named(row, caller)}{often(len(inside))} while it was profiled, which took "
+            f"{duration(us)}{_failed(guard)}",
             guard.advice
             if guard and guard.advice
             else "See which guard failed, and keep what it checks the same",
@@ -100,9 +103,21 @@ class Recompiles(Rule):
         )
 
 
-def _named(row: Recompile | None) -> str:
-    """ "step at train.py:12 " """
-    return " at ".join(filter(None, (row.function, at_line(row.file, row.line)))) + " " if row else ""
+def _named(row: Recompile | None, caller: str) -> str:
+    """ "step (train.py:12) ", "inner (external_utils.py:67), called at train.py:12, " """
+    if row is None:
+        return ""
+    place = at_line(row.file, row.line)
+    named = f"{row.function} ({place})" if row.function and place else row.function or place
+    return f"{named}, called at {caller}, " if caller else f"{named} "
+
+
+def _caller(row: Compilation) -> str:
+    """Of a frame of torch's own, which it puts around a module or a hook, the line of the user's that led to it."""
+    if not row.stack or is_users_file(row.stack[-1].file):
+        return ""
+    users = [frame for frame in row.stack if is_users_file(frame.file)]
+    return at_line(users[-1].file, users[-1].line) if users else ""
 
 
 def _failed(guard: FailedGuard | None) -> str:

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, place, with_gain
+from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, place, with_gain, words_of
 
 # These have rules of their own, which know the guard that failed and what broke.
 _TOLD_ELSEWHERE: tuple[FixKind, ...] = ("compile", "graph_breaks", "frames", "roofline", "communication")
@@ -63,7 +63,7 @@ class WhatIfRule(Rule):
         gain, where = row.predicted.step_us - row.predicted.after_us, place(row)
         return self.finding(
             context,
-            with_gain(row),
+            with_gain(row, context.paced),
             _batched(context, next_step(row)) if self.kind == "cuda_graphs" else next_step(row),
             {
                 "gain_us_per_step": gain,
@@ -73,7 +73,7 @@ class WhatIfRule(Rule):
             saves_us=gain * max(context.steps, 1),
             by=row,
             where=[where] if where else [],
-            code=WORDS[self.kind].code,
+            code=words_of(row).code,
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak, graph_breaks
-from tb_torchcompile_plugin.analysis.words import duration, percent, plural
+from tb_torchcompile_plugin.analysis.words import both, duration, often, percent, plural
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, profiled_steps
@@ -81,15 +81,33 @@ def headline(profile: Profile) -> str:
     if not sites:
         return "Graph breaks are not known." if profile.data is None and costs is None else "No graph breaks."
     if costs is None:
-        return f"{what}. Their price is not known: see below."
+        return f"{what}. {'Its' if len(sites) == 1 else 'Their'} price is not known: see below."
     if not priced:
-        return f"{what}. {'. '.join(dict.fromkeys(site.no_price for site in sites if site.no_price))}."
+        return f"{what}{_unpriced(profile, sites)}."
+    of = f"{len(priced)} of {what}" if len(priced) < len(sites) else what
+    cost = f"{of} {'costs' if len(priced) == 1 else 'cost'}"
     if not steps:
         host = duration(sum(site.host_us or 0 for site in priced))
-        return f"{what} cost {host} of host time in this span (no steps were marked)."
+        return f"{cost} {host} of host time in this span (no steps were marked)."
     host = duration(sum(site.step_mean_us or 0 for site in priced))
     share = percent(sum(site.share_percent or 0 for site in priced))
-    return f"{what} cost {host} a step, {share} of it (mean of {len(steps)})."
+    return f"{cost} {host} a step, {share} of it (mean of {len(steps)})."
+
+
+def _unpriced(profile: Profile, sites: list[GraphBreakSite]) -> str:
+    """ " without a price: 2 leave f and g eager; 1 was not executed inside this span" """
+    if len(sites) == 1:
+        return f". {sites[0].no_price}"
+    eager = [site for site in sites if _left_eager(profile, site)]
+    ran = [site for site in sites if site not in eager and _ran(profile, site)]
+    idle = len(sites) - len(eager) - len(ran)
+    names = both(list(dict.fromkeys(name for site in eager for name in _left_eager(profile, site))))
+    parts = (
+        f"{plural(len(eager), 'leaves', 'leave')} {names} eager" if eager else "",
+        f"{plural(len(ran), 'has', 'have')} no compiled graph on both sides" if ran else "",
+        f"{plural(idle, 'was', 'were')} not executed inside this span" if idle else "",
+    )
+    return f" without a price: {'; '.join(filter(None, parts))}"
 
 
 def reported_headline(data: CompileData) -> str:
@@ -107,14 +125,24 @@ def _no_price(profile: Profile, site: GraphBreakSite) -> str | None:
     """Why nothing tells what it costs: "Its regions ran 33 times, but no compiled graph on both sides of the break"."""
     if site.host_us is not None:
         return None
-    ids = set(site.compile_ids)
+    if names := _left_eager(profile, site):
+        runs = "runs" if len(names) == 1 else "run"
+        return f"{both(names)} {runs} eager because of it, so there is no graph to come back to"
+    if ran := _ran(profile, site):
+        return f"Regions that it ended ran {often(ran)}, but no compiled graph on both sides of the break"
+    return "It was not executed inside this span"
+
+
+def _left_eager(profile: Profile, site: GraphBreakSite) -> list[str]:
+    """The functions that torch gave up because of it."""
     compiled = profile.summary.compilations if profile.summary else ()
-    if named := [row.function for row in compiled if row.HasField("failure") and row.key.compile_id in ids]:
-        return f"{', '.join(dict.fromkeys(named))} runs eager because of it, so there is no graph to come back to"
+    failed = (row for row in compiled if row.HasField("failure") and row.key.compile_id in site.compile_ids)
+    return list(dict.fromkeys(row.function or "the frame" for row in failed))
+
+
+def _ran(profile: Profile, site: GraphBreakSite) -> int:
     calls = profile.of(_calls)
-    if ran := sum(calls[one] for one in ids):
-        return f"Regions that it ended ran {plural(ran, 'time')}, but no compiled graph on both sides of the break"
-    return "None was executed inside this span"
+    return sum(calls[one] for one in site.compile_ids)
 
 
 def _calls(profile: Profile) -> Counter[str | None]:

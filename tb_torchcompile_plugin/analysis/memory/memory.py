@@ -128,7 +128,8 @@ def _headline(recorded: bool, devices: list[MemoryUse], owners: list[MemoryOwner
         said += f"; {size(most.before_bytes)} of it was there before recording began"
     owner = next((row for row in owners if row.device == most.device and row.operator), None)
     if owner and owner.peak_bytes:
-        said += f". Most of the rest is of {_in_short(owner.operator or '')}: {size(owner.peak_bytes)}"
+        of = "the rest" if most.before_bytes > 0 else "it"
+        said += f". Most of {of} is of {_in_short(owner.operator or '')}: {size(owner.peak_bytes)}"
     return f"{said}."
 
 

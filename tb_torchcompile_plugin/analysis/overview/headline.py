@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
+_FILLED_PERCENT = 50.0
 _SLOWED = 1.25  # a recorded step that takes so many times as long says less of the program
 
 
@@ -57,8 +58,15 @@ def _time(profile: Profile) -> str:
         first, last = profile.trace.window()
         return f"Span {duration(us(last - first))}"
     step = f"Step {duration(clock.step / 1000)}{_whose(clock)}{_which(profile, clock)}"
-    ahead = f"; the host needs {duration(clock.host / 1000)} and runs ahead"
-    return step + (ahead if clock.host_is_ahead else "")
+    host = duration(clock.host / 1000)
+    other = f"the host needs {host} and runs ahead" if _is_filled(profile, clock) else f"{host} on the host"
+    return step + (f"; {other}" if clock.host_is_ahead else "")
+
+
+def _is_filled(profile: Profile, clock: StepPace) -> bool:
+    """Whether the GPU has work most of the time: else a longer step of its own is not because the host runs ahead."""
+    busy = [row.busy_percent for row in profile.of(gpus) if row.device == clock.device]
+    return any(percent is not None and percent >= _FILLED_PERCENT for percent in busy)
 
 
 def _whose(clock: StepPace) -> str:

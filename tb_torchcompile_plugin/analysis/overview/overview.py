@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.overview.headline import distortion, headline
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
+from tb_torchcompile_plugin.analysis.what_if.step_words import paced
 from tb_torchcompile_plugin.analysis.what_if.words import sentence
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural, seconds
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -47,7 +48,10 @@ def _considered(profile: Profile) -> list[str]:
         for row in profile.of(priced)
         if thresholds.considered_percent <= row.predicted.gain_percent < thresholds.gain_percent
     ]
-    gains = [f"{sentence(row)}: worth {percent(row.predicted.gain_percent)} of a step" for row in little]
+    of = profile.of(paced)
+    gains = [
+        f"{sentence(row, of)}: worth {percent(row.predicted.gain_percent)} of {of.one}" for row in little
+    ]
     return [*reasons, *gains][:_CONSIDERED]
 
 

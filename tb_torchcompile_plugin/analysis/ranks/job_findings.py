@@ -46,7 +46,6 @@ from tb_torchcompile_plugin.profile.model.clock import Clock
 _FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
 _UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
 OF_COLLECTIVES = ("reduced_once", "small_collectives")
-_UNTELLING = ("operator", "launch", "graph", "wrappers", "synchronise", "memory_copy", "query")
 _TELLING: tuple[FixKind, ...] = (
     "synchronise",
     "copies",
@@ -173,7 +172,7 @@ def _one_late(job: TracedJob, place: int, predicted: Predicted) -> Finding:
         / max(len(job.ranks) - 1, 1)
         / slowed
     )
-    own = job.of(_own_cause, place, predicted.gain_percent) if main.cause in _UNTELLING else None
+    own = job.of(_own_cause, place, predicted.gain_percent)
     line = main.where or (compiled.where if compiled else None) or (own and place_of_fix(own)) or None
     does_what = _lower(sentence(own)) if own else f"it {all_does(row, steps)}"
     does_what += compiled_words(compiled, rank) if compiled else ""
@@ -200,7 +199,7 @@ def _one_late(job: TracedJob, place: int, predicted: Predicted) -> Finding:
 
 def _own_cause(job: TracedJob, place: int, gain_percent: float) -> WhatIf | None:
     """What the late rank could mend that brings as much, and that its peers need not: a better word for what it does
-    than the operators that it does it in."""
+    than the slices that it does it in."""
     rows, peers = (
         {(row.kind, row.name): row for row in one.profile.of(priced)}
         for one in (job.ranks[place], job.ranks[place - 1])

@@ -102,7 +102,8 @@ def headline(profile: Profile) -> str:
     frames = profile.of(frame_versions)
     if not frames:
         return "Recompiles are not known."
-    return f"{plural(len(frames), 'frame')} ran in more than one version: it was recompiled."
+    which = "it was" if len(frames) == 1 else "they were"
+    return f"{plural(len(frames), 'frame')} ran in more than one version: {which} recompiled."
 
 
 def _moment(profile: Profile, row: Recompile, compilation: Compilation | None, calls: int) -> RecompileMoment:

@@ -50,12 +50,17 @@ def overview_remembered(profile: Profile) -> Overview:
 
 def job_remembered(job: Job) -> JobReport:
     """The report about a job, whose first finding is written down."""
-    report = job.of(job_report)
-    first = first_change(report.findings)
-    line = JobLine(first.title if first else None, first.severity if first else None)
     if isinstance(job, TracedJob) and all(rank.profile.files for rank in job.ranks):
-        rows.keep(rows.key_of(JOB, [file for rank in job.ranks for file in rank.profile.files]), line)
-    return report
+        rows.keep(
+            rows.key_of(JOB, [file for rank in job.ranks for file in rank.profile.files]), job.of(job_line)
+        )
+    return job.of(job_report)
+
+
+def job_line(job: Job) -> JobLine:
+    """Of a job, what is to be remembered of it."""
+    first = first_change(job.of(job_report).findings)
+    return JobLine(first.title if first else None, first.severity if first else None)
 
 
 def compile_remembered(data: CompileData) -> Compile:

@@ -23,6 +23,24 @@ class RunPlace(NamedTuple):
     recorded_s: float | None
 
 
+NO_COMPILE_DATA = "No compile summary or log that can be read"
+BEING_READ = "Its compile summary is being read"
+LOG_UNREAD = "Its log is not read yet: open the run to read it"
+_NO_TRACE = "There is no trace"
+_UNREAD = "The trace is not read yet: open the run to read it"
+_NO_STEPS = "No steps were marked: profile with a schedule"
+_NO_GPU = "Nothing ran on a GPU"
+
+
+class WhyUnknown(msgspec.Struct, frozen=True):
+    """Why what is None of a run is not known, "" where it is: what only a trace tells, and what was compiled."""
+
+    step: str
+    gpu: str
+    trace: str
+    compile: str
+
+
 class RunRow(SpanLine, frozen=True):
     """A run, by one of its spans. read: whether the trace was read before; what only a trace tells is None else.
     change_percent: of the step against the pinned run's; within_noise: whether that may be chance."""
@@ -35,6 +53,7 @@ class RunRow(SpanLine, frozen=True):
     read: bool
     change_percent: float | None
     within_noise: bool
+    why_unknown: WhyUnknown
 
 
 class AllRuns(msgspec.Struct, frozen=True):
@@ -48,11 +67,12 @@ class AllRuns(msgspec.Struct, frozen=True):
 
 
 class KnownRun(NamedTuple):
-    """A run, and as much as is known of it without opening a trace."""
+    """A run, and as much as is known of it without opening a trace. why_not: why there is no line."""
 
     place: RunPlace
     line: CompileLine | None
     job: JobLine | None
+    why_not: str = ""
 
 
 def all_runs(known: Sequence[KnownRun], reading: int, pin: str) -> AllRuns:
@@ -74,6 +94,17 @@ def _row(one: KnownRun, base: SpanLine | None) -> RunRow:
         read=line is not None,
         change_percent=_change(base, line) if base and line and compared else None,
         within_noise=_noise(base, line) if base and line and compared else False,
+        why_unknown=_why_unknown(one, line),
+    )
+
+
+def _why_unknown(one: KnownRun, line: SpanLine | None) -> WhyUnknown:
+    trace = "" if line else _NO_TRACE if one.place.span is None else _UNREAD
+    return WhyUnknown(
+        step=trace or (_NO_STEPS if line and line.step_us is None else ""),
+        gpu=trace or (_NO_GPU if line and line.gpu_busy_percent is None else ""),
+        trace=trace,
+        compile=one.why_not or (NO_COMPILE_DATA if one.line and one.line.compilations is None else ""),
     )
 
 

@@ -11,6 +11,7 @@ from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users, resumed_from
+from tb_torchcompile_plugin.torch_names.tracebacks import places
 
 
 class Place(NamedTuple):
@@ -79,6 +80,9 @@ def _recorded(profile: Profile) -> Iterator[Frame]:
 def _in_stacks(data: CompileData) -> Iterator[Frame]:
     for message in (*data.summary.compilations, *data.summary.graph_breaks):
         yield from frames(message.stack)
+    for recompile in data.summary.recompiles:
+        for reason in recompile.reasons:
+            yield from (Frame(*place[:3], place.source or None) for place in places(reason))
 
 
 def _without_resume(function: str) -> str:

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.kernels.kernels import KernelTables
 from tb_torchcompile_plugin.analysis.source.host_lines import function_ns, launch_ns
 from tb_torchcompile_plugin.analysis.source.launch_lines import line_launches
 from tb_torchcompile_plugin.analysis.source.marks import LineBreak, LineGuards, LineRecompile, Marks, marks
-from tb_torchcompile_plugin.analysis.source.places import UNKNOWN, Place, Places
+from tb_torchcompile_plugin.analysis.source.places import UNKNOWN, Known, Place, Places
 from tb_torchcompile_plugin.analysis.source.shares import LineTime, LineTimes, line_times
 from tb_torchcompile_plugin.analysis.words import at_line, duration
 from tb_torchcompile_plugin.analysis.words import percent as in_percent
@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
@@ -62,7 +63,8 @@ class ProgramLine(msgspec.Struct, frozen=True):
 
     share_percent: of all GPU time. kernel_us: forward and backward together. host_us: see `Program.host_from`.
     above_floor_us: beyond what the device needs at least, of kernels of which that is known. text: None where it was
-    not recorded. shared: the other lines that its kernels compute, with what these kernels took for this one.
+    not recorded, and no_text says why; of a Triton kernel of the user's its signature. shared: the other lines that its
+    kernels compute, with what these kernels took for this one.
     """
 
     key: str
@@ -71,6 +73,7 @@ class ProgramLine(msgspec.Struct, frozen=True):
     function: str
     whole_function: bool
     text: str | None
+    no_text: str | None
     forward_us: float | None
     backward_us: float | None
     kernel_us: float | None
@@ -152,6 +155,7 @@ def _row(profile: Profile, place: Place, times: LineTimes, steps: int) -> Progra
         function=known.function,
         whole_function=known.of_stack,
         text=known.text,
+        no_text=None if known.text else _no_text(profile.data, known),
         forward_us=us(time.forward) / steps if time else None,
         backward_us=us(time.backward) / steps if time else None,
         kernel_us=us(time.gpu) / steps if time else None,
@@ -164,6 +168,18 @@ def _row(profile: Profile, place: Place, times: LineTimes, steps: int) -> Progra
         recompiles=noted.recompiles,
         guards=noted.guards,
     )
+
+
+def _no_text(data: CompileData | None, known: Known) -> str:
+    if known.of_stack:
+        return "A stack tells the function, and no text"
+    if data is None:
+        return "The trace tells the line, and not its text"
+    if data.summary.environment.capture == "summary":
+        return 'capture="summary" stores no text of the program'
+    if data.source == "torch_trace":
+        return "torch’s log holds no text of it; the handler’s summary does"
+    return "Its file could not be read when the summary was written"
 
 
 def _host_us(profile: Profile, place: Place, time: LineTime | None, steps: int) -> float | None:

@@ -13,16 +13,17 @@ from tb_torchcompile_plugin.analysis.what_if.fix import Fix
 from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
 from tb_torchcompile_plugin.analysis.what_if.picture import Picture, picture
 from tb_torchcompile_plugin.analysis.what_if.reasons import replay_error_percent, why_nothing
-from tb_torchcompile_plugin.analysis.what_if.step_words import slowed, told_by
+from tb_torchcompile_plugin.analysis.what_if.step_words import paced, slowed, told_by
 from tb_torchcompile_plugin.analysis.what_if.what_if import (
     Predicted,
     WhatIf,
+    after_ns,
     prediction,
     step_cost,
     what_if,
     what_if_row,
 )
-from tb_torchcompile_plugin.analysis.what_if.words import WORDS, SeenIn, next_step, sentence
+from tb_torchcompile_plugin.analysis.what_if.words import Paced, SeenIn, next_step, sentence, words_of
 from tb_torchcompile_plugin.analysis.words import between, duration, plural
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -134,7 +135,7 @@ def offered(profile: Profile, offer: Offer, picked: Sequence[str]) -> Scenario:
         now=now,
         after=picture(profile, _changed(profile, chosen.kept), now.host) if chosen and now else None,
         combined=combined,
-        fixes=[_row(row, row.id in needless) for row in shown],
+        fixes=[_row(row, profile.of(paced), row.id in needless) for row in shown],
         left_out=len(rows) - len(shown),
         picked=wanted,
         needless=needless,
@@ -157,6 +158,14 @@ def shared_ns(profile: Profile, fix: str, other: str) -> float:
     by_id, made = {one.id: one for one in profile.of(fixes)}, profile.of(model)
     mine, its = (made.host - by_id[one].change(made).host for one in (fix, other))
     return float(np.minimum(mine, its).clip(0).sum()) / profile.of(host_lane).steps
+
+
+def adds_ns(profile: Profile, fix: str, other: str) -> float:
+    """What the first of these fixes takes off a mean step where the second is made already."""
+    by_id = {one.id: one.change for one in profile.of(fixes)}
+    cost = profile.of(step_cost, profile.of(_unrecorded_ns)).recording
+    alone = after_ns(profile, by_id[other], cost)
+    return alone - after_ns(profile, lambda made: together(made, [by_id[fix], by_id[other]]), cost)
 
 
 def step_length(profile: Profile) -> StepLength:
@@ -239,11 +248,11 @@ def _headline(profile: Profile, offer: Offer, picked: int, combined: Predicted |
     return f"{said} {recording}; predictions are for the step unrecorded." if recording else said
 
 
-def _row(row: WhatIf, needless: bool) -> FixRow:
+def _row(row: WhatIf, of: Paced, needless: bool) -> FixRow:
     return FixRow(
         **msgspec.structs.asdict(row),
-        sentence=sentence(row),
+        sentence=sentence(row, of),
         next_step=next_step(row),
-        panel=WORDS[row.kind].panel,
+        panel=words_of(row).panel,
         note="Beside the other picked fixes it brings nothing more." if needless else "",
     )

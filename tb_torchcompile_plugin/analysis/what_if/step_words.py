@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tb_torchcompile_plugin.analysis.what_if.words import A_STEP, THE_SPAN, Paced
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.profile.model.loop import StepSource, loop_steps
 from tb_torchcompile_plugin.profile.model.step_clock import step_clock
@@ -20,6 +21,11 @@ def told_by(profile: Profile) -> str:
         "span": "no steps were marked",
     }
     return words[loop.source]
+
+
+def paced(profile: Profile) -> Paced:
+    """What predictions are of: a step, or the span where nothing tells steps."""
+    return THE_SPAN if profile.of(loop_steps).source == "span" else A_STEP
 
 
 def slowed(profile: Profile, least: float = 1.0) -> str:

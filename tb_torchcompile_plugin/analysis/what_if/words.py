@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
-from tb_torchcompile_plugin.analysis.words import at_line, duration
+from tb_torchcompile_plugin.analysis.words import at_line, duration, often, rounded
+from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 
 SeenIn = Literal[
     "step_breakdown",
@@ -20,18 +21,29 @@ SeenIn = Literal[
 ]
 
 _LONGEST = 60
+_OF_KERNELS: tuple[FixKind, ...] = ("layout", "casts", "joined", "roofline")
+
+
+class Paced(NamedTuple):
+    """Of what times are, where steps are known or where the span is one. one: "a step"; each: behind a number."""
+
+    one: str
+    each: str
+
+
+A_STEP, THE_SPAN = Paced("a step", "a step"), Paced("this span", "in this span")
 
 
 class Words(NamedTuple):
     """what: the sentence before the numbers; {name} is the operator, call or function, {place} the user's line, {times}
-    how often a step, {often} that in words, {s} the s where it is not once, {keeps} "keep" where the name is of two.
-    panel: where it is seen. next_step: what to write instead. mended: of what the second number is. code: what of the
-    next step is code, to be pasted."""
+    how often a step, {often} that in words, {s} the s where it is not once, {graphs} "the 2 compiled graphs", {keeps}
+    "keep" where the name is of two, {each} "a step". panel: where it is seen. next_step: what to write instead. mended:
+    of what the second number is. code: what of the next step is code, to be pasted."""
 
     what: str
     panel: SeenIn
     next_step: str
-    mended: str = "without it"
+    mended: str = "without that"
     code: str | None = None
 
 
@@ -70,14 +82,14 @@ WORDS: dict[FixKind, Words] = {
         "Record with with_stack=True to see the line: it is Python outside of torch, or waiting for something else",
     ),
     "guards": Words(
-        "Guards are checked {often}{place}",
+        "Guards are checked {often} {each}{place}",
         "compiled_regions",
         "Compile one larger function instead of many small ones, or drop guards that you know to hold: "
         "torch.compile(model, options={{'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe}})",
         code="torch.compile(model, options={'guard_filter_fn': torch.compiler.skip_guard_on_all_nn_modules_unsafe})",
     ),
     "allocation": Words(
-        "{name} asks the driver for memory {often}{place}",
+        "{name} asks the driver for memory {often} {each}{place}",
         "memory",
         "Keep torch's cache of memory: no torch.cuda.empty_cache() in the loop; pin buffers once and use them again",
     ),
@@ -87,70 +99,77 @@ WORDS: dict[FixKind, Words] = {
         "It happens once for each kernel: warm up with every shape before the profiled steps",
     ),
     "graph_capture": Words(
-        "CUDA graphs are recorded {often} a step instead of being replayed{place}",
+        "CUDA graphs are recorded {often} {each} instead of being replayed{place}",
         "gpu_utilization",
         "Give the graph the same shapes and the same input buffers in each step: pad, or copy into static inputs",
+        "replayed,",
     ),
     "synchronise": Words(
-        "The host waits for the GPU {often} in {name}{place}",
+        "The host waits for the GPU {often} {each}, in {name}{place}",
         "step_breakdown",
         "Do without the value, or ask for it once in a while: keep it on the GPU, log every 100 steps, or copy it with "
         "non_blocking=True",
     ),
     "copies": Words(
-        "Copies between the GPU and memory that is not pinned hold the host ({name}){place}",
+        "Copies to the GPU, from memory that is not pinned, hold the host{place}",
         "gpu_utilization",
         "DataLoader(..., pin_memory=True) and tensor.to(device, non_blocking=True)",
+        "with pinned memory",
         code="DataLoader(..., pin_memory=True)\ntensor.to(device, non_blocking=True)",
     ),
     "cuda_graphs": Words(
-        "Launching the {times} compiled graph{s} of a step kernel by kernel is slower than the GPU",
+        "Launching the {graphs} of {one} kernel by kernel is slower than the GPU",
         "gpu_utilization",
         'Launch each as one: torch.compile(model, mode="reduce-overhead")',
+        "with CUDA graphs",
         code='torch.compile(model, mode="reduce-overhead")',
     ),
     "eager": Words(
-        "{times} eager operator{s} a step ({name}), launched one by one{place}",
+        "{times} eager operator{s} {each}, such as {name}, {are} launched one by one{place}",
         "compiled_regions",
         "Compile the function that calls them, or use torch._foreach_* and one operator for many tensors",
+        "compiled,",
     ),
     "frames": Words(
         "Frames that torch gave up run eager{place}",
         "compiled_regions",
         "See Compilations for why: what breaks the graph in a loop or changes each time goes out of "
         "the compiled function",
+        "compiled,",
     ),
     "tensor_cores": Words(
         "Matrices are multiplied in float32 without tensor cores{place}",
         "kernels",
         'torch.set_float32_matmul_precision("high"), or autocast to bfloat16',
+        "with them",
         code='torch.set_float32_matmul_precision("high")',
     ),
     "double_precision": Words(
         "Matrices are multiplied in float64{place}",
         "kernels",
         "Make the tensors float32: NumPy's are float64 unless told otherwise",
+        "in float32",
     ),
     "layout": Words(
-        "Tensors are copied into another layout {often} a step ({name}){place}",
+        "Tensors are copied into another layout {often} {each} ({name}){place}",
         "kernels",
         "Keep one layout: model and images .to(memory_format=torch.channels_last), and no .contiguous() of a view",
         code=".to(memory_format=torch.channels_last)",
     ),
     "casts": Words(
-        "Tensors change their type {often} a step ({name}){place}",
+        "Tensors change their type {often} {each} ({name}){place}",
         "kernels",
         "Keep one type along the way: cast once, or let autocast do it inside of compiled code",
     ),
     "joined": Words(
-        "Tensors are joined by copying them {often} a step ({name}){place}",
+        "Tensors are joined by copying them {often} {each} ({name}){place}",
         "kernels",
         "Make one tensor that is large enough and write into it: buffer[:, :, n] = x "
         "in place of torch.cat((buffer, x), 2)",
         code="buffer[:, :, n] = x",
     ),
     "anomaly_mode": Words(
-        "Anomaly mode is on: autograd looks for a NaN {often} a step and keeps the stack of each node",
+        "Anomaly mode is on: autograd looks for a NaN {often} {each} and keeps the stack of each node",
         "operators",
         "Switch it off where no error is looked for: torch.autograd.set_detect_anomaly(False)",
         code="torch.autograd.set_detect_anomaly(False)",
@@ -168,7 +187,7 @@ WORDS: dict[FixKind, Words] = {
         "as one batch",
     ),
     "reduced_once": Words(
-        "Gradients are reduced over the ranks {often} a step ({name}), once for each backward",
+        "Gradients are reduced over the ranks {often} {each} ({name}), once for each backward",
         "gpu_utilization",
         "Reduce them in the last one: with ddp.no_sync(): for all micro-batches before, or "
         "fsdp_module.set_requires_gradient_sync(False), which keeps whole gradients on each rank meanwhile",
@@ -183,9 +202,10 @@ WORDS: dict[FixKind, Words] = {
         "with few large ones",
     ),
     "fused_optimizer": Words(
-        "The optimizer launches {times} kernel{s} a step",
+        "The optimizer launches {times} kernel{s} {each}",
         "operators",
         "Let it launch a few: torch.optim.AdamW(..., fused=True), or torch.compile(optimizer.step)",
+        "fused,",
         code="torch.optim.AdamW(..., fused=True)",
     ),
     "roofline": Words(
@@ -193,12 +213,14 @@ WORDS: dict[FixKind, Words] = {
         "kernels",
         'Tune it: torch.compile(model, mode="max-autotune"), larger tensors, or neighbouring threads that touch '
         "neighbouring numbers",
+        "at that pace",
         code='torch.compile(model, mode="max-autotune")',
     ),
     "communication": Words(
         "Communication is not overlapped ({name})",
         "gpu_utilization",
         "Let it overlap with backward: smaller DDP buckets (bucket_cap_mb), FSDP prefetching",
+        "overlapped,",
     ),
     "compile": Words(
         "torch.compile compiles in the step",
@@ -206,34 +228,52 @@ WORDS: dict[FixKind, Words] = {
         "Keep what guards ask about the same, or mark it dynamic: Recompiles names the guard that failed",
     ),
     "graph_breaks": Words(
-        "Frames are broken {often} a step",
+        "Frames are broken {often} {each}",
         "graph_breaks",
         "Take out of the compiled function what breaks it: Graph breaks names the line and the reason",
     ),
 }
 
 
-def sentence(row: WhatIf) -> str:
+_TO_PAGEABLE = "copies:Device -> Pageable"
+_TO_THE_HOST = WORDS["copies"]._replace(
+    what="Copies from the GPU, to memory that is not pinned, hold the host{place}",
+    next_step="Copy into memory that is pinned once, torch.empty(..., pin_memory=True), by copy_(tensor, "
+    "non_blocking=True), and synchronise before it is read; or copy what is needed only",
+    code="pinned.copy_(tensor, non_blocking=True)",
+)
+
+
+def words_of(row: WhatIf) -> Words:
+    """Those of its kind; copies have two directions."""
+    return _TO_THE_HOST if row.id == _TO_PAGEABLE else WORDS[row.kind]
+
+
+def sentence(row: WhatIf, paced: Paced = A_STEP) -> str:
     """What is to be mended, without numbers of time: "Garbage is collected at train.py:12"."""
-    where, times = place(row), _times(row.times)
-    return WORDS[row.kind].what.format(
-        name=_short(row.name),
+    where, times = place(row), rounded(row.times)
+    once = times == "1"
+    return words_of(row).what.format(
+        name=_short(row),
         place=f" at {where}" if where else "",
         times=times,
-        often="once" if times == "1" else f"{times} times",
-        s="" if times == "1" else "s",
+        often=often(row.times),
+        s="" if once else "s",
+        are="is" if once else "are",
+        graphs="compiled graph" if once else f"{times} compiled graphs",
         keeps="keep" if " and " in row.name else "keeps",
+        **paced._asdict(),
     )
 
 
-def with_gain(row: WhatIf) -> str:
-    """ "Garbage is collected at train.py:12: without it a step takes 868 µs instead of 2.82 ms" """
-    return f"{sentence(row)}: {WORDS[row.kind].mended} a step takes {instead(row.predicted)}"
+def with_gain(row: WhatIf, paced: Paced = A_STEP) -> str:
+    """ "Garbage is collected at train.py:12: without that a step takes 868 µs instead of 2.82 ms" """
+    return f"{sentence(row, paced)}: {words_of(row).mended} {paced.one} takes {instead(row.predicted)}"
 
 
-def without(predicted: Predicted, what: str) -> str:
-    """ "without it a step takes 868 µs instead of 2.82 ms" """
-    return f"without {what} a step takes {instead(predicted)}"
+def without(predicted: Predicted, what: str, paced: Paced = A_STEP) -> str:
+    """ "without that a step takes 868 µs instead of 2.82 ms" """
+    return f"without {what} {paced.one} takes {instead(predicted)}"
 
 
 def instead(predicted: Predicted) -> str:
@@ -243,7 +283,7 @@ def instead(predicted: Predicted) -> str:
 
 def next_step(row: WhatIf) -> str:
     """What to write instead."""
-    return WORDS[row.kind].next_step.format()
+    return words_of(row).next_step.format()
 
 
 def place(row: WhatIf) -> str:
@@ -251,10 +291,7 @@ def place(row: WhatIf) -> str:
     return at_line(row.file, row.line)
 
 
-def _times(number: float) -> str:
-    return f"{number:.3g}" if number < 1000 else f"{number:,.0f}"
-
-
-def _short(name: str) -> str:
+def _short(row: WhatIf) -> str:
     """Names of kernels run to hundreds of letters."""
+    name = short_kernel(row.name) if row.kind in _OF_KERNELS else row.name
     return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"

@@ -47,23 +47,25 @@ def site_names(profile: Profile) -> Int64s:
 def site_ns(profile: Profile) -> Int64s:
     """For each name of the trace the host time in which it was the innermost function of the user's, and that of the
     backward of what it called (ns). Of threads that called operators: others mostly wait."""
-    return _sums(profile, is_users)
+    return _sums(profile, is_users, profile.of(site_names))
 
 
 def program_ns(profile: Profile) -> Int64s:
     """The same of the functions of the program itself: what it calls of frameworks is part of them."""
-    return _sums(profile, is_programs)
+    of_calls = call_sites(profile.trace, profile.of(host_tree), is_programs)
+    return _sums(profile, is_programs, of_calls)
 
 
-def _sums(profile: Profile, is_site: Callable[[str], bool]) -> Int64s:
-    """By the innermost slice at each moment; where no function is around it, by the call site of its forward."""
+def _sums(profile: Profile, is_site: Callable[[str], bool], of_calls: Int64s) -> Int64s:
+    """By the innermost slice at each moment; where no function is around it, by the call site of its forward.
+    of_calls: see `call_sites`."""
     trace, tree, own = profile.trace, profile.of(host_tree), profile.of(innermost_ns)
     rows = np.flatnonzero(profile.of(calling_tracks)[trace.track] & (own > 0))
     wanted = (
         mask_of(trace.names, is_site)[trace.name] & mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
     )
     around = climb(trace.parent, rows, wanted)
-    sites = np.append(call_sites(trace, tree, is_site), -1)[tree.place[rows]]
+    sites = np.append(of_calls, -1)[tree.place[rows]]
     site = np.where(around >= 0, trace.name[around], sites)
     return sums(site, own[rows], len(trace.names))
 

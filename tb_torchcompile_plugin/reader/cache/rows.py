@@ -2,7 +2,7 @@
 
 A row lies in the user's cache directory under a name that tells what it was made of: files by path, size and time, and
 the version of its kind. It is written under a temporary name and then renamed. One that is damaged or of another kind
-is as good as none; nothing depends on there being one.
+is as good as none; nothing depends on there being one. What cannot be written is known to this process alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from tb_torchcompile_plugin.reader.cache.cache import ROWS, cache_directory, max
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 _MOST = 20_000  # those used longest ago go first
+_MOST_UNWRITTEN = 1_000
+_unwritten: dict[str, bytes] = {}
 _ENDING = ".json"
 
 
@@ -34,11 +36,21 @@ def key_of(kind: str, files: Sequence[File]) -> str:
 
 def keep(key: str, row: msgspec.Struct) -> bool:
     """Write it down; False where that cannot be done."""
-    folder = cache_directory() / ROWS
-    if max_cache_bytes() <= 0:
-        return False
     try:
         text = msgspec.json.encode(row)
+    except ValueError:  # a name may be no UTF-8
+        return False
+    written = max_cache_bytes() > 0 and _write(cache_directory() / ROWS, key, text)
+    if not written:
+        _unwritten.pop(key, None)
+        _unwritten[key] = text
+        for oldest in list(_unwritten)[:-_MOST_UNWRITTEN]:
+            _unwritten.pop(oldest, None)
+    return written
+
+
+def _write(folder: Path, key: str, text: bytes) -> bool:
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=folder)
         try:
@@ -48,8 +60,9 @@ def keep(key: str, row: msgspec.Struct) -> bool:
         except BaseException:
             os.unlink(temporary)
             raise
-    except (OSError, ValueError):  # a name may be no UTF-8
+    except OSError:
         return False
+    _unwritten.pop(key, None)
     _forget_surplus(folder)
     return True
 
@@ -57,7 +70,8 @@ def keep(key: str, row: msgspec.Struct) -> bool:
 def kept(key: str, kind: type[Row]) -> Row | None:
     """The row; None where there is none that can be read."""
     try:
-        return msgspec.json.decode((cache_directory() / ROWS / (key + _ENDING)).read_bytes(), type=kind)
+        text = _unwritten.get(key) or (cache_directory() / ROWS / (key + _ENDING)).read_bytes()
+        return msgspec.json.decode(text, type=kind)
     except (OSError, msgspec.MsgspecError):
         return None
 

@@ -29,7 +29,14 @@ from tb_torchcompile_plugin.analysis.what_if.what_if import prediction
 from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.api.report import read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    Compilation,
+    CompileKey,
+    CompileSummary,
+    Frame,
+    GraphBreak,
+    Recompile,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
@@ -91,7 +98,7 @@ def test_a_launch_bound_run_is_told_what_graphs_bring(tmp_path: Path) -> None:
         "the replay, a µs for each kernel and one between them, and what is behind"
     )
     assert row.predicted.low_us < row.predicted.after_us < row.predicted.high_us
-    assert row.title.startswith("Launching the 1 compiled graph of a step kernel by kernel")
+    assert row.title.startswith("Launching the compiled graph of a step kernel by kernel")
     assert (row.severity, row.panel) == ("critical", "gpu_utilization")
     assert 'mode="reduce-overhead"' in row.next_step
 
@@ -118,7 +125,7 @@ def test_reasons_to_skip_graphs_are_told_with_what_helps() -> None:
             "skipping cudagraphs due to skipping cudagraphs due to mutated inputs (1 instances). Found from :\n …"
         )
     (skipped,) = compile_findings(data_of(summary))
-    assert skipped.title == "CUDA graphs are skipped for 2 compilations: mutated inputs (1 instances)"
+    assert skipped.title == "CUDA graphs are skipped for 2 compilations: mutated inputs"
     assert "in place" in skipped.next_step and skipped.row == "compilation:0/0,0,forward"
     late = CompileSummary()
     late.runtime_metrics.add().metrics["cudagraph_skip_reason"] = '"skipping cudagraphs due to a late input"'
@@ -139,7 +146,9 @@ def test_what_the_host_waits_for_outside_of_torch_is_gone_in_the_prediction(tmp_
     row = by_rule(tmp_path, [*steps(busy=50), *waits])["data_loading"]
     assert row.predicted is not None
     assert (row.predicted.step_us, row.predicted.after_us) == (100, 60)
-    assert row.title == "The loop waits for the next batch: without it a step takes 60.0 µs instead of 100 µs"
+    assert (
+        row.title == "The loop waits for the next batch: without that a step takes 60.0 µs instead of 100 µs"
+    )
     assert (row.severity, row.saves_us) == ("critical", 120)
 
 
@@ -203,7 +212,9 @@ def eager(us: float) -> list[Event]:
 def test_what_still_runs_eager(tmp_path: Path) -> None:
     row = by_rule(tmp_path, eager(80))["eager_remainder"]
     assert row.predicted is not None and row.predicted.after_us < 60 < row.predicted.step_us
-    assert row.title.startswith("20 eager operators a step (aten::mul), launched one by one")
+    assert row.title.startswith(
+        "20 eager operators a step, such as aten::mul, are launched one by one: compiled, a step"
+    )
 
 
 def test_that_nothing_is_compiled_is_told_in_place_of_what_runs_eager(tmp_path: Path) -> None:
@@ -238,7 +249,7 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
     row = summary.compilations.add(function="forward", graph_ops=0)
     row.key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
-    assert "though there were 1 compilation" in finding.title
+    assert "though there was 1 compilation: what it made" in finding.title
     row.graph_ops = 3
     assert "nothing_compiled" not in by_rule(tmp_path, eager(80), summary)
 
@@ -371,6 +382,24 @@ def copied(us: float) -> list[Event]:
         copy = kernel(name, begin + 96, us - 2, cat="gpu_memcpy", correlation=9_000 + step, bytes=1 << 20)
         events += [call, copy]
     return events
+
+
+def test_a_wait_that_ends_a_copy_is_not_told_beside_it(tmp_path: Path) -> None:
+    """cudaMemcpyAsync gives way to a synchronisation, which waits for the copy and what is before it."""
+    events: list[Event] = []
+    for step in range(3):
+        begin = 1000 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 600, "user_annotation"))
+        events += launch(GEMM, begin, begin + 2, 200)
+        name = "Memcpy HtoD (Pageable -> Device)"
+        events.append(slice_("aten::to", begin + 10, 580))
+        events.append(slice_("cudaMemcpyAsync", begin + 11, 5, "cuda_runtime", correlation=9_000 + step))
+        events.append(
+            kernel(name, begin + 205, 370, cat="gpu_memcpy", correlation=9_000 + step, bytes=1 << 20)
+        )
+        events.append(slice_("cudaStreamSynchronize", begin + 17, 560, "cuda_runtime"))
+    rules = by_rule(tmp_path, events)
+    assert "copies" in rules and "synchronise" not in rules
 
 
 def optimizing(launches: float) -> list[Event]:
@@ -580,6 +609,40 @@ def test_cheap_breaks_are_left_alone(
         assert any(row.rule == "graph_breaks" for row in whole_report(session).findings) == fires
 
 
+@pytest.mark.parametrize(("compiled_us", "left_us"), [(0, 55.0), (50, 5.0)])
+def test_a_break_does_not_count_what_was_compiled_in_it(
+    tmp_path: Path, compiled_us: int, left_us: float
+) -> None:
+    """On a CPU, where nothing is predicted: torch recompiles what goes on behind it, which recompiles tell."""
+    events = [
+        slice_("ProfilerStep#0", 0, 100, "user_annotation"),
+        slice_("Torch-Compiled Region: 0/0", 0, 95),
+        slice_("## Call CompiledFxGraph a ##", 5, 10),
+        slice_("Torch-Compiled Region: 1/0", 66, 28),
+        slice_("## Call CompiledFxGraph b ##", 70, 10),
+    ]
+    again = Compilation(key=CompileKey(compile_id="1/0"), function="torch_dynamo_resume_in_f_at_9")
+    again.start_ns, again.duration_ns = BASE_NS + 16_000, 1000 * compiled_us
+    broken = GraphBreak(key=CompileKey(compile_id="0/0"), file="/u/train.py", line=9, reason="print")
+    summary = CompileSummary(compilations=[again], graph_breaks=[broken])
+    row = by_rule(tmp_path, events, summary, baseTimeNanoseconds=BASE_NS)["graph_breaks"]
+    assert row.evidence["host_us_per_step"] == pytest.approx(left_us)
+    assert row.title.startswith(f"1 graph break costs {duration(left_us)} a step")
+
+
+def test_a_frame_that_torch_puts_around_a_module_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
+    inner = Frame(file="/venv/lib/python3.12/site-packages/torch/_dynamo/external_utils.py", line=67)
+    caller = Frame(file="/home/user/train.py", line=62, function="step")
+    again = Compilation(key=CompileKey(compile_id="0/1"), function="inner", file=inner.file, line=inner.line)
+    again.stack.extend([caller, inner])
+    again.start_ns, again.duration_ns = BASE_NS + 10_000, 80_000
+    made = Recompile(key=again.key, file=inner.file, line=inner.line)
+    summary = CompileSummary(compilations=[again], recompiles=[made])
+    row = by_rule(tmp_path, steps(), summary, baseTimeNanoseconds=BASE_NS)["recompiles"]
+    assert row.title.startswith("Torch recompiled inner (external_utils.py:67), called at train.py:62, once")
+    assert row.where == ["train.py:62"]
+
+
 def test_kernels_without_names(tmp_path: Path) -> None:
     assert by_rule(tmp_path, steps(name="triton_"))["names_disabled"].severity == "warning"
     assert "names_disabled" not in by_rule(tmp_path, steps(name="triton_poi_fused_add_0"))
@@ -639,7 +702,7 @@ def test_caches_that_did_not_help() -> None:
     backward.cache.add(cache="fx_graph", result="miss")
     slow, bypassed = compile_findings(data_of(summary))
     assert slow.title == "The compile cache missed for 1 compilation, which took 31.0 s"
-    assert bypassed.title == "The AOTAutograd cache was bypassed 1 time: it holds a custom op"
+    assert bypassed.title == "The AOTAutograd cache was bypassed once: it holds a custom op"
 
 
 def test_findings_of_a_recording(recording: Callable[[str], Path]) -> None:

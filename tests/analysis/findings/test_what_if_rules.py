@@ -177,7 +177,7 @@ def test_calls_that_were_given_up_are_told_though_nothing_says_why(tmp_path: Pat
     row = rule(findings, "frame_given_up")
     assert findings[0] is row and row.severity == "critical" and row.predicted is not None
     assert row.title.startswith(
-        "Torch has given up compiling 5.00 calls a step, which run eager at model.py:7: "
+        "Torch has given up compiling 5 calls a step, so they run eager at model.py:7: "
     )
     assert (row.evidence, row.where) == ({"calls": 5}, ["model.py:7"])
     assert "recompile limit" in row.next_step and "eager_remainder" not in {one.rule for one in findings}

@@ -82,13 +82,13 @@ def test_the_sentence_says_what_breaks_cost_a_step(tmp_path: Path) -> None:
 def test_the_sentence_does_not_claim_what_is_unknown(tmp_path: Path) -> None:
     data = log(reported("0/0", 7))
     assert headline(profile(tmp_path, [], data)) == (
-        "1 graph break site. None was executed inside this span."
+        "1 graph break site. It was not executed inside this span."
     )
     assert headline(profile(tmp_path, None, data)) == (
-        "1 graph break site. Their price is not known: see below."
+        "1 graph break site. Its price is not known: see below."
     )
     assert headline(profile(tmp_path, [cost("0/0", 7)], steps=0)) == (
-        "1 graph break site cost 60.0 µs of host time in this span (no steps were marked)."
+        "1 graph break site costs 60.0 µs of host time in this span (no steps were marked)."
     )
     assert headline(profile(tmp_path, None)) == "Graph breaks are not known."
     assert headline(profile(tmp_path, [])) == headline(profile(tmp_path, [], log())) == "No graph breaks."
@@ -101,7 +101,7 @@ def test_a_break_whose_regions_ran_is_not_said_to_be_unexecuted(tmp_path: Path) 
     assert (
         ran.no_price == "Regions that it ended ran 3 times, but no compiled graph on both sides of the break"
     )
-    assert other.no_price == "None was executed inside this span"
+    assert other.no_price == "It was not executed inside this span"
 
 
 def test_a_break_for_which_a_frame_was_given_up_says_so(tmp_path: Path) -> None:
@@ -116,3 +116,33 @@ def test_a_break_for_which_a_frame_was_given_up_says_so(tmp_path: Path) -> None:
     assert headline(profile(tmp_path, [], data)) == (
         "1 graph break site. forward runs eager because of it, so there is no graph to come back to."
     )
+
+
+def test_several_breaks_without_a_price_are_counted_by_their_reason(tmp_path: Path) -> None:
+    def given_up(compile_id: str, function: str) -> Compilation:
+        return Compilation(
+            key=CompileKey(compile_id=compile_id), function=function, failure=Failure(type="Unsupported")
+        )
+
+    breaks = [
+        reported("0/0", 7),
+        reported("1/0", 7),
+        reported("2/0", 8),
+        reported("3/0", 9),
+        reported("4/0", 10),
+    ]
+    summary = CompileSummary(compilations=[given_up("0/0", "f"), given_up("1/0", "g")], graph_breaks=breaks)
+    events = [slice_("Torch-Compiled Region: 2/0", 100 * n, 50) for n in range(3)]
+    about = answered(profile_with(tmp_path, events, data_of(summary)), graph_break_costs, [])
+    assert graph_break_sites(about)[0].no_price == (
+        "f and g run eager because of it, so there is no graph to come back to"
+    )
+    assert headline(about) == (
+        "4 graph break sites without a price: 1 leaves f and g eager; 1 has no compiled graph on both sides; "
+        "2 were not executed inside this span."
+    )
+
+
+def test_sites_without_a_price_are_not_among_those_that_cost(tmp_path: Path) -> None:
+    about = profile(tmp_path, [cost("0/0", 7, 40, 20)], log(reported("0/0", 7), reported("5/0", 9)))
+    assert headline(about).startswith("1 of 2 graph break sites costs 30.0 µs a step")

@@ -158,7 +158,7 @@ def test_a_graph_is_named_in_short(tmp_path):
     said = memory_of(tmp_path, events).headline
     assert (
         said
-        == "GPU 0 peaked at 70 B, 10.0 µs into the span. Most of the rest is of compiled graph ffffffff…: 70 B."
+        == "GPU 0 peaked at 70 B, 10.0 µs into the span. Most of it is of compiled graph ffffffff…: 70 B."
     )
 
 

@@ -55,6 +55,15 @@ def test_a_host_that_runs_ahead_does_not_set_the_pace(tmp_path: Path) -> None:
     )
 
 
+def test_a_host_does_not_run_ahead_of_a_gpu_that_idles(tmp_path: Path) -> None:
+    """The GPU's steps are longer, but not because of its work."""
+    events = steps(100)
+    for at, begin in enumerate((20, 150, 400)):
+        events += launch("k", 100 * at + 10, begin, 5)
+    said = headline(with_findings(profile_with(tmp_path, events)))
+    assert said.startswith("Step 190 µs on the GPU (mean of 3); 100 µs on the host · GPU busy 3.9"), said
+
+
 def test_the_slowest_gpu_is_named(tmp_path: Path) -> None:
     profile = with_findings(profile_with(tmp_path, ahead(device=3)))
     assert headline(profile).startswith("Step 100 µs on GPU 3 (mean of 3); the host needs 10.0 µs")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiles import answered, data_of, profile_with
+from profiles import answered, data_of, profile_in, profile_with
 from tb_torchcompile_plugin.analysis.compile_time.compile_time import (
     CompileOverlap,
     compile_overlap,
@@ -72,6 +73,12 @@ def test_it_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
     assert overview(profile(tmp_path, log(*LOG))).headline.endswith("(2 compilations).")
     assert overview(profile(tmp_path, None, devices=())).headline.endswith("no GPU events. No compile data.")
     assert compile_headline(log()) == "Nothing was compiled."
+
+
+def test_what_little_helps_is_of_the_span_where_there_are_no_steps(recording: Callable[[str], Path]) -> None:
+    (little,) = overview(profile_in(recording("resnet18_compile"))).considered
+    assert little.startswith("Launching the 3 compiled graphs of this span kernel by kernel")
+    assert little.endswith("% of this span")
 
 
 def test_a_span_without_steps_is_one_window(tmp_path: Path) -> None:

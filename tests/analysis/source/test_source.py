@@ -14,8 +14,18 @@ from tb_torchcompile_plugin.analysis.source.launch_lines import LineLaunches, li
 from tb_torchcompile_plugin.analysis.source.places import Place
 from tb_torchcompile_plugin.analysis.source.shares import line_times, shares
 from tb_torchcompile_plugin.analysis.source.source import source, source_times
+from tb_torchcompile_plugin.api import report
 from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    Compilation,
+    CompileKey,
+    CompileSummary,
+    Environment,
+    Recompile,
+)
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame as FrameMessage
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
+from tb_torchcompile_plugin.reader.compile_data import CompileData
 from traces import AUTOGRAD, launch, slice_, step
 
 LINES = st.lists(
@@ -128,6 +138,7 @@ def test_outside_of_compiled_code_a_function_counts_as_a_whole(tmp_path):
     assert (row.key, row.function, row.whole_function) == ("app/model.py:17", "forward", True)
     assert (row.forward_us, row.backward_us, row.host_us, answer.unknown_us) == (11, 7, 90, 2)
     assert (answer.host_from, answer.has_steps, row.text) == ("stacks", True, None)
+    assert row.no_text == "A stack tells the function, and no text"
 
 
 def test_a_call_that_launches_several_kernels_is_shared_out_among_them(tmp_path):
@@ -156,3 +167,48 @@ def test_with_stacks_alone_the_costliest_function_is_named(tmp_path):
 def test_a_file_that_stacks_name_by_its_end_is_the_one_of_the_compile_data(recording):
     made = in_session(recording("handler_breaks"))
     assert len({row.file for row in made.of(source).rows}) == 1
+
+
+COMPILED = Compilation(
+    key=CompileKey(compile_id="0/0"),
+    function="f",
+    file="/u/train.py",
+    line=3,
+    guards=5,
+    stack=[FrameMessage(file="/u/train.py", line=3, function="f")],
+)
+
+
+@pytest.mark.parametrize(
+    ("source_of", "capture", "why"),
+    [
+        ("summary", "full", "Its file could not be read when the summary was written"),
+        ("summary", "summary", 'capture="summary" stores no text of the program'),
+        ("torch_trace", "", "torch’s log holds no text of it; the handler’s summary does"),
+    ],
+)
+def test_a_line_without_text_says_why(tmp_path, source_of, capture, why):
+    summary = CompileSummary(compilations=[COMPILED], environment=Environment(capture=capture))
+    made = profile_with(tmp_path, [step(1, 0, 50)], CompileData(summary, source_of, ""))
+    (row,) = source(made).rows
+    assert (row.text, row.no_text) == (None, why)
+
+
+def test_what_a_failed_guard_quotes_is_the_text_of_its_line(tmp_path):
+    stack = 'User stack trace:\n  File "/u/train.py", line 4, in f\n    x * s'
+    reason = f"0/0: s == 0.0  # x * s  # u/train.py:4 in f\n{stack}"
+    key = CompileKey(compile_id="0/1")
+    summary = CompileSummary(
+        compilations=[COMPILED], recompiles=[Recompile(key=key, reasons=[reason.replace("\\\n", "\n")])]
+    )
+    made = profile_with(tmp_path, [step(1, 0, 50)], CompileData(summary, "summary", ""))
+    row = rows_of(source(made))["train.py:4"]
+    assert (row.text, row.no_text, len(row.recompiles)) == ("x * s", None, 1)
+
+
+def test_a_report_has_the_hottest_lines_with_their_sentence(recording, monkeypatch):
+    known = in_session(recording("handler_breaks")).of(source)
+    monkeypatch.setattr(report, "_LINES", 3)
+    (run,) = report.read_report(str(recording("handler_breaks"))).runs
+    (span,) = run.workers[0].spans
+    assert span.source == known.rows[:3] and span.headlines["source"] == known.headline

@@ -53,3 +53,10 @@ def test_a_meaning_leads_to_the_definitions_of_its_panel(tab: Tab) -> None:
     tab.driver.switch_to.default_content()
     tab.driver.get(address)
     assert tab.driver.find_element(By.CSS_SELECTOR, ":target").text == "Step breakdown"
+
+
+def test_a_word_in_a_table_opens_what_it_means_and_not_its_row(tab: Tab) -> None:
+    tab.open(run="resnet18", panel="kernels")
+    tab.click("table[aria-label='Generated kernels'] .term", "Triton pointwise")
+    tab.wait_text(MEANING, "Element-wise kernels that inductor generated")
+    assert "torch_compile.row=" not in tab.address()

@@ -1,7 +1,8 @@
 /** Lays out whatever is compared row by row, as the server says, so that one table shows it all. */
 import type { ComparedTables, Comparison, JobsCompared, Pair, TableLayout } from '../../api/types';
-import { categoryLabel, isCategory } from '../../names/categories';
-import { isJobPart, JOB_PARTS } from '../../names/job_parts';
+import { categoryHelp, categoryLabel, isCategory } from '../../names/categories';
+import { hostHelp } from '../../names/host_causes';
+import { isJobPart, jobPartHelp } from '../../names/job_parts';
 import { LATE_CAUSES } from '../../names/late_causes';
 import type { Cell, Column, ColumnKind } from '../../table/table';
 
@@ -46,6 +47,11 @@ function textOf(row: ComparedRow, name: string): Cell {
   return name === 'category' && isCategory(word) ? categoryLabel(word) : text;
 }
 
+function wordHelp(row: ComparedRow): string {
+  if ('cause' in row) return hostHelp(row.cause);
+  return 'category' in row && isCategory(row.category) ? categoryHelp(row.category) : '';
+}
+
 const textsOf = ({ texts }: TableOf, row: ComparedRow) => Object.keys(texts).map((key) => textOf(row, key));
 
 export const keyOf = (table: TableOf, row: ComparedRow) => [...textsOf(table, row), row.outcome].join();
@@ -66,6 +72,7 @@ export function columns({ texts, numbers, more, all }: TableOf): Column<Compared
     value: (row) => textOf(row, key),
     unknown: UNKNOWN_TEXTS[key],
     show: key === 'path' ? (row) => indented(field(row, key)) : undefined,
+    ...(['category', 'cause'].includes(key) ? { meaning: (row) => wordHelp(row) } : {}),
     title: i === 0 ? (row) => titleOf(row, String(textOf(row, key))) : undefined,
   }));
   const change: Column<ComparedRow> = { key: 'outcome', label: 'Change' };
@@ -78,7 +85,7 @@ export function columns({ texts, numbers, more, all }: TableOf): Column<Compared
       ...{ key: `${key}_${side}`, label: label + word, kind: kindOf(key), scaleWith: `${key}_a` },
       value: (row) => field<Pair>(row, key)[side],
       unknown: 'Not recorded on a side',
-      help: isJobPart(key) ? JOB_PARTS[key][2] : undefined,
+      help: isJobPart(key) ? jobPartHelp(key) : undefined,
       hidden:
         key in more ||
         (i > 0 && side === 'delta') ||

@@ -8,6 +8,7 @@ interface PartChange {
   value: number;
   color: string;
   title: string;
+  idle?: boolean;
 }
 
 const WIDE = 3;

@@ -11,33 +11,30 @@ import {
   ID,
   LINE,
 } from '../../table/compilation_columns';
-import { statusHelp, statusWord } from '../../names/statuses';
+import { statusWord } from '../../names/statuses';
 
 const STATUS: Column<Compilation> = {
   key: 'status',
   label: 'Status',
   value: (r) => statusWord(r.status),
-  title: (r) => statusHelp(r.status),
 };
 
 const REST: Column<Compilation>[] = [
   { key: 'graph_nodes', label: 'Nodes', kind: 'count', hidden: true },
   { key: 'graph_inputs', label: 'Inputs', kind: 'count' },
   GUARDS,
-  { key: 'breaks', label: 'Breaks', kind: 'count', help: 'Distinct graph breaks' },
+  { key: 'breaks', label: 'Breaks', kind: 'count' },
   CACHE,
   {
     key: 'recompile_reasons',
     label: 'Recompiled because',
     value: (r) => r.recompile_reasons.join('\n') || null,
-    unknown: 'Not a recompile',
     hidden: true,
   },
   {
     key: 'failure',
     label: 'Failure',
     value: (r) => (r.failure ? `${r.failure.type}: ${r.failure.reason}` : null),
-    unknown: 'None',
     hidden: true,
   },
 ];

@@ -8,7 +8,7 @@ import type {
   Verdict,
 } from '../../api/types';
 import { barPart, busyParts } from '../../names/bar_parts';
-import { CAUSES } from '../../names/idle_causes';
+import { causeHelp, CAUSES } from '../../names/idle_causes';
 import { percent } from '../../widgets/format';
 
 export type DevicePart = ReturnType<typeof barPart> & { idle?: boolean };
@@ -18,8 +18,8 @@ const ORDER = Object.keys(CAUSES) as Cause[];
 /** Idle time by cause, without what did not occur. */
 export function causeParts(idle: IdleCauses): DevicePart[] {
   const parts = ORDER.map((cause) => {
-    const [label, color, help] = CAUSES[cause];
-    return { ...barPart(cause, label, idle[`${cause}_us`], color, help), idle: true };
+    const [label, color] = CAUSES[cause];
+    return { ...barPart(cause, label, idle[`${cause}_us`], color, causeHelp(cause)), idle: true };
   });
   return parts.filter(({ value }) => value > 0);
 }

@@ -1,28 +1,27 @@
 /** Tables of the GPU utilization panel. */
 import type { DeviceInStep, GapBin, IdleGap, LaunchCall, StepUtilization, Stream } from '../../api/types';
 import { count, duration, THIN } from '../../widgets/format';
+import { meaningOf } from '../../api/meanings.svelte';
 import type { Column } from '../../table/table';
 import { shortKernel } from '../../names/kernel_names';
-import { causeLabel } from '../../names/idle_causes';
+import { causeHelp, causeLabel } from '../../names/idle_causes';
 
 export const gapKey = (gap: IdleGap) => `${gap.device},${gap.start_us}`;
 
-const NO_LAUNCH = 'The launch of what runs next is not in the trace';
-
 export const GAP_COLUMNS: Column<IdleGap>[] = [
-  { key: 'start_us', label: 'Start', help: 'From the span’s first event' },
+  { key: 'start_us', label: 'Start' },
   { key: 'device', label: 'Device', kind: 'count', hidden: true },
   { key: 'idle_us', label: 'Idle', bar: true },
   {
     key: 'cause',
     label: 'Mostly',
-    help: 'What the thread did for the longest part that made the next launch',
     show: (r) => causeLabel(r.cause),
+    meaning: (r) => causeHelp(r.cause),
   },
-  { key: 'step', label: 'Step', unknown: 'Outside of the profiled steps' },
+  { key: 'step', label: 'Step' },
   { key: 'after', label: 'After', show: (r) => shortKernel(r.after!), grow: 1, title: (r) => r.after ?? '' },
   { key: 'before', label: 'Before', show: (r) => shortKernel(r.before), grow: 1, title: (r) => r.before },
-  { key: 'thread', label: 'Thread', unknown: NO_LAUNCH, hidden: true },
+  { key: 'thread', label: 'Thread', hidden: true },
 ];
 
 export interface DeviceStep extends DeviceInStep {
@@ -44,12 +43,16 @@ export const STEP_COLUMNS: Column<DeviceStep>[] = [
   { key: 'busy_us', label: 'Busy', scaleWith: 'wall_us' },
   { key: 'busy_percent', label: 'Busy %', bar: true },
   { key: 'idle_us', label: 'Idle', scaleWith: 'wall_us' },
-  { key: 'bound', label: 'Bound by', value: (r) => r.step.verdict.bound },
+  {
+    key: 'bound',
+    label: 'Bound by',
+    value: (r) => r.step.verdict.bound,
+    meaning: (r) => meaningOf('bounds', r.step.verdict.bound),
+  },
   { key: 'launches', label: 'Launches', kind: 'count', value: (r) => r.step.launches },
   {
     key: 'launch_call_us',
     label: 'Launch calls',
-    help: 'Time in the calls that launched work, of all threads',
     value: (r) => r.step.launch_call_us,
   },
   { key: 'graph_replays', label: 'Graph replays', kind: 'count', value: (r) => r.step.graph_replays },
@@ -63,7 +66,6 @@ export const STREAM_COLUMNS: Column<Stream>[] = [
   {
     key: 'busy_percent',
     label: 'Busy %',
-    help: 'Of the time from the device’s first GPU event to its last',
     bar: true,
   },
 ];

@@ -1,6 +1,6 @@
 /** The table of kernels that inductor generated. */
 import type { GeneratedKernels } from '../../api/types';
-import { categoryHelp, categoryLabel } from '../../names/categories';
+import { categoryLabel } from '../../names/categories';
 import type { Column } from '../../table/table';
 import { plural } from '../../widgets/format';
 
@@ -11,7 +11,6 @@ export const GENERATED_COLUMNS: Column<GeneratedKernels>[] = [
     key: 'category',
     label: 'Category',
     show: (r) => categoryLabel(r.category),
-    title: (r) => categoryHelp(r.category),
     inset: 16,
   },
   {
@@ -34,13 +33,11 @@ export const GENERATED_COLUMNS: Column<GeneratedKernels>[] = [
     label: 'Graph key',
     value: (r) => r.graph_key || null,
     hidden: true,
-    unknown: 'torch did not tell',
   },
   {
     key: 'output_code_file',
     label: 'Output code',
     value: (r) => r.output_code_file || null,
     hidden: true,
-    unknown: 'torch did not tell',
   },
 ];

@@ -52,7 +52,6 @@ export const GROUP_COLUMNS: Column<KernelGroup>[] = [
   {
     key: 'share_percent',
     label: '% of time',
-    help: 'Share of the summed time of all kernels and copies of the device',
     value: (r) => r.share,
     bar: true,
     total: 'sum',
@@ -60,7 +59,6 @@ export const GROUP_COLUMNS: Column<KernelGroup>[] = [
   {
     key: 'wall_percent',
     label: '% of wall',
-    help: 'Of the span’s wall time; work side by side counts twice',
     value: (r) => r.wall,
     total: 'sum',
   },

@@ -14,14 +14,18 @@ export function codeName({ name }: Kernel): string {
   return name.replace(/^graph_\d+_/, '');
 }
 
+/** The row that an address of before means: it had the whole name and graph key, or neither compile id nor graph key. */
+export function rowOfBefore(rows: Kernel[], key: string): Kernel | undefined {
+  const whole = (row: Kernel) => [row.device, row.name, row.compile_id ?? '', row.graph_key ?? ''].join();
+  return rows.find((row) => whole(row) === key) ?? rows.find((row) => whole(row).startsWith(`${key},`));
+}
+
 /** "train.py:27 +2": the first line, and how many more. */
 export function linesText(row: Kernel): string | null {
   const [first, ...more] = row.lines;
   if (!first) return null;
   return location(shortPath(first.file, 1), first.line) + (more.length > 0 ? ` +${more.length}` : '');
 }
-
-const NO_WORK = 'Neither inductor nor recorded shapes tell what it moves';
 
 /** "≈ 909": what shapes tell is an estimate. A search asks about rows without a number too. */
 function amount(value: number | null | undefined, from: string | null | undefined): string {
@@ -38,18 +42,14 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
   {
     key: 'above_floor_us',
     label: 'Above the floor',
-    help: 'How much longer its launches took than what they move and compute needs at the device’s peak',
     value: (r) => r.achieved.above_floor_us,
     scaleWith: 'time_us',
     total: 'sum',
-    unknown:
-      'Its floor is not known: neither inductor nor recorded shapes tell what it moves, or what it computes',
   },
   { key: 'time_us', label: 'Time', total: 'sum' },
   {
     key: 'share_percent',
     label: '% of time',
-    help: 'Share of the summed time of all kernels and copies of the device',
     bar: true,
     total: 'sum',
   },
@@ -61,38 +61,32 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
     key: 'bandwidth_gb_s',
     label: 'GB/s',
     kind: 'count',
-    help: 'Bytes over time; “≈” is an estimate from recorded shapes',
     value: (r) => r.achieved.bandwidth_gb_s,
     show: (r) => amount(r.achieved.bandwidth_gb_s, r.achieved.bandwidth_from),
-    unknown: NO_WORK,
   },
   {
     key: 'bandwidth_percent',
     label: '% of peak',
-    help: 'Of the device’s memory bandwidth; ▴ above 100 %: the data came out of a cache',
     show: (r) => ofPeak(r.bandwidth_percent ?? 0),
     title: (r) => ((r.bandwidth_percent ?? 0) > 100 ? 'More than its memory can: out of a cache' : ''),
     bar: true,
-    unknown: 'Its bandwidth or the device’s peak is not known',
   },
   {
     key: 'line',
     label: 'Your line',
     value: linesText,
     title: (r) => r.lines.map((l) => `${l.file}:${l.line}  ${l.source ?? ''}`).join('\n'),
-    unknown: 'Nothing tells which line of yours it computes',
   },
   {
     key: 'category',
     label: 'Category',
     show: (r) => categoryLabel(r.category),
-    title: (r) => categoryHelp(r.category),
+    meaning: (r) => categoryHelp(r.category),
     hidden: true,
   },
   {
     key: 'compile_id',
     label: 'Compile id',
-    unknown: 'Launched outside of compiled code, or the launch is not in the trace',
   },
   {
     key: 'tflop_s',
@@ -100,13 +94,11 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
     kind: 'count',
     value: (r) => r.achieved.tflop_s,
     show: (r) => amount(r.achieved.tflop_s, r.achieved.tflop_from),
-    unknown: 'Neither inductor nor recorded shapes tell what it computes',
     hidden: true,
   },
   {
     key: 'twice_as_fast_percent',
     label: 'Gain if 2× faster',
-    help: 'What a step gains at most if this kernel takes half its time',
     hidden: true,
   },
   { key: 'direction', label: 'Direction', hidden: true },
@@ -125,5 +117,5 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
     hidden: true,
   },
   { key: 'device', label: 'Device', show: (r) => deviceLabel(r.device), hidden: true },
-  { key: 'graph_key', label: 'Graph key', hidden: true, unknown: 'No graph is known for it' },
+  { key: 'graph_key', label: 'Graph key', hidden: true },
 ];

@@ -1,21 +1,16 @@
 /** Where the rows of a part of a step are. */
-import type { Compile, Category, Cause } from '../../api/types';
+import type { Compile } from '../../api/types';
 import type { HashChange } from '../../host/nav.svelte';
-import { toCategory, toGaps, toPanel } from '../../links/places';
-import { isCategory } from '../../names/categories';
+import { toPart, withShift } from '../../links/part_places';
+import { toPanel } from '../../links/places';
 
-type Part = Category | Cause | 'compiled_graph' | 'rest';
-
-/** key: as `partKey` makes it, "idle python". */
-export function doorOf(key: string, compile: Compile | null): HashChange {
-  const [kind, part] = key.split(' ') as ['gpu' | 'idle' | 'host', Part];
-  if (part === 'rest') return toPanel('step_breakdown');
-  if (isCategory(part)) return toCategory(part);
-  if (part === 'compiled_graph') return toPanel('kernels');
-  if (part === 'compile') return toPanel(compile?.recompiles.length ? 'recompiles' : 'compile_time');
-  if (part === 'guards_wrapper' || part === 'break_eager') return toPanel('compiled_regions');
-  if (kind === 'host') return toPanel('operators');
-  return toGaps(part);
+/** key: as `partKey` makes it, "idle python". Some causes have a panel of their own. */
+export function doorOf(key: string, compile: Compile | null, event: Event): HashChange {
+  if (key === 'gpu rest') return toPanel('step_breakdown');
+  if (withShift(event)) return toPart(key, event);
+  if (/ compile$/.test(key)) return toPanel(compile?.recompiles.length ? 'recompiles' : 'compile_time');
+  if (/ (guards_wrapper|break_eager)$/.test(key)) return toPanel('compiled_regions');
+  return toPart(key, event);
 }
 
 /** Parts of less than a percent as one: the sum stays what it is. */

@@ -1,6 +1,7 @@
 /** The tables of a job. */
 import type { CollectiveRow, JobReport, LateReason, Operation, RankRow, WaitRow } from '../../api/types';
 import { graphName } from '../../names/kernel_names';
+import { hostHelp } from '../../names/host_causes';
 import { LATE_CAUSES } from '../../names/late_causes';
 import type { Column } from '../../table/table';
 import { duration, significant } from '../../widgets/format';
@@ -13,41 +14,34 @@ export function rankColumns(job: JobReport): Column<RankRow>[] {
     {
       key: 'step_us',
       label: 'Step',
-      help: 'On the GPU, the mean of all but the last',
-      unknown: 'No step of it launched GPU work',
     },
     {
       key: 'communication_us',
       label: 'Communication',
-      help: 'Transfer, wait, not known which, unmatched',
       bar: true,
     },
     { key: 'transfer_us', label: 'Transfer', scaleWith: 'communication_us' },
     {
       key: 'wait_us',
       label: 'Wait',
-      help: 'In collectives, for another rank',
       scaleWith: 'communication_us',
     },
     {
       key: 'unknown_us',
       label: 'Not known which',
-      help: 'Nothing tells whether it waits or transfers: a rank is missing, or a root is not named',
       scaleWith: 'communication_us',
       hidden: job.by_rank.every(({ unknown_us }) => unknown_us === 0),
     },
     {
       key: 'unmatched_us',
       label: 'Unmatched',
-      help: 'Of collectives that no other rank is known to have taken part in',
       scaleWith: 'communication_us',
       hidden: job.unmatched === 0,
     },
-    { key: 'last', label: 'Last', kind: 'count', help: 'At how many collectives it came last' },
+    { key: 'last', label: 'Last', kind: 'count' },
     {
       key: 'late_us',
       label: 'Others waited',
-      help: 'How long the others waited for it, together',
       bar: true,
     },
   ];
@@ -77,11 +71,11 @@ export const LATE_COLUMNS: Column<LateRow>[] = [
     key: 'cause',
     label: 'What',
     show: ({ cause }) => LATE_CAUSES[cause][0],
-    title: ({ cause }) => LATE_CAUSES[cause][2],
+    meaning: ({ cause }) => hostHelp(cause),
   },
-  { key: 'where', label: 'Your line', unknown: 'No Python stack tells it: record with with_stack=True' },
-  { key: 'excess_us', label: 'Longer', help: 'Than on the peer in the middle, over the same collectives' },
-  { key: 'usual_us', label: 'Usual', help: 'What the peers took for the same', scaleWith: 'excess_us' },
+  { key: 'where', label: 'Your line' },
+  { key: 'excess_us', label: 'Longer' },
+  { key: 'usual_us', label: 'Usual', scaleWith: 'excess_us' },
 ];
 
 const NO_SIZE = 'The trace does not tell how much it moves';
@@ -137,13 +131,12 @@ export const COLLECTIVE_COLUMNS: Column<CollectiveRow>[] = [
   { key: 'dtype', label: 'Type' },
   SIZE,
   { key: 'instances', label: 'Times', kind: 'count', total: 'sum' },
-  { key: 'transfer_us', label: 'Transfer', help: 'Over all ranks', total: 'sum', scaleWith: 'wait_us' },
-  { key: 'wait_us', label: 'Wait', help: 'Over all ranks', total: 'sum' },
+  { key: 'transfer_us', label: 'Transfer', total: 'sum', scaleWith: 'wait_us' },
+  { key: 'wait_us', label: 'Wait', total: 'sum' },
   {
     ...{ key: 'unknown_us', label: 'Not known which', total: 'sum', scaleWith: 'wait_us', hidden: true },
-    help: 'Nothing tells whether it waits or transfers',
   },
-  { key: 'wait_percent', label: 'Waiting', help: 'Of its time', bar: true },
+  { key: 'wait_percent', label: 'Waiting', bar: true },
   ...byRank('wait', 'Wait'),
   ...byRank('transfer', 'Transfer'),
   rate('algbw_gb_s', 'Alg. GB/s', 'Size over the shortest transfer among its ranks'),

@@ -1,7 +1,7 @@
 /** What a rank's steps are looked at by, and in which order ranks stand. */
 import type { JobReport, JobStep, WaitRow } from '../../api/types';
 import { barPart } from '../../names/bar_parts';
-import { JOB_PARTS, type JobPart } from '../../names/job_parts';
+import { JOB_PARTS, jobPartHelp, type JobPart } from '../../names/job_parts';
 import { median } from '../../widgets/charts/buckets';
 
 export type Measure = JobPart | 'span_us' | 'compile_us';
@@ -50,8 +50,8 @@ export function outliersFirst(ranks: number[], steps: JobStep[], measure: Measur
 /** The parts of a step as those of a bar. */
 export function stepParts(step: JobStep) {
   return (Object.keys(JOB_PARTS) as JobPart[]).map((key) => {
-    const [label, color, help] = JOB_PARTS[key];
-    return barPart(key, label, step[key], color, help);
+    const [label, color] = JOB_PARTS[key];
+    return barPart(key, label, step[key], color, jobPartHelp(key));
   });
 }
 

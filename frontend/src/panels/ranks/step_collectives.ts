@@ -1,27 +1,28 @@
 /** The table of what is joined in one step. */
-import type { JoinedCollective } from '../../api/types';
+import type { JoinedCall, JoinedCollective, RankLanes, StepSideBySide } from '../../api/types';
+import type { HashChange } from '../../host/nav.svelte';
+import { toPart } from '../../links/part_places';
+import { toRank, toTimeline } from '../../links/places';
+import type { JobPart } from '../../names/job_parts';
 import type { Column } from '../../table/table';
 import { OPERATION, SIZE } from './job_columns';
 
 export const STEP_TABLE = 'step_collectives';
 
-const UNMATCHED = 'Of no known instance';
-
 export const JOINED_COLUMNS: Column<JoinedCollective>[] = [
-  { key: 'start_us', label: 'At', help: 'From the begin of the step' },
+  { key: 'start_us', label: 'At' },
   OPERATION,
-  { key: 'group', label: 'Group', value: ({ group }) => group || null, unknown: UNMATCHED },
+  { key: 'group', label: 'Group', value: ({ group }) => group || null },
   SIZE,
-  { key: 'last_rank', label: 'Last rank', kind: 'count', unknown: 'Nobody is known to have come last' },
-  { key: 'wait_us', label: 'Wait', bar: true, total: 'sum', unknown: UNMATCHED },
-  { key: 'transfer_us', label: 'Transfer', total: 'sum', scaleWith: 'wait_us', unknown: UNMATCHED },
+  { key: 'last_rank', label: 'Last rank', kind: 'count' },
+  { key: 'wait_us', label: 'Wait', bar: true, total: 'sum' },
+  { key: 'transfer_us', label: 'Transfer', total: 'sum', scaleWith: 'wait_us' },
   {
     ...{
       key: 'unknown_us',
       label: 'Not known which',
       total: 'sum',
       scaleWith: 'wait_us',
-      unknown: UNMATCHED,
     },
     hidden: true,
   },
@@ -29,3 +30,37 @@ export const JOINED_COLUMNS: Column<JoinedCollective>[] = [
 
 /** One call of it tells it from all others. */
 export const joinedKey = ({ calls }: JoinedCollective) => `${calls[0]!.rank} ${calls[0]!.row}`;
+
+/** A call on its rank's own timeline. */
+export function toCall(rank: RankLanes, { start_ns, dur_ns, row }: JoinedCall): HashChange {
+  const [from, to] = [start_ns - dur_ns, start_ns + 2 * dur_ns].map((ns) => ns + rank.own_ns);
+  return { ...toRank(rank, 'timeline'), ...toTimeline({ from: from!, to: to!, row }) };
+}
+
+const OF_CALLS: Partial<Record<JobPart, 'wait_ns' | 'transfer_ns' | 'unknown_ns'>> = {
+  exposed_wait_us: 'wait_ns',
+  exposed_transfer_us: 'transfer_ns',
+  exposed_unknown_us: 'unknown_ns',
+};
+
+/** The call of a rank that has most of a part; null where the part is none of calls, or no call has any of it. */
+export function longestOf({ collectives }: StepSideBySide, rank: number, part: JobPart) {
+  const key = OF_CALLS[part];
+  const calls = collectives.flatMap((collective) =>
+    collective.calls
+      .filter((call) => call.rank === rank && key && call[key])
+      .map((call) => ({ collective, call, ns: call[key!]! })),
+  );
+  return calls.length > 0 ? calls.reduce((most, one) => (one.ns > most.ns ? one : most)) : null;
+}
+
+const OWN: Partial<Record<JobPart, string>> = {
+  exposed_memory_us: 'memory',
+  idle_us: 'idle',
+  compute_us: 'compute',
+};
+
+/** A part that is no call's, in the rank's own panels. */
+export function toOwnPart(rank: RankLanes, part: JobPart, event: Event): HashChange {
+  return { ...toRank(rank, 'kernels'), ...toPart(OWN[part] ?? 'communication', event) };
+}

@@ -7,8 +7,8 @@ import type {
   RankLanes,
   StepSideBySide,
 } from '../../api/types';
-import { CATEGORIES, categoryColor } from '../../names/categories';
-import { HOST_CAUSES } from '../../names/host_causes';
+import { categoryColor, categoryHelp, categoryLabel } from '../../names/categories';
+import { HOST_CAUSES, hostHelp } from '../../names/host_causes';
 import type { Look } from '../../names/idle_causes';
 import { shortKernel } from '../../names/kernel_names';
 import { bytes, duration } from '../../widgets/format';
@@ -80,13 +80,9 @@ export function boxesOf(step: StepSideBySide, rows: LaneRow[]): Box[] {
   return [...lanes, ...calls];
 }
 
-const REST: Look = ['shorter collectives', categoryColor('communication'), ''];
+const REST: Look = ['shorter collectives', categoryColor('communication')];
 
-const kernelLook = (category: Category): Look => [
-  CATEGORIES[category][0],
-  categoryColor(category),
-  CATEGORIES[category][1],
-];
+const kernelLook = (category: Category): Look => [categoryLabel(category), categoryColor(category)];
 
 function bars(
   { names }: StepSideBySide,
@@ -124,9 +120,11 @@ function callBoxes(collective: JoinedCollective, call: JoinedCall, rows: LaneRow
 }
 
 export interface Shade {
+  /** A cause or a category. */
+  key: string;
   label: string;
   color: string;
-  help: string;
+  title: string;
 }
 
 const SHADES = 8;
@@ -134,13 +132,17 @@ const SHADES = 8;
 /** What most of the time in the lanes is, most first. */
 export function shadesOf({ ranks }: StepSideBySide): Shade[] {
   const sums = new Map<string, { shade: Shade; ns: number }>();
-  const add = ([label, color, help]: Look, ns: number) => {
-    const known = sums.get(label) ?? { shade: { label, color, help }, ns: 0 };
-    sums.set(label, { ...known, ns: known.ns + ns });
+  const add = (key: string, [label, color]: Look, title: string, ns: number) => {
+    const known = sums.get(key) ?? { shade: { key, label, color, title }, ns: 0 };
+    sums.set(key, { ...known, ns: known.ns + ns });
   };
   for (const { host, gpu } of ranks) {
-    host.cause.forEach((cause, i) => add(HOST_CAUSES[cause], host.dur_ns[i]! * host.busy[i]!));
-    gpu.category.forEach((category, i) => add(kernelLook(category), gpu.dur_ns[i]! * gpu.busy[i]!));
+    host.cause.forEach((cause, i) =>
+      add(`host ${cause}`, HOST_CAUSES[cause], hostHelp(cause), host.dur_ns[i]! * host.busy[i]!),
+    );
+    gpu.category.forEach((category, i) =>
+      add(`gpu ${category}`, kernelLook(category), categoryHelp(category), gpu.dur_ns[i]! * gpu.busy[i]!),
+    );
   }
   const rows = [...sums.values()].sort((a, b) => b.ns - a.ns);
   return rows.slice(0, SHADES).map(({ shade }) => shade);

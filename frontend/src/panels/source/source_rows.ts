@@ -29,11 +29,7 @@ const HOST_FROM = {
 };
 const NO_LAUNCH = 'No kernel is known to compute it';
 
-/** missing: why a line has no text. */
-export function sourceColumns(
-  { host_from, has_steps, rows }: Program,
-  missing: string,
-): Column<ProgramLine>[] {
+export function sourceColumns({ host_from, has_steps, rows }: Program): Column<ProgramLine>[] {
   const each = has_steps ? 'a step' : 'in this span';
   const kernels = (key: 'forward_us' | 'backward_us', label: string): Column<ProgramLine> => ({
     key,
@@ -48,8 +44,8 @@ export function sourceColumns(
     { key: 'line', label: 'Line', value: (r) => r.key, show: placeOf, title: (r) => r.key },
     kernels('forward_us', 'Forward'),
     kernels('backward_us', 'Backward'),
-    { key: 'kernel_us', label: 'Both', total: 'sum', unknown: NO_LAUNCH, hidden: true },
-    { key: 'share_percent', label: '% of kernels', total: 'sum', unknown: NO_LAUNCH, hidden: true },
+    { key: 'kernel_us', label: 'Both', total: 'sum', hidden: true },
+    { key: 'share_percent', label: '% of kernels', total: 'sum', hidden: true },
     {
       key: 'host_us',
       label: 'Host',
@@ -60,8 +56,6 @@ export function sourceColumns(
     {
       key: 'above_floor_us',
       label: 'Above floor',
-      help: 'Beyond what the device needs for what its kernels move and compute',
-      unknown: 'Neither inductor nor recorded shapes tell what its kernels move',
       hidden: rows.every((row) => row.above_floor_us === null),
     },
     {
@@ -69,14 +63,14 @@ export function sourceColumns(
       label: 'Kernels',
       kind: 'count',
       value: (r) => r.kernels.length || null,
-      unknown: NO_LAUNCH,
     },
     {
       key: 'text',
       label: 'Your code',
       value: codeOf,
-      title: (r) => [r.text?.trim(), ...r.shared.map(({ key }) => `shared with ${key}`)].join('\n'),
-      unknown: missing,
+      title: (r) =>
+        [r.text?.trim() ?? r.no_text, ...r.shared.map(({ key }) => `shared with ${key}`)].join('\n'),
+      unknown: (r) => r.no_text ?? '',
       grow: 2,
     },
     {
@@ -88,7 +82,6 @@ export function sourceColumns(
           .map(([text]) => text)
           .join(', ') || null,
       title: (r) => [...r.breaks, ...r.recompiles].map(({ reason }) => reason).join('\n'),
-      unknown: 'No break, recompile or compiled frame begins here',
     },
   ];
 }

@@ -1,2 +1,2 @@
 /** What other panels may show of this one. */
-export { barParts, stackedSteps } from './steps';
+export { barParts, stackedSteps, toStep } from './steps';

@@ -3,6 +3,9 @@ import type { SlowStep, StepBreakdown, StepPart, StepReport } from '../../api/ty
 import { barPart } from '../../names/bar_parts';
 import { looks, partKey } from '../../names/step_parts';
 import { uniqueKeys } from '../../table/table';
+import type { HashChange } from '../../host/nav.svelte';
+import { withShift } from '../../links/part_places';
+import { toStretch } from '../../links/places';
 import { duration } from '../../widgets/format';
 
 /** As parts of a bar: kernels first, the largest in front. */
@@ -15,10 +18,20 @@ export function barParts(parts: StepPart[]) {
     });
 }
 
+/** key: of a column. */
+export function toStep(report: StepReport, key: string, event: Event): HashChange {
+  const step = report.steps.find((row) => uniqueKeys(report.steps, stepKey).get(row) === key);
+  return withShift(event) && step
+    ? toStretch(step.start_us, step.start_us + step.wall_us)
+    : { panel: 'step_breakdown', row: `steps:${key}` };
+}
+
+const stepKey = (row: StepBreakdown) => row.step ?? '';
+
 /** One column a step, stacked like the bar of the mean one. */
 export function stackedSteps(report: StepReport) {
   const rank = new Map(barParts(report.mean_parts).map(({ key }, i) => [key, i]));
-  const keys = uniqueKeys(report.steps, (row) => row.step ?? '');
+  const keys = uniqueKeys(report.steps, stepKey);
   return report.steps.map((row) => {
     const slow = slowStep(report, row);
     return {

@@ -1,19 +1,23 @@
 /** A step in pictures: now, and after what was picked. */
+import { meaningOf } from '../../api/meanings.svelte';
 import type { GpuPart, HostPart, Predicted } from '../../api/types';
 import { barPart } from '../../names/bar_parts';
-import { HOST_CAUSES } from '../../names/host_causes';
+import { HOST_CAUSES, hostHelp } from '../../names/host_causes';
 import { graphName } from '../../names/kernel_names';
 import { location, predictedRange, shortPath } from '../../widgets/format';
+
+export const hostKey = ({ cause, name, file, line }: HostPart) => [cause, name, file, line].join(' ');
 
 /** Parts of the host as parts of a bar. */
 export function hostParts(parts: HostPart[]) {
   const named = new Set(parts.filter(({ name }) => name).map(({ cause }) => cause));
-  return parts.map(({ cause, name, file, line, time_us }) => {
-    const [label, color, help] = HOST_CAUSES[cause];
+  return parts.map((part) => {
+    const { cause, name, file, line, time_us } = part;
+    const [label, color] = HOST_CAUSES[cause];
     const where = file ? ` at ${location(shortPath(file, 1), line)}` : '';
     const text = name ? short(name) + where : named.has(cause) ? `other ${label}` : label;
-    const title = name ? `${label}: ${name}${where}` : help;
-    return barPart([cause, name, file, line].join(' '), text, time_us, color, title);
+    const title = name ? `${label}: ${name}${where}` : hostHelp(cause);
+    return barPart(hostKey(part), text, time_us, color, title);
   });
 }
 
@@ -25,8 +29,8 @@ function short(name: string): string {
 
 export function gpuParts({ busy_us, idle_us }: GpuPart) {
   return [
-    barPart('busy', 'busy', busy_us, 'var(--measure)', 'Anything ran on the device'),
-    { ...barPart('idle', 'idle', idle_us, 'var(--idle)', 'Nothing ran on the device'), idle: true },
+    barPart('busy', 'busy', busy_us, 'var(--measure)', meaningOf('device_parts', 'busy')),
+    { ...barPart('idle', 'idle', idle_us, 'var(--idle)', meaningOf('device_parts', 'idle')), idle: true },
   ];
 }
 

@@ -2,7 +2,8 @@ const STEPS: Record<string, number> = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 
 
 /**
  * The parts of a picture that open something (`data-door`) are one stop of the Tab key: arrows, Home and End go from
- * part to part, and the one that was left is where Tab returns to.
+ * part to part, and the one that was left is where Tab returns to. Not for an <svg> itself: one that is listened to for
+ * focus is a stop of its own.
  */
 export function doors(node: Element) {
   const all = () => [...node.querySelectorAll<HTMLElement | SVGElement>('[data-door]')];
@@ -19,7 +20,7 @@ export function doors(node: Element) {
     parts[to].focus();
     event.preventDefault();
   }
-  const onfocusin = (event: Event) => mark(event.target as Element);
+  const onfocusin = ({ target }: Event) => all().includes(target as HTMLElement) && mark(target as Element);
 
   settle();
   const changes = new MutationObserver(settle);

@@ -1,5 +1,6 @@
 /** The word whose meaning is open, one at a time. */
 interface Explained {
-  now: { help: string; at: HTMLElement } | null;
+  /** help: it may still be on its way. */
+  now: { help: () => string; at: HTMLElement } | null;
 }
 export const explained = $state<Explained>({ now: null });

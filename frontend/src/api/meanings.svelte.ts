@@ -1,0 +1,41 @@
+/** What words mean, in the server's sentences: they are asked for when the first one is to be explained. */
+export type WordSet =
+  | 'kernel_categories'
+  | 'idle_causes'
+  | 'host_causes'
+  | 'job_parts'
+  | 'phases'
+  | 'statuses'
+  | 'device_parts'
+  | 'bounds'
+  | 'frame_parts'
+  | 'columns'
+  | 'unknowns';
+
+let known = $state.raw<Partial<Record<WordSet, Record<string, string>>> | null>(null);
+let asked = false;
+
+async function load(): Promise<void> {
+  const answer = await fetch('terms', { cache: 'no-cache' }).catch(() => null);
+  asked = answer?.status === 200;
+  if (asked) known = await answer!.json();
+}
+
+function sentenceOf(set: WordSet, word: string): string | undefined {
+  if (!asked) {
+    asked = true;
+    void load();
+  }
+  return known?.[set]?.[word];
+}
+
+/** The sentence; "…" until it is there. */
+export const meaningOf = (set: WordSet, word: string): string => sentenceOf(set, word) ?? '…';
+
+/** Most columns need no sentence beside their heads. */
+export const columnHelp = (table: string, column: string): string =>
+  sentenceOf('columns', `${table}.${column}`) ?? '';
+
+/** Why a cell of the column may be empty. */
+export const unknownHelp = (table: string, column: string): string =>
+  sentenceOf('unknowns', `${table}.${column}`) ?? 'Not recorded';
