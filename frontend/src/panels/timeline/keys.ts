@@ -8,6 +8,7 @@ export const KEYS = [
   ['Enter  Esc', 'into the details; close them'],
   ['F Z', 'zoom to the slice or the range; so does a double click'],
   ['M', 'measure the slice, or nothing'],
+  ['G', 'flame graph of the slice or the range'],
   ['L B', 'follow launch ↔ kernel, forward ↔ backward'],
   ['/  N  ⇧N', 'search; next, previous'],
   ['T', 'list what is in view'],

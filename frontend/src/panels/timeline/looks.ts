@@ -56,28 +56,42 @@ function ofPhase(phase: Phase): [label: string, token: string] {
 }
 
 export type Color = Category | SliceKind;
-export const colorToken = (color: Color) => (isCategory(color) ? `--cat-${color}` : SLICES[color][1]);
+export const lookOf = (color: Color) => ({
+  token: isCategory(color) ? `--cat-${color}` : SLICES[color][1],
+  idle: color.startsWith('gap_'),
+});
 export const kindLabel = (color: Color) => (isCategory(color) ? categoryLabel(color) : SLICES[color][0]);
 
 export function laneOf(lane: Lane): LaneLook {
-  const { id, kind, group, title, depths, unit } = lane;
+  const { id, kind, group, title, depths, unit, later } = lane;
   const look = kind === 'counter' ? 'plot' : kind === 'breaks' || kind === 'recompiles' ? 'marks' : 'slices';
   const size = look === 'plot' ? '' : plural(lane.slices, 'slice');
   const note = [size, lane.note].filter(Boolean).join('; ');
-  return { id, title, group: group === 'compile' ? '' : group, look, lines: depths, unit: unit ?? '', note };
+  return {
+    id,
+    title,
+    group: group === 'compile' ? '' : group,
+    look,
+    lines: depths,
+    unit: unit ?? '',
+    note,
+    later,
+  };
 }
 
 /** What the colours mean; kinds that share one are one. */
 export function legendOf(
   { categories }: TimelineLanes,
   colors: number[],
-): { token: string; label: string }[] {
-  const kinds = new Map<string, string[]>();
+): { token: string; idle: boolean; label: string }[] {
+  const kinds = new Map<string, { token: string; idle: boolean; label: string }>();
   for (const category of colors.map((color) => categories[color]!)) {
-    const token = colorToken(category);
-    kinds.set(token, [...(kinds.get(token) ?? []), kindLabel(category)]);
+    const look = lookOf(category);
+    const key = `${look.token},${look.idle}`;
+    const alike = kinds.get(key);
+    kinds.set(key, { ...look, label: (alike ? `${alike.label}, ` : '') + kindLabel(category) });
   }
-  return [...kinds].map(([token, labels]) => ({ token, label: labels.join(', ') }));
+  return [...kinds.values()];
 }
 
 /** As it opens: all lanes as the server lists them; the profiler's own, threads that launch nothing and what was compiled before folded. */
