@@ -9,6 +9,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.profile.columns import places_in
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
 
@@ -36,13 +37,14 @@ def host_inside(
     timeline: Timeline, window: tuple[int, int], tracks: Sequence[int], depth: int = 0
 ) -> HostInside:
     """Of these tracks in [start, end), ns. depth: less deep slices are left out."""
-    trace, start, end = timeline.rows.trace, *window
-    touching = [timeline.rows.touching(track, start, end) for track in tracks]
+    trace, start = timeline.rows.trace, window[0]
+    touching = [timeline.rows.touching(track, *window) for track in tracks]
     rows = np.sort(np.concatenate([np.zeros(0, np.int64), *touching]))
     rows = rows[trace.depth[rows] >= depth]
     begin, stop = trace.ts[rows] - timeline.origin, timeline.rows.clamped_end(rows) - timeline.origin
-    ns = inside(begin, stop, window)
-    parent = np.where(trace.depth[rows] > depth, np.searchsorted(rows, trace.parent[rows]), -1)
+    counts = (stop > start) | (begin >= start)  # not what lies inside only where it outlasts its parent
+    rows, ns = rows[counts], inside(begin[counts], stop[counts], window)
+    parent = places_in(rows, trace.parent[rows])
     nested = parent >= 0
     own = ns - np.bincount(parent[nested], ns[nested], len(rows)).astype(np.int64)
     return HostInside(rows, parent, ns, own)
