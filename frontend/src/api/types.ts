@@ -2229,6 +2229,7 @@ export interface TimelineSlice {
   user_line: SourceLine | null;
   facts: Fact[];
   related: RelatedSlices[];
+  arguments: Fact[];
 }
 
 export interface TrieNode {

@@ -52,7 +52,7 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
 
     `launch` is the call that launched this GPU work and `kernels` what this call launched; `forward` and `backward` are
     the ends of autograd's arrows, `op` is the host op of the same External id. `slice`: what this item is in the trace.
-    `facts`: what is told of it first; `related`: the slices named so far, as they are told.
+    `facts`: what is told of it first; `related`: the slices named so far, `arguments`: the args, as they are told.
     Of GPU work: the `number` of its launches on its device, by time, with those beside it; `queued_ns` from the begin
     of its launch on, `idle_before_ns`: how long the device did nothing before. All are null where they are not known.
     """
@@ -90,6 +90,7 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     user_line: SourceLine | None = None
     facts: list[Fact] = []
     related: list[RelatedSlices] = []
+    arguments: list[Fact] = []
 
 
 def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
@@ -105,8 +106,15 @@ def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
     else:
         raise BadRequest(f"lane {lane} has no slice {row}", next_step=_ASK)
     return msgspec.structs.replace(
-        answer, facts=_facts(answer, timeline.lanes[lane]), related=_related(answer)
+        answer,
+        facts=_facts(answer, timeline.lanes[lane]),
+        related=_related(answer),
+        arguments=[Fact(name, _text(value)) for name, value in (answer.args or {}).items()],
     )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _facts(known: TimelineSlice, lane: Lane) -> list[Fact]:

@@ -64,7 +64,7 @@ export function inkOf(color: Rgb, paper: Rgb): Ink {
 const TILE = 6;
 
 /** Nothing runs: hatched, for eyes that the colour does not tell. What is written on it gains contrast from the stripes. */
-function hatched(tint: string, text: string): CanvasPattern {
+export function hatched(tint: string, text: string): CanvasPattern {
   const tile = new OffscreenCanvas(TILE, TILE);
   const c = tile.getContext('2d')!;
   c.fillStyle = tint;
