@@ -104,7 +104,7 @@ class Timeline:
         ]
         slices = sum(lane.slices for lane in self.lanes if lane.kind != "counter")
         return TimelineLanes(
-            headline=f"**{plural(slices, 'slice')}** on {plural(len(self.lanes), 'lane')}.",
+            headline=f"{plural(slices, 'slice')} on {plural(len(self.lanes), 'lane')}.",
             duration_ns=self.duration,
             extent=list(self.extent),
             home=list(self._home()),
