@@ -27,7 +27,7 @@ VARIABLE = "TB_TORCHCOMPILE_RECORDINGS"
 PATIENT = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )  # other programs may be to blame
-settings.register_profile("brief", PATIENT, max_examples=50, derandomize=True)
+settings.register_profile("brief", PATIENT, max_examples=20, derandomize=True)
 settings.register_profile("thorough", PATIENT, max_examples=1000)
 settings.load_profile("brief")
 
