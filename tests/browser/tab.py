@@ -78,9 +78,7 @@ class Tab:
         the answer is then its empty frame.
         """
         self.driver.switch_to.default_content()
-        kept: WebElement | None = self.driver.execute_async_script(
-            _EMPTY, f"{self.url}{query}#torch_compile"
-        )
+        kept: WebElement | None = self.driver.execute_async_script(_EMPTY, f"{self.url}{query}#torch_compile")
         if not kept:
             self.driver.get("about:blank")
         return kept

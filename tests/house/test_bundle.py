@@ -92,4 +92,7 @@ def test_the_dark_theme_changes_colours_alone() -> None:
     assert len(rules) >= 2
     for selector, body in rules:
         for declaration in body.split(";"):
-            assert re.fullmatch(f"color-scheme:dark|{LIGHTNING}|{COLOUR}", declaration), (selector, declaration)
+            assert re.fullmatch(f"color-scheme:dark|{LIGHTNING}|{COLOUR}", declaration), (
+                selector,
+                declaration,
+            )
