@@ -78,28 +78,28 @@ def timeline_flame(timeline: Timeline, window: tuple[int, int], lane: int, row: 
     timeline.check(*window)
     slices = timeline.slices.get(lane)
     if isinstance(slices, TrackSlices) and slices.track in host_tracks(timeline) and slices.holds(row):
-        found = host_inside(timeline, window, [slices.track], int(timeline.rows.trace.depth[row]))
+        inside = host_inside(timeline, window, [slices.track], int(timeline.rows.trace.depth[row]))
     else:
-        found = host_inside(timeline, window, host_tracks(timeline))
+        inside = host_inside(timeline, window, host_tracks(timeline))
     start, end = window
-    frames = _folded(_merged(timeline, found), (end - start) // _SMALLEST)
+    frames = _folded(_merged(timeline, inside), (end - start) // _SMALLEST)
     threads = _threads(timeline, frames, end - start)
-    assert sum(thread.time_ns for thread in threads) == int(found.own_ns.sum())
+    assert sum(thread.time_ns for thread in threads) == int(inside.own_ns.sum())
     return TimelineFlame(start, end, _note(threads, end - start), threads)
 
 
-def _merged(timeline: Timeline, found: HostInside) -> _Frames:
-    trace, rows = timeline.rows.trace, found.row
+def _merged(timeline: Timeline, inside: HostInside) -> _Frames:
+    trace, rows = timeline.rows.trace, inside.row
     name = timeline.profile.of(plain_names)[1][trace.name[rows]]
     color = timeline.palette.colors(rows).astype(np.int64)
-    columns, frame = merged_stacks(found.parent, trace.track[rows].astype(np.int64), name, color)
+    columns, frame = merged_stacks(inside.parent, trace.track[rows].astype(np.int64), name, color)
     count = columns.shape[1]
     longest = np.full(count, -1, np.int64)
-    order = np.lexsort((-np.arange(len(rows)), found.ns))
+    order = np.lexsort((-np.arange(len(rows)), inside.ns))
     longest[frame[order]] = rows[order]  # the last one stays
     calls = np.bincount(frame, minlength=count)
     parent, track, names, colors = columns
-    ns, folded = sums(frame, found.ns, count), np.zeros(count, np.int64)
+    ns, folded = sums(frame, inside.ns, count), np.zeros(count, np.int64)
     return _Frames(parent, track, names, colors, ns, calls, longest, folded)
 
 

@@ -40,7 +40,7 @@ def breaks(recording: Callable[[str], Path]) -> Timeline:
     return session_timeline(recording("breaks"))
 
 
-def told(thread: FlameThread) -> list[tuple[str, int, int, int, int]]:
+def said_of(thread: FlameThread) -> list[tuple[str, int, int, int, int]]:
     return [(one.name, one.depth, one.start_ns, one.end_ns, one.calls) for one in thread.frames]
 
 
@@ -51,14 +51,14 @@ def children(thread: FlameThread, frame: FlameFrame) -> list[FlameFrame]:
 
 def test_calls_with_one_stack_are_one_frame_clipped_to_the_stretch(tmp_path: Path) -> None:
     main, other = timeline_flame(timeline_of(write_trace(tmp_path, EVENTS)), (20_000, 82_000), -1, -1).threads
-    assert told(main) == [
+    assert said_of(main) == [
         ("outer", 0, 0, 62_000, 1),
         ("add", 1, 0, 40_000, 2),  # 10 of the first one's 20 µs, all 30 of the second one's
         ("mul", 1, 40_000, 42_000, 1),
         ("copy", 2, 0, 9000, 1),  # the first one is over before
     ]
     assert main.time_ns == 62_000
-    assert told(other) == [("elsewhere", 0, 0, 30_000, 1)]
+    assert said_of(other) == [("elsewhere", 0, 0, 30_000, 1)]
     assert main.frames[1].words == "40.0 µs, 64.5 % of the stretch, in 2 calls"
 
 
@@ -76,7 +76,7 @@ def test_of_a_slice_of_a_thread_it_is_what_ran_inside_of_it(tmp_path: Path) -> N
     row = main.frames[1].row
     assert row is not None
     (alone,) = timeline_flame(timeline, (40_000, 70_000), main.lane, row).threads
-    assert told(alone) == [("add", 0, 0, 30_000, 1), ("copy", 1, 0, 9000, 1)]
+    assert said_of(alone) == [("add", 0, 0, 30_000, 1), ("copy", 1, 0, 9000, 1)]
     stream = next(lane.id for lane in timeline.lanes if lane.kind == "stream")
     assert (
         len(timeline_flame(timeline, (10_000, 40_000), stream, row).threads) == 2
@@ -102,7 +102,7 @@ def test_what_is_short_is_folded_with_its_sum(tmp_path: Path) -> None:
     )
     (thread,) = timeline_flame(timeline, (0, 9_000_000), -1, -1).threads
     others = 20 * 500 + sum(range(20)) * 10
-    assert told(thread)[1:] == [
+    assert said_of(thread)[1:] == [
         ("long", 1, 0, 5_000_000, 1),
         ("20 others", 1, 5_000_000, 5_000_000 + others, 20),
     ]

@@ -7,7 +7,7 @@ export interface Ink {
 }
 
 /** How a colour looks: its token, and whether it means that nothing runs. */
-export interface Look {
+export interface Ink {
   token: string;
   idle: boolean;
 }
@@ -29,7 +29,7 @@ export interface Inks {
 export type Rgb = [number, number, number];
 
 /** Reads the tokens (`--cat-gemm`) as the element inherits them. */
-export function inksOf(element: Element, looks: Look[]): Inks {
+export function inksOf(element: Element, looks: Ink[]): Inks {
   const style = getComputedStyle(element);
   const token = (name: string) => style.getPropertyValue(name).trim();
   const paper = rgb(token('--bg'));
