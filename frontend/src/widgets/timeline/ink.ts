@@ -7,7 +7,7 @@ export interface Ink {
 }
 
 /** How a colour looks: its token, and whether it means that nothing runs. */
-export interface Ink {
+export interface Painted {
   token: string;
   idle: boolean;
 }
@@ -29,7 +29,7 @@ export interface Inks {
 export type Rgb = [number, number, number];
 
 /** Reads the tokens (`--cat-gemm`) as the element inherits them. */
-export function inksOf(element: Element, looks: Ink[]): Inks {
+export function inksOf(element: Element, looks: Painted[]): Inks {
   const style = getComputedStyle(element);
   const token = (name: string) => style.getPropertyValue(name).trim();
   const paper = rgb(token('--bg'));

@@ -1,5 +1,5 @@
 import type { Arrangement, LaidLane, LaneLook } from './lanes';
-import type { Look } from './ink';
+import type { Painted } from './ink';
 import type { Arrow } from './paint';
 import type { Reader } from './read';
 import type { Fetch, Slice } from './tiles';
@@ -24,7 +24,7 @@ export interface TimelineProps {
   strip: Strip;
   fetch: Fetch;
   /** Colours of the slices, by number. */
-  colors: Look[];
+  colors: Painted[];
   /** Stretches that stand on the minimap and whose ends are drawn through all lanes. */
   marks: View[];
   /** The lanes that are drawn in the minimap. */
