@@ -47,7 +47,7 @@ def measure(path: str, options: argparse.Namespace) -> int:
         print("reading it for the first time", flush=True)
         open_trace(path)
     trace = _timed("open from the cache", lambda: open_trace(path))
-    timeline = _timed(f"index of {len(trace)} slices", lambda: Profile(trace, None).timeline)
+    timeline = _timed(f"index of {len(trace)} slices", lambda: Profile(trace, None).of(Timeline))
     layout = _timed("lanes", timeline.describe)
     _timed("first window", lambda: answer(timeline, layout.home[0], layout.home[1], options.width))
     return windows(timeline, options.windows, options.width)

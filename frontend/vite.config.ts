@@ -23,8 +23,7 @@ function noPreload(): Plugin {
   };
 }
 
-const SHARED =
-  /node_modules|preload-helper|src.(?!main|shell|panels|widgets.(code|icicle|timeline.(?!ink)).)/;
+const SHARED = /node_modules|preload-helper|src.(?!main|shell|panels|widgets.(code|icicle|timeline).)/;
 /** And what the overview shows of other panels. */
 const COMMON =
   /node_modules|preload-helper|src.(?!main|shell|panels.overview|widgets.(code|icicle|timeline).)/;

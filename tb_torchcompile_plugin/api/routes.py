@@ -43,6 +43,7 @@ from tb_torchcompile_plugin.analysis.runs.remembered import (
 )
 from tb_torchcompile_plugin.analysis.source.source import source
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
+from tb_torchcompile_plugin.analysis.timeline.flame import timeline_flame
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
 from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
@@ -172,6 +173,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("timeline_slice", TIMELINE, timeline_slice, (number("lane", -1), number("row"))),
     Route("timeline_search", TIMELINE, timeline_search, _SEARCH),
     Route("timeline_range", TIMELINE, timeline_range, (window(),)),
+    Route("timeline_flame", TIMELINE, timeline_flame, (window(), number("lane", -1), number("row", -1))),
     Route("timeline_trim", TIMELINE, timeline_trim, (window(),)),
     Route("trace_file", TRACE, trace_file),
     Route("eager", SPAN, eager_time),

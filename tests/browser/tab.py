@@ -21,6 +21,33 @@ KNOWN = ("Multiple instances of Three.js", "fallback to software WebGL")
 
 T = TypeVar("T")
 
+# TensorBoard keeps a frame for each plugin that was opened, and shows one.
+_FRAME = """[...document.querySelectorAll('iframe')].find(
+    one => one.src.includes('torch_compile') && one.checkVisibility())"""
+_EMPTY = f"""
+    const [page, done] = arguments;
+    const frame = location.href.startsWith(page) && {_FRAME};
+    if (!frame || frame.contentWindow.location.href === 'about:blank') done(frame || null);
+    else {{
+        frame.addEventListener('load', () => done(frame), {{ once: true }});
+        frame.contentWindow.location.replace('about:blank');
+    }}
+"""
+_LOAD = """
+    const [frame, address, done] = arguments;
+    history.pushState(null, '', address);
+    frame.addEventListener('load', () => done(), { once: true });
+    frame.contentWindow.location.replace(frame.src);
+"""
+# Keys that come when the focus is there already go nowhere.
+_STOP_AT = """
+    const wanted = arguments[0];
+    window.stopTabbing?.();
+    const stop = (event) => document.activeElement.matches(wanted) && event.preventDefault();
+    window.addEventListener('keydown', stop, true);
+    window.stopTabbing = () => window.removeEventListener('keydown', stop, true);
+"""
+
 
 class Tab:
     """The TORCH COMPILE tab of the TensorBoard at `url`."""
@@ -37,11 +64,11 @@ class Tab:
     def begin(self, query: str = "", **place: str) -> None:
         """As `open`, without waiting for what is being loaded."""
         parameters = "".join(f"&p.torch_compile.{key}={quote(value)}" for key, value in place.items())
+        address = f"#torch_compile{parameters}"
         if frame := self.leave(query):
-            self.script("history.pushState(null, '', arguments[0])", f"#torch_compile{parameters}")
-            self._load(frame, str(frame.get_attribute("src")))
+            self.driver.execute_async_script(_LOAD, frame, address)
         else:
-            self.driver.get(f"{self.url}{query}#torch_compile{parameters}")
+            self.driver.get(f"{self.url}{query}{address}")
         self.enter()
 
     def leave(self, query: str = "") -> WebElement | None:
@@ -51,32 +78,17 @@ class Tab:
         the answer is then its empty frame.
         """
         self.driver.switch_to.default_content()
-        kept = self.driver.current_url.startswith(f"{self.url}{query}#torch_compile")
-        if kept and (frame := self._frame()):
-            self._load(frame, "about:blank")
-            return frame
-        self.driver.get("about:blank")
-        return None
-
-    def _load(self, frame: WebElement, address: str) -> None:
-        script = """
-            const [frame, address, done] = arguments;
-            frame.addEventListener('load', () => done(), { once: true });
-            frame.contentWindow.location.replace(address);
-        """
-        self.driver.execute_async_script(script, frame, address)
+        kept: WebElement | None = self.driver.execute_async_script(_EMPTY, f"{self.url}{query}#torch_compile")
+        if not kept:
+            self.driver.get("about:blank")
+        return kept
 
     def enter(self) -> None:
         """Into the tab's own document, once it is there."""
         self.driver.switch_to.default_content()
-        frame = self.wait(lambda: self._frame(), "the tab's iframe")
+        frame = self.wait(lambda: self.script(f"return {_FRAME}"), "the tab's iframe")
         self.driver.switch_to.frame(frame)
         self.wait(lambda: self.all("header"), "the tab's first paint")
-
-    def _frame(self) -> WebElement | None:
-        frames = self.driver.find_elements(By.CSS_SELECTOR, "iframe")
-        shown = [frame for frame in frames if "torch_compile" in (frame.get_attribute("src") or "x")]
-        return next((frame for frame in shown if frame.is_displayed()), None)
 
     def settle(self) -> None:
         """Until nothing is being loaded."""
@@ -134,10 +146,12 @@ class Tab:
 
     def tab_to(self, css: str) -> None:
         """By keyboard alone."""
-        for _ in range(200):
+        self.script(_STOP_AT, css)
+        for _ in range(20):
             if self.script("return document.activeElement.matches(arguments[0])", css):
+                self.script("window.stopTabbing()")
                 return
-            self.press(Keys.TAB)
+            self.press(Keys.TAB * 10)
         raise AssertionError(f"{css} cannot be reached with the Tab key")
 
     def rows(self, table: str) -> list[list[str]]:

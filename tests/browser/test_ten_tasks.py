@@ -48,8 +48,7 @@ class Visitor:
 
 @contextmanager
 def within(tab: Tab, clicks: int, run: str) -> Iterator[Visitor]:
-    """A fresh tab on a run."""
-    tab.driver.get("about:blank")
+    """The tab, loaded anew, on a run."""
     tab.open(run=run)
     visitor = Visitor(tab)
     yield visitor

@@ -45,6 +45,9 @@ STRANGE = """
     probe.remove();
     const known = inks.flatMap(ink => [0.4, 0.6, 0.8, 1].map(
         share => ink.map((c, i) => c * share + paper[i] * (1 - share))));
+    const idle = document.querySelector("[aria-label='Colours in view'] .idle") ? known.slice(-4 * legend.length) : [];
+    for (const tint of idle) for (const stripe of [0, 255]) for (let share = 0; share < 0.5; share += 0.01)
+        known.push(tint.map(c => c * (1 - share) + stripe * share));
     return arguments[0].filter(text => !known.some(
         color => color.every((c, i) => Math.abs(c - rgb(text)[i]) <= 2)));
 """
@@ -367,7 +370,7 @@ def test_perfetto_is_handed_what_is_in_view_and_only_after_a_click(tab: Tab) -> 
     open_timeline(tab)
     tab.script(PERFETTO)
     tab.click("summary", "Save")
-    assert "a page on the internet" in tab.text("[role='toolbar']")
+    assert "on the internet" in tab.text("[role='toolbar']")
     assert tab.script("return [opened.length, messages.length]") == [0, 0]
     tab.click("button", "Open in ui.perfetto.dev")
     tab.wait_text("[role='toolbar']", "Handed over.")
@@ -378,3 +381,39 @@ def test_perfetto_is_handed_what_is_in_view_and_only_after_a_click(tab: Tab) -> 
     trace = json.loads(gzip.decompress(bytes(tab.script("return handed"))))
     names = {event["name"] for event in trace["traceEvents"]}
     assert "ProfilerStep#2" in names and "ProfilerStep#4" not in names
+
+
+def test_a_range_has_a_flame_graph_and_so_has_a_slice(tab: Tab) -> None:
+    open_timeline(tab, range="1000000,4000000")
+    tab.wait_text(f"{DRAWER} h2", "Measured")
+    tab.one(CANVAS).send_keys("g")
+    tab.wait_text(f"{DRAWER} [role='status']", "in these 3.00 ms")
+    picture = tab.one(f"{DRAWER} canvas")
+    assert tab.one(f"{DRAWER} [aria-pressed='true']").text == "Flame graph"
+    picture.send_keys(Keys.ARROW_DOWN)
+    assert "of the stretch, in 1 call, Python function" in str(picture.get_attribute("aria-label"))
+    before = tab.address()
+    picture.send_keys(Keys.ENTER)
+    tab.wait(lambda: "p.torch_compile.slice=" in tab.address() != before, "the longest call")
+    tab.wait_text(DRAWER, "Duration")
+    tab.one(f"{DRAWER} button[aria-pressed]").click()
+    assert not tab.all(f"{DRAWER} canvas")
+
+
+def test_a_flame_graph_says_where_nothing_ran(tab: Tab) -> None:
+    open_timeline(tab, range="-900000000,-800000000", flame="1")
+    tab.wait_text(f"{DRAWER} [role='status']", "No thread ran anything that was recorded")
+    assert not tab.all(f"{DRAWER} canvas")
+
+
+def test_idle_time_is_hatched_in_the_picture_and_its_legend(tab: Tab) -> None:
+    open_timeline(tab)
+    tab.wait(lambda: tab.all("[aria-label='Colours in view'] .swatch.idle"), "the idle lane")
+    text = tab.text("[aria-label='Colours in view']")
+    assert "Idle: " in text
+    hatched = {swatch.value_of_css_property("background-color") for swatch in tab.all(".swatch.idle")}
+    assert hatched and "repeating-linear-gradient" in str(
+        tab.script(
+            "return getComputedStyle(document.querySelector('.swatch.idle'), '::after').backgroundImage"
+        )
+    )

@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FRONTEND = ROOT / "frontend"
 STATIC = ROOT / "tb_torchcompile_plugin" / "static"
+LIGHTNING = r"--lightningcss-(light|dark):( |initial)"  # the bundler's own
+COLOUR = r"--[\w-]+:(#[0-9a-f]{3,8}|0 [\d.a-z ]+ (#[0-9a-f]{3,8}|rgba?\(.*\)))"
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -82,3 +84,15 @@ def test_the_first_panel_and_the_whole_stay_small() -> None:
 def test_chunks_are_named_as_the_server_can_serve_them() -> None:
     assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_.]*\.(js|css)", name) for name in files(STATIC))
     assert len({name.lower() for name in files(STATIC)}) == len(files(STATIC))
+
+
+def test_the_dark_theme_changes_colours_alone() -> None:
+    """So that in the dark only what is about colours has to be looked at again."""
+    rules = re.findall(r"([^{}]*data-theme[^{}]*)\{([^{}]*)\}", (STATIC / "index.css").read_text())
+    assert len(rules) >= 2
+    for selector, body in rules:
+        for declaration in body.split(";"):
+            assert re.fullmatch(f"color-scheme:dark|{LIGHTNING}|{COLOUR}", declaration), (
+                selector,
+                declaration,
+            )

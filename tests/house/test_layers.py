@@ -168,8 +168,16 @@ def test_public_names_are_found_and_others_are_not() -> None:
         _ = tb_torchcompile_plugin.tensorboard_trace_handle
 
 
+BROKEN = [
+    ("msgspec", "ImportError"),
+    ("msgspec", "OSError"),
+    ("isal", "ImportError"),
+    ("tb_torchcompile_plugin.compile_log.summary_pb2", "ImportError"),
+    ("tb_torchcompile_plugin.compile_log.summary_pb2", "SystemError"),
+]
+# TensorBoard is imported once, and started in a fork for each case: nothing of ours is loaded before that.
 START_TENSORBOARD = """
-import argparse, logging
+import argparse, builtins, logging, os, sys
 from tensorboard import default
 from tensorboard.backend import application
 from werkzeug.test import Client
@@ -177,36 +185,48 @@ from werkzeug.test import Client
 class Provider:
     def list_plugins(self, *_, **__): return []
 
-flags = argparse.Namespace(
-    logdir="", logdir_spec="", path_prefix="", samples_per_plugin={}, window_title="", generic_data="false", db=None)
-ours = [loader for loader in default.get_dynamic_plugins() if "torchcompile" in loader.__module__]
-app = application.TensorBoardWSGIApp(flags, ours, data_provider=Provider())
-print(len(ours), *Client(app).get("/data/plugins_listing").get_json())
-"""
-
-
-@pytest.mark.parametrize(
-    ("broken", "error"),
-    [
-        ("msgspec", "ImportError"),
-        ("msgspec", "OSError"),
-        ("isal", "ImportError"),
-        ("tb_torchcompile_plugin.compile_log.summary_pb2", "ImportError"),
-        ("tb_torchcompile_plugin.compile_log.summary_pb2", "SystemError"),
-    ],
-)
-def test_a_broken_import_costs_the_tab_and_nothing_else(broken: str, error: str) -> None:
-    """The finder stands for a missing package, a binary of another system, a half-finished installation."""
-    finder = f"""
-import sys
 class Broken:
+    def __init__(self, name, error): self.name, self.error = name, error
+
     def find_spec(self, name, *_):
-        if name == {broken!r}:
-            raise {error}("this installation is broken")
-sys.meta_path.insert(0, Broken())
+        if name == self.name:
+            raise getattr(builtins, self.error)("this installation is broken")
+
+def start():
+    flags = argparse.Namespace(
+        logdir="", logdir_spec="", path_prefix="", samples_per_plugin={}, window_title="", generic_data="false",
+        db=None)
+    ours = [loader for loader in default.get_dynamic_plugins() if "torchcompile" in loader.__module__]
+    app = application.TensorBoardWSGIApp(flags, ours, data_provider=Provider())
+    print(len(ours), *Client(app).get("/data/plugins_listing").get_json())
+
+assert not {"tb_torchcompile_plugin", "msgspec"} & set(sys.modules)
+for case in CASES:
+    if not os.fork():
+        for name in [name for name in sys.modules if name.partition(".")[0] == "isal"]:
+            del sys.modules[name]  # which TensorBoard imports, too
+        sys.meta_path.insert(0, Broken(*case))
+        start()
+        break
+    assert os.wait()[1] == 0
 """
-    assert in_a_fresh_process(finder + START_TENSORBOARD) == "1"
 
 
-def test_an_unbroken_installation_has_the_tab() -> None:
-    assert in_a_fresh_process(START_TENSORBOARD) == "1 torch_compile"
+@pytest.fixture(scope="module")
+def tabs() -> dict[tuple[str, str], str]:
+    """By what breaks and how, "" where nothing does: how many loaders of ours there are, and the tabs."""
+    cases = [*BROKEN, ("", "")]
+    printed = in_a_fresh_process(START_TENSORBOARD.replace("CASES", repr(cases)))
+    return dict(zip(cases, printed.splitlines(), strict=True))
+
+
+@pytest.mark.parametrize(("broken", "error"), BROKEN)
+def test_a_broken_import_costs_the_tab_and_nothing_else(
+    tabs: dict[tuple[str, str], str], broken: str, error: str
+) -> None:
+    """The finder stands for a missing package, a binary of another system, a half-finished installation."""
+    assert tabs[broken, error] == "1"
+
+
+def test_an_unbroken_installation_has_the_tab(tabs: dict[tuple[str, str], str]) -> None:
+    assert tabs["", ""] == "1 torch_compile"

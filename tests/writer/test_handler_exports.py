@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,12 @@ from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"
 WHOLE = '{"traceEvents": []}'
-has_inductor_handler = pytest.mark.skipif(
-    find_spec("torch") is None or find_spec("torch._inductor.profiler") is None,
-    reason="torch 2.14 and later have inductor_trace_handler",
-)
+
+
+@pytest.fixture
+def inductor_trace_handler(torch: Any) -> Any:
+    reason = "torch 2.14 and later have inductor_trace_handler"
+    return pytest.importorskip("torch._inductor.profiler", reason=reason).inductor_trace_handler
 
 
 class Monitor:
@@ -66,13 +67,10 @@ def profiled(torch: Any, on_ready: Callable[[Any], None]) -> None:
         compiled(torch.ones(16, 16))
 
 
-@has_inductor_handler
 def test_inductors_handler_first_in_the_same_chain(
-    torch: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    torch: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, inductor_trace_handler: Any
 ) -> None:
     """A profiler saves its trace once: ours puts the summary beside the one that is there."""
-    from torch._inductor.profiler import inductor_trace_handler  # type: ignore[import-not-found,unused-ignore]
-
     theirs, ours = inductor_trace_handler(str(tmp_path), "w"), tensorboard_trace_handler(str(tmp_path), "w")
 
     def ready(prof: Any) -> None:
@@ -85,7 +83,7 @@ def test_inductors_handler_first_in_the_same_chain(
     assert len(names(tmp_path, TRACE)) == 2 and names(tmp_path, TRACE) == names(tmp_path, SUMMARY)
 
 
-@has_inductor_handler
+@pytest.mark.usefixtures("inductor_trace_handler")
 @pytest.mark.parametrize("gzipped", [False, True])
 def test_inductors_stacks_are_written_where_the_user_asks_torch_for_them(
     torch: Any,

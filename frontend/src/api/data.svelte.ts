@@ -12,6 +12,8 @@ class Data {
   compile = new Resource('compile');
   span = new Resource('span');
   findings = new Resource('findings');
+  /** The panel still waits for what it draws: findings are asked for behind it. */
+  drawing = $state(false);
   /** What was seen first of the span when it was last read. */
   last = new Resource('last_overview');
   /** The ranks of the run together. Every trace of the job is read for it. */
@@ -92,6 +94,7 @@ class Data {
   /** After the halves that they are about: nothing on screen waits for them. */
   loadFindings(): void {
     const { run, worker, span } = this.selection;
+    if (this.drawing) return;
     const ready = span ? this.span.value : worker?.has_compile;
     if (!run || !worker || !ready) return this.findings.clear();
     void this.findings.ask({ run: run.run, worker: worker.worker, span: span?.span ?? '' });

@@ -565,6 +565,13 @@ export interface Environment {
   variables: Record<string, string>;
 }
 
+export interface Fact {
+  label: string;
+  value: string | null;
+  title: string;
+  unknown: string;
+}
+
 export interface FailedGuard {
   entry: string | null;
   text: string;
@@ -668,6 +675,24 @@ export interface FixRow {
   next_step: string;
   panel: SeenIn;
   note: string;
+}
+
+export interface FlameFrame {
+  name: string;
+  depth: number;
+  start_ns: number;
+  end_ns: number;
+  calls: number;
+  color: number;
+  row: number | null;
+  words: string;
+}
+
+export interface FlameThread {
+  lane: number;
+  title: string;
+  time_ns: number;
+  frames: FlameFrame[];
 }
 
 export interface Frame {
@@ -1147,6 +1172,7 @@ export interface Lane {
   unit: string | null;
   note: string;
   folded: boolean;
+  later: boolean;
 }
 
 export type LaneKind =
@@ -1286,6 +1312,17 @@ export interface Link {
   line: number | null;
   start_us: number;
   duration_us: number;
+}
+
+export interface Longest {
+  title: string;
+  kernels: boolean;
+  rows: LongestRow[];
+}
+
+export interface LongestRow {
+  name: string;
+  text: string;
 }
 
 export interface MeanPart {
@@ -1765,6 +1802,12 @@ export interface Records {
   unreadable: Record<string, number>;
 }
 
+export interface RelatedSlices {
+  title: string;
+  slices: SliceRef[];
+  more: number;
+}
+
 export interface Remembered {
   last: LastOverview | null;
 }
@@ -2113,6 +2156,13 @@ export interface ThreadInRange {
   busy_percent: number | null;
 }
 
+export interface TimelineFlame {
+  start_ns: number;
+  end_ns: number;
+  note: string;
+  threads: FlameThread[];
+}
+
 export interface TimelineHits {
   query: string;
   count: number;
@@ -2122,6 +2172,7 @@ export interface TimelineHits {
 }
 
 export interface TimelineLanes {
+  headline: string;
   duration_ns: number;
   extent: number[];
   home: number[];
@@ -2134,6 +2185,8 @@ export interface TimelineLanes {
 export interface TimelineRange {
   start_ns: number;
   end_ns: number;
+  facts: Fact[];
+  longest: Longest[];
   gpu: GpuInRange[];
   threads: ThreadInRange[];
   kernels: KernelInRange[];
@@ -2176,6 +2229,9 @@ export interface TimelineSlice {
   queued_ns: number | null;
   idle_before_ns: number | null;
   user_line: SourceLine | null;
+  facts: Fact[];
+  related: RelatedSlices[];
+  arguments: Fact[];
 }
 
 export interface TrieNode {
@@ -2278,6 +2334,7 @@ export interface AboutSpan {
   timeline_slice: TimelineSlice;
   timeline_search: TimelineHits;
   timeline_range: TimelineRange;
+  timeline_flame: TimelineFlame;
   eager: EagerTime;
   operators: Operators;
   operators_by_shape: Operators;

@@ -79,7 +79,7 @@ describe('all runs', () => {
       );
     expect(why('gpu_busy_percent')).toBe('Nothing ran on a GPU');
     expect(why('compile_s')).toBe('No compile summary');
-    expect(why('compiled_percent')).toBe('Not recorded');
+    expect(why('compiled_percent')).toBe('');
   });
   it('say by how much they differ from the pinned one, also by more than twice', () => {
     const column = runColumns('b').find(({ key }) => key === 'change_percent')!;

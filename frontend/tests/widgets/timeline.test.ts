@@ -76,6 +76,7 @@ const lane = (id: number, lines = 1, look: LaneLook['look'] = 'slices'): LaneLoo
   lines,
   unit: '',
   note: '',
+  later: false,
 });
 
 describe('the view', () => {

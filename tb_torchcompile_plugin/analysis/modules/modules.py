@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.modules.graph_modules import GraphModule, graph_modules
-from tb_torchcompile_plugin.analysis.python.python import levels
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.generated_code.module_paths import ROOT
 from tb_torchcompile_plugin.profile.columns import distinct, sums
@@ -23,6 +22,7 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.call_sites import forwards
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
+from tb_torchcompile_plugin.profile.host.merged_stacks import merged_stacks
 from tb_torchcompile_plugin.profile.host.operator_calls import operator_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -70,7 +70,7 @@ def modules(profile: Profile) -> Modules:
     number = np.full(len(tree.index) + 1, -1, np.int64)  # the last answers for "none"
     number[position] = np.arange(len(position))
     caller = number[tree.nearest(tree.parent[position], is_module)]
-    rows, row = _merged(trace.name[tree.index[position]], caller)
+    rows, row = merged_stacks(caller, trace.name[tree.index[position]])
     row = np.append(row, -1)
     around = row[number[tree.nearest(calls.position, is_module)]]
     backward = _backward(profile, around, lambda places: row[number[tree.nearest(places, is_module)]])
@@ -86,19 +86,6 @@ def modules(profile: Profile) -> Modules:
         (sums(row[:-1], np.ones_like(dur), len(parent)), host, host - inner, own, later),
         around,
     )
-
-
-def _merged(name: Int64s, caller: Int64s) -> tuple[Int64s, Int64s]:
-    """(parent row and name of each row), and the row of each call; callers first."""
-    row = np.full(len(name) + 1, -1, np.int64)
-    parts = [np.zeros((2, 0), np.int64)]
-    count = 0
-    for calls in levels(caller):
-        rows, which = distinct(row[caller[calls]], name[calls])
-        row[calls] = count + which
-        count += rows.shape[1]
-        parts.append(rows)
-    return np.hstack(parts), row[:-1]
 
 
 def _backward(profile: Profile, around: Int64s, row_of: Callable[[Int64s], Int64s]) -> Int64s:

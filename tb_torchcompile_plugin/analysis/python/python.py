@@ -8,22 +8,21 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.words import at_line, duration, percent
-from tb_torchcompile_plugin.profile.columns import distinct, places_in, sums
+from tb_torchcompile_plugin.profile.columns import places_in, sums
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.host.call_sites import program_ns
 from tb_torchcompile_plugin.profile.host.host_tree import Mask, calling_tracks, host_tree, innermost_ns
+from tb_torchcompile_plugin.profile.host.merged_stacks import merged_stacks, plain_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.python_frames import (
     frame_of,
     is_programs,
     resumed_from,
-    without_address,
 )
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_step
 
@@ -95,8 +94,8 @@ def python(profile: Profile) -> PythonTime:
     busy = profile.of(calling_tracks)
     track = trace.track[tree.index]
     position = np.flatnonzero(tree.python & busy[track])
-    names, name = _names(trace)
-    name = name[tree.index[position]]
+    names, plain = profile.of(plain_names)
+    name = plain[trace.name[tree.index[position]]]
     functions, place = _functions(profile, position, name, names)
     tracks = _launching_first(profile, np.unique(track[position]))
     frames, left_out = _frames(profile, position, place[name], tracks)
@@ -154,14 +153,6 @@ def _launching_first(profile: Profile, tracks: Int64s) -> Int64s:
     return tracks[np.lexsort((-ran[tracks], ~launches))]
 
 
-def _names(trace: Trace) -> tuple[list[str], Int64s]:
-    """Names without addresses, and for each slice of the trace the place of its name among them."""
-    shown = [without_address(name) for name in trace.names]
-    names = list(dict.fromkeys(shown))
-    places = {name: place for place, name in enumerate(names)}
-    return names, np.array([places[name] for name in shown], np.int64)[trace.name]
-
-
 def _functions(
     profile: Profile, position: Int64s, name: Int64s, names: list[str]
 ) -> tuple[list[PythonFunction], Int64s]:
@@ -184,12 +175,9 @@ def _functions(
 
 def _own_ns(profile: Profile) -> dict[str, int]:
     """By the name of a function of the user's, without address."""
-    own = profile.of(program_ns)
-    by_name: dict[str, int] = {}
-    for code in np.flatnonzero(own).tolist():
-        name = without_address(profile.trace.names[code])
-        by_name[name] = by_name.get(name, 0) + int(own[code])
-    return by_name
+    names, plain = profile.of(plain_names)
+    own = sums(plain, profile.of(program_ns), len(names))
+    return {names[place]: int(own[place]) for place in np.flatnonzero(own).tolist()}
 
 
 def _function(name: str, figures: list[int], own_ns: int | None, steps: int) -> PythonFunction:
@@ -237,34 +225,19 @@ def _frames(profile: Profile, position: Int64s, name: Int64s, tracks: Int64s) ->
     number[position] = np.arange(len(position))
     caller = number[tree.nearest(tree.parent[position], tree.python)]
     rows = tree.index[position]
-    frame = np.full(len(position) + 1, -1, np.int64)
-    parts = [np.zeros((5, 0), np.int64)]
-    count = 0
-    for calls in levels(caller):
-        above = frame[caller[calls]]
-        stacks, which = distinct(trace.track[rows[calls]], above, name[calls])
-        total = np.zeros(stacks.shape[1], np.int64)
-        np.add.at(total, which, trace.dur[rows[calls]])
-        parts.append(np.vstack([stacks, total, np.bincount(which)]))
-        frame[calls] = count + which
-        count += stacks.shape[1]
-    return _stack_frames(
-        np.hstack(parts), places_in(tracks, np.arange(len(trace.tracks))), profile.of(_steps)
+    frames, frame = merged_stacks(caller, trace.track[rows].astype(np.int64), name)
+    total, calls = (
+        sums(frame, trace.dur[rows], frames.shape[1]),
+        np.bincount(frame, minlength=frames.shape[1]),
     )
-
-
-def levels(caller: Int64s) -> list[Int64s]:
-    """The calls by depth, outermost first."""
-    depth = np.zeros(len(caller), np.int64)
-    for inner, _ in ways_up(caller, caller):
-        depth[inner] += 1
-    order = np.argsort(depth, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []
+    return _stack_frames(
+        np.vstack([frames, total, calls]), places_in(tracks, np.arange(len(trace.tracks))), profile.of(_steps)
+    )
 
 
 def _stack_frames(frames: Int64s, thread: Int64s, steps: int) -> tuple[StackFrames, int]:
     """thread: by track its place among the threads."""
-    track, parent, name, total, calls = frames
+    parent, track, name, total, calls = frames
     whole = sums(track[parent < 0], total[parent < 0], len(thread))
     order = np.lexsort((np.arange(len(total)), -total))[:_MOST]
     kept = np.sort(order[total[order] * _SMALLEST >= whole[track[order]]])

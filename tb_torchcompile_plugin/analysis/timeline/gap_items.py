@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.gpu_utilization.idle_gaps import took
-from tb_torchcompile_plugin.analysis.timeline.lanes import Item
+from tb_torchcompile_plugin.analysis.timeline.lanes import Item, ItemSlices
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, NOTHING, ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -14,10 +16,10 @@ from tb_torchcompile_plugin.profile.units import us
 _MOST = 500  # of each device: each asks what its thread did
 
 
-def gaps_of_gpus(profile: Profile, origin: int) -> dict[int, list[Item]]:
+def gaps_of_gpus(profile: Profile, origin: int) -> dict[int, ItemSlices]:
     """By device its longest gaps between two GPU events. origin: the trace's time at the timeline's zero."""
     inner = {device: gaps.inner() for device, gaps in profile.of(idle_gaps).items()}
-    return {device: _items(profile, _longest(gaps), origin) for device, gaps in inner.items() if len(gaps)}
+    return {device: _slices(profile, _longest(gaps), origin) for device, gaps in inner.items() if len(gaps)}
 
 
 def gaps_left_out(profile: Profile) -> dict[int, int]:
@@ -28,6 +30,11 @@ def gaps_left_out(profile: Profile) -> dict[int, int]:
 def _longest(gaps: Gaps) -> Gaps:
     chosen = np.argsort(gaps.starts - gaps.ends, kind="stable")[:_MOST]
     return gaps.take(np.sort(chosen))
+
+
+def _slices(profile: Profile, gaps: Gaps, origin: int) -> ItemSlices:
+    """What the host did meanwhile is asked when it is to be drawn: a timeline opens before that is known."""
+    return ItemSlices(gaps.starts - origin, gaps.ends - gaps.starts, partial(_items, profile, gaps, origin))
 
 
 def _items(profile: Profile, gaps: Gaps, origin: int) -> list[Item]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.analysis.timeline.detail import MergedSlices, merged, singles, touching
 from tb_torchcompile_plugin.analysis.timeline.trace_rows import TraceRows, packed
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, category_of
 from tb_torchcompile_plugin.torch_names.slices import GPU_CATS, OPERATOR, RUNTIME_CATS, OwnCat
@@ -60,7 +61,7 @@ COLOR_OF: dict[str, int] = {name: code for code, name in enumerate(COLORS)}
 class Lane(msgspec.Struct, frozen=True):
     """A lane: `depths` lines, of which those from `crossing_from` on hold its `crossing` slices that outlast their
     parent. `slices` is how many there are in all; `unit` is of a counter, `note` a sentence about the lane.
-    `folded`: it opens so."""
+    `folded`: it opens so. `later`: its slices take long to name, and are asked for when all others are drawn."""
 
     id: int
     kind: LaneKind
@@ -73,6 +74,7 @@ class Lane(msgspec.Struct, frozen=True):
     unit: str | None
     note: str
     folded: bool = False
+    later: bool = False
 
 
 class Slices(Protocol):
@@ -169,17 +171,41 @@ class Item:
 class ItemSlices:
     """Items as slices, nested ones below those around them. The row of an item is its place in `items`."""
 
-    def __init__(self, items: list[Item]) -> None:
-        self.items = sorted(items, key=lambda item: (item.start, -item.dur))
-        self.start = np.array([item.start for item in self.items], np.int64)
-        self.dur = np.array([item.dur for item in self.items], np.int64)
-        self.line = packed(self.start, self.start + self.dur)
-        names = {name: code for code, name in enumerate(dict.fromkeys(item.name for item in self.items))}
-        self.texts = list(names)
-        self._names = np.array([names[item.name] for item in self.items], np.int64)
-        self._colors = np.array([COLOR_OF[item.color] for item in self.items], np.uint8)
+    def __init__(self, start: Int64s, dur: Int64s, make: Callable[[], list[Item]]) -> None:
+        """Columns by start, longest first. make: the items in this order, made when one is first asked for."""
+        self.start, self.dur, self._make = start, dur, make
+        self.line = packed(start, start + dur)
         order = np.argsort(self.line, kind="stable")
-        self._singles = singles(self.line[order], self.start[order], self.dur[order], order)
+        self._singles = singles(self.line[order], start[order], dur[order], order)
+
+    @classmethod
+    def of(cls, items: list[Item]) -> ItemSlices:
+        """Of items in any order."""
+        ordered = sorted(items, key=lambda item: (item.start, -item.dur))
+        start, dur = (
+            np.array([getattr(item, name) for item in ordered], np.int64) for name in ("start", "dur")
+        )
+        return cls(start, dur, lambda: ordered)
+
+    @once
+    def items(self) -> list[Item]:
+        return self._make()
+
+    @once
+    def texts(self) -> list[str]:
+        return list(self._codes)
+
+    @once
+    def _codes(self) -> dict[str, int]:
+        return {name: code for code, name in enumerate(dict.fromkeys(item.name for item in self.items))}
+
+    @once
+    def _names(self) -> Int64s:
+        return np.array([self._codes[item.name] for item in self.items], np.int64)
+
+    @once
+    def _colors(self) -> Colors:
+        return np.array([COLOR_OF[item.color] for item in self.items], np.uint8)
 
     def runs(self, start: int, end: int, shift: int) -> MergedSlices:
         return touching(merged(self._singles, shift), start, end)
@@ -191,7 +217,7 @@ class ItemSlices:
         return self._colors[rows]
 
     def times(self, row: int) -> tuple[int, int]:
-        return self.items[row].start, self.items[row].dur
+        return int(self.start[row]), int(self.dur[row])
 
     def parent(self, row: int) -> int | None:
         """The item around this one: in the line above, the last to start before it."""

@@ -14,7 +14,6 @@ from tb_torchcompile_plugin.analysis.timeline.counters import Counter, counters
 from tb_torchcompile_plugin.analysis.timeline.gap_items import gaps_left_out, gaps_of_gpus
 from tb_torchcompile_plugin.analysis.timeline.items import item_lanes, steps_on_gpus
 from tb_torchcompile_plugin.analysis.timeline.lanes import (
-    Item,
     ItemSlices,
     Lane,
     LaneKind,
@@ -43,15 +42,15 @@ def layout(profile: Profile, rows: TraceRows, palette: Palette) -> Layout:
     slices: dict[int, Slices] = {}
     plots: dict[int, Counter] = {}
     for kind, title, items in item_lanes(profile, rows.origin):
-        _add_items(kind, "" if kind == "steps" else "compile", title, items, lanes, slices)
+        _add_items(kind, "" if kind == "steps" else "compile", title, ItemSlices.of(items), lanes, slices)
     on_gpus = {f"GPU {device}": items for device, items in steps_on_gpus(profile, rows.origin).items()}
-    idle = {f"GPU {device}": items for device, items in gaps_of_gpus(profile, rows.origin).items()}
+    idle = {f"GPU {device}": gaps for device, gaps in gaps_of_gpus(profile, rows.origin).items()}
     notes = {f"GPU {device}": _shorter(number) for device, number in gaps_left_out(profile).items()}
     launches = launches_by_track(rows.trace)
     waiting = list(counters(rows.trace, profile.of(gpu_work), rows.origin))
     for kind, group, track in _tracks(rows, launches):
         if steps := on_gpus.pop(group, None):
-            _add_items("steps", group, f"Steps on {group}", steps, lanes, slices)
+            _add_items("steps", group, f"Steps on {group}", ItemSlices.of(steps), lanes, slices)
         if gaps := idle.pop(group, None):
             _add_items("gaps", group, "Idle", gaps, lanes, slices, note=notes[group])
         for plot in [plot for plot in waiting if plot.group == group]:
@@ -87,14 +86,14 @@ def _add_items(
     kind: LaneKind,
     group: str,
     title: str,
-    items: list[Item],
+    drawn: ItemSlices,
     lanes: list[Lane],
     slices: dict[int, Slices],
     note: str = "",
 ) -> None:
-    drawn = ItemSlices(items)
     slices[len(lanes)] = drawn
-    lanes.append(_lane(len(lanes), kind, group, title, int(drawn.line.max()) + 1, len(items), note=note))
+    lane = _lane(len(lanes), kind, group, title, int(drawn.line.max()) + 1, len(drawn.start), note=note)
+    lanes.append(msgspec.structs.replace(lane, later=kind == "gaps"))
 
 
 def _add_plot(plot: Counter, lanes: list[Lane], plots: dict[int, Counter]) -> None:

@@ -7,13 +7,17 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.timeline.facts import Fact, busy_fact, time_fact
+from tb_torchcompile_plugin.analysis.timeline.host_inside import host_inside, host_tracks, inside
 from tb_torchcompile_plugin.analysis.timeline.lanes import COLORS, Color, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
-from tb_torchcompile_plugin.profile.units import percent
+from tb_torchcompile_plugin.profile.units import percent, us
 
 TOP = 50
+_FEW = 8  # threads, kernels and host slices that are told first
 
 
 class GpuInRange(msgspec.Struct, frozen=True):
@@ -52,11 +56,27 @@ class ThreadInRange(msgspec.Struct, frozen=True):
     busy_percent: float | None
 
 
+class LongestRow(msgspec.Struct, frozen=True):
+    name: str
+    text: str
+
+
+class Longest(msgspec.Struct, frozen=True):
+    """The first rows of `kernels` or of `ops`, in words."""
+
+    title: str
+    kernels: bool
+    rows: list[LongestRow]
+
+
 class TimelineRange(msgspec.Struct, frozen=True):
-    """`kernels` by time and `ops` by self time: the first 50 of `distinct_kernels` and `distinct_ops`."""
+    """`facts` and `longest`: what is told of it. `kernels` by time and `ops` by self time: the first 50 of
+    `distinct_kernels` and `distinct_ops`."""
 
     start_ns: int
     end_ns: int
+    facts: list[Fact]
+    longest: list[Longest]
     gpu: list[GpuInRange]
     threads: list[ThreadInRange]
     kernels: list[KernelInRange]
@@ -84,13 +104,16 @@ def timeline_range(timeline: Timeline, window: tuple[int, int]) -> TimelineRange
     """Of [start, end), ns. Raises BadRequest for a range without time, or where nothing is."""
     start, end = window
     timeline.check(start, end)
+    gpus, threads = _gpus(timeline, start, end), _threads(timeline, start, end)
     kernels, kernel_sums = _kernels(timeline, start, end)
     ops, op_sums = _ops(timeline, start, end)
     return TimelineRange(
         start_ns=start,
         end_ns=end,
-        gpu=_gpus(timeline, start, end),
-        threads=_threads(timeline, start, end),
+        facts=_facts(end - start, gpus, threads),
+        longest=_longest(kernels, kernel_sums, ops, op_sums),
+        gpu=gpus,
+        threads=threads,
         kernels=kernels,
         distinct_kernels=len(kernel_sums.keys),
         kernel_ns=int(kernel_sums.time_ns.sum()),
@@ -100,9 +123,30 @@ def timeline_range(timeline: Timeline, window: tuple[int, int]) -> TimelineRange
     )
 
 
-def _inside(start: Int64s, stop: Int64s, window: tuple[int, int]) -> Int64s:
-    inside: Int64s = np.maximum(np.minimum(stop, window[1]) - np.maximum(start, window[0]), 0)
-    return inside
+def _facts(length: int, gpus: list[GpuInRange], threads: list[ThreadInRange]) -> list[Fact]:
+    return [
+        time_fact("Length", length),
+        *(busy_fact(f"GPU {row.device} busy", row.busy_ns, row.busy_percent, row.kernels) for row in gpus),
+        *(busy_fact(row.title, row.busy_ns, row.busy_percent) for row in threads[:_FEW]),
+    ]
+
+
+def _longest(
+    kernels: list[KernelInRange], kernel_sums: _Sums, ops: list[OpInRange], op_sums: _Sums
+) -> list[Longest]:
+    distinct, whole = len(kernel_sums.keys), duration(us(int(kernel_sums.time_ns.sum())))
+    launched = [LongestRow(row.name, _times(row.time_ns, row.launches)) for row in kernels[:_FEW]]
+    host = [LongestRow(row.name, _times(row.self_ns, row.calls)) for row in ops[:_FEW]]
+    own = duration(us(int(op_sums.self_ns.sum())))
+    both = [
+        Longest(f"{plural(distinct, 'distinct kernel')}, {whole} in all; the longest:", True, launched),
+        Longest(f"{plural(len(op_sums.keys), 'kind')} of host slices, by self time of {own}:", False, host),
+    ]
+    return [one for one in both if one.rows]
+
+
+def _times(ns: int, times: int) -> str:
+    return f"{duration(us(ns))}, ×{times:,}"
 
 
 def _gpus(timeline: Timeline, start: int, end: int) -> list[GpuInRange]:
@@ -127,7 +171,7 @@ def _threads(timeline: Timeline, start: int, end: int) -> list[ThreadInRange]:
             rows = timeline.rows.touching(slices.track, start, end)
             rows = rows[trace.depth[rows] == 0]
             begin = trace.ts[rows] - timeline.origin
-            busy = int(_inside(begin, begin + trace.dur[rows], (start, end)).sum())
+            busy = int(inside(begin, begin + trace.dur[rows], (start, end)).sum())
             threads.append(ThreadInRange(lane.id, lane.title, busy, percent(busy, end - start)))
     return [row for row in threads if row.busy_ns]
 
@@ -138,7 +182,7 @@ def _kernels(timeline: Timeline, start: int, end: int) -> tuple[list[KernelInRan
     stop = begin + trace.dur[work.index]
     here = np.flatnonzero((begin < end) & ((stop > start) | (begin >= start)))
     rows = work.index[here]
-    time = _inside(begin[here], stop[here], (start, end))
+    time = inside(begin[here], stop[here], (start, end))
     key = work.device[here] * len(trace.names) * len(trace.cats)
     key += trace.name[rows].astype(np.int64) * len(trace.cats) + trace.cat[rows]
     sums, first = _summed(key, time, time)
@@ -156,21 +200,9 @@ def _kernels(timeline: Timeline, start: int, end: int) -> tuple[list[KernelInRan
 
 def _ops(timeline: Timeline, start: int, end: int) -> tuple[list[OpInRange], _Sums]:
     trace = timeline.rows.trace
-    lanes = [lane for lane in timeline.lanes if lane.kind == "thread" and lane.group != "profiler"]
-    slices = [timeline.slices[lane.id] for lane in lanes]
-    tracks = [one.track for one in slices if isinstance(one, TrackSlices)]
-    rows = np.sort(
-        np.concatenate(
-            [timeline.rows.touching(track, start, end) for track in tracks] or [np.zeros(0, np.int64)]
-        )
-    )
-    begin = trace.ts[rows] - timeline.origin
-    time = _inside(begin, timeline.rows.clamped_end(rows) - timeline.origin, (start, end))
-    parent = np.searchsorted(rows, trace.parent[rows])
-    nested = trace.parent[rows] >= 0
-    below = np.bincount(parent[nested], time[nested], len(rows)).astype(np.int64)
+    rows, _, time, own = host_inside(timeline, (start, end), host_tracks(timeline))
     key = trace.name[rows].astype(np.int64) * len(trace.cats) + trace.cat[rows]
-    sums, _ = _summed(key, time - below, time)
+    sums, _ = _summed(key, own, time)
     return [
         OpInRange(
             name=trace.names[sums.keys[place] // len(trace.cats)],

@@ -8,14 +8,19 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import KernelName
+from tb_torchcompile_plugin.analysis.timeline.facts import Fact, exact, time_fact
 from tb_torchcompile_plugin.analysis.timeline.kernel_place import kernel_place
-from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, Slices, TrackSlices
+from tb_torchcompile_plugin.analysis.timeline.lanes import ItemSlices, Lane, Slices, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.errors import BadRequest, UserError
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, PYTHON_FUNCTION, RUNTIME_CATS
+
+_MOST = 20  # related slices that are told
+_ASK = "Ask for a row that `timeline_window` gave"
 
 
 class SliceRef(msgspec.Struct, frozen=True):
@@ -34,11 +39,20 @@ class SourceLine(msgspec.Struct, frozen=True):
     function: str
 
 
+class RelatedSlices(msgspec.Struct, frozen=True):
+    """The first of them; `more`: how many are left out."""
+
+    title: str
+    slices: list[SliceRef]
+    more: int
+
+
 class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     """`parent`: the row around it in its lane. `args`: as recorded; null with `args_problem` where the file is gone.
 
     `launch` is the call that launched this GPU work and `kernels` what this call launched; `forward` and `backward` are
     the ends of autograd's arrows, `op` is the host op of the same External id. `slice`: what this item is in the trace.
+    `facts`: what is told of it first; `related`: the slices named so far, `arguments`: the args, as they are told.
     Of GPU work: the `number` of its launches on its device, by time, with those beside it; `queued_ns` from the begin
     of its launch on, `idle_before_ns`: how long the device did nothing before. All are null where they are not known.
     """
@@ -74,6 +88,9 @@ class TimelineSlice(msgspec.Struct, frozen=True, kw_only=True):
     queued_ns: int | None = None
     idle_before_ns: int | None = None
     user_line: SourceLine | None = None
+    facts: list[Fact] = []
+    related: list[RelatedSlices] = []
+    arguments: list[Fact] = []
 
 
 def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
@@ -82,11 +99,60 @@ def timeline_slice(timeline: Timeline, lane: int, row: int) -> TimelineSlice:
         lane = timeline.lane_of_track[int(timeline.rows.trace.track[row])]
     timeline.check_lanes([lane])
     slices = timeline.slices.get(lane)
-    if isinstance(slices, ItemSlices) and 0 <= row < len(slices.items):
-        return _item(timeline, slices, lane, row)
-    if isinstance(slices, TrackSlices) and slices.holds(row):
-        return _Details(timeline, slices, lane, row).answer()
-    raise BadRequest(f"lane {lane} has no slice {row}", next_step="Ask for a row that `timeline_window` gave")
+    if isinstance(slices, ItemSlices) and 0 <= row < len(slices.start):
+        answer = _item(timeline, slices, lane, row)
+    elif isinstance(slices, TrackSlices) and slices.holds(row):
+        answer = _Details(timeline, slices, lane, row).answer()
+    else:
+        raise BadRequest(f"lane {lane} has no slice {row}", next_step=_ASK)
+    return msgspec.structs.replace(
+        answer,
+        facts=_facts(answer, timeline.lanes[lane]),
+        related=_related(answer),
+        arguments=[Fact(name, _text(value)) for name, value in (answer.args or {}).items()],
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _facts(known: TimelineSlice, lane: Lane) -> list[Fact]:
+    facts = [
+        time_fact("Duration", known.dur_ns),
+        time_fact("Self", known.self_ns, unknown="What is inside of it is not known"),
+    ]
+    if known.number is not None:
+        meaning = "How long the GPU did nothing before it began"
+        facts.append(time_fact("Idle before", known.idle_before_ns, meaning, "Nothing ran before it"))
+        meaning = "From the begin of the call that launched it to its own"
+        facts.append(time_fact("Queue time", known.queued_ns, meaning, "Its launch is not in the trace"))
+    facts.append(Fact("Start", exact(known.start_ns), "From the trace’s first event"))
+    facts.append(
+        Fact("Lane", f"{lane.title}, {lane.group}" if lane.group not in ("", "compile") else lane.title)
+    )
+    if known.graph_key:
+        facts.append(Fact("Graph key", known.graph_key))
+    if known.crossing:
+        facts.append(Fact("Crosses", "It outlasts the slice around it"))
+    return facts
+
+
+def _related(known: TimelineSlice) -> list[RelatedSlices]:
+    groups: dict[str, list[SliceRef | None]] = {
+        "Launched by": [known.launch],
+        f"Launched {plural(len(known.kernels), 'kernel')}": [*known.kernels],
+        "Operator": [known.op],
+        "Forward": [known.forward],
+        "Backward": [*known.backward],
+        "In the trace": [known.slice],
+    }
+    listed = {title: [one for one in slices if one] for title, slices in groups.items()}
+    return [
+        RelatedSlices(title, slices[:_MOST], max(0, len(slices) - _MOST))
+        for title, slices in listed.items()
+        if slices
+    ]
 
 
 def slice_ref(timeline: Timeline, row: int) -> SliceRef:

@@ -29,6 +29,7 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import (
 )
 from tb_torchcompile_plugin.analysis.timeline.layout import layout, user_kernels
 from tb_torchcompile_plugin.analysis.timeline.trace_rows import TraceRows
+from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -52,6 +53,7 @@ class TimelineLanes(msgspec.Struct, frozen=True):
     """What there is to draw. `extent`: from the first to the last thing of all lanes; `home`: where to open.
     `notes`: which lanes are missing, and why."""
 
+    headline: str
     duration_ns: int
     extent: list[int]
     home: list[int]
@@ -100,7 +102,9 @@ class Timeline:
         names = [
             self.profile.trace.names[code] for code in self.profile.trace.name[self.profile.of(step_slices)]
         ]
+        slices = sum(lane.slices for lane in self.lanes if lane.kind != "counter")
         return TimelineLanes(
+            headline=f"{plural(slices, 'slice')} on {plural(len(self.lanes), 'lane')}.",
             duration_ns=self.duration,
             extent=list(self.extent),
             home=list(self._home()),

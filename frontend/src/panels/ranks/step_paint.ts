@@ -4,7 +4,7 @@ import { blank } from '../../widgets/canvas/blank';
 import { tickStep } from '../../widgets/canvas/ticks';
 import type { View } from '../../widgets/canvas/view';
 import { duration } from '../../widgets/format';
-import { inkOf, rgb, type Ink } from '../../widgets/timeline/ink';
+import { hatched, inkOf, rgb, type Ink } from '../../widgets/timeline/ink';
 import { STEP_RULER, type Box, type LaneRow } from './step_lanes';
 
 export interface StepPicture {
@@ -23,23 +23,23 @@ export interface StepPicture {
 
 const MARK = 5;
 const NAMED = 34;
-const HATCH = 6;
 
 export function paintStep(canvas: HTMLCanvasElement, picture: StepPicture): void {
   const { rows, boxes, collectives, side, width, height, view, hovered, range } = picture;
   const c = blank(canvas, width, height);
   const style = getComputedStyle(canvas);
-  const inks = new Map<string, Ink>();
+  const inks = new Map<string, Ink & { idle: CanvasPattern }>();
   const token = (name: string) => style.getPropertyValue(name).trim();
   const x = (ns: number) => side + ((ns - view.from) / (view.to - view.from)) * (width - side);
 
-  function ink(color: string): Ink {
+  function ink(color: string): Ink & { idle: CanvasPattern } {
     const name = /--[\w-]+/.exec(color)![0];
-    if (!inks.has(name)) inks.set(name, inkOf(rgb(token(name)), rgb(token('--bg'))));
+    const made = inkOf(rgb(token(name)), rgb(token('--bg')));
+    if (!inks.has(name)) inks.set(name, { ...made, idle: hatched(made.tints[1]!, made.texts[1]!) });
     return inks.get(name)!;
   }
 
-  function fill(color: string, left: number, top: number, wide: number, high: number): void {
+  function fill(color: string | CanvasPattern, left: number, top: number, wide: number, high: number): void {
     c.fillStyle = color;
     c.fillRect(left, top, wide, high);
   }
@@ -88,25 +88,12 @@ export function paintStep(canvas: HTMLCanvasElement, picture: StepPicture): void
     const left = Math.max(side, x(from));
     const wide = Math.min(width, Math.max(x(to), left + 1)) - left;
     if (wide <= 0 || x(to) < side) return;
-    const { tints, texts } = ink(color);
-    const tint = hatched ? 0 : Math.min(3, Math.floor(share * 4));
-    fill(tints[tint]!, left, top, wide > 3 ? wide - 1 : wide, height);
-    if (hatched) hatch(tints[3]!, left, top, wide, height);
+    const { tints, texts, idle } = ink(color);
+    const tint = hatched ? 1 : Math.min(3, Math.floor(share * 4));
+    fill(hatched ? idle : tints[tint]!, left, top, wide > 3 ? wide - 1 : wide, height);
     const written = label && wide > NAMED ? c.measureText(label).width : Infinity;
     if (written > wide - 8) return;
-    if (hatched) fill(tints[0]!, left + 2, top, written + 6, height);
     write(label, texts[tint]!, left + 4, top + height / 2);
-  }
-
-  function hatch(color: string, left: number, top: number, wide: number, high: number): void {
-    c.strokeStyle = color;
-    c.lineWidth = 1.5;
-    c.beginPath();
-    for (let at = left; at < left + wide - high; at += HATCH) {
-      c.moveTo(at, top + high);
-      c.lineTo(at + high, top);
-    }
-    c.stroke();
   }
 
   /** A line through the begins on all ranks, and a mark where the last one comes. */

@@ -9,6 +9,7 @@ import { CAUSES } from '../../names/idle_causes';
 import { phaseLabel } from '../../names/phases';
 import type {
   Category,
+  Cause,
   Lane,
   Phase,
   SliceKind,
@@ -17,19 +18,10 @@ import type {
   TimelineSlice,
 } from '../../api/types';
 
-type Look = [label: string, token: string];
-type Gap = Extract<SliceKind, `gap_${string}`>;
+/** What neither a kernel does, nor the compiler, nor nobody. */
+type Plain = Exclude<SliceKind, `gap_${string}` | `phase_${string}`>;
 
-/** Idle time has its cause's colour, as in all pictures of it. */
-const GAPS = Object.fromEntries(
-  Object.entries(CAUSES).map(([cause, [label, color]]) => [
-    `gap_${cause}`,
-    [`Idle: ${label}`, color.slice('var('.length, -1)],
-  ]),
-) as Record<Gap, Look>;
-
-const SLICES: Record<SliceKind, Look> = {
-  ...GAPS,
+const SLICES: Record<Plain, [label: string, token: string]> = {
   cpu_op: ['Operator', '--tl-op'],
   user_annotation: ['Annotation', '--tl-annotation'],
   python_function: ['Python function', '--tl-python'],
@@ -42,42 +34,52 @@ const SLICES: Record<SliceKind, Look> = {
   backward_region: ['Compiled backward', '--tl-backward'],
   break: ['Graph break', '--warn-line'],
   recompile: ['Recompile', '--bad'],
-  phase_dynamo: ofPhase('dynamo'),
-  phase_aot_autograd: ofPhase('aot_autograd'),
-  phase_inductor: ofPhase('inductor'),
-  phase_triton: ofPhase('triton'),
-  phase_autotune: ofPhase('autotune'),
-  phase_cache: ofPhase('cache'),
-  phase_other: ofPhase('other'),
 };
 
-function ofPhase(phase: Phase): [label: string, token: string] {
-  return [`Compile phase: ${phaseLabel(phase)}`, `--phase-${phase}`];
+export type Color = Category | SliceKind;
+
+/** Idle time has its cause's colour, as in all pictures of it. */
+export function lookOf(color: Color): { label: string; token: string; idle: boolean } {
+  if (isCategory(color)) return { label: categoryLabel(color), token: `--cat-${color}`, idle: false };
+  const cause = CAUSES[color.slice('gap_'.length) as Cause];
+  if (cause) return { label: `Idle: ${cause[0]}`, token: cause[1].slice('var('.length, -1), idle: true };
+  const phase = color.slice('phase_'.length) as Phase;
+  const [label, token] = SLICES[color as Plain] ?? [
+    `Compile phase: ${phaseLabel(phase)}`,
+    `--phase-${phase}`,
+  ];
+  return { label, token, idle: false };
 }
 
-export type Color = Category | SliceKind;
-export const colorToken = (color: Color) => (isCategory(color) ? `--cat-${color}` : SLICES[color][1]);
-export const kindLabel = (color: Color) => (isCategory(color) ? categoryLabel(color) : SLICES[color][0]);
+export const kindLabel = (color: Color) => lookOf(color).label;
 
 export function laneOf(lane: Lane): LaneLook {
-  const { id, kind, group, title, depths, unit } = lane;
+  const { id, kind, group, title, depths, unit, later } = lane;
   const look = kind === 'counter' ? 'plot' : kind === 'breaks' || kind === 'recompiles' ? 'marks' : 'slices';
   const size = look === 'plot' ? '' : plural(lane.slices, 'slice');
   const note = [size, lane.note].filter(Boolean).join('; ');
-  return { id, title, group: group === 'compile' ? '' : group, look, lines: depths, unit: unit ?? '', note };
+  return {
+    id,
+    title,
+    group: group === 'compile' ? '' : group,
+    look,
+    lines: depths,
+    unit: unit ?? '',
+    note,
+    later,
+  };
 }
 
 /** What the colours mean; kinds that share one are one. */
-export function legendOf(
-  { categories }: TimelineLanes,
-  colors: number[],
-): { token: string; label: string }[] {
-  const kinds = new Map<string, string[]>();
-  for (const category of colors.map((color) => categories[color]!)) {
-    const token = colorToken(category);
-    kinds.set(token, [...(kinds.get(token) ?? []), kindLabel(category)]);
+export function legendOf({ categories }: TimelineLanes, colors: number[]): ReturnType<typeof lookOf>[] {
+  const kinds = new Map<string, ReturnType<typeof lookOf>>();
+  for (const color of colors) {
+    const look = lookOf(categories[color]!);
+    const key = `${look.token},${look.idle}`;
+    const alike = kinds.get(key);
+    kinds.set(key, alike ? { ...look, label: `${alike.label}, ${look.label}` } : look);
   }
-  return [...kinds].map(([token, labels]) => ({ token, label: labels.join(', ') }));
+  return [...kinds.values()];
 }
 
 /** As it opens: all lanes as the server lists them; the profiler's own, threads that launch nothing and what was compiled before folded. */

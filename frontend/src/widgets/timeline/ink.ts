@@ -6,8 +6,14 @@ export interface Ink {
   texts: string[];
 }
 
+/** How a colour looks: its token, and whether it means that nothing runs. */
+export interface Painted {
+  token: string;
+  idle: boolean;
+}
+
 export interface Inks {
-  colors: Ink[];
+  colors: { tints: (string | CanvasPattern)[]; texts: string[] }[];
   plot: Ink;
   paper: string;
   raised: string;
@@ -23,12 +29,15 @@ export interface Inks {
 export type Rgb = [number, number, number];
 
 /** Reads the tokens (`--cat-gemm`) as the element inherits them. */
-export function inksOf(element: Element, tokens: string[]): Inks {
+export function inksOf(element: Element, looks: Painted[]): Inks {
   const style = getComputedStyle(element);
   const token = (name: string) => style.getPropertyValue(name).trim();
   const paper = rgb(token('--bg'));
   return {
-    colors: tokens.map((name) => inkOf(rgb(token(name) || token('--cat-other')), paper)),
+    colors: looks.map((look) => {
+      const { tints, texts } = inkOf(rgb(token(look.token) || token('--cat-other')), paper);
+      return { tints: look.idle ? tints.map((tint, i) => hatched(tint, texts[i]!)) : tints, texts };
+    }),
     plot: inkOf(rgb(token('--measure')), paper),
     paper: token('--bg'),
     raised: token('--raised'),
@@ -50,6 +59,25 @@ export function inkOf(color: Rgb, paper: Rgb): Ink {
     tints: tints.map((tint) => `rgb(${tint.join(' ')})`),
     texts: tints.map((tint) => (luminance(tint) > 0.179 ? '#000' : '#fff')),
   };
+}
+
+const TILE = 6;
+
+/** Nothing runs: hatched, for eyes that the colour does not tell. What is written on it gains contrast from the stripes. */
+export function hatched(tint: string, text: string): CanvasPattern {
+  const tile = new OffscreenCanvas(TILE, TILE);
+  const c = tile.getContext('2d')!;
+  c.fillStyle = tint;
+  c.fillRect(0, 0, TILE, TILE);
+  c.strokeStyle = text === '#000' ? '#fff' : '#000';
+  c.globalAlpha = 0.45;
+  c.lineWidth = 1.5;
+  for (const x of [-TILE, 0, TILE]) {
+    c.moveTo(x - 1, TILE + 1);
+    c.lineTo(x + TILE + 1, -1);
+  }
+  c.stroke();
+  return c.createPattern(tile, 'repeat')!;
 }
 
 /** Of "#rrggbb" or "#rgb", as what builds the page shortens it. */

@@ -10,6 +10,8 @@ export interface LaneLook {
   unit: string;
   /** Said on hover. */
   note: string;
+  /** Asked for when all others are there. */
+  later: boolean;
 }
 
 export interface LaidLane extends LaneLook {

@@ -1,4 +1,5 @@
 import type { Arrangement, LaidLane, LaneLook } from './lanes';
+import type { Painted } from './ink';
 import type { Arrow } from './paint';
 import type { Reader } from './read';
 import type { Fetch, Slice } from './tiles';
@@ -22,8 +23,8 @@ export interface TimelineProps {
   place: View;
   strip: Strip;
   fetch: Fetch;
-  /** Colour tokens of the slices, by number. */
-  colors: string[];
+  /** Colours of the slices, by number. */
+  colors: Painted[];
   /** Stretches that stand on the minimap and whose ends are drawn through all lanes. */
   marks: View[];
   /** The lanes that are drawn in the minimap. */
@@ -39,8 +40,8 @@ export interface TimelineProps {
   onarrange: (arrangement: Arrangement) => void;
   /** The view came to rest; after a jump the place before is worth returning to. */
   onrest: (view: View, jumped: boolean) => void;
-  /** What is shown changed, or more of it arrived. */
-  onseen: (read: Reader, laid: LaidLane[]) => void;
+  /** What is shown changed, or more of it arrived; busy: more is to come. */
+  onseen: (read: Reader, laid: LaidLane[], busy: boolean) => void;
   onselect: (slice: Slice | null, chosen: boolean) => void;
   onrange: (range: View | null) => void;
   /** Null: it works again. */

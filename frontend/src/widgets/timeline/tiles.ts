@@ -167,6 +167,8 @@ export class Tiles {
     private fetch: Fetch,
     private changed: () => void,
     private failed: (error: unknown) => void,
+    /** Lanes that are asked for when all others are there. */
+    private later: ReadonlySet<number> = new Set(),
   ) {
     this.strip = all;
     this.root = Math.max(0, Math.ceil(Math.log2((all.to - all.from) / BUCKETS)));
@@ -223,10 +225,11 @@ export class Tiles {
     return known;
   }
 
-  /** Whether all that the view shows is there as fine as it can be. */
+  /** Whether all that the view shows is there as fine as it can be, but for lanes that come later. */
   complete(view: View, width: number, lanes: number[]): boolean {
     const level = Math.min(this.root, levelFor(view, width));
-    return this.#between(level, view).every((i) => lanes.every((lane) => this.get(level, i, lane)));
+    const soon = lanes.filter((lane) => !this.later.has(lane));
+    return this.#between(level, view).every((i) => soon.every((lane) => this.get(level, i, lane)));
   }
 
   /** Asks for what the view shows and for what lies beside it; what is of no use any more is not waited for. */
@@ -238,8 +241,10 @@ export class Tiles {
       const known = this.#kept.get(key);
       if (known) this.#touch(key, known);
       if (this.#coming.size >= AT_ONCE || this.#coming.has(key)) continue;
-      const missing = known ? lanes.filter((lane) => !known.has(lane)) : lanes;
-      if (missing.length > 0) void this.#ask(key, level, index, missing);
+      const missing = lanes.filter((lane) => !known?.has(lane));
+      const soon = missing.filter((lane) => !this.later.has(lane));
+      const next = soon.length > 0 ? soon : missing;
+      if (next.length > 0) void this.#ask(key, level, index, next);
     }
   }
 
