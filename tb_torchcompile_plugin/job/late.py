@@ -27,7 +27,7 @@ GPU_CAUSES: tuple[LateCause, ...] = ("slower_kernels", "more_work")
 WAITS: tuple[LateCause, ...] = ("synchronise", "memory_copy", "launch")  # for a GPU
 _MORE_SHARE = 0.1  # of the excess in kernels of other grids, and all of it is: libraries' grids tell no sizes
 _LEAST_NS = 20_000  # what ranks are apart anyway
-_MOST_RANKS = 16  # of which it is told why they are late
+_MOST_RANKS = 64  # of which it is told why they are late
 _NEVER = -(1 << 62)
 
 

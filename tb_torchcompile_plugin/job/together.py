@@ -18,7 +18,7 @@ _MOST_CALLS = 240_000  # of all ranks together
 _CLOCKS_NS = 60_000_000_000  # by which clocks of hosts may be wrong that nobody sets
 
 
-class Recorded(NamedTuple):
+class RecordedAt(NamedTuple):
     """Where and from when to when a rank was recorded (Unix time, ns)."""
 
     host: str | None
@@ -26,19 +26,19 @@ class Recorded(NamedTuple):
     end: int
 
 
-def recorded(made: Digest) -> Recorded:
+def recorded(made: Digest) -> RecordedAt:
     """Of a rank, by its digest."""
     host = str(made.host_name) if made.HasField("host_name") else None
-    return Recorded(host, made.base_ns + made.begin_ns, made.base_ns + made.end_ns)
+    return RecordedAt(host, made.base_ns + made.begin_ns, made.base_ns + made.end_ns)
 
 
-def recorded_trace(profile: Profile) -> Recorded:
+def recorded_trace(profile: Profile) -> RecordedAt:
     """Of a rank, by its trace."""
     (begin, end), base = profile.trace.window(), profile.trace.base_ns
-    return Recorded(host_of(profile.trace.metadata), base + begin, base + end)
+    return RecordedAt(host_of(profile.trace.metadata), base + begin, base + end)
 
 
-def together(ranks: Mapping[Member, Recorded], like: str = "") -> list[Member]:
+def together(ranks: Mapping[Member, RecordedAt], like: str = "") -> list[Member]:
     """The ranks that were recorded at the time of a span; where it is not named, or not there, at the time of most of
     them, of equally many at the latest. Spans of one host must overlap in time, those of several may be a minute
     apart."""

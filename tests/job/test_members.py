@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.job.job import TracedJob, one_rank
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.members import Member, members
-from tb_torchcompile_plugin.job.together import Recorded, calls_of_each, together
+from tb_torchcompile_plugin.job.together import RecordedAt, calls_of_each, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane, is_cut
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -195,8 +195,8 @@ def test_each_group_is_what_overlaps(spans: list[tuple[int, int]], data: st.Data
     assert len(most) >= len(linked)
 
 
-def recorded(begin: int, ns: int) -> Recorded:
-    return Recorded("a", begin, begin + ns)
+def recorded(begin: int, ns: int) -> RecordedAt:
+    return RecordedAt("a", begin, begin + ns)
 
 
 def test_a_rank_costs_itself_whatever_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

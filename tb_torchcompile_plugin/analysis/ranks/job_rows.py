@@ -297,6 +297,7 @@ def late_ranks(job: Job) -> list[LateRank]:
             ],
         )
         for place, parts in sums.items()
+        if parts
     ]
     return sorted(rows, key=lambda row: -row.excess_us)
 

@@ -74,7 +74,7 @@ class DigestCalls(NamedTuple):
     kinds: list[Kind]
 
 
-class Windows(NamedTuple):
+class HostWindows(NamedTuple):
     """The profiled steps on the host. compile: how long each compiled (ns)."""
 
     names: list[str]
@@ -134,12 +134,12 @@ def _kind(one: pb.CollectiveKind, groups: Sequence[Group | None]) -> Kind:
     return Kind(operation, groups[one.group], one.dtype, one.message_bytes, one.source, one.destination)
 
 
-def windows_of(about: RankDigest) -> Windows:
+def windows_of(about: RankDigest) -> HostWindows:
     """In order of time."""
     section = _parsed(pb.StepSection, about.message.steps)
     begin, end, compiling = unpacked(section.windows, 3)
     _check(len(begin) == len(section.names) and _are_times(begin, end))
-    return Windows(list(section.names), begin, end, compiling)
+    return HostWindows(list(section.names), begin, end, compiling)
 
 
 def gpu_of(about: RankDigest) -> RankGpu | None:

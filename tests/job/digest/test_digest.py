@@ -1,0 +1,152 @@
+"""job/digest: what a digest holds is what its trace tells, and a damaged one costs its rank alone."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs import recorded_job
+from many_ranks import PLANTED, course, digest_of
+from tb_torchcompile_plugin.analysis.ranks import job_rows
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.job.by_digests import by_digests
+from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
+from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, MOST_BYTES, load, save
+from tb_torchcompile_plugin.job.digest.packed import packed, spread, squeezed, unpacked
+from tb_torchcompile_plugin.job.digest.rank_digest import (
+    RankDigest,
+    calls_of,
+    compiled_of,
+    cuts_of,
+    gpu_of,
+    host_of_rank,
+    kernels_of,
+    windows_of,
+)
+from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.members import DigestFile
+from tb_torchcompile_plugin.logdir.discovery import digest_name
+from tb_torchcompile_plugin.logdir.filesystem import File, local_file
+
+QUESTIONS = (calls_of, cuts_of, windows_of, gpu_of, host_of_rank, kernels_of, compiled_of)
+SECTIONS = ("calls", "steps", "host", "kernels", "compiled")
+NUMBERS = (
+    job_rows.by_rank,
+    job_rows.wait_rows,
+    job_rows.collective_rows,
+    job_rows.step_rows,
+    job_rows.late_ranks,
+)
+
+
+def written(folder: Path, job: TracedJob) -> list[DigestFile]:
+    files = []
+    for number, one in enumerate(job.digests):
+        path = folder / digest_name(one.worker, str(number))
+        save(one.message, str(path))
+        files.append(DigestFile(one.worker, str(number), local(path)))
+    return files
+
+
+def local(path: Path) -> File:
+    file = local_file(str(path))
+    assert file
+    return file
+
+
+@pytest.mark.parametrize("name", ["late_loader", "healthy_tp", "accumulated"])
+def test_numbers_are_those_of_the_traces(tmp_path: Path, name: str) -> None:
+    traced = recorded_job(name, tmp_path / "traces")
+    files = written(tmp_path, traced)
+    assert all(one.file.size <= MOST_BYTES for one in files)
+    job = by_digests(files)
+    assert job and not isinstance(job, TracedJob)
+    for question in NUMBERS:
+        ours, theirs = (msgspec.to_builtins(about.of(question)) for about in (job, traced))
+        for rows in (ours, theirs):
+            for row in rows:
+                row.pop("span", None)  # a name of the file's
+        assert ours == theirs
+    assert job.missing == traced.missing == [] and job.world_size == traced.world_size
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 4), st.data())
+def test_columns_come_back(count: int, data: st.DataObject) -> None:
+    rows = data.draw(st.integers(0, 20))
+    numbers = st.lists(st.integers(-(1 << 62), (1 << 62) - 1), min_size=rows, max_size=rows)
+    columns = [np.array(data.draw(numbers), np.int64) for _ in range(count)]
+    assert all(map(np.array_equal, unpacked(packed(*columns), count), columns))
+
+
+@pytest.fixture(scope="module")
+def one_rank() -> pb.Digest:
+    return digest_of(3, 16, course(16, PLANTED), PLANTED)
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(SECTIONS), st.data())
+def test_a_damaged_section_is_an_error_that_is_told(
+    one_rank: pb.Digest, section: str, data: st.DataObject
+) -> None:
+    whole = getattr(one_rank, section)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    changed = data.draw(
+        st.sampled_from([whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], b"", b"x"])
+    )
+    made = pb.Digest()
+    made.CopyFrom(one_rank)
+    setattr(made, section, changed)
+    about = RankDigest(3, "w", "1", made)
+    for question in QUESTIONS:
+        with suppress(UserError):
+            about.of(question)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_tables_that_contradict_each_other_are_refused(one_rank: pb.Digest, data: st.DataObject) -> None:
+    """Any number in any table: an answer, or an error that is told."""
+    made = pb.Digest()
+    made.CopyFrom(one_rank)
+    about = RankDigest(3, "w", "1", made)
+    section = pb.CallSection.FromString(spread(made.calls))
+    columns = unpacked(section.columns, 6)
+    column, row = data.draw(st.integers(0, 5)), data.draw(st.integers(0, len(columns[0]) - 1))
+    columns[column][row] = data.draw(st.sampled_from([-(1 << 63), -2, -1, 0, 1 << 40, (1 << 63) - 1]))
+    section.columns = packed(*columns)
+    made.calls = squeezed(section.SerializeToString())
+    with suppress(UserError):
+        assert len(about.of(calls_of).begin) == len(columns[0])
+
+
+def test_a_digest_that_cannot_be_read_costs_its_rank(tmp_path: Path) -> None:
+    ran = course(16, PLANTED)
+    files = []
+    for rank in range(4):
+        path = tmp_path / digest_name(f"rank{rank}", "1")
+        save(digest_of(rank, 16, ran, PLANTED), str(path))
+        if rank == 2:
+            path.write_bytes(path.read_bytes()[:200])
+        files.append(DigestFile(f"rank{rank}", "1", local(path)))
+    job = by_digests(files)
+    assert job and job.numbers == [0, 1, 3]
+    (notice,) = job.unread.values()
+    assert notice.file.endswith("rank2.1.pt.digest.pb") and "cut off" in notice.problem
+    assert job.missing == [2, *range(4, 16)]
+
+
+def test_a_digest_of_a_newer_plugin_says_so(tmp_path: Path, one_rank: pb.Digest) -> None:
+    path = tmp_path / "w.1.pt.digest.pb"
+    save(one_rank, str(path))
+    newer = pb.Digest.FromString(path.read_bytes())
+    newer.format_version = FORMAT_VERSION + 1
+    path.write_bytes(newer.SerializeToString())
+    with pytest.raises(UserError, match="pip install --upgrade"):
+        load(local(path))
