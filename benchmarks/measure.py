@@ -34,7 +34,7 @@ def measure(command: list[str]) -> Measured:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             break
-        peak = max(peak, sum(map(_pss_mb, _tree(process.pid))))
+        peak = max(peak, sum(map(pss_mb, _tree(process.pid))))
         time.sleep(_EVERY_S)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.stdout is not None
@@ -55,7 +55,8 @@ def _tree(pid: int) -> list[int]:
     return pids
 
 
-def _pss_mb(pid: int) -> float:
+def pss_mb(pid: int) -> float:
+    """Proportional set size of a process; 0 where it has ended."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

@@ -75,6 +75,10 @@ class Servers:
         self._running[address] = process
         return address
 
+    def pid(self, address: str) -> int:
+        """Of one of them."""
+        return self._running[address].pid
+
     def stop(self, address: str) -> None:
         self._running[address].terminate()
         self._running[address].wait(timeout=20)

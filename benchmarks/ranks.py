@@ -1,0 +1,109 @@
+"""`python -m benchmarks.ranks [--ranks N]`: a job of N ranks by its digests, from the listing to the painted panel.
+
+Writes the job first: digests of a recorded rank, with one slow rank, one slow host and one slow link planted. Then asks
+a session for its listing and its report, and looks at the panel in Chromium twice: of a TensorBoard that has just
+started, and again. Prints CPU seconds, wall time, sizes of answers, the memory of TensorBoard, and what the job says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from selenium.webdriver import Chrome
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the made-up job is made there
+from benchmarks.measure import pss_mb
+from browser.processes import Servers, start_browser
+from browser.tab import Tab
+from many_ranks import write_job
+from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.routes import ROUTES, poll
+from tb_torchcompile_plugin.api.session import Session
+
+Value = TypeVar("Value")
+LIMIT_S, LIMIT_MB = 2, 300
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ranks", description=__doc__)
+    parser.add_argument("--ranks", type=int, default=4096)
+    parser.add_argument("--no-browser", action="store_true", help="only ask the server's side")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["TB_TORCHCOMPILE_CACHE"] = str(folder / "cache")
+        timed(f"{options.ranks:,} ranks written", lambda: write_job(folder / "logdir", options.ranks, traces=True))
+        sizes = [path.stat().st_size for path in (folder / "logdir").glob("*.digest.pb")]
+        print(f"digests: {sum(sizes) / len(sizes) / 1000:.1f} kB each, at most {max(sizes) / 1000:.1f}")
+        asked(folder / "logdir")
+        return 0 if options.no_browser else seen(folder)
+
+
+def timed(what: str, make: Callable[[], Value]) -> Value:
+    begun, used = time.monotonic(), sum(os.times()[:2])
+    value = make()
+    print(f"{what:28}{sum(os.times()[:2]) - used:7.2f} CPU s{time.monotonic() - begun:7.2f} s", flush=True)
+    return value
+
+
+def asked(logdir: Path) -> None:
+    """What the server's side needs."""
+    session = Session([("", str(logdir))])
+    timed("listing", session.runs)
+    again = timed("listing, again", session.runs)
+    report = timed("the job, cold", lambda: job_of(session))
+    timed("the job, warm", lambda: job_of(session))
+    for what, answer in (("runs", again), ("job", report)):
+        told = msgspec.json.encode(answer)
+        print(f"answer {what:8}{len(told) / 1e6:7.2f} MB, {len(gzip.compress(told)) / 1e6:.2f} MB compressed")
+    print(getattr(report, "headline", ""))
+    for row in getattr(report, "findings", []):
+        print(f"  {row.rule}: {row.title}")
+    session.close()
+
+
+def job_of(session: Session) -> object:
+    while isinstance(answer := poll(session, ROUTES["job"], {"run": "."}), Progress):
+        time.sleep(0.02)
+    return answer
+
+
+def seen(folder: Path) -> int:
+    """The panel in a browser. 1 where it is late, or TensorBoard too large."""
+    (folder / "outputs").mkdir()
+    servers, driver = Servers(folder / "outputs"), start_browser(folder / "profile", folder)
+    try:
+        url = servers.start(folder / "logdir")
+        first = painted(driver, url)
+        warm = painted(driver, url)
+        memory = pss_mb(servers.pid(url))
+    finally:
+        driver.quit()
+        servers.stop_all()
+    print(f"painted after {first:.2f} s, again after {warm:.2f} s of the tab; TensorBoard holds {memory:.0f} MB")
+    print(f"load average {os.getloadavg()[0]:.2f}")
+    return int(warm > LIMIT_S or memory > LIMIT_MB)
+
+
+def painted(driver: Chrome, url: str) -> float:
+    """From the navigation of the tab's own page to the verdict of the job, s."""
+    tab = Tab(driver, url)
+    driver.get("about:blank")
+    driver.get(f"{url}#torch_compile&p.torch_compile.panel=ranks")
+    tab.enter()
+    while "ranks" not in (text := tab.text()) or "comes last" not in text:
+        time.sleep(0.02)
+    return float(tab.script("return (performance.now())")) / 1000
+
+
+if __name__ == "__main__":
+    sys.exit(main())
