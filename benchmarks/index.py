@@ -45,6 +45,8 @@ def main() -> int:
             for workers in options.workers:
                 _remove_digests(folder)
                 _row(f"index, {workers} process(es)", _index(folder, workers), len(traces))
+            for count in (number for number in options.workers if number > 1):
+                _row(f"{count} commands of one", _apart(traces, count), len(traces))
         _row("index again", _index(folder, 1), len(traces))
         some = traces[: options.peer_traces]
         for peer in options.peer:
@@ -92,6 +94,19 @@ def _traces(options: argparse.Namespace) -> Iterator[Path]:
 def _index(folder: Path, workers: int) -> Measured:
     command = [sys.executable, "-m", "tb_torchcompile_plugin.cli", "index", str(folder)]
     return measure([*command, "--workers", str(workers)])
+
+
+def _apart(traces: list[Path], count: int) -> Measured:
+    """So many commands at a time, each with a share of the traces in a folder of its own."""
+    with tempfile.TemporaryDirectory(dir=traces[0].parents[1]) as folder:
+        shares = [Path(folder, str(number)) for number in range(count)]
+        for number, share in enumerate(shares):
+            share.mkdir()
+            for trace in traces[number::count]:
+                os.link(trace, share / trace.name)
+        each = f"{sys.executable} -m tb_torchcompile_plugin.cli index"
+        commands = [f"{each} {share} --workers 1 & one{number}=$!" for number, share in enumerate(shares)]
+        return measure(["sh", "-c", "\n".join([*commands, *(f"wait $one{n}" for n in range(count))])])
 
 
 def _remove_digests(folder: Path) -> None:

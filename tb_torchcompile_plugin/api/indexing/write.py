@@ -25,14 +25,15 @@ _compiled = Memo(1)  # the spans of a worker come one after the other
 
 class Order(NamedTuple):
     """worker, span: what the digest is made of. path: where it goes to, a path or URL. there: what lies at a URL.
-    beside: the digest beside the trace, where it goes elsewhere. ranks: of the job, None for what the trace tells."""
+    beside: the digest beside the trace, where it goes elsewhere. ranks: how many are there, for traces that do not tell
+    how large their job is."""
 
     worker: WorkerFiles
     span: SpanFile
     path: str
     there: File | None = None
     beside: File | None = None
-    ranks: int | None = None
+    ranks: int = 1
 
 
 def write_digest(order: Order, trace: Trace | None = None) -> Literal["written", "there already"]:
@@ -57,13 +58,14 @@ def _read(file: File) -> Trace:
 
 
 def _profile(order: Order, trace: Trace) -> Profile:
-    ranks = _world_size(trace) if order.ranks is None else order.ranks
+    ranks = _world_size(trace) or order.ranks
     return Profile(trace, _compile_data(order.worker), order.span, calls_of_each(ranks))
 
 
-def _world_size(trace: Trace) -> int:
+def _world_size(trace: Trace) -> int | None:
+    """That of the job, whoever of it has left traces here: the digest is the same whenever it is made."""
     known = trace.distributed.get("world_size")
-    return known if isinstance(known, int) and 0 < known < _MOST_RANKS else 1
+    return known if isinstance(known, int) and 0 < known < _MOST_RANKS else None
 
 
 def _compile_data(worker: WorkerFiles) -> CompileData | None:
