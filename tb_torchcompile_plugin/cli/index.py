@@ -16,7 +16,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from tb_torchcompile_plugin.api.indexing.attempt import Outcome
+from tb_torchcompile_plugin.api.indexing.attempt import Attempted
 from tb_torchcompile_plugin.api.indexing.index import Done, Indexed, index, plan
 from tb_torchcompile_plugin.api.indexing.write import Order
 from tb_torchcompile_plugin.cli.text_table import visible
@@ -54,7 +54,7 @@ def _bar(orders: list[Order]) -> Iterator[Done]:
         total, count = sum(order.span.file.size for order in orders), 0
         task = bar.add_task(f"0 of {len(orders)} traces", total=total)
 
-        def done(order: Order, outcome: Outcome) -> None:
+        def done(order: Order, outcome: Attempted) -> None:
             nonlocal total, count
             count += 1
             there = outcome.kind == "there already"  # that says nothing of how fast the others are read

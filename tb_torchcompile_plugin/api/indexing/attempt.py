@@ -12,30 +12,30 @@ from tb_torchcompile_plugin.errors import Notice, UserError
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
-class Outcome(NamedTuple):
+class Attempted(NamedTuple):
     """notice: why it failed; of `no room`, which costs all others, too, where."""
 
     kind: Literal["written", "there already", "failed", "no room"]
     notice: Notice | None = None
 
 
-def attempt(order: Order) -> Outcome:
+def attempt(order: Order) -> Attempted:
     """Never raises an Exception."""
     try:
-        return Outcome(write_digest(order))
+        return Attempted(write_digest(order))
     except UserError as error:
-        return Outcome("failed", error.notice)
+        return Attempted("failed", error.notice)
     except OSError as error:
         why = error.strerror or str(error)
         if error.errno in _NO_ROOM:
-            return Outcome("no room", Notice(order.path, f"there is no room for it ({why})"))
+            return Attempted("no room", Notice(order.path, f"there is no room for it ({why})"))
         return failed(order, f"its digest cannot be written ({why})", "Name another folder with --out DIR")
     except MemoryError:
         return failed(order, "there is not enough memory to read it", "Run fewer workers at a time")
     except Exception as error:
-        return Outcome("failed", unexpected(order.span.file, error))
+        return Attempted("failed", unexpected(order.span.file, error))
 
 
-def failed(order: Order, problem: str, next_step: str) -> Outcome:
+def failed(order: Order, problem: str, next_step: str) -> Attempted:
     """What is said of its trace."""
-    return Outcome("failed", Notice(order.span.file.path, problem, next_step=next_step))
+    return Attempted("failed", Notice(order.span.file.path, problem, next_step=next_step))

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, as_completed
 from contextlib import contextmanager
 
-from tb_torchcompile_plugin.api.indexing.attempt import Outcome, attempt, failed
+from tb_torchcompile_plugin.api.indexing.attempt import Attempted, attempt, failed
 from tb_torchcompile_plugin.api.indexing.write import Order
 from tb_torchcompile_plugin.errors import UserError
 
@@ -17,7 +17,7 @@ _KILLED = "KilledWorker"  # the class is in distributed, which need not be there
 _NOT_INSTALLED = "Run: pip install 'tb-torchcompile-plugin[cluster]'"
 
 
-def on_cluster(orders: Iterable[Order], address: str) -> Generator[tuple[Order, Outcome], None, None]:
+def on_cluster(orders: Iterable[Order], address: str) -> Generator[tuple[Order, Attempted], None, None]:
     """Each with its outcome, as they are done. What workers were killed at too often for the scheduler is read once
     more at the end, one after the other: others may have been to blame. Raises UserError where there is no scheduler,
     or none any more."""
@@ -33,11 +33,11 @@ def on_cluster(orders: Iterable[Order], address: str) -> Generator[tuple[Order, 
             yield order, _outcome(executor.submit(attempt, order), order, address)
 
 
-def _error(future: Future[Outcome]) -> BaseException | None:
+def _error(future: Future[Attempted]) -> BaseException | None:
     return None if future.cancelled() else future.exception()
 
 
-def _outcome(future: Future[Outcome], order: Order, address: str) -> Outcome:
+def _outcome(future: Future[Attempted], order: Order, address: str) -> Attempted:
     try:
         return future.result()
     except CancelledError as error:

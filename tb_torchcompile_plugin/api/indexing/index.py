@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from tb_torchcompile_plugin.api.catalog import Catalog
-from tb_torchcompile_plugin.api.indexing.attempt import Outcome
+from tb_torchcompile_plugin.api.indexing.attempt import Attempted
 from tb_torchcompile_plugin.api.indexing.cluster import on_cluster
 from tb_torchcompile_plugin.api.indexing.pool import in_processes
 from tb_torchcompile_plugin.api.indexing.write import Order
@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.job.members import members
 from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, plain_path
 
-Done = Callable[[Order, Outcome], None]
+Done = Callable[[Order, Attempted], None]
 _Digests = dict[tuple[str, str, str], File]  # by run, worker and span
 
 
@@ -105,7 +105,7 @@ def index(orders: Sequence[Order], workers: int, scheduler: str, done: Done) -> 
     return result
 
 
-def _count(result: Indexed, outcome: Outcome) -> None:
+def _count(result: Indexed, outcome: Attempted) -> None:
     result.written += outcome.kind == "written"
     result.there_already += outcome.kind == "there already"
     result.warnings += [outcome.notice] if outcome.kind == "failed" and outcome.notice else []

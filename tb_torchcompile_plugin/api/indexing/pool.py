@@ -13,13 +13,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 
-from tb_torchcompile_plugin.api.indexing.attempt import Outcome, attempt, failed
+from tb_torchcompile_plugin.api.indexing.attempt import Attempted, attempt, failed
 from tb_torchcompile_plugin.api.indexing.write import Order
 
 _LOOK_S = 1.0  # how often a worker looks whether it was left alone
 
 
-def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order, Outcome], None, None]:
+def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order, Attempted], None, None]:
     """Each with its outcome, as they are done. What was being read when a process was killed is read once more, with
     nothing else beside it, and is to blame if that is killed, too."""
     waiting = deque(orders)
@@ -29,9 +29,11 @@ def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order
             yield order, _alone(order)
 
 
-def _until_broken(waiting: deque[Order], workers: int) -> Generator[tuple[Order, Outcome], None, list[Order]]:
+def _until_broken(
+    waiting: deque[Order], workers: int
+) -> Generator[tuple[Order, Attempted], None, list[Order]]:
     """Returns what was lost, [] at the end. No more is handed out than is being read, so that nothing else is."""
-    running: dict[Future[Outcome], Order] = {}
+    running: dict[Future[Attempted], Order] = {}
     with _pool(min(workers, len(waiting))) as pool, suppress(BrokenProcessPool):
         while waiting or running:
             while waiting and len(running) < workers:
@@ -45,7 +47,7 @@ def _until_broken(waiting: deque[Order], workers: int) -> Generator[tuple[Order,
     return lost
 
 
-def _alone(order: Order) -> Outcome:
+def _alone(order: Order) -> Attempted:
     with _pool(1) as pool:
         try:
             return pool.submit(attempt, order).result()

@@ -20,7 +20,7 @@ from browser.rank_traces import write_job
 from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.api.indexing import attempt, index, pool
-from tb_torchcompile_plugin.api.indexing.attempt import Outcome
+from tb_torchcompile_plugin.api.indexing.attempt import Attempted
 from tb_torchcompile_plugin.api.indexing.pool import in_processes
 from tb_torchcompile_plugin.api.indexing.write import Order
 from tb_torchcompile_plugin.cli.command import main
@@ -337,7 +337,7 @@ def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(pool, "_pool", pool_)
     outcomes = list(in_processes(orders_of(job), 1))
-    assert [outcome for _, outcome in outcomes] == [Outcome("written")] * 3
+    assert [outcome for _, outcome in outcomes] == [Attempted("written")] * 3
 
 
 def test_orders_carry_no_more_than_a_digest_needs(job: Path) -> None:
