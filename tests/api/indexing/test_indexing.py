@@ -22,13 +22,12 @@ from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.api.indexing import attempt, index, pool
 from tb_torchcompile_plugin.api.indexing.attempt import Attempted
 from tb_torchcompile_plugin.api.indexing.pool import in_processes
-from tb_torchcompile_plugin.api.indexing.write import Order
+from tb_torchcompile_plugin.api.indexing.write import Order, write_digest
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, load
 from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.filesystem import local_file
 from terminal import Run, command_line
 from traces import slice_, write_trace
@@ -111,8 +110,8 @@ def test_only_a_digest_of_this_very_trace_counts(job: Path, run: Run, change: st
     written = digests(job)
     path = job / "run" / DIGEST.format(1)
     if change == "trace":
-        with (job / "run" / "rank1.1795000000000000001.pt.trace.json").open("a") as file:
-            file.write("\n")
+        with (job / "run" / "rank1.1795000000000000001.pt.trace.json").open("a") as trace:
+            trace.write("\n")
     elif change == "cut":
         path.write_bytes(path.read_bytes()[:50])
     else:
@@ -148,7 +147,7 @@ def test_one_bad_file_costs_itself(job: Path, run: Run) -> None:
 
 
 def test_a_mistake_of_ours_costs_one_trace(job: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = attempt.write_digest
+    write = write_digest
 
     def mistaken(order: Order) -> Any:
         if order.worker.worker == "rank1":
@@ -186,7 +185,8 @@ class TestDisk:
     def test_a_full_one_ends_it_and_nothing_is_half_written(
         self, job: Path, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        replace_, done = os.replace, []
+        replace_ = os.replace
+        done: list[str] = []
 
         def full(source: str, target: str) -> None:
             if done:
@@ -195,7 +195,7 @@ class TestDisk:
             replace_(source, target)
 
         with monkeypatch.context() as patch:
-            patch.setattr(filesystem.os, "replace", full)
+            patch.setattr(os, "replace", full)
             status, out, err = run(job)
         assert (status, out) == (1, "")
         assert "there is no room for it (No space left on device), after 1 digests" in err
@@ -332,7 +332,7 @@ def test_a_pool_that_breaks_between_two_goes_on(job: Path, monkeypatch: pytest.M
         executor = made(workers)
         if not broken:
             broken.append(True)
-            executor._broken = "killed"
+            executor.__dict__["_broken"] = "killed"
         return executor
 
     monkeypatch.setattr(pool, "_pool", pool_)

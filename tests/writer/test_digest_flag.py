@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import statistics
 import sys
@@ -30,7 +31,7 @@ pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 def _own_reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process of this test alone, which is ended whatever becomes of the test."""
     monkeypatch.setattr(background, "_reader", None)
-    monkeypatch.setattr(background, "_owner", background.os.getpid())
+    monkeypatch.setattr(background, "_owner", os.getpid())
     yield
     if background._reader:
         background._reader.kill()
