@@ -75,6 +75,7 @@ benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs
 	@$(BIN)/python -m benchmarks.panels
 	@$(BIN)/python -m benchmarks.table_browser
 	@$(BIN)/python -m benchmarks.jobs
+	@$(BIN)/python -m benchmarks.index --traces 32
 
 clean: ## remove everything that the other targets have made
 	rm -rf $(VENV) .venv-torch-* frontend/node_modules runs/demo runs/demo.cache build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

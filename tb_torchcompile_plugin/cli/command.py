@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.api.catalog import NoSuchRun, plugin_version
 from tb_torchcompile_plugin.api.report import all_warnings, check, read_report, why_nothing
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.compare import show_comparison
+from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.text_job import ranks_of_jobs
 from tb_torchcompile_plugin.cli.text_table import visible
@@ -33,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), 2)
     except UserError as error:
         return _fail(str(error))
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -79,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     compare.set_defaults(run=_compare)
     _add_what_if(commands)
+    _add_index(commands)
     return parser
 
 
@@ -94,6 +98,34 @@ def _add_what_if(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     what_if.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     what_if.set_defaults(run=_what_if)
+
+
+def _add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    index = commands.add_parser(
+        "index",
+        help="write a digest of each trace that has none, so that a job can be looked at without its traces",
+    )
+    index.add_argument("logdir", help="a folder, or one trace; a path or a URL")
+    index.add_argument(
+        "--out", metavar="DIR", default="", help="write below this folder, where the logdir cannot be written"
+    )
+    engine = index.add_mutually_exclusive_group()
+    engine.add_argument("--workers", type=_count, metavar="N", help="processes (default: one a core)")
+    engine.add_argument(
+        "--scheduler", metavar="ADDRESS", default="", help="of Dask, whose workers do it: tcp://host:8786"
+    )
+    index.set_defaults(run=_index)
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise ValueError
+    return count
+
+
+def _index(arguments: argparse.Namespace) -> int:
+    show_index(arguments.logdir, arguments.workers, arguments.scheduler, arguments.out)
+    return 0
 
 
 def _report(arguments: argparse.Namespace) -> int:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
-from tb_torchcompile_plugin.job.digest.file import MOST_BYTES, parsed
+from tb_torchcompile_plugin.job.digest.file import parsed
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, calls_of, cuts_of, gpu_of, windows_of
+from tb_torchcompile_plugin.job.digest.room import MOST_BYTES
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.members import DigestFile, Member
 from tb_torchcompile_plugin.job.together import recorded, together

@@ -11,7 +11,7 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
@@ -107,6 +107,15 @@ def discover(path: str, prefix: str = "") -> tuple[list[RunFiles], list[Notice]]
     except UserError as error:
         return [], [error.notice]
     return sorted((run for run in runs if run.workers or run.logs), key=lambda run: run.run), notices
+
+
+def run_of_files(paths: Sequence[str]) -> RunFiles:
+    """The run of local files of one folder whose names say what they are; those that are not there are left out. Lists
+    nothing: the folder of a job may hold thousands."""
+    run = RunFiles(".", os.path.dirname(paths[0]))
+    for file in filter(None, map(filesystem.local_file, paths)):
+        _place(run, file.name, file)
+    return run
 
 
 def log_rank(name: str) -> int | None:

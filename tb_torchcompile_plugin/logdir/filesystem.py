@@ -114,6 +114,26 @@ def read_range(path: str, start: int, stop: int) -> bytes:
         return bytes(store.cat_file(inner, start=start, end=stop))
 
 
+def write_whole(path: str, data: bytes) -> None:
+    """A new file, or another one in its place: whole or not at all, in a folder that is made if need be. Raises OSError
+    (disk full, no permission) and leaves nothing behind then; of a remote one UserError."""
+    if is_remote(path):
+        with _explained(path, writing=True):
+            store, inner = _open(path)
+            store.pipe_file(inner, data)
+        return
+    temporary = f"{path}.{os.getpid()}.tmp"
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
 def read_blocks(url: str, size: int, block: int, at_once: int) -> Iterator[bytes]:
     """A remote file of `size` bytes, block by block, `at_once` requests at a time. Raises UserError."""
     for begin in range(0, size, block * at_once):
@@ -212,27 +232,39 @@ def _modified_ns(info: dict[str, Any]) -> int:
 
 
 @contextlib.contextmanager
-def _explained(url: str) -> Iterator[None]:
+def _explained(url: str, *, writing: bool = False) -> Iterator[None]:
     """Turn whatever a store raises, each its own kind, into one clear line."""
     try:
         yield
     except UserError:
         raise
-    except FileNotFoundError as error:
-        raise UserError(
+    except Exception as error:
+        raise (_not_written if writing else _not_read)(url, error) from error
+
+
+def _not_written(url: str, error: Exception) -> UserError:
+    return UserError(
+        f"the store cannot be written ({_one_line(error)})",
+        file=url,
+        next_step="Give this process credentials that may write there, or name another place with --out",
+    )
+
+
+def _not_read(url: str, error: Exception) -> UserError:
+    if isinstance(error, FileNotFoundError):
+        return UserError(
             "there is no such file, folder or bucket",
             file=url,
             next_step="Check the address; if nothing has been written there yet, reload later",
-        ) from error
-    except Exception as error:
-        refused = isinstance(error, PermissionError) or "Credential" in type(error).__name__
-        raise UserError(
-            f"{'access was refused' if refused else 'the store cannot be read'} ({_one_line(error)})",
-            file=url,
-            next_step="Give this process credentials that may list and read it, then reload"
-            if refused
-            else "Check the address and the network, then reload",
-        ) from error
+        )
+    refused = isinstance(error, PermissionError) or "Credential" in type(error).__name__
+    return UserError(
+        f"{'access was refused' if refused else 'the store cannot be read'} ({_one_line(error)})",
+        file=url,
+        next_step="Give this process credentials that may list and read it, then reload"
+        if refused
+        else "Check the address and the network, then reload",
+    )
 
 
 def _one_line(error: Exception) -> str:

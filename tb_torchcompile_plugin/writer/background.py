@@ -1,4 +1,4 @@
-"""Has traces read into the reader's cache by one process of its own, which never gets in the way of training.
+"""Has traces read by one process of its own, which never gets in the way of training.
 
 It reads one trace at a time, the newest first. When training ends it finishes what waits; when training is killed it
 ends, too.
@@ -12,19 +12,22 @@ import os
 import subprocess
 import sys
 
-_READER = "tb_torchcompile_plugin.reader.cache.index"
+_READER = "tb_torchcompile_plugin.api.indexing.beside_training"
+_START = "import os, runpy; os.nice(19); runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
 _reader: subprocess.Popen[bytes] | None = None
 _owner = 0  # the process that started it: the child of a fork has one of its own
 
 
-def index(path: str) -> None:
-    """Read the trace at `path` in the background. Raises OSError if no process can start, or it cannot be told."""
-    if not os.path.isfile(path):
+def read(trace: str, summary: str | None, *, index: bool, digest: bool) -> None:
+    """Read a trace in the background: into the cache, or for its digest, or both. summary: of the same cycle, None
+    where it was not written. Raises OSError if no process can start, or it cannot be told."""
+    if not os.path.isfile(trace):
         return
+    line = json.dumps([os.path.abspath(trace), summary and os.path.abspath(summary), index, digest])
     try:
-        _tell(json.dumps(os.path.abspath(path)))
+        _tell(line)
     except BrokenPipeError:  # it was ended: another one
-        _tell(json.dumps(os.path.abspath(path)))
+        _tell(line)
 
 
 def _tell(line: str) -> None:
@@ -38,7 +41,7 @@ def _running() -> subprocess.Popen[bytes]:
     global _reader, _owner
     if _reader is None or _owner != os.getpid() or _reader.poll() is not None:
         quiet = subprocess.DEVNULL
-        command = [sys.executable, "-m", _READER, str(os.getpid())]
+        command = [sys.executable, "-c", _START.format(_READER), str(os.getpid())]
         _reader = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
         )

@@ -32,6 +32,7 @@ def tensorboard_trace_handler(
     *,
     capture: str = "full",
     index: bool = False,
+    digest: bool = False,
     **kw: Any,
 ) -> Callable[[Any], None]:
     """An `on_trace_ready` that writes the trace as torch's own handler does, and a compile summary beside it.
@@ -57,6 +58,10 @@ def tensorboard_trace_handler(
     once: one background process of lowest priority, the newest trace first. It finishes what waits when training
     ends, and ends with training that is killed. Costs about 5 CPU seconds and 200 MB for a gigabyte of trace; only of
     use where TensorBoard runs as the same user on the same machine.
+
+    digest: have the same process write a `{worker}.{time_ns}.pt.digest.pb` of at most 100 kB beside each trace: what a
+    job of many ranks is looked at with, without their traces. With both, the trace is read once. One that could not be
+    written, `tb-torchcompile index` writes later.
 
     CPU: inductor's C++ kernels show up by name only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` was in the
     environment **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that
@@ -88,9 +93,9 @@ def tensorboard_trace_handler(
         try:
             stem, time_ns = export(prof)
             recorder().add_output(output, lasting=True)
-            recorder().write(output, time_ns, stem)
-            if index:
-                _read_ahead(export.path)
+            summary = recorder().write(output, time_ns, stem)
+            if index or digest:
+                _read_ahead(export.path, summary, index, digest)
         except Exception as error:
             recorder().report("the profiler's trace handler failed", error)
         except BaseException:  # Ctrl-C ends what it is meant to end
@@ -100,10 +105,10 @@ def tensorboard_trace_handler(
     return handler
 
 
-def _read_ahead(path: str) -> None:
+def _read_ahead(trace: str, summary: str | None, index: bool, digest: bool) -> None:
     """Trace and summary are there, whether or not a process can be started that reads them."""
     try:
-        background.index(path)
+        background.read(trace, summary, index=index, digest=digest)
     except Exception as error:
         recorder().report("the trace is not read in the background", error)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tb_torchcompile_plugin.reader.cache.index import _Waiting
+from tb_torchcompile_plugin.api.indexing.beside_training import ToRead, _Waiting
 from tb_torchcompile_plugin.reader.cache.store import is_stored
 from tb_torchcompile_plugin.writer import background
 
@@ -23,7 +23,7 @@ PROGRAM = """
     import os, sys
     from tb_torchcompile_plugin.writer import background
     for path in sys.argv[2:]:
-        background.index(path)
+        background.read(path, None, index=True, digest=False)
     print(background._reader.pid, flush=True)
     if sys.argv[1] == "forks" and not os.fork():
         import time
@@ -60,10 +60,10 @@ def wait_until_gone(pid: int) -> None:
 
 
 def test_one_process_reads_all(traces: list[str], tmp_path: Path) -> None:
-    background.index(str(tmp_path / "was never written"))
+    background.read(str(tmp_path / "was never written"), None, index=True, digest=False)
     readers = []
     for path in traces:
-        background.index(path)
+        background.read(path, None, index=True, digest=False)
         readers.append(background._reader)
     (reader,) = set(readers)
     background._finish()
@@ -74,12 +74,12 @@ def test_one_process_reads_all(traces: list[str], tmp_path: Path) -> None:
 
 
 def test_another_one_follows_a_reader_that_was_killed(traces: list[str]) -> None:
-    background.index(traces[0])
+    background.read(traces[0], None, index=True, digest=False)
     reader = background._reader
     assert reader
     reader.kill()
     reader.wait()
-    background.index(traces[1])
+    background.read(traces[1], None, index=True, digest=False)
     assert background._reader and background._reader.pid != reader.pid
     background._finish()
     assert background._reader.wait(timeout=60) == 0 and is_stored(traces[1])
@@ -108,5 +108,7 @@ def test_nothing_is_left_of_training_that_was_killed(traces: list[str], how: str
 
 def test_the_newest_is_read_first() -> None:
     waiting = _Waiting()
-    waiting.listen(['"a"', '"b"', "null"])
-    assert [waiting.newest() for _ in range(3)] == ["b", "a", None]
+    waiting.listen(['["a", null, true, false]', '["b", "c", false, true]', "null"])
+    assert waiting.newest() == ToRead("b", "c", cache=False, digest=True)
+    assert waiting.newest() == ToRead("a", None, cache=True, digest=False)
+    assert waiting.newest() is None

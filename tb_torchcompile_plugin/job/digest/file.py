@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-
 from google.protobuf.message import DecodeError
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
+from tb_torchcompile_plugin.job.digest.room import MOST_BYTES
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.filesystem import File
 
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
 FORMAT_VERSION = 1
-MOST_BYTES = 100_000
 _AGAIN = "Write it again with: tb-torchcompile index"
 
 
@@ -25,18 +22,34 @@ def load(file: File) -> Digest:
 
 def parsed(data: bytes, path: str) -> Digest:
     """Of the bytes of a file. Raises UserError, see `load`."""
-    try:
-        made: Digest = Digest.FromString(data)
-    except DecodeError as error:
-        raise UserError("the file is no digest, or is cut off", file=path, next_step=_AGAIN) from error
-    if made.format_version == 0:
-        raise UserError("the file is no digest", file=path, next_step=_AGAIN)
+    made = _of_any_version(data, path)
     if made.format_version > FORMAT_VERSION:
         raise UserError(
             f"the digest has format version {made.format_version}, this reads up to {FORMAT_VERSION}",
             file=path,
             next_step="Upgrade with: pip install --upgrade tb-torchcompile-plugin",
         )
+    return made
+
+
+def is_current(file: File | None, trace: File) -> bool:
+    """Whether it is a digest of this very trace. What a newer version of this wrote counts, too: it stays."""
+    try:
+        made = _of_any_version(_read(file), file.path) if file else Digest()
+    except UserError:
+        return False
+    of_it = (made.trace_name, made.trace_bytes) == (trace.name, trace.size)
+    whole = bool(made.kernels)  # the last section: between two fields a file may be cut off unseen
+    return of_it and whole and made.format_version >= FORMAT_VERSION
+
+
+def _of_any_version(data: bytes, path: str) -> Digest:
+    try:
+        made: Digest = Digest.FromString(data)
+    except DecodeError as error:
+        raise UserError("the file is no digest, or is cut off", file=path, next_step=_AGAIN) from error
+    if made.format_version == 0:
+        raise UserError("the file is no digest", file=path, next_step=_AGAIN)
     return made
 
 
@@ -55,14 +68,7 @@ def _read(file: File) -> bytes:
 
 
 def save(made: Digest, path: str) -> None:
-    """Writes it to `path`, atomically. Raises OSError (disk full, no permission); nothing is left behind then."""
+    """Writes it to a path or URL, atomically. Raises OSError (disk full, no permission), of a store UserError; nothing
+    is left behind then."""
     made.format_version = FORMAT_VERSION
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(made.SerializeToString(deterministic=True))
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    filesystem.write_whole(path, made.SerializeToString(deterministic=True))

@@ -30,15 +30,18 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def local(file: File, progress: Advance | None = None, cancelled: Cancel | None = None) -> Iterator[str]:
+def local(
+    file: File, progress: Advance | None = None, cancelled: Cancel | None = None, *, keep: bool = True
+) -> Iterator[str]:
     """A path to read `file` from, good inside the context. Errors raised there name the file, not the copy.
 
-    progress, cancelled: as for `read_trace`, while a remote file is fetched. Raises UserError, Cancelled.
+    progress, cancelled: as for `read_trace`, while a remote file is fetched. keep: for the next time; a copy that is
+    there is used either way. Raises UserError, Cancelled.
     """
     if not filesystem.is_remote(file.path):
         yield file.path
         return
-    with _copy(file, progress, cancelled) as path:
+    with _copy(file, progress, cancelled, keep) as path:
         try:
             yield str(path)
         except UserError as error:
@@ -73,9 +76,9 @@ def _ends(file: File) -> bytes:
 
 
 @contextlib.contextmanager
-def _copy(file: File, progress: Advance | None, cancelled: Cancel | None) -> Iterator[Path]:
-    """The copy in the cache; where nothing may be kept, one that is gone afterwards."""
-    if cache.max_cache_bytes() > 0:
+def _copy(file: File, progress: Advance | None, cancelled: Cancel | None, keep: bool) -> Iterator[Path]:
+    """The copy in the cache; where nothing is to be kept, one that is gone afterwards."""
+    if cache.max_cache_bytes() > 0 and (keep or _whole(cache.cache_directory(), file)):
         try:
             entry = _entry(file, progress, cancelled)
         except OSError as error:

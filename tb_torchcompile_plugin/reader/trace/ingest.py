@@ -93,11 +93,12 @@ def _worker_count(workers: int | None, source: Source) -> int:
         packed = isinstance(source, GzipSource)
         size = source.size * (_TYPICAL_PACKING if packed else 1)
         limit = _MAX_GZIP_WORKERS if packed else _MAX_WORKERS
-        workers = min(_cores(), limit, size // _BYTES_PER_WORKER)
+        workers = min(usable_cores(), limit, size // _BYTES_PER_WORKER)
     return workers if workers > 1 and can_start_processes() else 1
 
 
-def _cores() -> int:
+def usable_cores() -> int:
+    """That this process may run on."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:

@@ -1,0 +1,95 @@
+"""`python -m tb_torchcompile_plugin.api.indexing.beside_training PID`: read traces when they have just been written.
+
+The trace handler starts it in the background with `index=True`, so that traces open at once, and with `digest=True`,
+so that there is a digest of each. It writes a line of JSON to its standard input for each trace: a `ToRead`; at last
+`null`. It gives way to training: lowest priority (from the start, see `writer.background`), one core, one trace at a
+time, the newest first. When whoever started it is gone before that `null`, it ends at once, whatever it is at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tb_torchcompile_plugin.api.indexing.write import Order, write_digest
+from tb_torchcompile_plugin.logdir.discovery import digest_name, run_of_files
+from tb_torchcompile_plugin.reader.cache.store import open_trace
+
+_LOOK_S = 0.5  # how often it looks whether it was left alone
+
+
+class ToRead(NamedTuple):
+    """summary: of the same cycle, None where it was not written. cache: whether it is read into that, digest: whether
+    one is made of it."""
+
+    trace: str
+    summary: str | None
+    cache: bool
+    digest: bool
+
+
+class _Waiting:
+    """The traces that are still to be read, as another thread is told of them."""
+
+    def __init__(self) -> None:
+        self._traces: list[ToRead] = []
+        self._changed = threading.Condition()
+        self.complete = False
+
+    def listen(self, lines: Iterable[str]) -> None:
+        """Ends the process where the lines end before all was said."""
+        for line in lines:
+            trace = json.loads(line)
+            with self._changed:
+                self.complete = trace is None
+                self._traces += [ToRead(*trace)] if trace else []
+                self._changed.notify()
+        if not self.complete:
+            os._exit(1)
+
+    def newest(self) -> ToRead | None:
+        """Waits for one; None when there are no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._traces or self.complete)
+            return self._traces.pop() if self._traces else None
+
+
+def main(parent: int) -> None:
+    """Read what it is told to, until there is no more. What cannot be read is passed over."""
+    waiting = _Waiting()
+    threading.Thread(target=waiting.listen, args=(sys.stdin,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent, waiting), daemon=True).start()
+    while (trace := waiting.newest()) is not None:
+        try:
+            _read(trace)
+        except Exception as error:  # whatever it is, it costs this trace alone
+            print(error, file=sys.stderr)
+
+
+def _read(one: ToRead) -> None:
+    """Once, whatever it is read for."""
+    trace = open_trace(one.trace, workers=1) if one.cache else None
+    if not one.digest:
+        return
+    run = run_of_files(list(filter(None, (one.trace, one.summary))))
+    for worker in run.workers.values():
+        for span in worker.spans:
+            path = os.path.join(run.folder, digest_name(worker.worker, span.span))
+            write_digest(Order(worker, span, path), trace)
+
+
+def _end_with(parent: int, waiting: _Waiting) -> None:
+    """A pipe does not tell: other children of the one that started this may hold its other end open."""
+    while not waiting.complete:
+        if os.getppid() != parent:
+            os._exit(1)
+        time.sleep(_LOOK_S)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

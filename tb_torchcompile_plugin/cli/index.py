@@ -1,0 +1,93 @@
+"""`tb-torchcompile index LOGDIR`: a digest of each trace that has none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from tb_torchcompile_plugin.api.indexing.attempt import Attempted
+from tb_torchcompile_plugin.api.indexing.index import Done, Indexed, index, plan
+from tb_torchcompile_plugin.api.indexing.write import Order
+from tb_torchcompile_plugin.cli.text_table import visible
+from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.reader.trace.ingest import usable_cores
+
+_NAMED = 50  # traces that could not be read; the others are counted
+
+
+def show_index(logdir: str, workers: int | None, scheduler: str, out: str) -> None:
+    """workers: how many processes, None for one a core. Raises UserError where nothing could be read, where the disk is
+    full, and where the scheduler cannot be reached."""
+    orders, notices = plan(logdir, out)
+    with _bar(orders) as done:
+        result = index(orders, workers or usable_cores(), scheduler, done)
+    warnings = [*notices, *result.warnings]
+    if not result.written + result.there_already:
+        raise _nothing(logdir, warnings)
+    _warn(warnings)
+    print(_summary(result))
+
+
+@contextmanager
+def _bar(orders: list[Order]) -> Iterator[Done]:
+    """On stderr, by bytes of traces; nothing where stderr is not a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        total, count = sum(order.span.file.size for order in orders), 0
+        task = bar.add_task(f"0 of {len(orders)} traces", total=total)
+
+        def done(order: Order, outcome: Attempted) -> None:
+            nonlocal total, count
+            count += 1
+            there = outcome.kind == "there already"  # that says nothing of how fast the others are read
+            total -= order.span.file.size * there
+            bar.update(
+                task,
+                total=total,
+                advance=order.span.file.size * (not there),
+                description=f"{count} of {len(orders)} traces",
+            )
+
+        yield done
+
+
+def _nothing(logdir: str, warnings: list[Notice]) -> UserError:
+    if len(warnings) == 1:
+        (why,) = warnings
+        return UserError(why.problem, file=why.file, next_step=why.next_step)
+    _warn(warnings)
+    if warnings:
+        return UserError("nothing could be read; see the warnings above", file=logdir)
+    return UserError(
+        "there is no trace in it", file=logdir, next_step="Name a folder with one, or a trace file"
+    )
+
+
+def _warn(warnings: list[Notice]) -> None:
+    for notice in warnings[:_NAMED]:
+        print(visible(f"warning: {notice}"), file=sys.stderr)
+    if len(warnings) > _NAMED:
+        print(f"warning: and {len(warnings) - _NAMED} more", file=sys.stderr)
+
+
+def _summary(result: Indexed) -> str:
+    failed = f", {len(result.warnings)} failed" if result.warnings else ""
+    return f"{result.written} digests written, {result.there_already} were there already{failed}"
