@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.api.report import (
     Run,
     SpanReport,
     UnreadSpan,
+    Wanted,
     Worker,
     read_report,
     why_nothing,
@@ -124,7 +125,7 @@ def load(logdir: str) -> Tables:
         raise ImportError(
             "tb_torchcompile_plugin.load needs pandas: pip install 'tb-torchcompile-plugin[pandas]'"
         ) from None
-    report = read_report(logdir)
+    report = read_report(logdir, wanted=Wanted(whole=True))
     if why := why_nothing(logdir, report):
         raise UserError(str(why))
     return Tables(_frames(tables(report)), _verdict(report), logdir)

@@ -230,7 +230,7 @@ def _compiled(made: _Template, rank: int, planted: Planted) -> CompileSummary:
     if rank // HOST == planted.compiled and summary.compilations:
         again = summary.compilations.add()
         again.CopyFrom(summary.compilations[0])
-        again.key.compile_id = f"{again.key.compile_id.rpartition('/')[0]}/1"
+        again.key.compile_id = f"{again.key.compile_id.rpartition('/')[0]}/2"
     return summary
 
 

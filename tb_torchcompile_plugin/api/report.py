@@ -10,6 +10,7 @@ from inspect import get_annotations
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
 from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, merged, ranked, span_findings
@@ -22,6 +23,7 @@ from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compi
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferences, rank_differences
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
@@ -37,8 +39,9 @@ from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import files_of, place_of
 from tb_torchcompile_plugin.api.session import Session, job_of, read, unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.job.by_digests import by_digests
 from tb_torchcompile_plugin.job.job import TracedJob, one_rank
-from tb_torchcompile_plugin.job.members import Member, members
+from tb_torchcompile_plugin.job.members import Member, asks_digests, digest_files, members
 from tb_torchcompile_plugin.job.together import calls_of_each
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
@@ -109,19 +112,33 @@ class Report(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
-def read_report(logdir: str, progress: Advance | None = None, run: str = "") -> Report:
-    """Everything below a folder, or of one file; of one run where it is named. Raises UserError where there is no such
-    file or folder, and NoSuchRun."""
+class Wanted(NamedTuple):
+    """run: this one alone; "" for all. rank: of a job of many ranks, whose traces are not read, that of this one is.
+    whole: all rows of such a job."""
+
+    run: str = ""
+    rank: int | None = None
+    whole: bool = False
+
+
+ALL_RUNS = Wanted()
+
+
+def read_report(logdir: str, progress: Advance | None = None, wanted: Wanted = ALL_RUNS) -> Report:
+    """What is below a folder, or of one file. Raises UserError where there is no such file or folder, and NoSuchRun."""
     check(logdir)
-    return whole_report(Session([("", logdir)]), progress, run)
+    return whole_report(Session([("", logdir)]), progress, wanted)
 
 
-def whole_report(session: Session, progress: Advance | None = None, run: str = "") -> Report:
-    """Everything, or one run. What cannot be read becomes a warning. Raises NoSuchRun."""
+def whole_report(session: Session, progress: Advance | None = None, wanted: Wanted = ALL_RUNS) -> Report:
+    """All runs, or one. What cannot be read becomes a warning. Raises NoSuchRun."""
     look = session.look()
-    wanted = {one.run for one in only_run(runs_in(look), run).runs}
-    rows = [(one.run, workers) for one, workers in look.runs if one.run in wanted]
-    made = [_run(session, name, workers, progress) for name, workers in rows]
+    names = {one.run for one in only_run(runs_in(look), wanted.run).runs}
+    rows = [(one.run, workers) for one, workers in look.runs if one.run in names]
+    made = [
+        _digested(session, name, workers, progress, wanted) or _run(session, name, workers, progress)
+        for name, workers in rows
+    ]
     return Report(
         runs=[one.run for one in made],
         all_runs=all_runs([one.known for one in made if one.known], 0, "").rows,
@@ -148,6 +165,22 @@ class _Reading:
     profiles: dict[Member, Profile | Notice | None]
     findings: list[RunFinding] = field(default_factory=list)
     lines: dict[tuple[str, str | None], CompileLine] = field(default_factory=dict)
+
+
+def _digested(
+    session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None, wanted: Wanted
+) -> _RunRead | None:
+    """A job by its digests, and the one rank of it that is asked for by its trace. None where traces are to be read."""
+    job = by_digests(digest_files(workers)) if asks_digests(workers) else None
+    if job is None:
+        return None
+    together, reading = job.of(job_report, wanted.whole), _Reading(run, {})
+    mine = {one.worker for one in job.digests if one.rank == wanted.rank}
+    rows = [_worker(session, worker, progress, reading) for worker in workers if worker.worker in mine]
+    findings = [*reading.findings, *_located(together.findings, run, "", None)]
+    unfolded = [replace(row, rank=wanted.rank) for row in rows]
+    report = Run(run, unfolded, RankDifferences([], []), together)
+    return _RunRead(report, findings, _known(reading, workers, None))
 
 
 def _run(session: Session, run: str, workers: Sequence[WorkerFiles], progress: Advance | None) -> _RunRead:
@@ -291,6 +324,8 @@ def all_warnings(report: Report) -> Iterator[Notice]:
     """Those of the logdir, then of each worker and span."""
     yield from report.warnings
     for run in report.runs:
+        if run.job and not run.job.traced:
+            yield from run.job.warnings
         for worker in run.workers:
             yield from worker.warnings
             yield from worker.compile.warnings if worker.compile else ()
@@ -301,7 +336,9 @@ def all_warnings(report: Report) -> Iterator[Notice]:
 def why_nothing(logdir: str, report: Report) -> str | Notice | None:
     """Why there is nothing in a report; None where something was read."""
     workers = [worker for run in report.runs for worker in run.workers]
-    if any(worker.compile or any(isinstance(span, Span) for span in worker.spans) for worker in workers):
+    if any(run.job for run in report.runs) or any(
+        worker.compile or any(isinstance(span, Span) for span in worker.spans) for worker in workers
+    ):
         return None
     warnings = list(all_warnings(report))
     if len(warnings) == 1:

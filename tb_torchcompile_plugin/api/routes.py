@@ -31,6 +31,7 @@ from tb_torchcompile_plugin.analysis.operators.operators import operators
 from tb_torchcompile_plugin.analysis.overview.halves import span_report
 from tb_torchcompile_plugin.analysis.python.python import python
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
+from tb_torchcompile_plugin.analysis.ranks.job_map import job_map
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import rank_differences
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
 from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
@@ -158,6 +159,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compilations", WORKER, compilations_overview),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_remembered),
+    Route("job_map", JOB, job_map, (text("measure"),)),
     Route("rank_findings", RANK, rank_findings),
     Route("rank_what_if", RANK, rank_what_if, (texts("fixes"),)),
     Route("side_by_side", SIDE_BY_SIDE, side_by_side, (text("step", ""), window(None))),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tb_torchcompile_plugin.api.catalog import NoSuchRun, plugin_version
-from tb_torchcompile_plugin.api.report import all_warnings, check, read_report, why_nothing
+from tb_torchcompile_plugin.api.report import Wanted, all_warnings, check, read_report, why_nothing
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.index import show_index
@@ -57,6 +57,11 @@ def _parser() -> argparse.ArgumentParser:
         "--rank", type=int, metavar="N", help="of a job of several ranks, print the tables of this one, too"
     )
     report.add_argument("--run", dest="only_run", metavar="NAME", default="", help="of this run only")
+    report.add_argument(
+        "--all",
+        action="store_true",
+        help="of a job of many ranks all rows, not outliers and the first ones alone",
+    )
     report.set_defaults(run=_report)
     kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
     kernel.add_argument("logdir", help="as for report")
@@ -131,7 +136,7 @@ def _index(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     logdir, as_json, rank = arguments.logdir, arguments.json, arguments.rank
     with text.progress_bar() as advance:
-        report = read_report(logdir, advance, arguments.only_run)
+        report = read_report(logdir, advance, Wanted(arguments.only_run, rank, arguments.all))
     warnings = list(all_warnings(report))
     why = why_nothing(logdir, report)
     for notice in warnings if warnings != [why] else []:

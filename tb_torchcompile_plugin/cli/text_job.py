@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.api.report import Report, Run, Worker
 from tb_torchcompile_plugin.cli.text_table import Plain, table
 
 _RANKS_SHOWN = 32
+_MANY_SHOWN = 10  # of each table of a job of many ranks
 _WAITS_SHOWN = 16
 _OVERLAP_SHOWN = 12
 _CAUSES_SHOWN = 5  # of each rank
@@ -20,15 +21,17 @@ def print_job(console: Console, run: str, job: JobReport) -> None:
     console.rule(Plain(f"run {run}  job of {job.ranks} ranks"), align="left")
     for line in (job.headline, job.basis):
         console.print(Plain(f"  {line}"), soft_wrap=True)
+    _print_outliers(console, job)
     host = " host" if any(row.host for row in job.by_rank) else ""
     table(
         console,
         "ranks: communication = transfer + wait + unknown + unmatched; the others waited late for it",
         job.by_rank,
         f"rank{host} step_us communication_us transfer_us wait_us unknown_us unmatched_us last late_us",
-        _RANKS_SHOWN,
+        _MANY_SHOWN if job.left_out.by_rank else _RANKS_SHOWN,
     )
-    table(console, "who waits for whom", job.waits, "rank for_rank wait_us", _WAITS_SHOWN)
+    few = _MANY_SHOWN if job.left_out.by_rank else _WAITS_SHOWN
+    table(console, "who waits for whom", job.waits, "rank for_rank wait_us", few)
     if job.waits_left_out_us:
         console.print(Plain(f"  all other pairs of ranks: {duration(job.waits_left_out_us)}"))
     _print_late(console, job)
@@ -40,6 +43,7 @@ def print_job(console: Console, run: str, job: JobReport) -> None:
         job.collectives,
         f"group op dtype message_bytes group_size instances transfer_us wait_us{unknown} wait_percent algbw_gb_s "
         "busbw_gb_s end_skew_p95_us",
+        _MANY_SHOWN if job.left_out.by_rank else None,
         end_skew_p95_us=lambda row: row.end_skew_us_p95,
     )
     table(
@@ -48,7 +52,24 @@ def print_job(console: Console, run: str, job: JobReport) -> None:
         job.collectives,
         "op message_bytes wait_min_us wait_median_us wait_max_us wait_max_rank transfer_min_us transfer_max_us "
         "transfer_max_rank",
+        _MANY_SHOWN if job.left_out.by_rank else None,
     )
+
+
+def _print_outliers(console: Console, job: JobReport) -> None:
+    table(
+        console,
+        "outliers of all ranks",
+        job.outliers,
+        "name count longer_us gain_us words",
+        count=lambda row: row.count,
+    )
+    if job.left_out.by_rank:
+        console.print(
+            Plain(
+                f"  {job.left_out.by_rank:,} more ranks: --json holds the map of all, --json --all all rows"
+            )
+        )
 
 
 def _print_late(console: Console, job: JobReport) -> None:
@@ -81,7 +102,8 @@ def _print_overlap(console: Console, job: JobReport) -> None:
 def ranks_of_jobs(report: Report) -> list[int]:
     """All that can be unfolded."""
     jobs = [run for run in report.runs if run.job]
-    return sorted({worker.rank for run in jobs for worker in run.workers if worker.rank is not None})
+    named = {worker.rank for run in jobs for worker in run.workers if worker.rank is not None}
+    return sorted(named.union(*(run.job.map.ranks for run in jobs if run.job)))
 
 
 def folds(run: Run, worker: Worker, unfolded: int | None) -> bool:

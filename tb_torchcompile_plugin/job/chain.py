@@ -49,8 +49,8 @@ def _latest(some: Instances, begin: Int64s) -> Int64s:
     return np.maximum.reduceat(begin[some.rows], some.first) if len(some) else some.first
 
 
-def ends(held: Chain, gap: Int64s) -> Int64s:
-    """When each rank is done with its last call if it takes so long between them (ns). Ranks that wait for each other
+def ends(held: Chain) -> Int64s:
+    """When each rank is done with its last call (ns). Ranks that wait for each other
     in a circle, as calls of two streams may seem to, go on in the order in which they were recorded."""
     ranks, count = len(held.first) - 1, int(held.instance.max(initial=-1)) + 1
     left = np.bincount(held.instance, minlength=count)
@@ -60,7 +60,7 @@ def ends(held: Chain, gap: Int64s) -> Int64s:
     while (able := np.flatnonzero(at < held.first[1:])).size:
         coming = able[~came[able]]
         instance = held.instance[at[coming]]
-        np.maximum.at(latest, instance, now[coming] + gap[at[coming]])
+        np.maximum.at(latest, instance, now[coming] + held.gap[at[coming]])
         np.subtract.at(left, instance, 1)
         came[coming] = True
         ready = able[left[held.instance[at[able]]] == 0]
@@ -78,14 +78,18 @@ def saved_share(job: Job, places: list[int]) -> float:
     held = job.of(chain)
     if not len(held.row):
         return 0.0
-    before, after = job.of(_as_recorded), ends(held, _left(job, held, places))
-    begin = job.of(waits).begin[held.row]
-    return max(float(np.median(before - after)), 0.0) / max(int(before.max() - begin.min()), 1)
+    length = int(job.of(_as_recorded).max() - job.of(waits).begin[held.row].min())
+    return saved_ns(job, held._replace(gap=_left(job, held, places))) / max(length, 1)
+
+
+def saved_ns(job: Job, other: Chain) -> float:
+    """How much sooner the ranks are done with another chain of the same calls."""
+    before, after = job.of(_as_recorded), ends(other)
+    return max(float(np.median(before - after)), 0.0)
 
 
 def _as_recorded(job: Job) -> Int64s:
-    held = job.of(chain)
-    return ends(held, held.gap)
+    return ends(job.of(chain))
 
 
 def _left(job: Job, held: Chain, places: list[int]) -> Int64s:

@@ -62,7 +62,7 @@ def _held(known: Instances, made: Calls, ranks: int) -> _Tied:
     place, end = made.place[rows], made.end[rows]
     offset, shared = _linked(ranks, _between(known, made))
     for _ in range(_ROUNDS):
-        step = _medians(place, _behind_median(instance, end - offset[place]), ranks)
+        step = medians(place, _behind_median(instance, end - offset[place]), ranks)
         if not step.any():
             break
         offset = offset + step
@@ -139,7 +139,7 @@ def _median(values: Int64s) -> int:
     return int(np.sort(values)[(len(values) - 1) // 2]) if len(values) else 0
 
 
-def _medians(place: Int64s, values: Int64s, count: int) -> Int64s:
+def medians(place: Int64s, values: Int64s, count: int) -> Int64s:
     """At each of `count` places the median of its values, the lower one of two; 0 for none."""
     order = np.lexsort((values, place))
     sizes = np.bincount(place, minlength=count)

@@ -89,6 +89,15 @@ def lateness(job: Job) -> Lateness:
     return Lateness(late_, place, last[late_], peer[late_], ns[late_], near[late_] < 0, total)
 
 
+def late_there(job: Job, row: int, peer: int, ns: int) -> Late | None:
+    """The same of any call (place in `calls`) beside another one; None where it is not known what their hosts did."""
+    between = job.of(_since, False)
+    if not (between.known[row] and between.known[peer]):
+        return None
+    windows = between.window(np.int64(row)), between.window(np.int64(peer))
+    return _beside(job, *windows, int(job.of(instances).of_call[row]), ns, [])
+
+
 class _Since(NamedTuple):
     """What is compared of each call, as columns: its rank, from when to when (ns, on the clock of its trace), and after
     which instance; -1: from the first step on. known: whether it can be compared at all."""
@@ -156,9 +165,16 @@ def _peers(job: Job, last: Int64s, by_group: bool) -> Int64s:
 
 
 def _one(job: Job, known: Lateness, number: int, before: list[Late]) -> Late:
+    between = job.of(_since, bool(known.by_group[number]))
+    windows = between.window(known.last[number]), between.window(known.peer[number])
+    return _beside(job, *windows, int(known.instance[number]), int(known.ns[number]), before)
+
+
+_Window = tuple[int, int, int]  # place of a rank, begin and end
+
+
+def _beside(job: Job, since: _Window, usual: _Window, instance: int, ns: int, before: list[Late]) -> Late:
     """before: what was already told of this rank."""
-    between, ns = job.of(_since, bool(known.by_group[number])), int(known.ns[number])
-    since, usual = between.window(known.last[number]), between.window(known.peer[number])
     mine, others = (_host_parts(job, *one) for one in (since, usual))
     for one in before:
         if (
@@ -171,7 +187,7 @@ def _one(job: Job, known: Lateness, number: int, before: list[Late]) -> Late:
         gpu = _gpu_difference(*(_kernels(job, *one) for one in (since, usual)))
         # A GPU that is behind stays so: of this lateness only a part is since the collective before.
         parts = gpu if sum(gpu.values()) >= min(ns // 2, sum(parts.values())) else parts
-    return Late(since[0], usual[0], int(known.instance[number]), *since[1:], ns, parts, dict(others))
+    return Late(since[0], usual[0], instance, *since[1:], ns, parts, dict(others))
 
 
 def _difference(mine: Counter[Blamed], others: Counter[Blamed]) -> dict[Blamed, int]:

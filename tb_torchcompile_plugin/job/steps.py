@@ -7,14 +7,17 @@ transfers, and from what may do either.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, gpu_of, windows_of
+from tb_torchcompile_plugin.job.digest.rank_steps import OwnSteps, RankGpu
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.waits import transferring, waiting
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
+from tb_torchcompile_plugin.job.waits import waits
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union
 from tb_torchcompile_plugin.profile.steps import mean_of_steps
 
 
@@ -70,31 +73,71 @@ def marked_steps(job: Job) -> int:
 
 def job_steps(job: Job) -> list[RankSteps | None]:
     """By rank; None where no step of it launched GPU work."""
-    return [_of_rank(job, place, one) for place, one in enumerate(job.digests)]
-
-
-def _of_rank(job: Job, place: int, one: RankDigest) -> RankSteps | None:
-    gpu, names = one.of(gpu_of), one.of(windows_of).names
-    if gpu is None:
-        return None
-    own = gpu.steps
-
-    def inside(intervals: Intervals) -> Int64s:
-        return covered_ns(intervals, own.begin, own.end)
-
-    unheld = subtract(gpu.exposed, job.of(waiting, place))
-    alone, not_waiting = inside(gpu.exposed), inside(unheld)
-    untold = inside(subtract(unheld, job.of(transferring, place)))
-    rows = RankSteps(
-        step=[names[row] for row in own.window.tolist()],
-        span=own.end - own.begin,
-        compute=own.compute,
-        overlapped=own.overlapped,
-        exposed_transfer=not_waiting - untold,
-        exposed_wait=alone - not_waiting,
-        exposed_unknown=untold,
-        exposed_memory=own.exposed_memory,
-        idle=own.idle,
-    )
-    assert np.array_equal(rows.span, sum(rows[2:]))
+    rows: list[RankSteps | None] = [None] * len(job.digests)
+    gpus = {place: gpu for place, one in enumerate(job.digests) if (gpu := one.of(gpu_of)) is not None}
+    for places in _fitting(job, gpus):
+        columns = _columns(job, {place: gpus[place] for place in places})
+        bounds = np.cumsum([0, *(len(gpus[place].steps.window) for place in places)])
+        for place, begin, end in zip(places, bounds[:-1].tolist(), bounds[1:].tolist()):
+            names = job.digests[place].of(windows_of).names
+            step = [names[row] for row in gpus[place].steps.window.tolist()]
+            rows[place] = RankSteps(step, *(column[begin:end] for column in columns))
     return rows
+
+
+def _fitting(job: Job, gpus: Mapping[int, RankGpu]) -> list[list[int]]:
+    """Ranks whose times find room one behind the other in 64 bits: all of them, but where times are absurd."""
+    places = list(gpus)
+    low, high = _bounds(job, gpus) if places else (0, 0)
+    most = max(1, (1 << 61) // (high - low + 1))
+    return [places[first : first + most] for first in range(0, len(places), most)]
+
+
+def _bounds(job: Job, gpus: Mapping[int, RankGpu]) -> tuple[int, int]:
+    """Between which moments all that is looked at lies (ns, Unix time)."""
+    begin, end = _all(job, gpus, lambda one: (one.steps.begin, one.steps.end))
+    starts, ends = _all(job, gpus, lambda one: one.exposed)
+    made = job.of(calls)
+    low = min(int(column.min()) for column in (begin, starts, made.begin) if len(column))
+    return low, max(int(column.max()) for column in (end, ends, made.end) if len(column))
+
+
+def _all(
+    job: Job, gpus: Mapping[int, RankGpu], of_each: Callable[[RankGpu], tuple[Int64s, ...]]
+) -> list[Int64s]:
+    """Times of these ranks, one rank behind the other (ns, Unix time)."""
+    parts = [[column + job.digests[place].base_ns for column in of_each(one)] for place, one in gpus.items()]
+    return [np.concatenate(columns) for columns in zip(*parts)]
+
+
+def _columns(job: Job, gpus: Mapping[int, RankGpu]) -> list[Int64s]:
+    """Of the steps of these ranks: times of each lie behind all of the rank before, so that all are one line."""
+    low, high = _bounds(job, gpus)
+    own = OwnSteps(*(np.concatenate(columns) for columns in zip(*(one.steps for one in gpus.values()))))
+    moved = np.arange(len(job.digests)) * (high - low + 2) - low
+    places, made, times = np.array(list(gpus)), job.of(calls), job.of(waits)
+    of_step = moved[np.repeat(places, [len(one.steps.window) for one in gpus.values()])]
+    begin, end = (
+        times_ + of_step for times_ in _all(job, gpus, lambda one: (one.steps.begin, one.steps.end))
+    )
+    of_part = moved[np.repeat(places, [len(one.exposed.starts) for one in gpus.values()])]
+    exposed = Intervals(*(times_ + of_part for times_ in _all(job, gpus, lambda one: one.exposed)))
+    call = np.flatnonzero(np.isin(made.place, places))
+    held = call[times.wait[call] > 0]
+    sent = call[times.transferred[call] > 0]
+    waiting = made.begin[held] + moved[made.place[held]]
+    sending = made.end[sent] + moved[made.place[sent]]
+    unheld = subtract(exposed, union(waiting, waiting + times.wait[held]))
+    unsent = subtract(unheld, union(sending - times.transferred[sent], sending))
+    alone, not_waiting, untold = (covered_ns(one, begin, end) for one in (exposed, unheld, unsent))
+    parts = (
+        own.compute,
+        own.overlapped,
+        not_waiting - untold,
+        alone - not_waiting,
+        untold,
+        own.exposed_memory,
+        own.idle,
+    )
+    assert np.array_equal(own.end - own.begin, sum(parts))
+    return [own.end - own.begin, *parts]

@@ -47,7 +47,7 @@ export function askAboutEither<Q extends 'code_kernels' | 'findings'>(
 }
 
 /** The same about the job of the selected run; null asks for nothing. */
-export function askAboutJob<Q extends 'side_by_side' | 'rank_findings' | 'rank_what_if'>(
+export function askAboutJob<Q extends 'side_by_side' | 'rank_findings' | 'rank_what_if' | 'job_map'>(
   question: Q,
   more: () => Ids | null,
 ): Resource<Q> {

@@ -1,6 +1,6 @@
 import { nav } from '../host/nav.svelte';
 import { Resource } from './resource.svelte';
-import { select, type Selection } from './selection';
+import { rankOf, select, type Selection } from './selection';
 import type { Findings, JobReport } from './types';
 
 /** So much is read for a job that nobody asked for. */
@@ -30,7 +30,7 @@ class Data {
   jobHere: JobReport | null = $derived.by(() => {
     const { run, worker, span } = this.selection;
     const job = this.job.value;
-    const here = job?.by_rank.some((row) => row.worker === worker?.worker && row.span === span?.span);
+    const here = job && worker && span && rankOf(job.map, worker.worker, span.span) !== null;
     return here && run?.run === this.jobIds?.run ? job : null;
   });
   /** By what the server knows the job that was asked for last. */
@@ -72,8 +72,7 @@ class Data {
   loadJob(): void {
     const { run, span } = this.selection;
     if (!run || run.ranks < 2) return this.job.clear();
-    const known =
-      this.jobIds?.run === run.run && this.job.value?.by_rank.some((row) => row.span === span?.span);
+    const known = this.jobIds?.run === run.run && this.job.value?.map.spans.includes(span?.span ?? '');
     if (!known) this.jobIds = { run: run.run, span: span?.span ?? '' };
     void this.job.ask(this.jobIds!);
   }
@@ -86,9 +85,10 @@ class Data {
 
   loadRankFindings(): void {
     const { worker, span } = this.selection;
-    const row = this.jobHere?.by_rank.find((one) => one.worker === worker?.worker && one.span === span?.span);
-    if (!row || !this.jobIds) return this.rankFindings.clear();
-    void this.rankFindings.ask({ ...this.jobIds, rank: String(row.rank) });
+    const job = this.jobHere;
+    const rank = job && worker && span && rankOf(job.map, worker.worker, span.span);
+    if (rank === null || rank === undefined || !this.jobIds) return this.rankFindings.clear();
+    void this.rankFindings.ask({ ...this.jobIds, rank: String(rank) });
   }
 
   /** After the halves that they are about: nothing on screen waits for them. */

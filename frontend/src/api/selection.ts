@@ -1,4 +1,4 @@
-import type { RunRef, Runs, SpanRef, WorkerRef } from './types';
+import type { JobMap, RunRef, Runs, SpanRef, WorkerRef } from './types';
 
 /** What is looked at. `missing` names what the address asks for and the logdir does not (or no longer) hold. */
 export interface Selection {
@@ -38,6 +38,11 @@ function newest<T>(items: T[], time: (item: T) => number): T | null {
 /** Ranks of one job end together: the first worker with a trace is a steadier choice than the newest. */
 function firstWorker(run: RunRef): WorkerRef | null {
   return run.workers.find((worker) => worker.spans.length > 0) ?? run.workers[0] ?? null;
+}
+
+/** Which rank of a job these files are of. */
+export function rankOf({ ranks, workers, spans }: JobMap, worker: string, span: string): number | null {
+  return ranks.find((_, place) => workers[place] === worker && spans[place] === span) ?? null;
 }
 
 /** When it was recorded, in Unix seconds: a span is named by its time; copying a logdir changes the files' times. */

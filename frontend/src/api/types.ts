@@ -979,6 +979,18 @@ export interface InWords {
   change: string;
 }
 
+export interface JobMap {
+  measure: Measure;
+  ranks: number[];
+  workers: string[];
+  spans: string[];
+  hosts: (string | null)[];
+  mean_us: (number | null)[];
+  steps: string[];
+  us: (number | null)[][];
+  steps_left_out: number;
+}
+
 export interface JobReport {
   headline: string;
   basis: string;
@@ -999,6 +1011,10 @@ export interface JobReport {
   overlap: OverlapRow[];
   findings: Finding[];
   warnings: Notice[];
+  traced: boolean;
+  outliers: OutlierRow[];
+  map: JobMap;
+  left_out: LeftOut;
 }
 
 export interface JobStep {
@@ -1275,6 +1291,15 @@ export interface LaunchStats {
   cuda_graphs: CudaGraphs;
 }
 
+export interface LeftOut {
+  by_rank: number;
+  waits: number;
+  collectives: number;
+  steps: number;
+  late: number;
+  outliers: number;
+}
+
 export interface LineBreak {
   key: string;
   reason: string;
@@ -1331,6 +1356,18 @@ export interface MeanPart {
   time_us: number;
   percent: number;
 }
+
+export type Measure =
+  | 'compile_us'
+  | 'compute_us'
+  | 'exposed_memory_us'
+  | 'exposed_transfer_us'
+  | 'exposed_unknown_us'
+  | 'exposed_wait_us'
+  | 'idle_us'
+  | 'late_us'
+  | 'overlapped_us'
+  | 'span_us';
 
 export interface Memory {
   headline: string;
@@ -1490,6 +1527,18 @@ export interface OtherArtifacts {
 }
 
 export type Outcome = 'appeared' | 'equal' | 'faster' | 'slower' | 'vanished';
+
+export type OutlierKind = 'compiled' | 'host' | 'link' | 'rank';
+
+export interface OutlierRow {
+  kind: OutlierKind;
+  name: string;
+  ranks: number[];
+  count: number;
+  words: string;
+  longer_us: number | null;
+  gain_us: number | null;
+}
 
 export interface OverlapRow {
   name: string;
@@ -2319,6 +2368,7 @@ export interface AboutWorker {
 export interface AboutRun {
   rank_differences: RankDifferences;
   job: JobReport;
+  job_map: JobMap;
   rank_findings: RankFindings;
   rank_what_if: Scenario;
   side_by_side: StepSideBySide;

@@ -1,6 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import type { JobStep } from '../../src/api/types';
-import { byPlace, outliersFirst, stepNames, stepParts, waitedFor } from '../../src/panels/ranks/measures';
+import type { JobMap, JobStep } from '../../src/api/types';
+import {
+  byPlace,
+  measureOf,
+  placeOf,
+  shownOf,
+  stepNames,
+  stepParts,
+  waitedFor,
+} from '../../src/panels/ranks/measures';
 
 const row = (rank: number, step: string, wait: number): JobStep => ({
   step,
@@ -17,11 +25,52 @@ const row = (rank: number, step: string, wait: number): JobStep => ({
 });
 const STEPS = [row(0, '#1', 8), row(1, '#1', 9), row(2, '#1', 0), row(0, '#2', 8), row(1, '#2', 8)];
 
+const mapOf = (ranks: number, us: (number | null)[][]): JobMap => {
+  const all = Array.from({ length: ranks }, (_, rank) => rank);
+  return {
+    measure: 'late_us',
+    ranks: all,
+    workers: all.map((rank) => `w${rank}`),
+    spans: all.map((rank) => `s${rank}`),
+    hosts: all.map(() => null),
+    mean_us: all.map(() => 7),
+    steps: us.map((_, step) => `#${step}`),
+    us,
+    steps_left_out: 0,
+  };
+};
+
 describe('measures', () => {
   it('put the ranks first that are far from the others', () => {
-    expect(outliersFirst([0, 1, 2], STEPS, 'exposed_wait_us')).toEqual([2, 1, 0]);
-    expect(outliersFirst([0, 1, 2], STEPS, 'span_us')).toEqual([0, 1, 2]);
-    expect(outliersFirst([3, 4], [], 'span_us')).toEqual([3, 4]);
+    expect(
+      shownOf(
+        mapOf(3, [
+          [8, 9, 0],
+          [8, 8, null],
+        ]),
+        '',
+        true,
+      ).places,
+    ).toEqual([2, 1, 0]);
+    expect(shownOf(mapOf(3, [[8, 9, 0]]), '', false).places).toEqual([0, 1, 2]);
+    expect(shownOf(mapOf(2, []), '', true).places).toEqual([0, 1]);
+  });
+
+  it('show one value of each of very many ranks: the mean, or that of a step', () => {
+    const us = Array.from({ length: 100 }, (_, rank) => rank);
+    expect(shownOf(mapOf(100, [us]), '', false).rows).toEqual([us.map(() => 7)]);
+    expect(shownOf(mapOf(100, [us]), '#0', false).rows).toEqual([us]);
+    expect(shownOf(mapOf(3, [[1, 2, 3]]), '#0', false).rows).toEqual([[1, 2, 3]]);
+  });
+
+  it('are what the address names, or the usual one', () => {
+    expect(measureOf('idle_us', 'late_us')).toBe('idle_us');
+    expect(measureOf('toString', 'late_us')).toBe('late_us');
+  });
+
+  it('know whose files a rank is', () => {
+    expect(placeOf(mapOf(3, []), 2)).toEqual({ worker: 'w2', span: 's2' });
+    expect(placeOf(mapOf(3, []), 9)).toBeNull();
   });
 
   it('find the row of a rank and step, where there is one', () => {

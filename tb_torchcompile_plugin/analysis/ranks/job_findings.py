@@ -6,45 +6,42 @@ They are predictions, too: all ranks are replayed together without what the late
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.findings import AnyFinding
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, severity_of
+from tb_torchcompile_plugin.analysis.ranks.job_predictions import (
+    gain_of,
+    if_early,
+    if_even,
+    if_overlapped,
+    waited_us,
+    worth_telling,
+)
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
 from tb_torchcompile_plugin.analysis.ranks.late_compile import COMPILING, compiled_words, late_compile
 from tb_torchcompile_plugin.analysis.ranks.late_words import advice, all_does, does, main_cause, telling
+from tb_torchcompile_plugin.analysis.ranks.outlier_findings import outlier_findings
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf, prediction
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import instead, next_step, sentence
 from tb_torchcompile_plugin.analysis.what_if.words import place as place_of_fix
 from tb_torchcompile_plugin.analysis.words import duration, listed, percent
-from tb_torchcompile_plugin.job.as_early import as_early
 from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.coupled import (
-    Change,
-    has_models,
-    job_clocks,
-    pace_ns,
-    recording_cost_ns,
-)
-from tb_torchcompile_plugin.job.hideable import hideable
+from tb_torchcompile_plugin.job.coupled import has_models, job_clocks
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late
-from tb_torchcompile_plugin.job.stages import even_stages, stages
+from tb_torchcompile_plugin.job.stages import stages
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.job.sweep import CircularWaitError
-from tb_torchcompile_plugin.job.waits import blame, waits
-from tb_torchcompile_plugin.profile.columns import Floats
-from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
-from tb_torchcompile_plugin.profile.model.clock import Clock
+from tb_torchcompile_plugin.job.waits import waits
 
 _FIXED = 2 / 3  # of the lateness: from there on one rank is to blame, below it rotates
-_UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
 OF_COLLECTIVES = ("reduced_once", "small_collectives")
 _TELLING: tuple[FixKind, ...] = (
     "synchronise",
@@ -61,9 +58,9 @@ _WAITING = 0.5  # of the time of a rank's collectives, from which on they are mo
 
 def job_findings(job: Job) -> list[Finding]:
     """Largest gain first; [] where no rank waits, and where the job cannot be replayed."""
-    if not isinstance(job, TracedJob) or not job.of(has_models) or job.of(waits_in_a_circle):
+    if isinstance(job, TracedJob) and not (job.of(has_models) and not job.of(waits_in_a_circle)):
         return []
-    rows = [*(_stages(job) or _late(job)), *_exposed(job)]
+    rows = [*(_stages(job) or job.of(outlier_findings) or _late(job)), *_exposed(job)]
     return sorted(rows, key=lambda row: -(row.predicted.gain_percent if row.predicted else 0.0))
 
 
@@ -89,7 +86,7 @@ def is_symptom(job: Job, rank: int, row: Finding) -> bool:
 
 def _symptoms(job: Job) -> dict[int, dict[str, str]]:
     """By rank the rules that are hidden, with the line that their findings have; "" for any."""
-    if not isinstance(job, TracedJob) or not job.of(has_models):
+    if isinstance(job, TracedJob) and not job.of(has_models):
         return {}
     blamed = {row.row for row in job.of(job_findings) if row.rule == "late_rank"}
     together = len(job.of(instances)) > 0
@@ -118,28 +115,7 @@ def _rules_of(row: LateRank) -> set[str]:
     return {cause, *same.get(cause, ())}
 
 
-def _predicted(job: TracedJob, *changes: Mapping[int, Change]) -> Predicted:
-    """As the job runs unrecorded, where that was noted; behind the first what may be changed as well."""
-    cost = job.of(recording_cost_ns)
-    return _after(job, [job_clocks(job, one, slice_ns=cost) for one in changes])
-
-
-def _with_transfers(job: TracedJob, *shares: Floats) -> Predicted:
-    """The same with so much left of each transfer."""
-    cost = job.of(recording_cost_ns)
-    return _after(job, [job_clocks(job, transfers=share, slice_ns=cost) for share in shares])
-
-
-def _after(job: TracedJob, clocks: list[list[Clock]]) -> Predicted:
-    now = job.of(_now_ns)
-    return prediction(now, *(min(pace_ns(one), now) for one in clocks))
-
-
-def _now_ns(job: TracedJob) -> float:
-    return pace_ns(job_clocks(job, slice_ns=job.of(recording_cost_ns)))
-
-
-def _late(job: TracedJob) -> list[Finding]:
+def _late(job: Job) -> list[Finding]:
     lateness: Counter[int] = Counter()
     for one in job.of(late):
         if one.parts:
@@ -148,30 +124,19 @@ def _late(job: TracedJob) -> list[Finding]:
         return []
     (first, most), total = lateness.most_common(1)[0], sum(lateness.values())
     places = [first] if most >= _FIXED * total else list(lateness)
-    more = any(part.cause == "more_work" for one in job.of(late) for part in one.parts)
-    predicted = _predicted(
-        job, *(as_early(job, places, shared) for shared in ([True, False] if more else [True]))
-    )
+    predicted = if_early(job, places)
     uniform = len(places) == 1 and not telling(_late_rank(job, first))
-    if predicted.gain_percent < (_UNIFORM_PERCENT if uniform else thresholds.gain_percent):
+    if predicted is None or not worth_telling(job, predicted, uniform):
         return []
     return [_one_late(job, first, predicted) if len(places) == 1 else _rotating(job, places, predicted)]
 
 
-def _one_late(job: TracedJob, place: int, predicted: Predicted) -> Finding:
-    rank, steps = job.ranks[place].rank, compared_steps(job)
+def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
+    rank, steps = job.numbers[place], compared_steps(job)
     row = _late_rank(job, place)
     main = main_cause(row)
     compiled = job.of(late_compile, place) if main.cause in COMPILING else None
-    marked = max((len(one.step) for one in _known_steps(job)), default=steps)
-    slowed = pace_ns(job.of(job_clocks)) / job.of(_now_ns)
-    waited = (
-        int(job.of(blame).caused_by(len(job.digests))[place])
-        / 1000
-        / marked
-        / max(len(job.ranks) - 1, 1)
-        / slowed
-    )
+    waited = waited_us(job, [place])
     own = job.of(_own_cause, place, predicted.gain_percent)
     line = main.where or (compiled.where if compiled else None) or (own and place_of_fix(own)) or None
     does_what = _lower(sentence(own)) if own else f"it {all_does(row, steps)}"
@@ -181,7 +146,7 @@ def _one_late(job: TracedJob, place: int, predicted: Predicted) -> Finding:
         severity=severity_of(predicted.gain_percent),
         title=f"Rank {rank} comes last, and the others wait {duration(waited)} a step for it: {does_what}; "
         f"as early as its peers, a step takes {instead(predicted)}",
-        evidence=_gain(predicted)
+        evidence=gain_of(predicted)
         | {"waited_us_per_step": waited, "excess_us": row.excess_us, "last": row.instances}
         | ({"compile_s": compiled.seconds, "compilations": compiled.times} if compiled else {}),
         saves_us=(predicted.step_us - predicted.after_us) * steps,
@@ -197,9 +162,11 @@ def _one_late(job: TracedJob, place: int, predicted: Predicted) -> Finding:
     )
 
 
-def _own_cause(job: TracedJob, place: int, gain_percent: float) -> WhatIf | None:
+def _own_cause(job: Job, place: int, gain_percent: float) -> WhatIf | None:
     """What the late rank could mend that brings as much, and that its peers need not: a better word for what it does
-    than the slices that it does it in."""
+    than the slices that it does it in. None where no trace tells."""
+    if not isinstance(job, TracedJob):
+        return None
     rows, peers = (
         {(row.kind, row.name): row for row in one.profile.of(priced)}
         for one in (job.ranks[place], job.ranks[place - 1])
@@ -216,16 +183,16 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _stages(job: TracedJob) -> list[Finding]:
+def _stages(job: Job) -> list[Finding]:
     """Of a pipeline: the stage that sets the pace by its place in the model, not by what its rank does beyond its
     peers."""
     known = job.of(stages)
     if known is None:
         return []
-    predicted = _predicted(job, even_stages(job, known))
-    if predicted.gain_percent < thresholds.gain_percent:
+    predicted = if_even(job, known)
+    if predicted is None or predicted.gain_percent < thresholds.gain_percent:
         return []
-    rank, steps = job.ranks[known.longest].rank, compared_steps(job)
+    rank, steps = job.numbers[known.longest], compared_steps(job)
     own_us, mean_us = known.compute_ns[known.longest] / 1000, known.mean_ns / 1000
     return [
         Finding(
@@ -233,7 +200,8 @@ def _stages(job: TracedJob) -> list[Finding]:
             severity=severity_of(predicted.gain_percent),
             title=f"Rank {rank} holds the longest stage of the pipeline: it computes {duration(own_us)} at each step, "
             f"a stage in the mean {duration(mean_us)}; with even stages a step takes {instead(predicted)}",
-            evidence=_gain(predicted) | {"compute_us_per_step": own_us, "mean_compute_us_per_step": mean_us},
+            evidence=gain_of(predicted)
+            | {"compute_us_per_step": own_us, "mean_compute_us_per_step": mean_us},
             saves_us=(predicted.step_us - predicted.after_us) * steps,
             panel="ranks",
             row=f"ranks:{rank}",
@@ -245,12 +213,12 @@ def _stages(job: TracedJob) -> list[Finding]:
     ]
 
 
-def _late_rank(job: TracedJob, place: int) -> LateRank:
-    return next(row for row in job.of(late_ranks) if row.rank == job.ranks[place].rank)
+def _late_rank(job: Job, place: int) -> LateRank:
+    return next(row for row in job.of(late_ranks) if row.rank == job.numbers[place])
 
 
-def _rotating(job: TracedJob, places: list[int], predicted: Predicted) -> Finding:
-    steps, ranks = compared_steps(job), sorted(job.ranks[place].rank for place in places)
+def _rotating(job: Job, places: list[int], predicted: Predicted) -> Finding:
+    steps, ranks = compared_steps(job), sorted(job.numbers[place] for place in places)
     main = max(
         (cause for row in job.of(late_ranks) for cause in row.causes), key=lambda cause: cause.excess_us
     )
@@ -259,7 +227,7 @@ def _rotating(job: TracedJob, places: list[int], predicted: Predicted) -> Findin
         severity=severity_of(predicted.gain_percent),
         title=f"Ranks take turns at coming last ({listed(ranks)}), and the others wait: "
         f"in the main one {does(main, steps)}; if all came at once, a step would take {instead(predicted)}",
-        evidence=_gain(predicted) | {"ranks": len(ranks)},
+        evidence=gain_of(predicted) | {"ranks": len(ranks)},
         saves_us=(predicted.step_us - predicted.after_us) * steps,
         panel="ranks",
         row=None,
@@ -269,12 +237,7 @@ def _rotating(job: TracedJob, places: list[int], predicted: Predicted) -> Findin
     )
 
 
-def _gain(predicted: Predicted) -> dict[str, float | int]:
-    gain = predicted.step_us - predicted.after_us
-    return {"gain_us_per_step": gain, "share_percent": predicted.gain_percent}
-
-
-def _exposed(job: TracedJob) -> list[Finding]:
+def _exposed(job: Job) -> list[Finding]:
     """Transfers that nothing overlaps: waiting is not in them. Nothing is told where less of it is known than not."""
     steps = _known_steps(job)
     if job.missing or _mostly_unknown(steps):
@@ -283,12 +246,11 @@ def _exposed(job: TracedJob) -> list[Finding]:
     if share < thresholds.communication_percent:
         return []
     mean_us = float(np.mean([one.exposed_transfer.mean() for one in steps])) / 1000
-    beside = job.of(hideable)
-    predicted = _with_transfers(job, *(1 - part * beside for part in (SAVED, 1.0, 0.0)))
+    predicted = if_overlapped(job)
     return [
         Finding(
             rule="communication",
-            severity=severity_of(predicted.gain_percent),
+            severity=severity_of(predicted.gain_percent if predicted else None),
             title=f"Transfers that nothing overlaps take {duration(mean_us)} a step, {percent(share)} of it",
             evidence={"exposed_transfer_us_per_step": mean_us, "share_percent": share},
             saves_us=None,

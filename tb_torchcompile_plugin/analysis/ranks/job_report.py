@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.ranks import job_rows as rows
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, waits_in_a_circle
-from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
+from tb_torchcompile_plugin.analysis.ranks.job_map import job_map
+from tb_torchcompile_plugin.analysis.ranks.job_rows import (
+    CollectiveRow,
+    JobReport,
+    JobStep,
+    LateRank,
+    LeftOut,
+    OutlierRow,
+    RankRow,
+    WaitRow,
+)
+from tb_torchcompile_plugin.analysis.ranks.outlier_findings import outlier_rows
+from tb_torchcompile_plugin.analysis.ranks.outliers import is_many, outliers
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import overlap_headline, overlap_rows, overlap_us
 from tb_torchcompile_plugin.analysis.words import duration, listed, plural
 from tb_torchcompile_plugin.job.clocks import clocks
@@ -15,17 +30,26 @@ from tb_torchcompile_plugin.job.coupled import has_models
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
+from tb_torchcompile_plugin.job.slow import Slow
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
+from tb_torchcompile_plugin.job.waits import blame
+from tb_torchcompile_plugin.profile.units import us
 
-_WAITS = 64 * 64  # pairs of ranks: a picture of 64 is whole
+_RANKS = 64  # of more, that many are told: a picture of them is whole
+_WAITS = _RANKS * _RANKS  # pairs of ranks, of few
+_MANY = {"waits": 256, "collectives": 64, "outliers": 10, "causes": 8}  # rows of many ranks
+_LATEST = 10  # ranks that others wait for most, before the first ones
 _OVERLAPPED = 100  # kernels
 _NAMED = 8  # sets of ranks that are listed
 _UNKNOWN_PERCENT = 1.0  # of a step, from which on it is worth a word
 
 
-def job_report(job: Job) -> JobReport:
-    """Who waits for whom, why, and how fast collectives are."""
+def job_report(job: Job, whole: bool = False) -> JobReport:
+    """Who waits for whom, why, and how fast collectives are. Of many ranks outliers and the first ones, unless
+    the whole is asked for."""
     residual, of_call = job.of(clocks).residual_ns_p95, job.of(instances).of_call
+    tables = _tables(job, whole or len(job.digests) <= _RANKS)
+    pairs = len(job.of(blame).ns)
     return JobReport(
         headline=_headline(job),
         basis=_basis(job),
@@ -35,12 +59,12 @@ def job_report(job: Job) -> JobReport:
         clock_residual_us_p95=None if residual is None else residual / 1000,
         matched=int((of_call >= 0).sum()),
         unmatched=int((of_call < 0).sum()),
-        by_rank=job.of(rows.by_rank),
-        waits=job.of(rows.wait_rows)[:_WAITS],
-        waits_left_out_us=sum((row.wait_us for row in job.of(rows.wait_rows)[_WAITS:]), 0.0),
-        collectives=job.of(rows.collective_rows),
-        steps=job.of(rows.step_rows),
-        late=job.of(rows.late_ranks),
+        by_rank=tables.by_rank,
+        waits=tables.waits,
+        waits_left_out_us=us(np.sort(job.of(blame).ns)[: pairs - len(tables.waits)].sum()),
+        collectives=tables.collectives,
+        steps=tables.steps,
+        late=tables.late,
         overlap_us=job.of(overlap_us) if isinstance(job, TracedJob) else None,
         overlap_headline=job.of(overlap_headline) if isinstance(job, TracedJob) else None,
         overlap=job.of(overlap_rows)[:_OVERLAPPED] if isinstance(job, TracedJob) else [],
@@ -49,7 +73,61 @@ def job_report(job: Job) -> JobReport:
             *job.unread.values(),
             *(notice for one in _damaged(job) for notice in one.notices),
         ],
+        traced=isinstance(job, TracedJob),
+        outliers=tables.outliers,
+        map=job.of(job_map, "late_us" if is_many(job) else "exposed_wait_us"),
+        left_out=LeftOut(
+            by_rank=len(job.digests) - len(tables.by_rank),
+            waits=pairs - len(tables.waits),
+            collectives=int(job.of(rows.collective_codes).max(initial=-1)) + 1 - len(tables.collectives),
+            steps=sum(len(one.step) for one in job.of(job_steps) if one is not None) - len(tables.steps),
+            late=len(_late(job)) - len(tables.late),
+            outliers=len(job.of(outlier_rows)) - len(tables.outliers),
+        ),
     )
+
+
+class _Tables(NamedTuple):
+    by_rank: list[RankRow]
+    waits: list[WaitRow]
+    collectives: list[CollectiveRow]
+    steps: list[JobStep]
+    late: list[LateRank]
+    outliers: list[OutlierRow]
+
+
+def _tables(job: Job, whole: bool) -> _Tables:
+    ranks = job.of(rows.by_rank)
+    if whole:
+        waits = rows.wait_rows(job, _WAITS if len(ranks) <= _RANKS else None)
+        return _Tables(
+            ranks, waits, rows.collective_rows(job), rows.step_rows(job), _late(job), job.of(outlier_rows)
+        )
+    shown = _shown(job)
+    return _Tables(
+        by_rank=[ranks[place] for place in shown],
+        waits=rows.wait_rows(job, _MANY["waits"]),
+        collectives=[
+            replace(row, ranks=row.ranks[:_RANKS]) for row in rows.collective_rows(job, _MANY["collectives"])
+        ],
+        steps=rows.step_rows(job, set(shown)),
+        late=[replace(row, causes=row.causes[: _MANY["causes"]]) for row in _late(job)],
+        outliers=job.of(outlier_rows)[: _MANY["outliers"]],
+    )
+
+
+def _shown(job: Job) -> list[int]:
+    """Places of ranks: outliers, those that the others wait for most, the first."""
+    slowest = [place for one in job.of(outliers) if isinstance(one.what, Slow) for place in one.what.places]
+    latest = np.argsort(-job.of(blame).caused_by(len(job.digests)), kind="stable")[:_LATEST].tolist()
+    return list(dict.fromkeys([*slowest[: _RANKS // 2], *latest, *range(_RANKS)]))[:_RANKS]
+
+
+def _late(job: Job) -> list[LateRank]:
+    """Of outliers first."""
+    slowest = [one.why for one in job.of(outliers) if one.why]
+    known = {row.rank for row in slowest}
+    return [*slowest, *(row for row in job.of(rows.late_ranks) if row.rank not in known)]
 
 
 def _headline(job: Job) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.ranks.job_map import JobMap
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import OverlapRow
 from tb_torchcompile_plugin.analysis.words import at_line, told_apart
 from tb_torchcompile_plugin.errors import Notice
@@ -18,13 +20,15 @@ from tb_torchcompile_plugin.job.digest.rank_calls import Kind
 from tb_torchcompile_plugin.job.digest.rank_digest import windows_of
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.job.late import late
+from tb_torchcompile_plugin.job.late import Late, late
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.job.waits import all_here, blame, waits
 from tb_torchcompile_plugin.profile.columns import sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.collectives import Operation, bus_factor
+
+OutlierKind = Literal["rank", "host", "link", "compiled"]
 
 
 class RankRow(msgspec.Struct, frozen=True):
@@ -124,11 +128,40 @@ class LateRank(msgspec.Struct, frozen=True):
     causes: list[LateReason]
 
 
+class OutlierRow(msgspec.Struct, frozen=True):
+    """A rank, a host or a link of many that is slow, or ranks that compiled otherwise than most. name: "rank 37",
+    "node0011", "node0018 and node0019". ranks: the first of them, `count` how many there are. words: what it does.
+    longer_us: how much longer than its peers it takes in a step, gain_us: by how much mending it shortens one with all
+    rows before it mended; None where nothing tells."""
+
+    kind: OutlierKind
+    name: str
+    ranks: list[int]
+    count: int
+    words: str
+    longer_us: float | None
+    gain_us: float | None
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """How many rows of a large job are not told: those left out are the first ranks' neighbours, and what is least.
+    `report --all` tells them all."""
+
+    by_rank: int
+    waits: int
+    collectives: int
+    steps: int
+    late: int
+    outliers: int
+
+
 class JobReport(msgspec.Struct, frozen=True):
     """`ranks`: how many were recorded together; missing_ranks: those that are not here: waiting is a lower bound then.
     unmatched: calls of no instance. clock_residual_us_p95: how far apart the ranks' clocks still are. basis: these in
     words. overlap_us: what kernels beside collectives take longer in an average step, None where nothing tells; its
-    sentence is there where it is considerable. warnings: why ranks cannot be read."""
+    sentence is there where it is considerable. warnings: why ranks cannot be read. traced: whether the traces of all
+    ranks were read; else what only they tell is not here. outliers: of many ranks. map: of all of them, though other
+    lists leave some out."""
 
     headline: str
     basis: str
@@ -149,6 +182,10 @@ class JobReport(msgspec.Struct, frozen=True):
     overlap: list[OverlapRow]
     findings: list[Finding]
     warnings: list[Notice]
+    traced: bool
+    outliers: list[OutlierRow]
+    map: JobMap
+    left_out: LeftOut
 
 
 def by_rank(job: Job) -> list[RankRow]:
@@ -189,29 +226,41 @@ def by_rank(job: Job) -> list[RankRow]:
     ]
 
 
-def wait_rows(job: Job) -> list[WaitRow]:
-    """Most waiting first: who waited for whom at all."""
+def wait_rows(job: Job, most: int | None = None) -> list[WaitRow]:
+    """Most waiting first: who waited for whom at all; so many pairs of them."""
     known, ranks = job.of(blame), job.numbers
-    rows = [
+    order = np.argsort(-known.ns, kind="stable")[:most]
+    return [
         WaitRow(ranks[one], ranks[other], us(ns))
-        for one, other, ns in zip(*(column.tolist() for column in known))
+        for one, other, ns in zip(*(column[order].tolist() for column in known))
     ]
-    return sorted(rows, key=lambda row: -row.wait_us)
 
 
-def collective_rows(job: Job) -> list[CollectiveRow]:
-    """Most time first."""
-    made, known = job.of(calls), job.of(instances)
+def collective_rows(job: Job, most: int | None = None) -> list[CollectiveRow]:
+    """Most time first; so many kinds of them."""
+    made, known, code = job.of(calls), job.of(instances), job.of(collective_codes)
     if not len(known):
         return []
-    kinds = [kind._replace(source=-1, destination=-1) for kind in made.kinds]
-    code = numbered(kinds)[made.kind[known.rows[known.first]]]
+    kinds = _of_nobody(made.kinds)
+    took = sums(code[known.number], made.dur[known.rows], int(code.max()) + 1)
     order = np.argsort(code, kind="stable")
+    order = order[np.isin(code[order], np.argsort(-took, kind="stable")[:most])]
     collectives = [
         _collective(job, kinds[made.kind[known.rows[known.first[mine[0]]]]], mine)
         for mine in np.split(order, np.flatnonzero(np.diff(code[order])) + 1)
     ]
     return sorted(collectives, key=lambda row: -(row.transfer_us + row.wait_us + row.unknown_us))
+
+
+def collective_codes(job: Job) -> Int64s:
+    """By instance a number of what it is, from 0 on: group, operation, type and size."""
+    made, known = job.of(calls), job.of(instances)
+    return numbered(_of_nobody(made.kinds))[made.kind[known.rows[known.first]]]
+
+
+def _of_nobody(kinds: list[Kind]) -> list[Kind]:
+    """From whom to whom is none of it."""
+    return [kind._replace(source=-1, destination=-1) for kind in kinds]
 
 
 def _collective(job: Job, kind: Kind, numbers: Int64s) -> CollectiveRow:
@@ -264,12 +313,12 @@ def _spread(job: Job, name: str, place: Int64s, ns: Int64s) -> dict[str, Any]:
     }
 
 
-def step_rows(job: Job) -> list[JobStep]:
-    """Step by step of the first rank, rank by rank."""
+def step_rows(job: Job, places: Collection[int] | None = None) -> list[JobStep]:
+    """Step by step of the first rank, rank by rank; of these ranks alone where they are named."""
     rows = [
         JobStep(name, one.rank, *map(us, (*parts, compiling[name])))
-        for one, steps in zip(job.digests, job.of(job_steps))
-        if steps is not None
+        for place, (one, steps) in enumerate(zip(job.digests, job.of(job_steps)))
+        if steps is not None and (places is None or place in places)
         for compiling in [dict(zip(one.of(windows_of).names, one.of(windows_of).compile.tolist()))]
         for name, *parts in zip(steps.step, *(column.tolist() for column in steps[1:]))
     ]
@@ -278,11 +327,16 @@ def step_rows(job: Job) -> list[JobStep]:
 
 
 def late_ranks(job: Job) -> list[LateRank]:
-    """Most excess first."""
+    """Those that came last, most excess first."""
+    return late_rows(job, job.of(late))
+
+
+def late_rows(job: Job, ones: Iterable[Late]) -> list[LateRank]:
+    """Of these collectives, rank by rank, most excess first."""
     sums: dict[int, Counter[Blamed]] = defaultdict(Counter)
     usual: dict[int, Counter[Blamed]] = defaultdict(Counter)
     times: dict[int, int] = defaultdict(int)
-    for one in job.of(late):
+    for one in ones:
         times[one.place] += 1
         sums[one.place].update(one.parts)
         usual[one.place].update(one.usual)

@@ -5,17 +5,17 @@ From the compile log of that rank: compilations that began between the two colle
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.words import at_line, listed, plural
 from tb_torchcompile_plugin.compile_log.fields import Key, forwards, known_number, known_seconds
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
-from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.job.late import late
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.late import Late, late
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
@@ -61,22 +61,28 @@ class _Compiled(NamedTuple):
     guard: FailedGuard | None
 
 
-def late_compile(job: TracedJob, place: int) -> LateCompile | None:
-    """None where its log tells of none."""
-    profile = job.ranks[place].profile
-    if profile.data is None:
+def late_compile(job: Job, place: int) -> LateCompile | None:
+    """Where this rank came last; None where its log tells of no compilation."""
+    return compiled_in(job, place, job.of(late))
+
+
+def compiled_in(job: Job, place: int, ones: Iterable[Late]) -> LateCompile | None:
+    """The same of any collectives at which it is known why it was late."""
+    data = job.digests[place].of(_compile_data)
+    if data is None:
         return None
-    rows = [row for begin, end in _windows(job, place) for row in _between(profile.data, begin, end)]
+    rows = [row for begin, end in _windows(job, place, ones) for row in _between(data, begin, end)]
     functions = grouped(dict.fromkeys(rows), lambda row: (row.function, row.file, row.line))
     if not functions:
         return None
     most = max(functions.values(), key=lambda ones: sum(one.seconds for one in ones))
-    others = {
-        one.rank: one.profile.data
-        for at, one in enumerate(job.ranks)
-        if at != place and one.profile.data is not None
-    }
     keys = [one.key for one in most]
+    mine = job.digests[place].of(lookups_of)
+    others = {
+        one.rank: {key: cache for key, cache in known.items() if key in keys}
+        for at, one in enumerate(job.digests)
+        if at != place and (known := one.of(lookups_of)) is not None
+    }
     return LateCompile(
         function=most[0].function,
         file=most[0].file,
@@ -84,15 +90,35 @@ def late_compile(job: TracedJob, place: int) -> LateCompile | None:
         times=len(most),
         seconds=sum(one.seconds for one in most),
         guard=next((one.guard for one in reversed(most) if one.guard), None),
-        missed=_missed(profile.data, others, keys),
-        alone=not any(_lookups(data, keys) for data in others.values()) if others else None,
+        missed=_missed(mine or {}, others, keys),
+        alone=not any(others.values()) if others else None,
     )
 
 
-def _windows(job: TracedJob, place: int) -> Iterator[tuple[float, float]]:
+def _compile_data(one: RankDigest) -> CompileData | None:
+    """As far as a job asks of it."""
+    summary = one.of(compiled_of)
+    return CompileData(summary, "summary", one.worker) if summary else None
+
+
+Lookups = Mapping[Key, Sequence[tuple[str, str]]]
+
+
+def lookups_of(one: RankDigest) -> Lookups | None:
+    """By compilation which cache was asked and what came of it; None where no compile data is there."""
+    compiled = compiled_of(one)  # of thousands of ranks none is kept whole
+    if compiled is None:
+        return None
+    return {
+        key: tuple((asked.cache, asked.result) for asked in row.cache)
+        for key, row in forwards(compiled).items()
+    }
+
+
+def _windows(job: Job, place: int, ones: Iterable[Late]) -> Iterator[tuple[float, float]]:
     """Between which collectives it came late by compiling, in Unix time (s)."""
-    base = job.ranks[place].profile.trace.base_ns
-    for one in job.of(late):
+    base = job.digests[place].base_ns
+    for one in ones:
         if one.place == place and any(
             blamed.cause in COMPILING and ns > 0 for blamed, ns in one.parts.items()
         ):
@@ -113,25 +139,14 @@ def _guard(row: Recompile | None) -> FailedGuard | None:
     return row.guards[0] if row and row.guards else None
 
 
-def _missed(data: CompileData, others: Mapping[int, CompileData], keys: Collection[Key]) -> Missed | None:
+def _missed(mine: Lookups, others: Mapping[int, Lookups], keys: Iterable[Key]) -> Missed | None:
     """The first cache that had not what it had for another rank."""
-    hit = {rank: _lookups(other, keys) for rank, other in others.items()}
-    for key, lookups in _lookups(data, keys).items():
-        for cache in (one.cache for one in lookups if one.result == "miss"):
-            ranks = [rank for rank, known in hit.items() if _has_hit(known.get(key, []), cache)]
+    for key in keys:
+        for cache in (cache for cache, result in mine.get(key, ()) if result == "miss"):
+            ranks = [rank for rank, known in others.items() if (cache, "hit") in known.get(key, ())]
             if ranks:
                 return Missed(cache, ranks)
     return None
-
-
-def _lookups(data: CompileData, keys: Collection[Key]) -> dict[Key, Sequence[CacheResult]]:
-    """In caches, by those of these compilations that are there."""
-    compiled = forwards(data.summary)
-    return {key: compiled[key].cache for key in keys if key in compiled}
-
-
-def _has_hit(lookups: Sequence[CacheResult], cache: str) -> bool:
-    return any(one.cache == cache and one.result == "hit" for one in lookups)
 
 
 def compiled_words(row: LateCompile, rank: int) -> str:

@@ -1,5 +1,14 @@
 /** The tables of a job. */
-import type { CollectiveRow, JobReport, LateReason, Operation, RankRow, WaitRow } from '../../api/types';
+import type {
+  CollectiveRow,
+  JobReport,
+  LateReason,
+  Operation,
+  OutlierKind,
+  OutlierRow,
+  RankRow,
+  WaitRow,
+} from '../../api/types';
 import { graphName } from '../../names/kernel_names';
 import { hostHelp } from '../../names/host_causes';
 import { LATE_CAUSES } from '../../names/late_causes';
@@ -46,6 +55,23 @@ export function rankColumns(job: JobReport): Column<RankRow>[] {
     },
   ];
 }
+
+const KINDS: Record<OutlierKind, string> = {
+  rank: 'slow rank',
+  host: 'slow host',
+  link: 'slow link',
+  compiled: 'compiled otherwise',
+};
+const NO_GAIN = 'What compiled otherwise need not be slow';
+
+export const OUTLIER_COLUMNS: Column<OutlierRow>[] = [
+  { key: 'name', label: 'Which' },
+  { key: 'kind', label: 'What', show: ({ kind }) => KINDS[kind] },
+  { key: 'count', label: 'Ranks', kind: 'count' },
+  { key: 'longer_us', label: 'Longer', help: 'Than its peers, in a step', unknown: NO_GAIN },
+  { key: 'gain_us', label: 'A step is shorter', help: 'With this mended', bar: true, unknown: NO_GAIN },
+  { key: 'words', label: 'Why', grow: 3, title: ({ words }) => words },
+];
 
 export const WAIT_COLUMNS: Column<WaitRow>[] = [
   { key: 'rank', label: 'Rank', kind: 'count' },

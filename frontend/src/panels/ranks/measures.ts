@@ -1,13 +1,12 @@
 /** What a rank's steps are looked at by, and in which order ranks stand. */
-import type { JobReport, JobStep, WaitRow } from '../../api/types';
+import type { JobMap, JobReport, JobStep, Measure, WaitRow } from '../../api/types';
 import { barPart } from '../../names/bar_parts';
 import { JOB_PARTS, jobPartHelp, type JobPart } from '../../names/job_parts';
 import { median } from '../../widgets/charts/buckets';
 
-export type Measure = JobPart | 'span_us' | 'compile_us';
-
 /** In the order in which they are offered. */
 export const MEASURES: Record<Measure, string> = {
+  late_us: 'late',
   span_us: 'span',
   exposed_wait_us: JOB_PARTS.exposed_wait_us[0],
   exposed_transfer_us: JOB_PARTS.exposed_transfer_us[0],
@@ -18,11 +17,34 @@ export const MEASURES: Record<Measure, string> = {
   idle_us: JOB_PARTS.idle_us[0],
   compile_us: 'compile',
 };
-export const USUAL: Measure = 'exposed_wait_us';
-const isMeasure = (text: string): text is Measure => Object.hasOwn(MEASURES, text);
 
-/** What the address names. */
-export const measureOf = (text: string): Measure => (isMeasure(text) ? text : USUAL);
+/** What the address names, or what the job is looked at by. */
+export const measureOf = (text: string, usual: Measure): Measure =>
+  Object.hasOwn(MEASURES, text) ? (text as Measure) : usual;
+
+/** More ranks than that stand in rows of as many, by one value each. */
+export const MOST_COLUMNS = 64;
+
+/** What a map shows: places of ranks in `JobMap`, in order, and the values of each row. */
+export interface Shown {
+  places: number[];
+  /** Of each step, or of the one that is looked at. */
+  rows: (number | null)[][];
+}
+
+/** step: the one that is looked at, where not all are; "" for their mean. */
+export function shownOf(map: JobMap, step: string, outliers: boolean): Shown {
+  const of = map.us[map.steps.indexOf(step)];
+  const rows = map.ranks.length > MOST_COLUMNS ? [of ?? map.mean_us] : map.us;
+  const places = map.ranks.map((_, place) => place);
+  return { places: outliers ? outliersFirst(places, rows) : places, rows };
+}
+
+/** Whose files a rank of the job is. */
+export function placeOf({ ranks, workers, spans }: JobMap, rank: number) {
+  const place = ranks.indexOf(rank);
+  return place < 0 ? null : { worker: workers[place]!, span: spans[place]! };
+}
 
 export const stepLabel = (step: string) => step.replace('ProfilerStep', '');
 export const stepNames = (steps: JobStep[]) => [...new Set(steps.map(({ step }) => step))];
@@ -33,18 +55,16 @@ export function byPlace(steps: JobStep[]): (rank: number, step: string) => JobSt
   return (rank, step) => rows.get(`${rank} ${step}`);
 }
 
-/** Ranks by how far the farthest of their steps is from the middle of the ranks, farthest first. */
-export function outliersFirst(ranks: number[], steps: JobStep[], measure: Measure): number[] {
-  const middles = new Map(
-    stepNames(steps).map((name) => [
-      name,
-      median(steps.filter(({ step }) => step === name).map((row) => row[measure])) ?? 0,
-    ]),
-  );
-  const far = new Map<number, number>();
-  for (const row of steps)
-    far.set(row.rank, Math.max(far.get(row.rank) ?? 0, Math.abs(row[measure] - middles.get(row.step)!)));
-  return [...ranks].sort((a, b) => (far.get(b) ?? 0) - (far.get(a) ?? 0) || a - b);
+/** By how far the farthest value of each is from the middle of its row, farthest first. */
+function outliersFirst(places: number[], rows: (number | null)[][]): number[] {
+  const far = places.map(() => 0);
+  for (const row of rows) {
+    const middle = median(row.filter((value) => value !== null)) ?? 0;
+    row.forEach((value, place) => {
+      far[place] = Math.max(far[place]!, Math.abs((value ?? middle) - middle));
+    });
+  }
+  return [...places].sort((a, b) => far[b]! - far[a]! || a - b);
 }
 
 /** The parts of a step as those of a bar. */
