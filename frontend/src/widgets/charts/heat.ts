@@ -32,7 +32,7 @@ const LABEL = { width: 34, height: 16 };
 /** As large as there is room for, whole pixels; of very many columns the map is wider than the room. */
 export function cellsIn(room: number, columns: number, rows: number): Cells {
   const width = Math.min(WIDEST, Math.max(2, Math.floor(room / Math.max(1, columns))));
-  const height = Math.min(26, Math.max(5, Math.floor(480 / Math.max(1, rows))));
+  const height = Math.min(26, Math.max(5, Math.floor(330 / Math.max(1, rows))));
   const every = (size: number, cell: number) => Math.max(1, Math.ceil(size / cell));
   return { width, height, columnStep: every(LABEL.width, width), rowStep: every(LABEL.height, height) };
 }

@@ -1,0 +1,114 @@
+"""Findings of many ranks by their digests: what was planted is named, each once, and nobody where nothing was."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import msgspec
+import numpy as np
+import pytest
+
+from many_ranks import Planted, course, digest_of
+from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
+from tb_torchcompile_plugin.analysis.ranks.job_map import job_map
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
+from tb_torchcompile_plugin.errors import BadRequest
+from tb_torchcompile_plugin.job.beyond import beyond, beyond_of
+from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
+from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.steps import job_steps
+
+NOTHING = Planted(rank=-1, host=-1, pair=-1, compiled=-1)
+ALL = Planted(rank=37, host=2, pair=3, compiled=5)
+
+
+@cache
+def job_of(planted: Planted, ranks: int = 80) -> Job:
+    ran = course(ranks, planted)
+    made = (digest_of(rank, ranks, ran, planted) for rank in range(ranks))
+    return Job(tuple(RankDigest(rank, f"rank{rank}", "1", one) for rank, one in enumerate(made)))
+
+
+def test_a_rank_a_host_and_a_link_are_named_at_once_and_each_once() -> None:
+    rows = [row for row in job_of(ALL).of(job_findings) if row.rule != "communication"]
+    assert {row.rule: row.where for row in rows} == {
+        "late_rank": ["rank 37", "train.py:41"],
+        "slow_host": ["node0002", "train.py:38"],
+        "slow_link": ["node0006", "node0007"],
+    }
+    assert len(rows) == 3
+    titles = {row.rule: row.title for row in rows}
+    assert "runs Python for" in titles["late_rank"]
+    assert "8 ranks (16, 17, 18, 19, 20, 21, 22, 23)" in titles["slow_host"]
+    assert "waits for its next batch" in titles["slow_host"]
+    assert "8 groups between node0006 and node0007" in titles["slow_link"]
+
+
+def test_nobody_is_blamed_where_nothing_was_planted() -> None:
+    job = job_of(NOTHING)
+    assert {row.rule for row in job.of(job_findings)} <= {"communication"}
+    assert job.of(job_report).outliers == []
+
+
+@pytest.mark.parametrize(
+    ("planted", "brings_us"),
+    [
+        (NOTHING._replace(rank=5), 6_000),
+        (NOTHING._replace(host=1), 3_000),
+    ],
+)
+def test_what_mending_one_brings_is_near_what_was_planted(planted: Planted, brings_us: int) -> None:
+    (row,) = (row for row in job_of(planted).of(job_findings) if row.rule != "communication")
+    assert row.predicted
+    gain = row.predicted.step_us - row.predicted.after_us
+    assert 0.7 * brings_us <= gain <= 1.1 * brings_us
+    assert row.predicted.low_us <= row.predicted.after_us <= row.predicted.high_us < row.predicted.step_us
+
+
+def test_of_several_each_is_priced_with_those_before_it_mended() -> None:
+    together = [row.gain_us for row in job_of(ALL).of(job_report).outliers if row.gain_us is not None]
+    mended, broken = (
+        max(float(one.mean_ns) for one in job_of(planted).of(job_steps) if one) for planted in (NOTHING, ALL)
+    )
+    assert len(together) == 3
+    assert sum(together) == pytest.approx((broken - mended) / 1000, rel=0.3)
+
+
+def test_ranks_that_compiled_otherwise_are_a_row_and_no_finding() -> None:
+    (row,) = (row for row in job_of(ALL).of(job_report).outliers if row.kind == "compiled")
+    assert (row.name, row.count, row.gain_us) == ("node0005", 8, None)
+    assert "compiled forward" in row.words and "which the others did not" in row.words
+
+
+def test_what_is_told_is_bounded_and_says_what_is_left_out() -> None:
+    report, whole = job_of(ALL).of(job_report), job_of(ALL).of(job_report, True)
+    assert len(report.by_rank) == 64 and report.left_out.by_rank == 16
+    assert {row.rank for row in report.by_rank[:9]} == {37, *range(16, 24)}
+    assert len(whole.by_rank) == 80 and [row.rank for row in whole.by_rank] == list(range(80))
+    assert set(msgspec.structs.asdict(whole.left_out).values()) == {0}
+    assert len(report.steps) + report.left_out.steps == len(whole.steps)
+    assert len(report.waits) + report.left_out.waits == len(whole.waits)
+    assert len(report.collectives) + report.left_out.collectives == len(whole.collectives)
+    told = sum(row.wait_us for row in report.waits) + report.waits_left_out_us
+    assert told == pytest.approx(sum(row.wait_us for row in whole.waits))
+
+
+def test_the_map_holds_every_rank_and_step() -> None:
+    job = job_of(ALL)
+    late, waited = job.of(job_map, "late_us"), job.of(job_map, "exposed_wait_us")
+    assert late.ranks == list(range(80)) and len(late.us) == len(late.steps) == 4
+    assert late.hosts[:9] == [*["node0000"] * 8, "node0001"]
+    total = np.array([sum(values) for values in zip(*late.us)])
+    assert total.argmax() == 37
+    assert total[37] * 1000 <= job.of(beyond_of)[37] <= (total[37] + 1) * 1000
+    by_rank = {(row.step, row.rank): row.exposed_wait_us for row in job.of(job_report, True).steps}
+    for step, values in zip(waited.steps, waited.us):
+        assert values == [round(by_rank[step, rank], 1) for rank in range(80)]
+    with pytest.raises(BadRequest, match="no measure 'size'"):
+        job_map(job, "size")
+
+
+def test_nobody_is_beyond_the_peer_in_the_middle_by_less_than_nothing() -> None:
+    for planted in (NOTHING, ALL):
+        known = job_of(planted).of(beyond)
+        assert (known.ns >= 0).all() and (known.ns[known.peer] == 0).all()
