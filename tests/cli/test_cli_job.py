@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import many_ranks
 from browser.rank_traces import LATE_US, write_job
 from tb_torchcompile_plugin import load
 from tb_torchcompile_plugin.cli.command import main
 from traces import slice_, write_trace
+
+PLANTED = many_ranks.Planted(rank=37, host=2, pair=3, compiled=5)
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +80,36 @@ def test_tables_are_those_of_the_json(job: Path, capsys: pytest.CaptureFixture[s
     (late,) = tables.job_late.to_dict("records")
     assert late["rank"] == 1 and late["causes"][0]["excess_us"] == 3 * LATE_US
     assert tables.job.ranks.to_list() == [3]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many")
+    many_ranks.write_job(folder / "run", 72, PLANTED)
+    return folder
+
+
+def test_a_job_of_many_ranks_is_told_by_its_digests(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(many)]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[0].startswith("run run  job of 72 ranks")
+    assert "Rank 37 is late by" in lines[1]
+    assert "outliers of all ranks" in out and "8 more ranks" in out
+    assert len(lines) < 120 and "unfolds" not in out
+
+
+def test_the_json_of_many_ranks_is_bounded_and_all_is_there_for_the_asking(
+    many: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(many), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert len(run["job"]["by_rank"]) == 64 and run["job"]["left_out"]["by_rank"] == 8
+    assert len(run["job"]["map"]["ranks"]) == 72 and run["workers"] == []
+    assert main(["report", str(many), "--json", "--all"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert len(run["job"]["by_rank"]) == 72 and set(run["job"]["left_out"].values()) == {0}
+    tables = load(str(many))
+    assert len(tables.job_ranks) == 72
+    assert main(["report", str(many), "--rank", "99"]) == 2
+    assert "no rank 99" in capsys.readouterr().err

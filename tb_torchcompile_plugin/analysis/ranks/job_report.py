@@ -79,7 +79,7 @@ def job_report(job: Job, whole: bool = False) -> JobReport:
         left_out=LeftOut(
             by_rank=len(job.digests) - len(tables.by_rank),
             waits=pairs - len(tables.waits),
-            collectives=int(job.of(rows.collective_codes).max(initial=-1)) + 1 - len(tables.collectives),
+            collectives=len(np.unique(job.of(rows.collective_codes))) - len(tables.collectives),
             steps=sum(len(one.step) for one in job.of(job_steps) if one is not None) - len(tables.steps),
             late=len(_late(job)) - len(tables.late),
             outliers=len(job.of(outlier_rows)) - len(tables.outliers),
