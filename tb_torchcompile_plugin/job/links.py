@@ -24,7 +24,7 @@ _LIKES = 3  # groups that do the same, from which on one can be slow
 _TIMES = 1.5  # as long as usual
 
 
-class Link(NamedTuple):
+class SlowLink(NamedTuple):
     """A process group that is slow, or two ranks that send to each other; groups between the same hosts are one link.
     kind: what loses most in it; ns, usual_ns: how long that takes here, and elsewhere. places: of its ranks. hosts:
     between which it is, [] where nothing tells. groups: how many. instances: which are slow, excess_ns: of the slowest
@@ -40,7 +40,7 @@ class Link(NamedTuple):
     excess_ns: int
 
 
-class _Transfers(NamedTuple):
+class _OfGroups(NamedTuple):
     """Instances of which all ranks are here. shape: what it is and how much; link: whose; ns: how long it takes, usual:
     how long in the middle of the groups that do the same, where there are enough of them."""
 
@@ -51,9 +51,9 @@ class _Transfers(NamedTuple):
     usual: Int64s
 
 
-def slow_links(job: Job) -> list[Link]:
+def slow_links(job: Job) -> list[SlowLink]:
     """Most excess first."""
-    known = job.of(_transfers)
+    known = job.of(_of_groups)
     far = known.ns >= _TIMES * known.usual
     pairs, pair = distinct(known.link, known.shape)
     often = medians(pair, far.astype(np.int64), pairs.shape[1])[pair] > 0
@@ -63,7 +63,7 @@ def slow_links(job: Job) -> list[Link]:
     return sorted(map(_as_one, together), key=lambda one: -one.excess_ns)
 
 
-def _as_one(links: list[Link]) -> Link:
+def _as_one(links: list[SlowLink]) -> SlowLink:
     """Those between the same hosts."""
     worst = max(links, key=lambda one: one.excess_ns)
     return worst._replace(
@@ -73,7 +73,7 @@ def _as_one(links: list[Link]) -> Link:
     )
 
 
-def _link(job: Job, known: _Transfers, rows: Int64s) -> Link:
+def _link(job: Job, known: _OfGroups, rows: Int64s) -> SlowLink:
     excess = known.ns[rows] - known.usual[rows]
     of_shape = sums(known.shape[rows], excess, int(known.shape.max()) + 1)
     mine = rows[known.shape[rows] == of_shape.argmax()]
@@ -82,7 +82,7 @@ def _link(job: Job, known: _Transfers, rows: Int64s) -> Link:
     members = every.rows[first : first + int(every.sizes[known.number[mine[0]]])]
     places = np.sort(made.place[members]).tolist()
     hosts = {job.digests[place].host for place in places}
-    return Link(
+    return SlowLink(
         kind=made.kind_of(members[0]),
         places=places,
         hosts=sorted(host for host in hosts if host) if None not in hosts and len(hosts) > 1 else [],
@@ -94,10 +94,10 @@ def _link(job: Job, known: _Transfers, rows: Int64s) -> Link:
     )
 
 
-def _transfers(job: Job) -> _Transfers:
+def _of_groups(job: Job) -> _OfGroups:
     made, every = job.of(calls), job.of(instances)
     if not len(every):
-        return _Transfers(*np.zeros((5, 0), np.int64))
+        return _OfGroups(*np.zeros((5, 0), np.int64))
     number = np.flatnonzero(job.of(all_here))
     row, paired = every.rows[every.first[number]], job.of(senders)[number] >= 0
     kind, last = made.kind[row], every.rows[every.first[number] + every.sizes[number] - 1]
@@ -105,7 +105,7 @@ def _transfers(job: Job) -> _Transfers:
     pair = np.where(paired, made.place[row] * len(job.digests) + made.place[last], -1)
     _, link = distinct(numbered(one.group for one in made.kinds)[kind], pair)
     ns = np.minimum.reduceat(job.of(waits).transfer[every.rows], every.first)[number]
-    return _Transfers(number, shape, link, ns, _usual(shape, link, ns))
+    return _OfGroups(number, shape, link, ns, _usual(shape, link, ns))
 
 
 def _shape(kind: Kind) -> tuple[object, ...]:
@@ -122,9 +122,9 @@ def _usual(shape: Int64s, link: Int64s, ns: Int64s) -> Int64s:
     return np.where(links >= _LIKES, medians(pairs[0], of_link, count), 0)[shape]
 
 
-def longer(job: Job, links: list[Link]) -> Int64s:
+def longer(job: Job, links: list[SlowLink]) -> Int64s:
     """By call of `chain`, how much longer these links take (ns)."""
-    known, held = job.of(_transfers), job.of(chain)
+    known, held = job.of(_of_groups), job.of(chain)
     usual, slow = np.ones(len(job.of(instances))), np.zeros(len(job.of(instances)), bool)
     usual[known.number] = known.usual / np.maximum(known.ns, 1)
     for one in links:

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.job.chain import chain, saved_ns
 from tb_torchcompile_plugin.job.instances import anchors
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late, late_there
-from tb_torchcompile_plugin.job.links import Link, longer
+from tb_torchcompile_plugin.job.links import SlowLink, longer
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
@@ -111,7 +111,7 @@ def explained(ones: list[Late]) -> float:
     return sum(min(max(one.excess, 0), one.lateness) for one in ones) / lateness if lateness else 0.0
 
 
-def saved_without(job: Job, shares: Mapping[int, float], links: list[Link]) -> float:
+def saved_without(job: Job, shares: Mapping[int, float], links: list[SlowLink]) -> float:
     """By which share a step of the job is shorter without such a share of what these ranks, by place, take beyond their
     peers, and with these links as fast as others."""
     held = job.of(chain)

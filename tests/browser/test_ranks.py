@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+import many_ranks
 from browser.rank_traces import write_job
 from browser.tab import Tab
 
@@ -144,3 +145,44 @@ def test_two_jobs_are_compared_rank_by_rank(tab: Tab) -> None:
     tab.click("[role=tab]", "Why ranks come late")
     assert {row[0] for row in tab.rows("Why ranks come late")} >= {"1", "2"}
     assert "job_table=late" in tab.address()
+
+
+@pytest.fixture
+def many(logdir: Path) -> Iterator[None]:
+    """The run `many`: 72 ranks by their digests alone."""
+    many_ranks.write_job(logdir / "many", 72, many_ranks.Planted(rank=37, host=2, pair=3, compiled=5))
+    yield
+    shutil.rmtree(logdir / "many")
+
+
+@pytest.mark.usefixtures("many")
+def test_very_many_ranks_are_one_sentence_one_map_and_the_outliers(tab: Tab) -> None:
+    tab.open(run="many", panel="ranks")
+    tab.wait_text("h1", "Rank 37 is late by")
+    assert [row[0] for row in tab.rows("Outliers")] == [
+        "rank 37",
+        "node0006 and node0007",
+        "node0002",
+        "node0005",
+    ]
+    assert "The traces of these 72 ranks are not read together." in tab.text("main")
+    assert "8 more ranks in the map alone" in tab.text("main")
+    heat = "figure[aria-label='late by rank and step']"
+    tab.tab_to(f"{heat} canvas")
+    tab.wait_text(heat, "Rank 0 on node0000, mean of its steps, late")
+    tab.press(Keys.ARROW_DOWN)
+    tab.wait_text(heat, "Rank 64 on node0008")
+    tab.press(Keys.ENTER)
+    tab.wait(lambda: "worker=node0008_100064" in tab.address(), "the rank to be picked")
+    tab.wait_text("main", "Of this rank only its digest is here.")
+
+
+@pytest.mark.usefixtures("many")
+def test_one_of_very_many_workers_is_searched_for(tab: Tab) -> None:
+    tab.open(run="many", panel="ranks", measure="exposed_wait_us", ranks="outliers")
+    tab.wait(lambda: tab.all("figure[aria-label='exposed wait by rank and step']"), "the other measure")
+    field = tab.one("header input")
+    assert len(tab.all("header datalist option")) == 72
+    field.send_keys("node0004_100037" + Keys.ENTER)
+    tab.wait(lambda: "worker=node0004_100037" in tab.address(), "the worker to be picked")
+    assert tab.one("header input").get_attribute("placeholder") == "node0004_100037"

@@ -23,7 +23,9 @@ export function select(runs: Runs, wanted: Wanted): Selection {
   const worker = wanted.worker ? find(run.workers, 'worker', wanted.worker) : firstWorker(run);
   if (!worker) return { ...NOTHING, run, missing: wanted.worker ? 'worker' : null };
   const span = wanted.span ? find(worker.spans, 'span', wanted.span) : newest(worker.spans, spanTime);
-  if (!span && wanted.span) return { run, worker, span: null, missing: 'span' };
+  // Of a rank that is known by its digest alone, the span has no trace.
+  const traced = worker.spans.length > 0 || worker.has_compile;
+  if (!span && wanted.span && traced) return { run, worker, span: null, missing: 'span' };
   return { run, worker, span, missing: null };
 }
 

@@ -62,7 +62,7 @@ def job_map(job: Job, measure: str) -> JobMap:
     wanted = measure_named(measure)
     columns = _of_ranks(job, wanted)
     names = list(dict.fromkeys(name for one in columns for name in one))
-    told = names[: max(1, _CELLS // len(job.digests))]
+    shown = names[: max(1, _CELLS // len(job.digests))]
     return JobMap(
         measure=wanted,
         ranks=job.numbers,
@@ -70,9 +70,9 @@ def job_map(job: Job, measure: str) -> JobMap:
         spans=[one.span for one in job.digests],
         hosts=[one.host for one in job.digests],
         mean_us=[_us(np.mean([*one.values()])) if one else None for one in columns],
-        steps=told,
-        us=[[_us(one[name]) if name in one else None for one in columns] for name in told],
-        steps_left_out=len(names) - len(told),
+        steps=shown,
+        us=[[_us(one[name]) if name in one else None for one in columns] for name in shown],
+        steps_left_out=len(names) - len(shown),
     )
 
 

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.what_if.words import instead
 from tb_torchcompile_plugin.analysis.words import duration, listed, plural, significant
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps
-from tb_torchcompile_plugin.job.links import Link
+from tb_torchcompile_plugin.job.links import SlowLink
 from tb_torchcompile_plugin.job.slow import Slow, hosts_of, why_slow
 from tb_torchcompile_plugin.profile.units import us
 
@@ -44,18 +44,18 @@ def _row(job: Job, one: Outlier) -> OutlierRow:
     what, predicted, steps = one.what, one.predicted, compared_steps(job)
     ranks = sorted(job.numbers[place] for place in what.places)
     return OutlierRow(
-        kind="link" if isinstance(what, Link) else "host" if what.host else "rank",
+        kind="link" if isinstance(what, SlowLink) else "host" if what.host else "rank",
         name=_name(job, what),
         ranks=ranks[:_RANKS],
         count=len(ranks),
         words=outlier_words(job, one),
-        longer_us=(what.excess_ns if isinstance(what, Link) else what.ns) / 1000 / steps,
+        longer_us=(what.excess_ns if isinstance(what, SlowLink) else what.ns) / 1000 / steps,
         gain_us=predicted.step_us - predicted.after_us if predicted else None,
     )
 
 
-def _name(job: Job, what: Slow | Link) -> str:
-    if isinstance(what, Link):
+def _name(job: Job, what: Slow | SlowLink) -> str:
+    if isinstance(what, SlowLink):
         return _joined(what.hosts) if 0 < len(what.hosts) <= _HOSTS else f"ranks {_ranks(job, what)}"
     return what.host or f"rank {job.numbers[what.places[0]]}"
 
@@ -101,28 +101,28 @@ def _finding(job: Job, one: Outlier, predicted: Predicted) -> Finding:
     )
 
 
-def _rule(what: Slow | Link) -> str:
-    if isinstance(what, Link):
+def _rule(what: Slow | SlowLink) -> str:
+    if isinstance(what, SlowLink):
         return "slow_link"
     return "slow_host" if what.host else "late_rank"
 
 
-def _numbers(job: Job, what: Slow | Link) -> dict[str, float | int]:
+def _numbers(job: Job, what: Slow | SlowLink) -> dict[str, float | int]:
     ranks = {"ranks": len(what.places)}
-    if isinstance(what, Link):
+    if isinstance(what, SlowLink):
         return ranks | {"transfer_us": us(what.ns), "usual_transfer_us": us(what.usual_ns)}
     longer = what.ns / 1000 / compared_steps(job)
     return ranks | {"longer_us_per_step": longer, "waited_us_per_step": waited_us(job, what.places)}
 
 
-def _ranks(job: Job, what: Slow | Link) -> str:
+def _ranks(job: Job, what: Slow | SlowLink) -> str:
     return listed(sorted(job.numbers[place] for place in what.places))
 
 
 def outlier_words(job: Job, one: Outlier) -> str:
     """ "Rank 37 is slow: before collectives it takes 4.53 ms a step longer than its peers: it runs Python …" """
     what = one.what
-    if isinstance(what, Link):
+    if isinstance(what, SlowLink):
         return f"{_whose(job, what)} {_speeds(what)}"
     longer = duration(what.ns / 1000 / compared_steps(job))
     rank, does = job.numbers[what.places[0]], _does(job, what, one.why)
@@ -144,7 +144,7 @@ def _does(job: Job, what: Slow, why: LateRank | None) -> str:
     return f"{all_does(why, compared_steps(job))}{said}"
 
 
-def _whose(job: Job, what: Link) -> str:
+def _whose(job: Job, what: SlowLink) -> str:
     operation = what.kind.operation.replace("_", " ").capitalize()
     name = what.kind.group.name if what.kind.group else ""
     groups = f"group {name}" if what.groups == 1 and name else plural(what.groups, "group")
@@ -152,7 +152,7 @@ def _whose(job: Job, what: Link) -> str:
     return f"{operation} of {groups}{between} (ranks {_ranks(job, what)})"
 
 
-def _speeds(what: Link) -> str:
+def _speeds(what: SlowLink) -> str:
     """ "moves 2.28 GB/s, 9.07 GB/s elsewhere" """
     if what.kind.message_bytes <= 0:
         return f"takes {duration(us(what.ns))}, {duration(us(what.usual_ns))} elsewhere"
@@ -161,14 +161,14 @@ def _speeds(what: Link) -> str:
 
 
 def _instead(one: Outlier, predicted: Predicted) -> str:
-    mended = "as fast as elsewhere" if isinstance(one.what, Link) else "as early as its peers"
+    mended = "as fast as elsewhere" if isinstance(one.what, SlowLink) else "as early as its peers"
     hidden = "" if one.first else ", once what hides it is mended"
     return f"{mended}, a step takes {instead(predicted)}{hidden}"
 
 
-def _advice(what: Slow | Link) -> str:
+def _advice(what: Slow | SlowLink) -> str:
     """Empty where what the rank does tells more."""
-    if isinstance(what, Link):
+    if isinstance(what, SlowLink):
         joins = _joined(what.hosts) if 0 < len(what.hosts) <= _HOSTS else "these ranks"
         return (
             f"Look at what joins {joins}: NCCL_DEBUG=INFO tells over which links it sends, nccl-tests how fast they "

@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_predictions import now_ns, shorte
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_rows
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.links import Link, slow_links
+from tb_torchcompile_plugin.job.links import SlowLink, slow_links
 from tb_torchcompile_plugin.job.slow import Slow, explained, saved_without, slow, why_slow
 
 MANY = 8  # ranks that are few
@@ -23,7 +23,7 @@ class Outlier(NamedTuple):
     """A slow rank or host, or a slow link. why: what its slowest rank does, None where nothing tells. predicted: with
     those before it mended, too; None where no step is known. first: nothing is before it."""
 
-    what: Slow | Link
+    what: Slow | SlowLink
     why: LateRank | None
     predicted: Predicted | None
     first: bool
@@ -38,7 +38,7 @@ def outliers(job: Job) -> list[Outlier]:
     """Most gain first; none of few ranks, nor where traces tell more."""
     if not is_many(job):
         return []
-    slowest: list[Slow | Link] = [*job.of(slow)[:_TOLD], *job.of(slow_links)[:_TOLD]]
+    slowest: list[Slow | SlowLink] = [*job.of(slow)[:_TOLD], *job.of(slow_links)[:_TOLD]]
     alone = sorted((_Priced(job, one) for one in slowest), key=lambda one: -one.alone)
     return list(_one_by_one(job, alone[:_TOLD]))
 
@@ -46,7 +46,7 @@ def outliers(job: Job) -> list[Outlier]:
 class _Priced:
     """known: which share of it is of its own doing. alone: by which share a step is shorter without it."""
 
-    def __init__(self, job: Job, what: Slow | Link) -> None:
+    def __init__(self, job: Job, what: Slow | SlowLink) -> None:
         self.what = what
         self.why = job.of(why_slow, what.places[0]) if isinstance(what, Slow) else []
         self.known = explained(self.why) if isinstance(what, Slow) else 1.0
@@ -57,13 +57,13 @@ class _Priced:
         return dict.fromkeys(self.what.places, self.known) if isinstance(self.what, Slow) else {}
 
     @property
-    def links(self) -> list[Link]:
-        return [self.what] if isinstance(self.what, Link) else []
+    def links(self) -> list[SlowLink]:
+        return [self.what] if isinstance(self.what, SlowLink) else []
 
 
 def _one_by_one(job: Job, wanted: list[_Priced]) -> Iterator[Outlier]:
     shares: dict[int, float] = {}
-    links: list[Link] = []
+    links: list[SlowLink] = []
     gone, now = 0.0, job.of(now_ns)
     for one in wanted:
         shares |= one.shares
