@@ -23,7 +23,14 @@ from tb_torchcompile_plugin.analysis.ranks.job_predictions import (
 )
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_ranks
 from tb_torchcompile_plugin.analysis.ranks.late_compile import COMPILING, compiled_words, late_compile
-from tb_torchcompile_plugin.analysis.ranks.late_words import advice, all_does, does, main_cause, telling
+from tb_torchcompile_plugin.analysis.ranks.late_words import (
+    SAY_WHAT,
+    advice,
+    all_does,
+    does,
+    main_cause,
+    telling,
+)
 from tb_torchcompile_plugin.analysis.ranks.outlier_findings import outlier_findings
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
@@ -137,7 +144,7 @@ def _one_late(job: Job, place: int, predicted: Predicted) -> Finding:
     main = main_cause(row)
     compiled = job.of(late_compile, place) if main.cause in COMPILING else None
     waited = waited_us(job, [place])
-    own = job.of(_own_cause, place, predicted.gain_percent)
+    own = None if main.cause in SAY_WHAT else job.of(_own_cause, place, predicted.gain_percent)
     line = main.where or (compiled.where if compiled else None) or (own and place_of_fix(own)) or None
     does_what = _lower(sentence(own)) if own else f"it {all_does(row, steps)}"
     does_what += compiled_words(compiled, rank) if compiled else ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, LateReason
 from tb_torchcompile_plugin.analysis.what_if.words import WORDS
 from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.job.digest.host_costs import LateCause
+from tb_torchcompile_plugin.job.late import GPU_CAUSES
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.slices import tuned
 
@@ -34,6 +36,11 @@ _ADVICE: dict[str, str] = {
     "more_work": "Share the work out evenly: batches of the same size, or samples by their length",
     "synchronise": "Let all ranks do the same: without the wait on this one alone",
 }
+# These say what a rank does; others only in which slices it does it.
+SAY_WHAT: tuple[LateCause, ...] = (
+    *GPU_CAUSES,
+    *("python", "library", "garbage", "data_loading", "compile", "autotuning", "nothing"),
+)
 _LONGEST = 60
 _EVERYBODYS = ("communication", "graph", "label", "launch", "wrappers")  # what all ranks do for each step
 _ALONE = 10  # times as long as its peers need for these: as good as nobody else does it
