@@ -126,7 +126,7 @@ def _spell(kind: inspect.Type, unions: dict[tuple[Any, ...], str]) -> str:
         return kind.cls.__name__
     if isinstance(kind, _LISTS):
         item = _spell(kind.item_type, unions)
-        return f"({item})[]" if " | " in item else f"{item}[]"
+        return f"({item})[]" if " | " in item and not item.endswith("[]") else f"{item}[]"
     if isinstance(kind, inspect.DictType):
         record = f"Record<{_spell(kind.key_type, unions)}, {_spell(kind.value_type, unions)}>"
         return f"Partial<{record}>" if isinstance(kind.key_type, inspect.LiteralType) else record

@@ -50,8 +50,8 @@ def _latest(some: Instances, begin: Int64s) -> Int64s:
 
 
 def ends(held: Chain) -> Int64s:
-    """When each rank is done with its last call (ns). Ranks that wait for each other in a circle, as calls of two streams
-    may seem to, go on in the order in which they were recorded."""
+    """When each rank is done with its last call (ns). Ranks that wait for each other in a circle, as calls of two
+    streams may seem to, go on in the order in which they were recorded."""
     ranks, count = len(held.first) - 1, int(held.instance.max(initial=-1)) + 1
     left = np.bincount(held.instance, minlength=count)
     latest = np.full(count, np.iinfo(np.int64).min)

@@ -987,7 +987,7 @@ export interface JobMap {
   hosts: (string | null)[];
   mean_us: (number | null)[];
   steps: string[];
-  us: ((number | null)[])[];
+  us: (number | null)[][];
   steps_left_out: number;
 }
 
