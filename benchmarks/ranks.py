@@ -41,7 +41,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["TB_TORCHCOMPILE_CACHE"] = str(folder / "cache")
-        timed(f"{options.ranks:,} ranks written", lambda: write_job(folder / "logdir", options.ranks, traces=True))
+        timed(
+            f"{options.ranks:,} ranks written",
+            lambda: write_job(folder / "logdir", options.ranks, traces=True),
+        )
         sizes = [path.stat().st_size for path in (folder / "logdir").glob("*.digest.pb")]
         print(f"digests: {sum(sizes) / len(sizes) / 1000:.1f} kB each, at most {max(sizes) / 1000:.1f}")
         asked(folder / "logdir")
@@ -63,8 +66,10 @@ def asked(logdir: Path) -> None:
     report = timed("the job, cold", lambda: job_of(session))
     timed("the job, warm", lambda: job_of(session))
     for what, answer in (("runs", again), ("job", report)):
-        told = msgspec.json.encode(answer)
-        print(f"answer {what:8}{len(told) / 1e6:7.2f} MB, {len(gzip.compress(told)) / 1e6:.2f} MB compressed")
+        encoded = msgspec.json.encode(answer)
+        print(
+            f"answer {what:8}{len(encoded) / 1e6:7.2f} MB, {len(gzip.compress(encoded)) / 1e6:.2f} MB compressed"
+        )
     print(getattr(report, "headline", ""))
     for row in getattr(report, "findings", []):
         print(f"  {row.rule}: {row.title}")
@@ -89,7 +94,9 @@ def seen(folder: Path) -> int:
     finally:
         driver.quit()
         servers.stop_all()
-    print(f"painted after {first:.2f} s, again after {warm:.2f} s of the tab; TensorBoard holds {memory:.0f} MB")
+    print(
+        f"painted after {first:.2f} s, again after {warm:.2f} s of the tab; TensorBoard holds {memory:.0f} MB"
+    )
     print(f"load average {os.getloadavg()[0]:.2f}")
     return int(warm > LIMIT_S or memory > LIMIT_MB)
 
