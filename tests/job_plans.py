@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jobs import BASE, PG, host, launched, metadata_of, shifted, written
 from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.instances import instances
-from tb_torchcompile_plugin.job.job import Job
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from traces import Event, kernel
 
@@ -124,7 +124,7 @@ def course(plan: Plan) -> Course:
     return Course(ran, windows)
 
 
-def job(plan: Plan, folder: Path, key: str = "count") -> Job:
+def job(plan: Plan, folder: Path, key: str = "count") -> TracedJob:
     """Of what was recorded of the ranks that are present. key: by what torch tells which calls are one collective."""
     took = course(plan)
     ranks = {rank: list(_events(plan, took, rank, key)) for rank in plan.present}

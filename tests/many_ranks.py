@@ -198,7 +198,7 @@ def _steps(made: _Template, begin: Int64s, end: Int64s, windows: tuple[Int64s, I
 
 
 def _host(made: _Template, rank: int, planted: Planted) -> pb.HostSection:
-    section = pb.HostSection.FromString(spread(made.digest.message.host))
+    section: pb.HostSection = pb.HostSection.FromString(spread(made.digest.message.host))
     stretch, code, ns = unpacked(section.parts, 3)
     late = [
         (
@@ -226,7 +226,7 @@ def _host(made: _Template, rank: int, planted: Planted) -> pb.HostSection:
 
 
 def _compiled(made: _Template, rank: int, planted: Planted) -> CompileSummary:
-    summary = CompileSummary.FromString(spread(made.digest.message.compiled))
+    summary: CompileSummary = CompileSummary.FromString(spread(made.digest.message.compiled))
     if rank // HOST == planted.compiled and summary.compilations:
         again = summary.compilations.add()
         again.CopyFrom(summary.compilations[0])

@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
+from tb_torchcompile_plugin.reader.compile_data import read_compile_data
 from tb_torchcompile_plugin.reader.trace import kineto
 from traces import slice_, write_trace
 
@@ -126,7 +127,7 @@ def test_what_is_being_read_counts_once(
     for name in ("a", "b"):
         add_run(tmp_path, name)
     may_read = threading.Event()
-    read = run_lines.read_compile_data
+    read = read_compile_data
     monkeypatch.setattr(run_lines, "read_compile_data", lambda worker: may_read.wait(20) and read(worker))
     answer = session.all_runs("")
     assert answer.reading == 2 and "2 summaries are being read" in answer.headline

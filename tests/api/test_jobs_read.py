@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import JOB, ROUTES, Answer, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound
-from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.job import Job, TracedJob
 
 Value = TypeVar("Value")
 
@@ -72,7 +72,7 @@ def test_no_request_waits_for_what_is_asked_of_a_rank(
     write_job(tmp_path, ranks=2, steps=2, late=1)
     session, goes_on, asked = Session([("", str(tmp_path))]), threading.Event(), []
 
-    def slow(job: TracedJob, rank: int) -> Findings:
+    def slow(job: Job, rank: int) -> Findings:
         asked.append(rank)
         assert goes_on.wait(30)
         return Findings([], 0)

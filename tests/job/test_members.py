@@ -72,6 +72,7 @@ def polled(session: Session, span: str = "") -> TracedJob:
     while isinstance(job := session.poll_job(".", span), Progress):
         assert monotonic() < until
         sleep(0.01)
+    assert isinstance(job, TracedJob)
     return job
 
 

@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.compilations.rows import Status
 from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import Bound
 from tb_torchcompile_plugin.analysis.what_if.picture import HostCause
-from tb_torchcompile_plugin.job.late import LateCause
+from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.plugin import definitions
 from tb_torchcompile_plugin.profile.host.thread_activity import Cause
 from tb_torchcompile_plugin.torch_names.kernels import Category

@@ -211,4 +211,5 @@ def test_a_report_has_the_hottest_lines_with_their_sentence(recording, monkeypat
     monkeypatch.setattr(report, "_LINES", 3)
     (run,) = report.read_report(str(recording("handler_breaks"))).runs
     (span,) = run.workers[0].spans
+    assert isinstance(span, report.SpanReport)
     assert span.source == known.rows[:3] and span.headlines["source"] == known.headline
