@@ -5,8 +5,8 @@ Everything here raises UserError where the digest is damaged: such a rank is not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeVar, cast, get_args
 
@@ -22,21 +22,28 @@ from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind
 from tb_torchcompile_plugin.job.digest.rank_steps import OwnSteps, RankGpu
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.culprits import CAUSES
-from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
 Section = TypeVar("Section", bound=Message)
+Answer = TypeVar("Answer")
 _FAR_NS = 1 << 61  # beyond it nothing was recorded
 
 
 @dataclass(eq=False)
-class RankDigest(Memoized):
+class RankDigest:
     """worker, span: whose files these are. Times are ns by the clock of the rank's trace, from `base_ns`."""
 
     rank: int
     worker: str
     span: str
     message: pb.Digest
+    _answers: dict[Callable[[RankDigest], object], object] = field(default_factory=dict, repr=False)
+
+    def of(self, question: Callable[[RankDigest], Answer]) -> Answer:
+        """The answer, made when first asked for. There are thousands of these: two threads may make one twice."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        return cast(Answer, self._answers[question])
 
     @property
     def base_ns(self) -> int:
