@@ -777,6 +777,7 @@ export interface GpuUtilization {
   verdict: Verdict | null;
   mean: DeviceInStep | null;
   held_up: HeldUp[];
+  held_up_of: string;
   idle: DeviceIdle[];
   streams: Stream[];
   steps: StepUtilization[];
