@@ -673,6 +673,7 @@ export interface FixRow {
   predicted: Predicted;
   sentence: string;
   next_step: string;
+  code: string | null;
   panel: SeenIn;
   note: string;
 }

@@ -62,11 +62,12 @@ class StepLength(msgspec.Struct, frozen=True):
 
 
 class FixRow(WhatIf, frozen=True):
-    """A fix with its words. sentence: what is to be mended. panel: where it is seen. note: what is to be said of it
-    beside the other picked ones, or ""."""
+    """A fix with its words. sentence: what is to be mended. code: what of the next step can be pasted. panel: where it
+    is seen. note: what is to be said of it beside the other picked ones, or ""."""
 
     sentence: str
     next_step: str
+    code: str | None
     panel: SeenIn
     note: str
 
@@ -254,6 +255,7 @@ def _row(row: WhatIf, of: Paced, needless: bool) -> FixRow:
         **msgspec.structs.asdict(row),
         sentence=sentence(row, of),
         next_step=next_step(row),
+        code=words_of(row).code,
         panel=words_of(row).panel,
         note="Beside the other picked fixes it brings nothing more." if needless else "",
     )

@@ -41,7 +41,7 @@ export const KERNEL_COLUMNS: Column<Kernel>[] = [
   { key: 'name', label: 'Kernel', title: (r) => `${r.name}\n${categoryLabel(r.category)}`, grow: 2 },
   {
     key: 'above_floor_us',
-    label: 'Above the floor',
+    label: 'Above floor',
     value: (r) => r.achieved.above_floor_us,
     scaleWith: 'time_us',
     total: 'sum',
