@@ -21,6 +21,8 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+from tb_torchcompile_plugin.analysis.words import plural
+
 ROOT = Path(__file__).resolve().parent.parent
 ADDRESS = re.compile(r"TensorBoard \S+ at (http\S+/) ")
 PATIENCE_S = 120
@@ -118,8 +120,9 @@ def check(address: str) -> str:
     # Places, as the tab counts them.
     breaks = len({(row.get("file"), row.get("line"), row.get("reason")) for row in compiled["graph_breaks"]})
     return (
-        f"The TORCH COMPILE tab answers: {len(spans)} profiler cycles, {len(compiled['compilations'])} compilations, "
-        f"{breaks} graph breaks, {len(compiled['recompiles'])} recompiles. "
+        f"The TORCH COMPILE tab answers: {len(spans)} profiler cycles, "
+        f"{plural(len(compiled['compilations']), 'compilation')}, {plural(breaks, 'graph break')}, "
+        f"{plural(len(compiled['recompiles']), 'recompile')}. "
         "The PyTorch profiler's tab stands beside it."
     )
 

@@ -37,6 +37,7 @@ def test_findings_are_counted_and_lead_to_what_they_are_about(tab: Tab, findings
     tab.wait_text("h1", f"GPU busy 2.61 % → {rows[0].title}.")
     tab.click("section li a", breaks.title)
     tab.wait_text("h1", f"{len(rows)} findings, most important first.")
+    assert "saves at most" not in tab.text("main"), "beside a prediction it would contradict it"
     assert [e.text for e in tab.all("[aria-label='Findings'] h2")] == [
         f"{row.severity} {row.title}." for row in rows
     ]

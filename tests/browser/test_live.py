@@ -106,7 +106,7 @@ def test_without_a_schedule_the_span_is_one_window(tab: Tab, logdir: Path) -> No
     write_trace(run, [kernel("k", 10, 5)], "vm_9.1795230300000000000.pt.trace.json")
     try:
         tab.open(run="one_window")
-        tab.wait_text("main", "there are no steps: the whole span")
+        tab.wait_text("main", "no steps were marked: the whole span")
         tab.wait_text("h1", "Span 5.00 µs")
     finally:
         shutil.rmtree(run)

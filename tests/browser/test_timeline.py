@@ -400,6 +400,13 @@ def test_a_range_has_a_flame_graph_and_so_has_a_slice(tab: Tab) -> None:
     assert not tab.all(f"{DRAWER} canvas")
 
 
+def test_with_nothing_chosen_a_flame_graph_is_of_what_is_in_view(tab: Tab) -> None:
+    open_timeline(tab)
+    tab.one(CANVAS).send_keys("g")
+    tab.wait_text(f"{DRAWER} h2", "Measured")
+    tab.wait_text(f"{DRAWER} [role='status']", "in these 7.09 ms")
+
+
 def test_a_flame_graph_says_where_nothing_ran(tab: Tab) -> None:
     open_timeline(tab, range="-900000000,-800000000", flame="1")
     tab.wait_text(f"{DRAWER} [role='status']", "No thread ran anything that was recorded")

@@ -115,7 +115,7 @@ class TestCheck:
     def test_says_what_answered(self, answers: dict[str, Any]) -> None:
         answers["span"] = [{"progress": {"file": "x"}}, SPAN, SPAN]
         demo.PATIENCE_S = 5
-        assert "2 profiler cycles, 1 compilations, 1 graph breaks, 1 recompiles" in demo.check("http://x/")
+        assert "2 profiler cycles, 1 compilation, 1 graph break, 1 recompile." in demo.check("http://x/")
         spans = [parse_qs(urlsplit(url).query)["span"] for url in answers["asked"] if "/span?" in url]
         assert spans == [["1"], ["1"], ["2"]]
 

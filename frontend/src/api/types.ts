@@ -673,6 +673,7 @@ export interface FixRow {
   predicted: Predicted;
   sentence: string;
   next_step: string;
+  code: string | null;
   panel: SeenIn;
   note: string;
 }
@@ -777,6 +778,7 @@ export interface GpuUtilization {
   verdict: Verdict | null;
   mean: DeviceInStep | null;
   held_up: HeldUp[];
+  held_up_of: string;
   idle: DeviceIdle[];
   streams: Stream[];
   steps: StepUtilization[];

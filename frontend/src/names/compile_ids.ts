@@ -25,3 +25,8 @@ export function parseCodeKey(text: string): Required<CompileKey> | null {
   const match = /^([^,]+)(?:,(\d+))?$/.exec(text);
   return match && { compile_id: match[1]!, epoch: Number(match[2] ?? 0) };
 }
+
+/** Of a function that torch made for what follows a graph break: "forward after line 26". */
+export function functionName(name: string): string {
+  return name.replace(/^torch_dynamo_resume_in_(.*)_at_(\d+)$/, '$1 after line $2');
+}

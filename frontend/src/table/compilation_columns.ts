@@ -1,6 +1,6 @@
 /** Columns of every table whose rows are compilations, or belong to one. */
 import type { CacheResult, Compilation } from '../api/types';
-import { idLabel, type CompileKey } from '../names/compile_ids';
+import { functionName, idLabel, type CompileKey } from '../names/compile_ids';
 import { location, shortPath } from '../widgets/format';
 import type { Column } from './table';
 
@@ -17,6 +17,8 @@ export const FUNCTION: Column<{ function: string }> = {
   key: 'function',
   label: 'Function',
   value: (r) => r.function || null,
+  show: (r) => functionName(r.function),
+  title: (r) => r.function,
   unknown: NOT_TOLD,
   grow: 1,
 };

@@ -13,7 +13,7 @@ export interface Laid<Row> {
 }
 
 const PADDING = 22;
-const ARROW = 12;
+const ARROW = 16;
 const BAR = 70;
 const WIDEST = 340;
 const GROWS = 120;

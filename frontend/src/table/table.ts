@@ -151,6 +151,7 @@ export function columnScale(kind: ColumnKind, values: number[], shared = values)
   if (kind === 'bytes') return { unit: '', text: signedBytes };
   if (kind === 'count') return { unit: '', text: count };
   if (kind === 'percent') return { unit: '%', text: fixed(values.some((v) => v !== 0 && v < 1) ? 2 : 1) };
+  if (values.length + shared.length === 0) return { unit: '', text: count };
   const perUs = kind === 's' ? 1e6 : 1;
   const unit = columnUnit(shared.map((v) => Math.abs(v * perUs)).filter((us) => us > 0));
   const scaled = values.map((v) => (v * perUs) / unit.us).filter((v) => v !== 0);

@@ -103,6 +103,11 @@ describe('totals and units', () => {
     expect([scale.unit, scale.text(152)]).toEqual(['ms', '0.152']);
   });
 
+  it('has no unit where nothing is known', () => {
+    expect(columnScale('us', []).unit).toBe('');
+    expect(layOut([{ name: 'a', time: null }], columns).map((laid) => laid.head)).toEqual(['Name', 'Time']);
+  });
+
   it('puts the unit into the header once', () => {
     expect(layOut(rows, columns).map((laid) => laid.head)).toEqual(['Name', 'Time, µs']);
   });

@@ -113,6 +113,14 @@ describe('boldPieces', () => {
     expect(bold('from 8.32 ms to 14.8 ms: host times')).toEqual([`8.32${THIN}ms`, `14.8${THIN}ms`]);
   });
 
+  it('leaves what ends a clause alone', () => {
+    expect(bold('Step 1,024 ms (mean of 39, told by it); the guard that failed: s == 0.0.')).toEqual([
+      `1,024${THIN}ms`,
+      '39',
+      '0.0',
+    ]);
+  });
+
   it('leaves names alone', () => {
     expect(bold('none inside ProfilerStep#3, 0/0 at train.py:27 of conv2d')).toEqual([]);
   });

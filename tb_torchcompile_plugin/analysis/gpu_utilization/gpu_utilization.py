@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import (
     utilization,
 )
 from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import Verdict
+from tb_torchcompile_plugin.analysis.what_if.step_words import idle_of
 from tb_torchcompile_plugin.profile.gpu.idle import Gaps, causes_of, idle_gaps
 from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -40,12 +41,13 @@ class DeviceIdle(msgspec.Struct, frozen=True):
 
 class GpuUtilization(msgspec.Struct, frozen=True):
     """`verdict` is over all steps, or over `window` where there are none; `mean`: what its device did in the mean one.
-    Without GPU events `verdict`, `mean`, `window` and `launch_stats` are None and the lists empty. `longest_gaps`: some
-    of each device, longest first."""
+    `held_up_of`: what the times of `held_up` are of, "a step". Without GPU events `verdict`, `mean`, `window` and
+    `launch_stats` are None and the lists empty. `longest_gaps`: some of each device, longest first."""
 
     verdict: Verdict | None
     mean: DeviceInStep | None
     held_up: list[HeldUp]
+    held_up_of: str
     idle: list[DeviceIdle]
     streams: list[Stream]
     steps: list[StepUtilization]
@@ -66,6 +68,7 @@ def gpu_utilization(profile: Profile) -> GpuUtilization:
         verdict=used.verdict if used else None,
         mean=used.mean if used else None,
         held_up=profile.of(held_up),
+        held_up_of=profile.of(idle_of),
         idle=[_idle(profile, device, gaps) for device, gaps in inside.items()],
         streams=profile.of(streams),
         steps=steps,

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import Fix
 from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
 from tb_torchcompile_plugin.analysis.what_if.picture import Picture, picture
 from tb_torchcompile_plugin.analysis.what_if.reasons import replay_error_percent, why_nothing
-from tb_torchcompile_plugin.analysis.what_if.step_words import paced, slowed, told_by
+from tb_torchcompile_plugin.analysis.what_if.step_words import only, paced, slowed, told_by
 from tb_torchcompile_plugin.analysis.what_if.what_if import (
     Predicted,
     WhatIf,
@@ -62,11 +62,12 @@ class StepLength(msgspec.Struct, frozen=True):
 
 
 class FixRow(WhatIf, frozen=True):
-    """A fix with its words. sentence: what is to be mended. panel: where it is seen. note: what is to be said of it
-    beside the other picked ones, or ""."""
+    """A fix with its words. sentence: what is to be mended. code: what of the next step can be pasted. panel: where it
+    is seen. note: what is to be said of it beside the other picked ones, or ""."""
 
     sentence: str
     next_step: str
+    code: str | None
     panel: SeenIn
     note: str
 
@@ -234,7 +235,8 @@ def _combined(profile: Profile, chosen: _Picked) -> Predicted:
 
 def _headline(profile: Profile, offer: Offer, picked: int, combined: Predicted | None) -> str:
     """ "Step 12.2 ms on the host's clock → 4.10 ms with 2 fixes (3.90-4.60 ms)." """
-    step, by, recording = profile.of(step_length), profile.of(told_by), slowed(profile)
+    step, recording = profile.of(step_length), slowed(profile)
+    by = "; ".join(filter(None, (profile.of(told_by), profile.of(only))))
     clock = "the host" if step.device is None else f"GPU {step.device}"
     now = f"{duration(step.step_us)} on {clock}’s clock{f' ({by})' if by else ''}"
     if combined:
@@ -253,6 +255,7 @@ def _row(row: WhatIf, of: Paced, needless: bool) -> FixRow:
         **msgspec.structs.asdict(row),
         sentence=sentence(row, of),
         next_step=next_step(row),
+        code=words_of(row).code,
         panel=words_of(row).panel,
         note="Beside the other picked fixes it brings nothing more." if needless else "",
     )

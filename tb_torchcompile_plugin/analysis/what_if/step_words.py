@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tb_torchcompile_plugin.analysis.what_if.words import A_STEP, THE_SPAN, Paced
 from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.profile.model.host_lane import host_lane, is_cut
 from tb_torchcompile_plugin.profile.model.loop import StepSource, loop_steps
 from tb_torchcompile_plugin.profile.model.step_clock import step_clock
 from tb_torchcompile_plugin.profile.noted_steps import recorded_step_ns, unrecorded_step_ns
@@ -21,6 +22,25 @@ def told_by(profile: Profile) -> str:
         "span": "no steps were marked",
     }
     return words[loop.source]
+
+
+def only(profile: Profile) -> str:
+    """ "the first 2 of 39 steps": all that the model holds where there are very many calls; "" where it holds all."""
+    if not profile.of(is_cut):
+        return ""
+    steps, held = len(profile.of(loop_steps).moments) - 1, profile.of(host_lane).steps
+    if steps < 1:
+        return f"its first {profile.most_calls:,} calls"
+    return f"the first {f'{held:,} ' if held > 1 else ''}of {steps:,} steps"
+
+
+def idle_of(profile: Profile) -> str:
+    """Of what times of the model are: "a step", "the span", or "the first of 39 steps"."""
+    part = profile.of(only)
+    if profile.of(paced) is THE_SPAN:
+        return f"the span, {part}" if part else "the span"
+    held = profile.of(host_lane).steps
+    return f"a step of {part}" if part and held > 1 else part or "a step"
 
 
 def paced(profile: Profile) -> Paced:

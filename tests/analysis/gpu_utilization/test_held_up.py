@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from profiles import profile_in, profile_with
 from tb_torchcompile_plugin.analysis.gpu_utilization.held_up import HeldUp, held_up
+from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
+from tb_torchcompile_plugin.analysis.what_if.step_words import idle_of
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, subtract
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
@@ -68,3 +71,24 @@ def test_rows_of_a_device_sum_to_its_idle_time(recording: Callable[[str], Path],
             rows = [row for row in held_up(profile) if row.device == device]
             total = sum(row.idle_us for row in rows) * (len(lane.marks) - 1) * 1000
             assert round(total) == idle
+
+
+def test_its_times_are_of_a_step(tmp_path: Path) -> None:
+    assert profile_with(tmp_path, steps()).of(idle_of) == "a step"
+
+
+@pytest.mark.parametrize(
+    ("most_calls", "words"), [(1, "the first of 3 steps"), (2, "a step of the first 2 of 3 steps")]
+)
+def test_of_very_many_calls_the_words_tell_which_steps_were_taken(
+    tmp_path: Path, most_calls: int, words: str
+) -> None:
+    cut = replace(profile_with(tmp_path, steps()), most_calls=most_calls)
+    assert cut.of(idle_of) == words
+    assert words.removeprefix("a step of ") in scenario(cut).headline
+
+
+def test_without_steps_its_times_are_of_the_span(tmp_path: Path) -> None:
+    bare = profile_with(tmp_path, [*launch("k", 0, 5, 10), *launch("k", 20, 25, 10)])
+    assert bare.of(idle_of) == "the span"
+    assert replace(bare, most_calls=1).of(idle_of) == "the span, its first 1 calls"

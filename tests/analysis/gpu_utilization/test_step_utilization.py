@@ -150,7 +150,7 @@ def test_without_steps_the_gpu_events_are_the_window(tmp_path: Path) -> None:
 
 def test_without_a_gpu_nothing_is_claimed(tmp_path: Path) -> None:
     answer = report(write_trace(tmp_path, [step(1, 0, 9), slice_("aten::mm", 0, 5)]))
-    assert answer == GpuUtilization(None, None, [], [], [], [], None, [], None)
+    assert answer == GpuUtilization(None, None, [], "a step", [], [], [], None, [], None)
 
 
 def test_latency_is_told_from_queue_wait(tmp_path: Path) -> None:

@@ -181,6 +181,7 @@ def test_the_sentence_says_on_whose_clock_and_what_recording_cost(tmp_path: Path
     assert scenario(noted).headline.endswith(f"on the host’s clock. {slowed}")
     assert scenario(looped(tmp_path, unrecorded_us=210)).headline == scenario(recorded).headline
     garbage = next(row for row in scenario(recorded).fixes if row.kind == "garbage")
+    assert garbage.code == "gc.freeze()\ngc.disable()", "what of the next step can be pasted"
     after = scenario(recorded, [garbage.id]).headline
     assert after == "Step 200 µs on the host’s clock → 140 µs with 1 fix."
 

@@ -34,11 +34,19 @@ def test_a_part_of_a_picture_opens_what_it_means_and_the_focus_comes_back(tab: T
     assert focused(tab, mark)
 
 
+_GAP = """
+    const [head, mark] = ['.head', '.mark'].map((css) => arguments[0].querySelector(css).getBoundingClientRect());
+    return Math.max(head.left - mark.right, mark.left - head.right);
+"""
+
+
 def test_a_column_opens_what_it_means_beside_its_own_button(tab: Tab) -> None:
     tab.open(run="breaks", panel="graph_breaks")
     heads = tab.all("table[aria-label='Graph breaks'] th:has(.mark)")
     assert heads
     mark = heads[0].find_element(By.CSS_SELECTOR, ".mark")
+    gaps = [tab.script(_GAP, head) for head in heads]
+    assert all(0 <= gap < 12 for gap in gaps), "a mark stands at the words that it explains"
     tab.script("arguments[0].click()", mark)
     tab.wait(lambda: tab.text(MEANING), "the meaning")
     assert "sort." not in tab.address()

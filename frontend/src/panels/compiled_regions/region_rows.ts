@@ -5,6 +5,7 @@ import type { HashChange } from '../../host/nav.svelte';
 import { withShift } from '../../links/part_places';
 import { toPanel, toSlices } from '../../links/places';
 import { barPart } from '../../names/bar_parts';
+import { functionName } from '../../names/compile_ids';
 import type { Look } from '../../names/idle_causes';
 import type { Column } from '../../table/table';
 
@@ -42,9 +43,9 @@ export const REGION_COLUMNS: Column<CompiledRegion>[] = [
   {
     key: 'function',
     label: 'Function',
-    show: (r) => r.function!.replace(/^torch_dynamo_resume_in_(.*)_at_(\d+)$/, 'rest of $1, from line $2'),
+    show: (r) => functionName(r.function!),
     title: (r) => r.function ?? '',
-    grow: 1,
+    grow: 1.4,
   },
   { key: 'calls', label: 'Calls', kind: 'count', total: 'sum' },
   {

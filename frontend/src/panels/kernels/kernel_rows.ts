@@ -38,10 +38,10 @@ function ofPeak(percent: number): string {
 
 /** The first columns are those that a narrow window shows. */
 export const KERNEL_COLUMNS: Column<Kernel>[] = [
-  { key: 'name', label: 'Kernel', title: (r) => `${r.name}\n${categoryLabel(r.category)}`, grow: 3 },
+  { key: 'name', label: 'Kernel', title: (r) => `${r.name}\n${categoryLabel(r.category)}`, grow: 2 },
   {
     key: 'above_floor_us',
-    label: 'Above the floor',
+    label: 'Above floor',
     value: (r) => r.achieved.above_floor_us,
     scaleWith: 'time_us',
     total: 'sum',

@@ -8,7 +8,7 @@ export const KEYS = [
   ['Enter  Esc', 'into the details; close them'],
   ['F Z', 'zoom to it; so does a double click'],
   ['M', 'measure it, or nothing'],
-  ['G', 'flame graph of it'],
+  ['G', 'flame graph of it, or of what is in view'],
   ['L B', 'follow launch ↔ kernel, forward ↔ backward'],
   ['/  N  ⇧N', 'search; next, previous'],
   ['T', 'list what is in view'],
