@@ -3,7 +3,7 @@ import type { JobMap, JobStep } from '../../src/api/types';
 import {
   byPlace,
   measureOf,
-  placeOf,
+  filesOf,
   shownOf,
   stepNames,
   stepParts,
@@ -69,8 +69,8 @@ describe('measures', () => {
   });
 
   it('know whose files a rank is', () => {
-    expect(placeOf(mapOf(3, []), 2)).toEqual({ worker: 'w2', span: 's2' });
-    expect(placeOf(mapOf(3, []), 9)).toBeNull();
+    expect(filesOf(mapOf(3, []), 2)).toEqual({ worker: 'w2', span: 's2' });
+    expect(filesOf(mapOf(3, []), 9)).toBeNull();
   });
 
   it('find the row of a rank and step, where there is one', () => {

@@ -41,7 +41,7 @@ export function shownOf(map: JobMap, step: string, outliers: boolean): Shown {
 }
 
 /** Whose files a rank of the job is. */
-export function placeOf({ ranks, workers, spans }: JobMap, rank: number) {
+export function filesOf({ ranks, workers, spans }: JobMap, rank: number) {
   const place = ranks.indexOf(rank);
   return place < 0 ? null : { worker: workers[place]!, span: spans[place]! };
 }
