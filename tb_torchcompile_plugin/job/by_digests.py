@@ -8,6 +8,7 @@ from dataclasses import replace
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
 from tb_torchcompile_plugin.job.digest.file import parsed
+from tb_torchcompile_plugin.job.digest.packed import spread
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, calls_of, cuts_of, gpu_of, windows_of
 from tb_torchcompile_plugin.job.digest.room import MOST_BYTES
 from tb_torchcompile_plugin.job.job import Job
@@ -54,7 +55,19 @@ def _checked(one: DigestFile, made: Digest) -> RankDigest:
         raise UserError(
             "the digest does not tell its rank", next_step="Record with torch.distributed initialised"
         )
-    about = RankDigest(int(made.rank), one.worker, one.span, made)
+    about = RankDigest(int(made.rank), one.worker, one.span, made, one.file)
     for question in (calls_of, cuts_of, windows_of, gpu_of):
         about.of(question)
+    for section in (made.host, made.kernels):  # looked at later, and of few
+        spread(section)
+    about.message = _often(made)
     return about
+
+
+def _often(made: Digest) -> Digest:
+    """Without the sections that are columns now, and those that are read again for few: there may be thousands."""
+    rest = Digest()
+    for section in ("calls", "steps", "host", "kernels"):
+        made.ClearField(section)
+    rest.CopyFrom(made)  # a message gives nothing back as long as it lives
+    return rest

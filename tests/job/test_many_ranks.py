@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from many_ranks import HOST, PLANTED, Planted, write_job
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.job.chain import chain, ends, saved_share
+from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.waits import waits
@@ -92,6 +94,21 @@ def test_no_trace_is_opened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (len(run.workers), run.ranks) == (RANKS, RANKS) and not [
         one for one in opened if "trace.json" in one
     ]
+
+
+def test_a_digest_of_which_a_part_is_damaged_costs_its_rank(tmp_path: Path) -> None:
+    write_job(tmp_path, 128)
+    (path,) = tmp_path.glob(f"*_{100_000 + PLANTED.rank}.*.digest.pb")
+    made = Digest.FromString(path.read_bytes())
+    made.host = made.host[:-20]
+    path.write_bytes(made.SerializeToString())
+    session = Session([("", str(tmp_path))])
+    while isinstance(job := session.poll_job("."), Progress):
+        pass
+    session.close()
+    report = job.of(job_report)
+    assert report.missing_ranks == [PLANTED.rank] and report.findings
+    assert ["cut off" in notice.problem for notice in report.warnings] == [True]
 
 
 def test_many_ranks_without_digests_are_not_read(tmp_path: Path) -> None:

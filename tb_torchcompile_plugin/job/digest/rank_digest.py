@@ -16,10 +16,12 @@ from google.protobuf.message import DecodeError, Message
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
+from tb_torchcompile_plugin.job.digest.file import load
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
 from tb_torchcompile_plugin.job.digest.packed import spread, unpacked
 from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind
 from tb_torchcompile_plugin.job.digest.rank_steps import OwnSteps, RankGpu
+from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.culprits import CAUSES
 from tb_torchcompile_plugin.torch_names.collectives import Operation
@@ -31,12 +33,14 @@ _FAR_NS = 1 << 61  # beyond it nothing was recorded
 
 @dataclass(eq=False)
 class RankDigest:
-    """worker, span: whose files these are. Times are ns by the clock of the rank's trace, from `base_ns`."""
+    """worker, span: whose files these are. Times are ns by the clock of the rank's trace, from `base_ns`. file: read
+    again for the sections that the message lacks, which are seldom asked for."""
 
     rank: int
     worker: str
     span: str
     message: pb.Digest
+    file: File | None = None
     _answers: dict[Callable[[RankDigest], object], object] = field(default_factory=dict, repr=False)
 
     def of(self, question: Callable[[RankDigest], Answer]) -> Answer:
@@ -44,6 +48,14 @@ class RankDigest:
         if question not in self._answers:
             self._answers[question] = question(self)
         return cast(Answer, self._answers[question])
+
+    def seldom(self, section: str) -> bytes:
+        """A section that few ranks of very many are asked for. Raises UserError where the file cannot be read again."""
+        data: bytes = getattr(self.message, section)
+        if data or self.file is None:
+            return data
+        again: bytes = getattr(load(self.file), section)
+        return again
 
     @property
     def base_ns(self) -> int:
@@ -163,7 +175,7 @@ def gpu_of(about: RankDigest) -> RankGpu | None:
 
 def host_of_rank(about: RankDigest) -> HostParts:
     """Of the stretches whose end is known."""
-    section = _parsed(pb.HostSection, about.message.host)
+    section = _parsed(pb.HostSection, about.seldom("host"))
     blamed = [_blamed(one) for one in section.culprits]
     parts, waits = unpacked(section.parts, 3), unpacked(section.waits, 3)
     _check(
@@ -182,7 +194,7 @@ def _blamed(one: pb.Culprit) -> Blamed:
 
 def kernels_of(about: RankDigest) -> KernelParts:
     """But for collectives."""
-    section = _parsed(pb.KernelSection, about.message.kernels)
+    section = _parsed(pb.KernelSection, about.seldom("kernels"))
     columns = unpacked(section.columns, 4)
     _check(_codes(columns[0], len(about.of(cuts_of)) - 1) and _codes(columns[1], len(section.kernels)))
     _check((np.diff(columns[0]) >= 0).all())
