@@ -21,7 +21,6 @@ from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
 from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, compile_time, guard_checks
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
-from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
@@ -38,6 +37,7 @@ from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, side_by_side
 from tb_torchcompile_plugin.analysis.runs.remembered import (
     compile_remembered,
+    findings_remembered,
     job_remembered,
     overview_remembered,
     remembered,
@@ -195,7 +195,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("collectives", SPAN, collectives),
     Route("step_breakdown", SPAN, step_breakdown),
     Route("what_if", SPAN, scenario, (texts("fixes"),)),
-    Route("findings", SPAN_OR_WORKER, findings),
+    Route("findings", SPAN_OR_WORKER, findings_remembered),
     Route("compare", SIDES, compare_report),
     Route("compare_tables", SIDES, compare_tables),
     Route("compare_jobs", JOBS, compare_jobs),

@@ -88,6 +88,16 @@ def test_a_run_that_was_opened_is_known_from_then_on(tmp_path: Path, session: Se
         assert ask(known, "last_overview", run="a", **ids).last.overview == seen
 
 
+def test_a_run_that_was_opened_at_another_panel_is_known_too(tmp_path: Path, session: Session) -> None:
+    add_run(tmp_path, "a", 100)
+    ask(session, "findings", run="a", worker="w", span=SPAN)
+    until = time.monotonic() + 20
+    while not session.all_runs("").rows[0].read:
+        assert time.monotonic() < until, "what every panel asks for is enough"
+        time.sleep(0.02)
+    assert session.all_runs("").rows[0].step_us == 100.0
+
+
 def test_the_first_finding_of_a_job_is_that_of_all_ranks(
     tmp_path: Path, recording: Callable[[str], Path], session: Session
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -17,9 +16,9 @@ from typing import Any
 import fsspec
 import msgspec
 import pytest
-from moto.server import ThreadedMotoServer
 
 from served import ROOT, ask_span, error_of, make_client, make_plugin
+from stores import forget_stores, s3_server
 from tb_torchcompile_plugin.analysis.overview.halves import compile_report, span_report
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
@@ -39,27 +38,11 @@ EVENTS = [slice_(f"op{number}", number, 1) for number in range(200)] + [
 BUCKET = "s3://bucket"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quiet_server() -> None:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """The address of an S3 server with one empty bucket; the environment says how to get there, as it would."""
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("AWS_MAX_ATTEMPTS", "1")
-        filesystem._store(BUCKET).mkdir("bucket")
-        yield f"http://{host}:{port}"
-        filesystem._store.cache_clear()
-        moto.stop()
+    """The address of an S3 server with one empty bucket."""
+    with s3_server("bucket") as address:
+        yield address
 
 
 @pytest.fixture
@@ -483,16 +466,14 @@ class TestTrouble:
         assert workers["good"]["events"] == 201
 
     def test_no_credentials(self, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        filesystem._store.cache_clear()
-        fsspec.filesystem("s3").clear_instance_cache()
+        forget_stores()
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(name)
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
         notice = self.said(f"{BUCKET}/runs")
         assert "access was refused" in notice.problem
-        filesystem._store.cache_clear()
-        fsspec.filesystem("s3").clear_instance_cache()
+        forget_stores()
 
     def test_a_network_that_fails_and_comes_back(
         self, memory: Any, trace: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

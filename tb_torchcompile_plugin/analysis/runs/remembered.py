@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
 from tb_torchcompile_plugin.analysis.findings.rule import Severity
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, compile_report
 from tb_torchcompile_plugin.analysis.overview.headline import first_change
@@ -43,9 +44,20 @@ def remembered(files: tuple[File, ...]) -> Remembered:
 
 def overview_remembered(profile: Profile) -> Overview:
     """The overview, which is written down."""
+    profile.of(_keep_overview)
+    return profile.of(overview)
+
+
+def findings_remembered(about: Profile | CompileData) -> Findings:
+    """The findings, which every panel asks for: so what was read is written down, whichever it was opened at."""
+    if isinstance(about, Profile):
+        about.begin(_keep_overview)  # nobody waits for it
+    return about.of(findings)
+
+
+def _keep_overview(profile: Profile) -> None:
     if profile.files:
         rows.keep(rows.key_of(SPAN, profile.files), profile.of(last_overview))
-    return profile.of(overview)
 
 
 def job_remembered(job: Job) -> JobReport:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
-from moto.server import ThreadedMotoServer
 
 from browser.rank_traces import write_job
+from stores import s3_server
 from tb_torchcompile_plugin.api.indexing import attempt, index
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.logdir import filesystem
@@ -31,20 +30,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def s3() -> Iterator[Any]:
     """A real server, which other processes reach by the environment."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        store = filesystem._store(BUCKET)
-        store.mkdir("digests")
-        yield store
-        filesystem._store.cache_clear()
-        moto.stop()
+    with s3_server("digests"):
+        yield filesystem._store(BUCKET)
 
 
 @pytest.fixture
