@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from s3fs import S3FileSystem
 
 from many_ranks import HOST, PLANTED, Planted, write_job
+from stores import s3_server
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.api.read_queue import Progress
@@ -109,6 +112,31 @@ def test_a_digest_of_which_a_part_is_damaged_costs_its_rank(tmp_path: Path) -> N
     report = job.of(job_report)
     assert report.missing_ranks == [PLANTED.rank] and report.findings
     assert ["cut off" in notice.problem for notice in report.warnings] == [True]
+
+
+def test_of_a_store_only_digests_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few listings, one request for each digest, and no byte of a trace."""
+    write_job(tmp_path, 128, traces=True)
+    asked: list[tuple[str, str]] = []
+    call = S3FileSystem._call_s3
+
+    async def noted(store: S3FileSystem, method: str, *arguments: Any, **more: Any) -> Any:
+        asked.append((method, str(more.get("Key", ""))))
+        return await call(store, method, *arguments, **more)
+
+    with s3_server("ranks"):
+        filesystem._store("s3://ranks").put(f"{tmp_path}/", "ranks/run/", recursive=True)
+        monkeypatch.setattr(S3FileSystem, "_call_s3", noted)
+        session = Session([("", "s3://ranks")])
+        assert session.runs().runs[0].ranks == 128
+        while isinstance(job := session.poll_job("run"), Progress):
+            pass
+        session.close()
+        monkeypatch.undo()
+    assert len(job.digests) == 128
+    opened = [key for method, key in asked if method == "get_object"]
+    assert len(opened) == 128 and all(key.endswith(".digest.pb") for key in opened)
+    assert len(asked) - len(opened) <= 10
 
 
 def test_many_ranks_without_digests_are_not_read(tmp_path: Path) -> None:
