@@ -9,7 +9,7 @@ import pytest
 from s3fs import S3FileSystem
 
 from many_ranks import HOST, PLANTED, Planted, write_job
-from stores import s3_server
+from served import s3_server
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.api.read_queue import Progress

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from browser.rank_traces import write_job
-from stores import s3_server
+from served import s3_server
 from tb_torchcompile_plugin.api.indexing import attempt, index
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.logdir import filesystem
