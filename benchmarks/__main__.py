@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks import synthetic
+from benchmarks import peers, synthetic
 from benchmarks.measure import Measured, measure
 
 _OURS = """
@@ -39,24 +39,6 @@ import gzip, json, sys
 with (gzip.open if sys.argv[1].endswith(".gz") else open)(sys.argv[1], "rb") as file:
     print(len(json.load(file)["traceEvents"]), "events")
 """
-_PEERS = {
-    "hta": """
-import sys
-from hta.common.trace import Trace
-trace = Trace(trace_files={0: sys.argv[1]}, trace_dir="")
-trace.parse_traces(use_multiprocessing=False)
-trace.decode_symbol_ids()
-print(len(trace.get_trace(0)), "rows")
-""",
-    "torch-tb-profiler": """
-import sys, tempfile
-from torch_tb_profiler.profiler.data import RunProfileData
-from torch_tb_profiler import io
-profile = RunProfileData.parse("worker", 1, sys.argv[1], io.Cache(tempfile.mkdtemp()))
-profile.process()
-print(len(profile.events), "events")
-""",
-}
 
 
 def main() -> None:
@@ -84,13 +66,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--no-json", action="store_true", help="leave out json.load, which needs 4 GB for 1 GB"
     )
-    parser.add_argument(
-        "--peer",
-        action="append",
-        default=[],
-        metavar="NAME=PYTHON",
-        help=f"another reader ({', '.join(_PEERS)}) and the interpreter of an environment that has it",
-    )
+    peers.add_option(parser)
     parser.add_argument("--folder", type=Path, help="where to write the traces; needs room for two of them")
     return parser.parse_args()
 
@@ -129,9 +105,8 @@ def _compare(path: Path, options: argparse.Namespace, folder: Path) -> None:
             packed, f"this, {max(options.workers)} process(es)", [sys.executable, "-c", program, str(packed)]
         )
         packed.unlink()
-    for peer in options.peer:
-        name, python = peer.split("=", 1)
-        _row(path, name, [python, "-c", _PEERS[name], str(path)], reference)
+    for name, command in options.peer:
+        _row(path, name, [*command, str(path)], reference)
 
 
 def _warm(path: Path) -> None:

@@ -18,19 +18,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks import peers
 from benchmarks.measure import Measured, measure
 
 _RANK = re.compile(rb'("distributedInfo"[^{]*\{[^{}]*?"rank":\s*)\d+(,\s*"world_size":\s*)\d+', re.DOTALL)
-_PEERS = {
-    "hta": """
-import sys
-from hta.common.trace import Trace
-trace = Trace(trace_files=dict(enumerate(sys.argv[1:])), trace_dir="")
-trace.parse_traces(use_multiprocessing=False)
-trace.decode_symbol_ids()
-print(len(trace.get_all_traces()), "traces")
-""",
-}
 
 
 def main() -> int:
@@ -49,9 +40,8 @@ def main() -> int:
                 _row(f"{count} commands of one", _apart(traces, count), len(traces))
         _row("index again", _index(folder, 1), len(traces))
         some = traces[: options.peer_traces]
-        for peer in options.peer:
-            name, python = peer.split("=", 1)
-            _row(name, measure([python, "-c", _PEERS[name], *map(str, some)]), len(some))
+        for name, command in options.peer:
+            _row(name, measure([*command, *map(str, some)]), len(some))
     return 0
 
 
@@ -61,13 +51,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2], help="numbers of processes to try")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--peer-traces", type=int, default=16, help="how many of them peers read")
-    parser.add_argument(
-        "--peer",
-        action="append",
-        default=[],
-        metavar="NAME=PYTHON",
-        help=f"another reader ({', '.join(_PEERS)}) and the interpreter of an environment that has it",
-    )
+    peers.add_option(parser)
     parser.add_argument("--folder", type=Path, help="where to write the traces; needs room for all")
     if not os.environ.get("TB_TORCHCOMPILE_RECORDINGS"):
         parser.exit(message="left out: TB_TORCHCOMPILE_RECORDINGS names no folder with the recording\n")

@@ -35,9 +35,10 @@ from tb_torchcompile_plugin.analysis.source.source import ProgramLine
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
+from tb_torchcompile_plugin.api.joined import job_of, unexpected
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import files_of, place_of
-from tb_torchcompile_plugin.api.session import Session, job_of, read, unexpected
+from tb_torchcompile_plugin.api.session import Session, read
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.by_digests import by_digests
 from tb_torchcompile_plugin.job.job import TracedJob, one_rank

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,13 +23,14 @@ from tb_torchcompile_plugin.analysis.overview.halves import span_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.analysis.runs.runs import AllRuns, all_runs
 from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
+from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.by_digests import by_digests
-from tb_torchcompile_plugin.job.job import Job, JobRank, OneRank, TracedJob, one_rank, place_of_rank
+from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob, one_rank, place_of_rank
 from tb_torchcompile_plugin.job.members import DigestFile, Member, asks_digests, digest_files, members
-from tb_torchcompile_plugin.job.together import ask_all, calls_of_each, recorded_trace, together
+from tb_torchcompile_plugin.job.together import calls_of_each, recorded_trace, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import copies
@@ -152,7 +153,7 @@ class Session:
         if not made.done():
             return all_read(None)
         if (job := made.result()) is None:
-            raise _no_job(run, [])
+            raise no_job(run, [])
         return job
 
     def poll_rank(self, run: str, span: str, rank: int) -> OneRank | Progress:
@@ -192,7 +193,7 @@ class Session:
         if not made.done():
             return all_read(next((about for about in read.values() if isinstance(about, Profile)), None))
         if (job := made.result()) is None:
-            raise _no_job(run, [answer for answer in read.values() if isinstance(answer, Notice)])
+            raise no_job(run, [answer for answer in read.values() if isinstance(answer, Notice)])
         return job
 
     def poll_jobs(self, run: str, span: str, run2: str, span2: str) -> Jobs | Progress:
@@ -215,7 +216,7 @@ class Session:
             try:
                 read[one] = self.profile(run, one.worker, one.span)
             except Exception as error:
-                read[one] = _notice(self._catalog.span(run, one.worker, one.span)[1].file, error)
+                read[one] = why_not(self._catalog.span(run, one.worker, one.span)[1].file, error)
         return job_of(read, span)
 
     def _poll_member(
@@ -233,7 +234,7 @@ class Session:
                     return answer
                 known = held[one] = _MemberRead(made_of, answer, inf)
             except Exception as error:
-                known = held[one] = _MemberRead(made_of, _notice(span.file, error), monotonic() + _RETRY_S)
+                known = held[one] = _MemberRead(made_of, why_not(span.file, error), monotonic() + _RETRY_S)
         return known.answer
 
     def profile(self, run: str, worker: str, span: str) -> Profile:
@@ -322,60 +323,6 @@ def all_read(profile: Profile | None) -> Progress:
         return Progress("", 0, 0, 0, None)
     file = profile.span.file
     return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
-
-
-def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") -> TracedJob | None:
-    """What was read of each member, together, or why it was not; None where that are fewer than two. like: the span
-    whose time is meant; else that of most of them."""
-    profiles = {one: about for one, about in members.items() if isinstance(about, Profile)}
-    notices = {one: about for one, about in members.items() if isinstance(about, Notice)}
-    here = together({one: recorded_trace(about) for one, about in profiles.items()}, like)
-    notices |= {one: _of_another_time(profiles[one]) for one in profiles if one not in here}
-    ranks = []
-    for one in sorted(here):
-        try:
-            ask_all(profiles[one])
-            ranks.append(JobRank(one.rank, one.worker, profiles[one]))
-        except Exception as error:  # a mistake of ours, or a trace that no program writes: it costs this rank
-            span = profiles[one].span
-            notices[one] = unexpected(span.file if span else None, error)
-    unread = {one.rank: notice for one, notice in notices.items()}
-    return TracedJob(ranks, unread) if len(ranks) > 1 else None
-
-
-def _no_job(run: str, notices: list[Notice]) -> UserError:
-    if not notices:
-        return NotFound(
-            f"no two ranks of run {run!r} were recorded at one time",
-            next_step="Record all ranks at the same steps",
-        )
-    return UserError(notices[0].problem, file=notices[0].file, next_step=notices[0].next_step)
-
-
-def _of_another_time(profile: Profile) -> Notice:
-    return Notice(
-        profile.span.file.path if profile.span else "",
-        "was recorded at another time than the other ranks",
-        "It is not part of their job",
-        "Record all ranks at the same steps, and each start of a job into a folder of its own",
-    )
-
-
-def _notice(file: File, error: Exception) -> Notice:
-    """Why a rank cannot be read: whatever it is costs that rank alone."""
-    return error.notice if isinstance(error, UserError) else unexpected(file, error)
-
-
-def unexpected(file: File | None, error: Exception) -> Notice:
-    """A mistake of ours, which costs one file and not all of them."""
-    name = file.name if file else "a trace"
-    _log.debug("%s could not be read", name, exc_info=error)
-    return Notice(
-        file.path if file else "",
-        f"cannot be read ({type(error).__name__})",
-        "Everything else in the logdir is shown",
-        "This is a defect of tb-torchcompile-plugin: please report it, with the file if you can",
-    )
 
 
 def read(

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.job.calls import calls, numbered
 from tb_torchcompile_plugin.job.chain import Chain, chain
 from tb_torchcompile_plugin.job.instances import anchors
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.columns import distinct, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
 _PEERS = 3  # that run the same collectives: of fewer those that meet are compared
@@ -58,7 +58,7 @@ def _alike(job: Job, held: Chain) -> tuple[Int64s, Int64s]:
     the instance, by numbers below 0."""
     ranks = len(held.first) - 1
     kinds = job.of(calls).kinds
-    shapes = numbered((one.operation, one.dtype, one.message_bytes, _size(one.group)) for one in kinds)
+    shapes = numbered((one.operation, one.dtype, one.message_bytes, one.group_size) for one in kinds)
     shape = shapes[job.of(calls).kind[held.row]]
     runs = numbered(
         shape[begin:end].tobytes() for begin, end in zip(held.first[:-1].tolist(), held.first[1:].tolist())
@@ -69,13 +69,6 @@ def _alike(job: Job, held: Chain) -> tuple[Int64s, Int64s]:
     return np.where(here, runs[held.place], -1), np.where(here, number, held.instance)
 
 
-def _size(group: object) -> int:
-    return len(getattr(group, "ranks", ()))
-
-
 def beyond_of(job: Job) -> Int64s:
     """By place the sum of it."""
-    held = job.of(chain)
-    total = np.zeros(len(job.digests), np.int64)
-    np.add.at(total, held.place, job.of(beyond).ns)
-    return total
+    return sums(job.of(chain).place, job.of(beyond).ns, len(job.digests))

@@ -7,22 +7,12 @@ from dataclasses import replace
 
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
-from tb_torchcompile_plugin.job.digest.file import parsed
+from tb_torchcompile_plugin.job.digest.file import load_all
 from tb_torchcompile_plugin.job.digest.packed import spread
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, calls_of, cuts_of, gpu_of, windows_of
-from tb_torchcompile_plugin.job.digest.room import MOST_BYTES
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.members import DigestFile, Member
-from tb_torchcompile_plugin.job.together import recorded, together
-from tb_torchcompile_plugin.logdir.filesystem import read_all
-
-_AT_ONCE = 128  # requests to a store
-_OTHER_TIME = Notice(
-    "",
-    "was recorded at another time than the other ranks",
-    "It is not part of their job",
-    "Record all ranks at the same steps, and each start of a job into a folder of its own",
-)
+from tb_torchcompile_plugin.job.together import of_another_time, recorded, together
 
 
 def by_digests(files: Sequence[DigestFile], like: str = "") -> Job | None:
@@ -32,19 +22,18 @@ def by_digests(files: Sequence[DigestFile], like: str = "") -> Job | None:
     ranks = {one.rank: one for one in _ranks(files, unread)}
     members = {Member(one.rank, one.worker, one.span): recorded(one.message) for one in ranks.values()}
     here = {member.rank for member in together(members, like)}
-    unread |= {rank: replace(_OTHER_TIME, file=one.worker) for rank, one in ranks.items() if rank not in here}
+    unread |= {rank: of_another_time(one.worker) for rank, one in ranks.items() if rank not in here}
     digests = tuple(ranks[rank] for rank in sorted(here))
     return Job(digests, unread) if len(digests) > 1 else None
 
 
 def _ranks(files: Sequence[DigestFile], unread: dict[int, Notice]) -> Iterator[RankDigest]:
     """What is damaged costs itself: -1 and below are ranks that nobody can tell."""
-    fitting = [one for one in files if one.file.size <= 2 * MOST_BYTES]
-    for number, (one, read) in enumerate(zip(fitting, read_all([one.file for one in fitting], _AT_ONCE))):
+    for number, (one, made) in enumerate(zip(files, load_all([one.file for one in files]))):
         try:
-            if isinstance(read, UserError):
-                raise read
-            yield _checked(one, parsed(read, one.file.path))
+            if isinstance(made, UserError):
+                raise made
+            yield _checked(one, made)
         except UserError as error:
             unread[-1 - number] = replace(error.notice, file=one.file.path)
 

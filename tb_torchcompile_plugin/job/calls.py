@@ -41,6 +41,11 @@ class Calls(NamedTuple):
         """What the call in this row is."""
         return self.kinds[int(self.kind[row])]
 
+    def groups(self) -> Int64s:
+        """Of each call a number of its group, -1 where that is not known."""
+        number = numbered(kind.group for kind in self.kinds)[self.kind]
+        return np.where(self.of_kind(kind.group is not None for kind in self.kinds), number, -1)
+
     def of_kind(self, of_each: Iterable[bool]) -> npt.NDArray[np.bool_]:
         """By call what holds for its kind; of_each: one for each of `kinds`."""
         return np.array([*of_each, False])[self.kind]

@@ -119,7 +119,7 @@ def _is_one(made: Calls, known: Instances) -> npt.NDArray[np.bool_]:
 def _shared(kind: Kind) -> Hashable:
     """What calls of one collective have in common. All-to-all: each rank may send more or less than another."""
     bytes_ = None if kind.operation == "all_to_all" else kind.message_bytes
-    return "pair" if kind.operation in PAIRED else kind.operation, kind.dtype, bytes_
+    return kind.what, kind.dtype, bytes_
 
 
 _BY_ID, _BY_SEQ, _BY_COUNT = range(3)
@@ -128,11 +128,10 @@ _BY_ID, _BY_SEQ, _BY_COUNT = range(3)
 def _keys(job: Job, made: Calls) -> tuple[tuple[Int64s, Int64s, Int64s], npt.NDArray[np.bool_]]:
     """Of each call: (what it is known by, that, of which group or row); and which calls are known at all."""
     alone = ~made.of_kind(one.operation in PAIRED for one in made.kinds)
-    grouped = made.of_kind(one.group is not None for one in made.kinds)
-    group = numbered(one.group for one in made.kinds)[made.kind]
+    group = made.groups()
     row, count = _counted(job, made)
     by_id = alone & (made.comms >= 0)
-    by_seq = alone & ~by_id & grouped & (made.seq >= 0)
+    by_seq = alone & ~by_id & (group >= 0) & (made.seq >= 0)
     by = np.select([by_id, by_seq], [_BY_ID, _BY_SEQ], _BY_COUNT)
     comms = np.unique(made.comms, return_inverse=True)[1]  # hashes are wide
     keys = by, np.select([by_id, by_seq], [comms, made.seq], count), np.where(by == _BY_COUNT, row, group)

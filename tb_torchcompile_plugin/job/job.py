@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.errors import NotFound, Notice
-from tb_torchcompile_plugin.job.digest.make import digest
+from tb_torchcompile_plugin.job.digest.make import MOST_RANKS, digest
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.memo import Memoized, once
-
-_MOST_RANKS = 1 << 20  # that a damaged number may claim
 
 
 @dataclass(eq=False)
@@ -37,7 +35,7 @@ class Job(Memoized):
     def missing(self) -> list[int]:
         """Ranks that are not here: what others waited for them is not known."""
         return sorted(
-            {*range(min(self.world_size or 0, _MOST_RANKS)), *(rank for rank in self.unread if rank >= 0)}
+            {*range(min(self.world_size or 0, MOST_RANKS)), *(rank for rank in self.unread if rank >= 0)}
             - {*self.numbers}
         )
 

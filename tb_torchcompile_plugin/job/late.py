@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.calls import Calls, calls, numbered
+from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import cuts_of, host_of_rank, kernels_of
@@ -117,7 +117,7 @@ def _since(job: Job, by_group: bool) -> _Since:
     """Of each matched call from the launch of the one before it, on its rank, to its own; of those in the host lane.
     by_group: from the one before it of its group."""
     made, instance = job.of(calls), job.of(instances).of_call
-    group = _groups(made) if by_group else np.zeros_like(made.place)
+    group = made.groups() if by_group else np.zeros_like(made.place)
     order = np.lexsort((made.launch, group, made.place))
     rows = order[(instance[order] >= 0) & (made.launch[order] >= 0) & (group[order] >= 0)]
     base = np.array([one.base_ns for one in job.digests], np.int64)
@@ -129,12 +129,6 @@ def _since(job: Job, by_group: bool) -> _Since:
     known = np.zeros(len(made.place), bool)
     known[rows] = (begin <= launch) & (launch <= np.array(_reach(job), np.int64)[place])
     return _Since(made.place, columns[0], columns[1], columns[2], known)
-
-
-def _groups(made: Calls) -> Int64s:
-    """Of each call a number of its group, -1 where that is not known."""
-    number = numbered(kind.group for kind in made.kinds)[made.kind]
-    return np.where(made.of_kind(kind.group is not None for kind in made.kinds), number, -1)
 
 
 def _reach(job: Job) -> list[int]:
@@ -177,9 +171,8 @@ def _beside(job: Job, since: _Window, usual: _Window, instance: int, ns: int, be
     """before: what was already told of this rank."""
     mine, others = (_host_parts(job, *one) for one in (since, usual))
     for one in before:
-        if (
-            since[1] <= one.begin and one.end <= since[2]
-        ):  # it waited for this in the collectives of another group
+        # It waited for this in the collectives of another group.
+        if since[1] <= one.begin and one.end <= since[2]:
             mine.subtract(one.parts)
     parts = _difference(mine, others)
     worked = sum(ns for one, ns in parts.items() if one.cause not in WAITS)

@@ -77,9 +77,7 @@ def _link(job: Job, known: _OfGroups, rows: Int64s) -> SlowLink:
     excess = known.ns[rows] - known.usual[rows]
     of_shape = sums(known.shape[rows], excess, int(known.shape.max()) + 1)
     mine = rows[known.shape[rows] == of_shape.argmax()]
-    every, made = job.of(instances), job.of(calls)
-    first = int(every.first[known.number[mine[0]]])
-    members = every.rows[first : first + int(every.sizes[known.number[mine[0]]])]
+    members, made = job.of(instances).some(known.number[mine[:1]]).rows, job.of(calls)
     places = np.sort(made.place[members]).tolist()
     hosts = {job.digests[place].host for place in places}
     return SlowLink(
@@ -101,16 +99,11 @@ def _of_groups(job: Job) -> _OfGroups:
     number = np.flatnonzero(job.of(all_here))
     row, paired = every.rows[every.first[number]], job.of(senders)[number] >= 0
     kind, last = made.kind[row], every.rows[every.first[number] + every.sizes[number] - 1]
-    shape = numbered(_shape(one) for one in made.kinds)[kind]
+    shape = numbered((one.what, one.dtype, one.message_bytes, one.group_size) for one in made.kinds)[kind]
     pair = np.where(paired, made.place[row] * len(job.digests) + made.place[last], -1)
     _, link = distinct(numbered(one.group for one in made.kinds)[kind], pair)
     ns = np.minimum.reduceat(job.of(waits).transfer[every.rows], every.first)[number]
     return _OfGroups(number, shape, link, ns, _usual(shape, link, ns))
-
-
-def _shape(kind: Kind) -> tuple[object, ...]:
-    operation = "pair" if kind.operation in ("send", "recv") else kind.operation
-    return operation, kind.dtype, kind.message_bytes, len(kind.group.ranks) if kind.group else 0
 
 
 def _usual(shape: Int64s, link: Int64s, ns: Int64s) -> Int64s:

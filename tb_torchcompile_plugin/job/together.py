@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
-from tb_torchcompile_plugin.job.digest.make import digest, host_of
+from tb_torchcompile_plugin.job.digest.make import host_of
 from tb_torchcompile_plugin.job.members import Member
 from tb_torchcompile_plugin.profile.profile import Profile
 
@@ -62,7 +63,11 @@ def calls_of_each(ranks: int) -> int:
     return max(Profile.most_calls, _MOST_CALLS // ranks) if ranks > 1 else Profile.most_calls
 
 
-def ask_all(profile: Profile) -> None:
-    """Makes what a job asks of each of its ranks on its own. Raises whatever one of them raises: then that rank cannot
-    be one of the job, and the others can."""
-    profile.of(digest)
+def of_another_time(file: str) -> Notice:
+    """Why a rank is not of the job. file: what it was read from."""
+    return Notice(
+        file,
+        "was recorded at another time than the other ranks",
+        "It is not part of their job",
+        "Record all ranks at the same steps, and each start of a job into a folder of its own",
+    )

@@ -26,7 +26,8 @@ _NEVER = np.iinfo(np.int64).min
 class Waits(NamedTuple):
     """Columns of the calls (ns). begin, end: on the common clock. wait, transfer: -1 for calls of no instance.
     awaited: the place of the rank that it waited for, -1 where it did not wait. last: whether all others waited.
-    unknown: of the transfer what may be waiting, at its begin; 0 for calls of no instance."""
+    unknown: of the transfer what may be waiting, at its begin; transferred: what is known to be transfer; both 0 for
+    calls of no instance."""
 
     begin: Int64s
     end: Int64s
@@ -35,11 +36,7 @@ class Waits(NamedTuple):
     awaited: Int64s
     last: npt.NDArray[np.bool_]
     unknown: Int64s
-
-    @property
-    def transferred(self) -> Int64s:
-        """What is known to be transfer; 0 for calls of no instance."""
-        return np.maximum(self.transfer, 0) - self.unknown
+    transferred: Int64s
 
 
 def waits(job: Job) -> Waits:
@@ -58,7 +55,7 @@ def waits(job: Job) -> Waits:
     transfer = np.where(wait >= 0, made.dur - wait, -1)
     assert ((wait < 0) | ((transfer >= 0) & (wait + transfer == made.dur))).all()
     assert ((unknown >= 0) & (unknown <= np.maximum(transfer, 0))).all()
-    return Waits(begin, end, wait, transfer, awaited, last, unknown)
+    return Waits(begin, end, wait, transfer, awaited, last, unknown, np.maximum(transfer, 0) - unknown)
 
 
 def needed_calls(job: Job) -> Int64s:
@@ -86,8 +83,7 @@ def all_here(job: Job) -> npt.NDArray[np.bool_]:
     """By instance whether each rank of the group is there, or both of a send and its recv; where torch did not record
     which they are, whether the job is complete."""
     made, known = job.of(calls), job.of(instances)
-    group = [len(kind.group.ranks) if kind.group else 0 for kind in made.kinds]
-    size = np.array([*group, 0], np.int64)[made.kind[known.rows[known.first]]]
+    size = np.array([*(kind.group_size for kind in made.kinds), 0])[made.kind[known.rows[known.first]]]
     complete = np.where(size > 0, known.sizes == size, not job.missing)
     return np.asarray((job.of(senders) >= 0) | complete)
 
@@ -98,19 +94,6 @@ def waiting(job: Job, place: int) -> Intervals:
     wait = job.of(waits).wait[mine]
     begin = job.of(calls).begin[mine][wait > 0] - job.digests[place].base_ns
     return union(begin, begin + wait[wait > 0])
-
-
-def transferring(job: Job, place: int) -> Intervals:
-    """When collectives of a rank are known to transfer, by the clock of its trace."""
-    mine = job.of(calls).of_rank(place)
-    known = job.of(transferred)[mine]
-    end = job.of(calls).end[mine][known > 0] - job.digests[place].base_ns
-    return union(end - known[known > 0], end)
-
-
-def transferred(job: Job) -> Int64s:
-    """By call what is known to be transfer (ns)."""
-    return job.of(waits).transferred
 
 
 class Blame(NamedTuple):

@@ -15,6 +15,7 @@ from browser.rank_traces import write_job
 from tb_torchcompile_plugin.analysis.findings.findings import Findings
 from tb_torchcompile_plugin.api import read_queue, routes
 from tb_torchcompile_plugin.api import session as session_module
+from tb_torchcompile_plugin.api.joined import job_of
 from tb_torchcompile_plugin.api.parameters import number
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import JOB, ROUTES, Answer, Route, poll
@@ -46,7 +47,7 @@ def test_a_job_of_many_ranks_is_read_to_its_end(tmp_path: Path, monkeypatch: pyt
 def test_no_request_waits_until_the_job_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_job(tmp_path, ranks=2, steps=2, late=1)
     session, goes_on, makers = Session([("", str(tmp_path))]), threading.Event(), []
-    really = session_module.job_of
+    really = job_of
 
     def slow(read: Mapping[object, object], like: str = "") -> TracedJob | None:
         makers.append(threading.current_thread())

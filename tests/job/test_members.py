@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
+from tb_torchcompile_plugin.api import joined
 from tb_torchcompile_plugin.api import session as session_module
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
@@ -225,7 +226,7 @@ def test_a_rank_that_cannot_be_asked_costs_itself(tmp_path: Path, monkeypatch: p
         if profile.trace.distributed["rank"] == 2:
             raise KeyError("lane")
 
-    monkeypatch.setattr(session_module, "ask_all", no_costs)
+    monkeypatch.setattr(joined, "digest", no_costs)
     session = Session([("", str(tmp_path))])
     job = polled(session)
     assert job.numbers == [0, 1] and "KeyError" in job.unread[2].problem

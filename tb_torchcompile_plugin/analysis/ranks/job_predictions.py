@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.job.steps import job_lengths, job_steps
 from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
 
-UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
+_UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
 _MORE = 1.1  # times as much as the chain tells: what replaying the same jobs gave at most
 
 
@@ -87,7 +87,7 @@ def worth_telling(job: Job, predicted: Predicted, uniform: bool) -> bool:
     least = predicted.gain_percent
     if not isinstance(job, TracedJob):
         least = 100 * (1 - predicted.high_us / predicted.step_us)
-    return least >= thresholds.gain_percent and (not uniform or predicted.gain_percent >= UNIFORM_PERCENT)
+    return least >= thresholds.gain_percent and (not uniform or predicted.gain_percent >= _UNIFORM_PERCENT)
 
 
 def waited_us(job: Job, places: list[int]) -> float:

@@ -268,7 +268,7 @@ def _collective(job: Job, kind: Kind, numbers: Int64s) -> CollectiveRow:
     made, times = job.of(calls), job.of(waits)
     members = job.of(instances).some(numbers)
     rows, first = members.rows, members.first
-    size = len(kind.group.ranks) if kind.group and kind.group.ranks else int(members.sizes.max())
+    size = kind.group_size or int(members.sizes.max())
     skew = np.maximum.reduceat(times.end[rows], first) - np.minimum.reduceat(times.end[rows], first)
     wait, unknown = int(times.wait[rows].sum()), int(times.unknown[rows].sum())
     rate = _rate(kind, np.minimum.reduceat(times.transfer[rows], first)[job.of(all_here)[numbers]])

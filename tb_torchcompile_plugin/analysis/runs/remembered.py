@@ -50,9 +50,10 @@ def overview_remembered(profile: Profile) -> Overview:
 
 def findings_remembered(about: Profile | CompileData) -> Findings:
     """The findings, which every panel asks for: so what was read is written down, whichever it was opened at."""
+    known = about.of(findings)
     if isinstance(about, Profile):
-        about.begin(_keep_overview)  # nobody waits for it
-    return about.of(findings)
+        about.begin(_keep_overview)  # behind them: nobody waits for it
+    return known
 
 
 def _keep_overview(profile: Profile) -> None:

@@ -6,7 +6,7 @@ import errno
 from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.api.indexing.write import Order, write_digest
-from tb_torchcompile_plugin.api.session import unexpected
+from tb_torchcompile_plugin.api.joined import unexpected
 from tb_torchcompile_plugin.errors import Notice, UserError
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}

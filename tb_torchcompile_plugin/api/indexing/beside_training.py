@@ -12,15 +12,13 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.api.indexing.orphan import end_with
 from tb_torchcompile_plugin.api.indexing.write import Order, write_digest
 from tb_torchcompile_plugin.logdir.discovery import digest_name, run_of_files
 from tb_torchcompile_plugin.reader.cache.store import open_trace
-
-_LOOK_S = 0.5  # how often it looks whether it was left alone
 
 
 class ToRead(NamedTuple):
@@ -63,7 +61,7 @@ def main(parent: int) -> None:
     """Read what it is told to, until there is no more. What cannot be read is passed over."""
     waiting = _Waiting()
     threading.Thread(target=waiting.listen, args=(sys.stdin,), daemon=True).start()
-    threading.Thread(target=_end_with, args=(parent, waiting), daemon=True).start()
+    end_with(parent, over=lambda: waiting.complete)
     while (trace := waiting.newest()) is not None:
         try:
             _read(trace)
@@ -81,14 +79,6 @@ def _read(one: ToRead) -> None:
         for span in worker.spans:
             path = os.path.join(run.folder, digest_name(worker.worker, span.span))
             write_digest(Order(worker, span, path), trace)
-
-
-def _end_with(parent: int, waiting: _Waiting) -> None:
-    """A pipe does not tell: other children of the one that started this may hold its other end open."""
-    while not waiting.complete:
-        if os.getppid() != parent:
-            os._exit(1)
-        time.sleep(_LOOK_S)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
-import time
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -14,9 +12,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 
 from tb_torchcompile_plugin.api.indexing.attempt import Attempted, attempt, failed
+from tb_torchcompile_plugin.api.indexing.orphan import end_with
 from tb_torchcompile_plugin.api.indexing.write import Order
-
-_LOOK_S = 1.0  # how often a worker looks whether it was left alone
 
 
 def in_processes(orders: Iterable[Order], workers: int) -> Generator[tuple[Order, Attempted], None, None]:
@@ -67,11 +64,4 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 def _begin(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent; what was begun is finished
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    """A pool does not end with a parent that was killed: each of its processes waits for all others."""
-    while os.getppid() == parent:
-        time.sleep(_LOOK_S)
-    os._exit(1)
+    end_with(parent)  # a pool waits for all of its processes, and each of them for the others

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest.file import is_current, load, save
-from tb_torchcompile_plugin.job.digest.make import digest
+from tb_torchcompile_plugin.job.digest.make import claimed, digest
 from tb_torchcompile_plugin.job.together import calls_of_each
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, local_file
@@ -19,7 +19,6 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 
-_MOST_RANKS = 1 << 20  # that a damaged number may claim
 _compiled = Memo(1)  # the spans of a worker come one after the other
 
 
@@ -58,14 +57,8 @@ def _read(file: File) -> Trace:
 
 
 def _profile(order: Order, trace: Trace) -> Profile:
-    ranks = _world_size(trace) or order.ranks
+    ranks = claimed(trace, "world_size") or order.ranks  # whoever of the job has left traces here
     return Profile(trace, _compile_data(order.worker), order.span, calls_of_each(ranks))
-
-
-def _world_size(trace: Trace) -> int | None:
-    """That of the job, whoever of it has left traces here: the digest is the same whenever it is made."""
-    known = trace.distributed.get("world_size")
-    return known if isinstance(known, int) and 0 < known < _MOST_RANKS else None
 
 
 def _compile_data(worker: WorkerFiles) -> CompileData | None:

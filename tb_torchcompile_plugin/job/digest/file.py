@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from google.protobuf.message import DecodeError
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
 from tb_torchcompile_plugin.job.digest.room import MOST_BYTES
-from tb_torchcompile_plugin.logdir import filesystem
-from tb_torchcompile_plugin.logdir.filesystem import File
+from tb_torchcompile_plugin.logdir.filesystem import File, read_all, write_whole
 
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
 FORMAT_VERSION = 1
+_AT_ONCE = 128  # requests to a store
 _AGAIN = "Write it again with: tb-torchcompile index"
 
 
 def load(file: File) -> Digest:
     """Reads one `.pt.digest.pb`, local or remote. Raises UserError where it cannot be read or is of a newer format."""
-    return parsed(_read(file), file.path)
+    return _parsed(_read(file), file.path)
 
 
-def parsed(data: bytes, path: str) -> Digest:
-    """Of the bytes of a file. Raises UserError, see `load`."""
+def load_all(files: Sequence[File]) -> Iterator[Digest | UserError]:
+    """Each in its turn, or why it cannot be read."""
+    for file, data in zip(files, _read_all(files)):
+        try:
+            yield data if isinstance(data, UserError) else _parsed(data, file.path)
+        except UserError as error:
+            yield error
+
+
+def _parsed(data: bytes, path: str) -> Digest:
     made = _of_any_version(data, path)
     if made.format_version > FORMAT_VERSION:
         raise UserError(
@@ -54,21 +64,24 @@ def _of_any_version(data: bytes, path: str) -> Digest:
 
 
 def _read(file: File) -> bytes:
+    (data,) = _read_all([file])
+    if isinstance(data, UserError):
+        raise data
+    return data
+
+
+def _read_all(files: Sequence[File]) -> Iterator[bytes | UserError]:
     """Whole: there are thousands of them, and each is small."""
-    if file.size > 2 * MOST_BYTES:
-        raise UserError("the file is larger than any digest", file=file.path, next_step=_AGAIN)
-    try:
-        return filesystem.read_range(file.path, 0, file.size) if file.size else b""
-    except OSError as error:
-        raise UserError(
-            f"the digest cannot be read ({error.strerror or error})",
-            file=file.path,
-            next_step="Check that it exists and its mode",
-        ) from error
+    fitting = read_all([file for file in files if file.size <= 2 * MOST_BYTES], _AT_ONCE)
+    for file in files:
+        if file.size <= 2 * MOST_BYTES:
+            yield next(fitting)
+        else:
+            yield UserError("the file is larger than any digest", file=file.path, next_step=_AGAIN)
 
 
 def save(made: Digest, path: str) -> None:
     """Writes it to a path or URL, atomically. Raises OSError (disk full, no permission), of a store UserError; nothing
     is left behind then."""
     made.format_version = FORMAT_VERSION
-    filesystem.write_whole(path, made.SerializeToString(deterministic=True))
+    write_whole(path, made.SerializeToString(deterministic=True))

@@ -24,8 +24,10 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
+MOST_RANKS = 1 << 20  # that a damaged number may claim
 _TOP = 20  # kernels by their time
 _NEVER, _BEFORE = 1 << 62, -(1 << 62)
 _NOTHING = np.zeros(0, np.int64)
@@ -156,8 +158,7 @@ def _identified(profile: Profile) -> pb.Digest:
         ],
     )
     for name in ("rank", "world_size"):
-        known = trace.distributed.get(name)
-        if isinstance(known, int) and 0 <= known < 1 << 20:
+        if (known := claimed(trace, name)) is not None:
             setattr(made, name, known)
     if host := host_of(trace.metadata):
         made.host_name = host
@@ -168,6 +169,12 @@ def _identified(profile: Profile) -> pb.Digest:
     if profile.span:
         made.trace_name, made.trace_bytes = profile.span.file.name, profile.span.file.size
     return made
+
+
+def claimed(trace: Trace, name: str) -> int | None:
+    """What a trace tells of its place in the job, None where it does not, or is damaged."""
+    known = trace.distributed.get(name)
+    return known if isinstance(known, int) and 0 <= known < MOST_RANKS else None
 
 
 def host_of(metadata: Mapping[str, object]) -> str | None:

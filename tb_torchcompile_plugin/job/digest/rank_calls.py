@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.collectives import (
+    PAIRED,
     PARAM_COMMS,
     Operation,
     collective,
@@ -55,6 +56,16 @@ class Kind(NamedTuple):
     message_bytes: int
     source: int
     destination: int
+
+    @property
+    def what(self) -> str:
+        """The same for a send and its recv."""
+        return "pair" if self.operation in PAIRED else self.operation
+
+    @property
+    def group_size(self) -> int:
+        """0 where torch did not record the ranks."""
+        return len(self.group.ranks) if self.group else 0
 
 
 class RankCalls(NamedTuple):

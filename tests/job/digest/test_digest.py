@@ -143,6 +143,19 @@ def test_a_digest_that_cannot_be_read_costs_its_rank(tmp_path: Path) -> None:
     assert job.missing == [2, *range(4, 16)]
 
 
+def test_a_file_that_is_larger_than_any_digest_is_told(tmp_path: Path) -> None:
+    ran, files = course(16, PLANTED), []
+    for rank in range(3):
+        path = tmp_path / digest_name(f"rank{rank}", "1")
+        save(digest_of(rank, 16, ran, PLANTED), str(path))
+        if rank == 1:
+            path.write_bytes(path.read_bytes() + bytes(2 * MOST_BYTES))
+        files.append(DigestFile(f"rank{rank}", "1", local(path)))
+    job = by_digests(files)
+    assert job and job.numbers == [0, 2]
+    assert [notice.problem for notice in job.unread.values()] == ["the file is larger than any digest"]
+
+
 def test_a_digest_of_a_newer_plugin_says_so(tmp_path: Path, one_rank: pb.Digest) -> None:
     path = tmp_path / "w.1.pt.digest.pb"
     save(one_rank, str(path))

@@ -1,0 +1,66 @@
+"""The ranks of a run that were read, joined to a job; and why some of them are not in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
+from tb_torchcompile_plugin.job.digest.make import digest
+from tb_torchcompile_plugin.job.job import JobRank, TracedJob
+from tb_torchcompile_plugin.job.members import Member
+from tb_torchcompile_plugin.job.together import of_another_time, recorded_trace, together
+from tb_torchcompile_plugin.logdir.discovery import File
+from tb_torchcompile_plugin.profile.profile import Profile
+
+_log = logging.getLogger(__name__)
+
+
+def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") -> TracedJob | None:
+    """What was read of each member, together, or why it was not; None where that are fewer than two. like: the span
+    whose time is meant; else that of most of them."""
+    profiles = {one: about for one, about in members.items() if isinstance(about, Profile)}
+    notices = {one: about for one, about in members.items() if isinstance(about, Notice)}
+    here = together({one: recorded_trace(about) for one, about in profiles.items()}, like)
+    notices |= {one: _other_time(profiles[one]) for one in profiles if one not in here}
+    ranks = []
+    for one in sorted(here):
+        try:
+            profiles[one].of(digest)
+            ranks.append(JobRank(one.rank, one.worker, profiles[one]))
+        except Exception as error:  # a mistake of ours, or a trace that no program writes: it costs this rank
+            span = profiles[one].span
+            notices[one] = unexpected(span.file if span else None, error)
+    unread = {one.rank: notice for one, notice in notices.items()}
+    return TracedJob(ranks, unread) if len(ranks) > 1 else None
+
+
+def no_job(run: str, notices: list[Notice]) -> UserError:
+    """Why a run has no job; notices: of its ranks, where any cannot be read."""
+    if not notices:
+        return NotFound(
+            f"no two ranks of run {run!r} were recorded at one time",
+            next_step="Record all ranks at the same steps",
+        )
+    return UserError(notices[0].problem, file=notices[0].file, next_step=notices[0].next_step)
+
+
+def _other_time(profile: Profile) -> Notice:
+    return of_another_time(profile.span.file.path if profile.span else "")
+
+
+def why_not(file: File, error: Exception) -> Notice:
+    """Why a rank cannot be read: whatever it is costs that rank alone."""
+    return error.notice if isinstance(error, UserError) else unexpected(file, error)
+
+
+def unexpected(file: File | None, error: Exception) -> Notice:
+    """A mistake of ours, which costs one file and not all of them."""
+    name = file.name if file else "a trace"
+    _log.debug("%s could not be read", name, exc_info=error)
+    return Notice(
+        file.path if file else "",
+        f"cannot be read ({type(error).__name__})",
+        "Everything else in the logdir is shown",
+        "This is a defect of tb-torchcompile-plugin: please report it, with the file if you can",
+    )
