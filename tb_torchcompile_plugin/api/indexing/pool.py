@@ -34,7 +34,7 @@ def _until_broken(
     with _pool(min(workers, len(waiting))) as pool, suppress(BrokenProcessPool):
         while waiting or running:
             while waiting and len(running) < workers:
-                running[pool.submit(attempt, waiting[0])] = waiting[0]
+                running[_hand_out(pool, waiting[0])] = waiting[0]
                 waiting.popleft()
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 outcome = future.result()
@@ -47,7 +47,7 @@ def _until_broken(
 def _alone(order: Order) -> Attempted:
     with _pool(1) as pool:
         try:
-            return pool.submit(attempt, order).result()
+            return _hand_out(pool, order).result()
         except BrokenProcessPool:
             return failed(
                 order,
@@ -56,12 +56,18 @@ def _alone(order: Order) -> Attempted:
             )
 
 
+def _hand_out(pool: ProcessPoolExecutor, order: Order) -> Future[Attempted]:
+    """Processes are started by the first one. They inherit that Ctrl-C waits, which is for the parent alone: they would
+    say a traceback where it came while they still import. What was begun is finished."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        return pool.submit(attempt, order)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _pool(workers: int) -> ProcessPoolExecutor:
     """Processes that begin anew: this one may have threads, which a fork would not bring along."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(os.getpid(),))
-
-
-def _begin(parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent; what was begun is finished
-    end_with(parent)  # a pool waits for all of its processes, and each of them for the others
+    # A pool waits for all of its processes, and each of them for the others.
+    return ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))

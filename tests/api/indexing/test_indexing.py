@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -293,14 +294,31 @@ class TestProcesses:
         assert not any(map(command_of, children))
 
     def test_ctrl_c_leaves_whole_digests_alone(self, job: Path) -> None:
-        command = [sys.executable, "-m", "tb_torchcompile_plugin.cli", "index", str(job), "--workers", "1"]
-        running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        while not children_of(running.pid):
-            time.sleep(0.02)
+        running = begun(job)
         os.killpg(running.pid, signal.SIGINT)
         _, err = running.communicate(timeout=60)
         assert running.returncode in (0, 130) and "Traceback" not in err
         assert all(name.endswith(".pb") for name in names(job))
+
+    def test_ctrl_c_is_nothing_to_a_worker_from_its_first_moment_on(self, job: Path) -> None:
+        running = begun(job)
+        while running.poll() is None:
+            for child in children_of(running.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGINT)
+            time.sleep(0.002)
+        _, err = running.communicate(timeout=60)
+        assert (running.returncode, "Traceback" in err) == (0, False)
+        assert len(names(job)) == 3
+
+
+def begun(job: Path) -> subprocess.Popen[str]:
+    """`index` in a process of its own, from its first process on."""
+    command = [sys.executable, "-m", "tb_torchcompile_plugin.cli", "index", str(job), "--workers", "1"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not children_of(running.pid):
+        time.sleep(0.002)
+    return running
 
 
 def children_of(pid: int) -> list[int]:
