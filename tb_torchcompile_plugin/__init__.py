@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from tb_torchcompile_plugin.dataframes import load
     from tb_torchcompile_plugin.writer.compile_recorder import CompileRecorder
     from tb_torchcompile_plugin.writer.handler import tensorboard_trace_handler
+    from tb_torchcompile_plugin.writer.profile_steps import profile_steps
 
 __version__ = "0.1.0"
 
-__all__ = ["CompileRecorder", "__version__", "load", "tensorboard_trace_handler"]
+__all__ = ["CompileRecorder", "__version__", "load", "profile_steps", "tensorboard_trace_handler"]
 
 _HOMES = {
     "tensorboard_trace_handler": "tb_torchcompile_plugin.writer.handler",
     "load": "tb_torchcompile_plugin.dataframes",
+    "profile_steps": "tb_torchcompile_plugin.writer.profile_steps",
     "CompileRecorder": "tb_torchcompile_plugin.writer.compile_recorder",
 }
 

@@ -16,6 +16,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.writer.torch_state import profiler_runs
 
 # What the median of the last steps needs, and no more: a summary is written in each cycle.
 _UNRECORDED_KEPT = 256
@@ -169,14 +170,13 @@ def _hook_optimizers() -> None:
     global _hooked
     if _hooked:
         return
-    from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]  # it is no public name
     from torch.compiler import is_compiling
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         # A compiled optimizer runs no hooks, but dynamo traces them: this one then comes to nothing.
         if not is_compiling() and _listening is not None:
-            _listening.optimizer_stepped(optimizer, _profiler_enabled())
+            _listening.optimizer_stepped(optimizer, profiler_runs())
 
     register_optimizer_step_post_hook(stepped)
     _hooked = True

@@ -109,3 +109,10 @@ def file_names() -> dict[int, str]:
     """torch's numbers for file names. A number given before recording began is in no record."""
     table: dict[str, int] = getattr(sys.modules.get("torch._logging.structured"), "INTERN_TABLE", {})
     return {number: name for name, number in list(table.items())}
+
+
+def profiler_runs() -> bool:
+    """Whether a profiler of torch's records in this moment."""
+    from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]  # it is no public name
+
+    return bool(_profiler_enabled())

@@ -5,6 +5,9 @@ import os
 
 import pytest
 
+from browser.rank_traces import write_job
+from jobs import job_in
+from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.logdir.discovery import discover, read_head, summary_name
 from terminal import deny
 
@@ -56,6 +59,23 @@ def test_json_of_any_name_counts_when_it_looks_like_a_trace(tmp_path):
     write(tmp_path / "package.json", b'{"name": "x"}')
     write(tmp_path / "late.json", b'{"x": "' + b" " * 70_000 + b'", "traceEvents": []}')
     assert shape(tmp_path)[0] == {".": {"compiled_module_profile": ["0"], "zipped": ["0"]}}
+
+
+def test_a_folder_of_torchtitan_is_a_job_and_its_log_belongs_to_its_rank(tmp_path):
+    """As docs/frameworks.md says: TORCH_TRACE names the folder of the first iteration that is profiled."""
+    folder = tmp_path / "profiling" / "traces" / "iteration_10"
+    folder.mkdir(parents=True)
+    write_job(folder, ranks=2, steps=2, late=1)
+    for trace in sorted(folder.iterdir()):
+        rank = trace.name.partition(".")[0]
+        write(folder / f"{rank}_trace.json.gz", gzip.compress(trace.read_bytes()))
+        trace.unlink()
+        write(folder / f"dedicated_log_torch_trace_{rank.replace('k', 'k_')}_x.log", b"")
+    run = folder.relative_to(tmp_path).as_posix()
+    assert shape(tmp_path)[0] == {run: {"rank0_trace": ["0"], "rank1_trace": ["0"]}}
+    job = job_in(tmp_path, run)
+    assert sorted(rank.rank for rank in job.ranks) == [0, 1]
+    assert job_report(job).by_rank[1].last > 0
 
 
 def test_two_files_with_one_span_id_are_both_there(tmp_path):

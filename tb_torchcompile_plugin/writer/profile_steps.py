@@ -1,0 +1,161 @@
+"""A profiler for those who have a loop and no schedule: it waits until nothing is compiled any more, and records."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from tb_torchcompile_plugin.writer.handler import tensorboard_trace_handler
+from tb_torchcompile_plugin.writer.recorder import recorder
+from tb_torchcompile_plugin.writer.torch_state import profiler_runs
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_QUIET_STEPS = 2  # in which nothing was compiled: what follows is how the program goes on
+_LONGEST_WAIT = 20  # a program that compiles in each step is recorded as it is
+_TOO_SHORT = (
+    "profile_steps recorded nothing: the loop ended after {} steps, while it waited for its program to stop "
+    "compiling, or for another profiler to stop. Run more steps, or say after how many recording begins: "
+    "profile_steps(..., after=1)"
+)
+
+
+class profile_steps:  # named as torch.profiler.profile is
+    """Records some steps of a loop with `torch.profiler`, and what torch.compile did before them.
+
+    Around a loop, or as a decorator of the function that does one step:
+
+        with profile_steps("runs") as steps:          @profile_steps("runs")
+            for batch in loader:                      def train_step(batch): ...
+                train_step(batch)
+                steps.step()
+
+    dir_name, worker_name and the keywords capture, index and digest are those of `tensorboard_trace_handler`, which
+    writes the files. steps: how many are recorded. after: steps that pass before; None waits until two in a row compile
+    nothing, at most 20. One more goes by while the profiler starts. All other keywords are those of
+    `torch.profiler.profile`; `record_shapes` is on, as bandwidths need it, and activities are all that the machine has.
+
+    Create it before the model is first called. Where a library owns the loop, call `start`, `step` and `stop` from its
+    callbacks. What goes wrong is logged once, never raised; only arguments that do not exist are, as ValueError and
+    TypeError. Once everything is recorded a step costs a function call.
+    """
+
+    def __init__(
+        self,
+        dir_name: str | os.PathLike[str],
+        worker_name: str | None = None,
+        *,
+        steps: int = 3,
+        after: int | None = None,
+        capture: str = "full",
+        index: bool = False,
+        digest: bool = False,
+        **options: Any,
+    ) -> None:
+        if steps < 1 or (after is not None and after < 0):
+            raise ValueError("profile_steps needs steps >= 1 and after >= 0")
+        self._write = tensorboard_trace_handler(
+            dir_name, worker_name, capture=capture, index=index, digest=digest
+        )
+        self._schedule = functools.partial(_Schedule, steps, after)
+        self._options = {"record_shapes": True, **options}
+        self._profiler: Any = None
+        self._began = self._wrote = False
+
+    def start(self) -> None:
+        """The loop begins, or another one."""
+        self._began, self._wrote = True, False
+        try:
+            from torch.profiler import profile
+
+            self._profiler = profile(schedule=self._schedule(), on_trace_ready=self._ready, **self._options)
+            self._profiler.start()
+        except Exception as error:
+            self._give_up(error)
+
+    def step(self) -> None:
+        """A step of the loop is done."""
+        if self._profiler is None:
+            return
+        try:
+            self._profiler.step()
+        except Exception as error:
+            self._give_up(error)
+        if self._wrote:
+            self.stop()
+
+    def stop(self) -> None:
+        """The loop is done. What was recorded of a loop that ended too early is written."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        try:
+            profiler.stop()
+        except Exception as error:
+            self._give_up(error)
+        if not self._wrote:
+            recorder().warn(_TOO_SHORT.format(profiler.step_num))
+
+    def __enter__(self) -> profile_steps:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """function does one step; recording begins with its first calls."""
+
+        @functools.wraps(function)
+        def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
+            if not self._began:
+                self.start()
+                atexit.register(self.stop)
+            result = function(*args, **kwargs)
+            self.step()
+            return result
+
+        return recorded
+
+    def _ready(self, profiler: Any) -> None:
+        self._wrote = True
+        self._write(profiler)
+
+    def _give_up(self, error: Exception) -> None:
+        self._profiler = None
+        recorder().report("the steps cannot be profiled", error)
+
+
+class _Schedule:
+    """Asked by the profiler, once a step, what to do in it."""
+
+    def __init__(self, steps: int, after: int | None) -> None:
+        self._steps, self._after = steps, after
+        self._taken = self._quiet = 0
+        self._first: int | None = None  # step that is recorded
+
+    def __call__(self, step: int) -> Any:
+        from torch.profiler import ProfilerAction
+
+        # A second profiler would take from the first what it recorded.
+        if self._first is None and self._is_time(step) and not profiler_runs():
+            self._first = step + 1
+            return ProfilerAction.WARMUP
+        if self._first is None or step >= self._first + self._steps:
+            return ProfilerAction.NONE
+        last = step == self._first + self._steps - 1
+        return ProfilerAction.RECORD_AND_SAVE if last else ProfilerAction.RECORD
+
+    def _is_time(self, step: int) -> bool:
+        if self._after is not None:
+            return step >= self._after
+        taken, self._taken = self._taken, recorder().taken
+        self._quiet = self._quiet + 1 if step and self._taken == taken else 0
+        return self._quiet >= _QUIET_STEPS or step >= _LONGEST_WAIT
