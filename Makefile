@@ -6,6 +6,8 @@ VENV ?= .venv
 # The index that torch is installed from, where the usual one would bring a CUDA build that you do not want.
 TORCH_INDEX ?=
 CHECK ?=
+# What `make dist` tries the archives on; else python3.10 … python3.14, those that are here.
+PYTHONS ?=
 # The torch that `make test-torch` runs the handler on.
 TORCH ?= 2.14.1
 
@@ -24,7 +26,7 @@ ONE_AFTER_THE_OTHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 NODE_MODULES := frontend/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch thorough lint types frontend frontend-check screenshots proto benchmark browser prerequisites clean
+.PHONY: help demo test test-torch thorough lint types frontend frontend-check screenshots proto dist benchmark browser prerequisites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +68,13 @@ screenshots: $(ENVIRONMENT) browser ## make pictures of every panel and state in
 
 proto: ## regenerate summary_pb2.py after a change of summary.proto
 	@tools/make_gencode.sh
+
+dist: prerequisites $(ENVIRONMENT) ## build wheel and sdist into dist/, and try them in empty environments of each Python here
+	@echo "==> Building"
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
+	@ls -l dist
+	@$(BIN)/python scripts/smoke.py dist/* $(if $(PYTHONS),--python $(PYTHONS))
 
 benchmark: $(ENVIRONMENT) ## measure time and memory on large traces and logs
 	@$(BIN)/python -m benchmarks

@@ -62,6 +62,7 @@ export default defineConfig({
     assetsDir: '',
     cssCodeSplit: false,
     modulePreload: false,
+    license: { fileName: 'licenses.md' }, // of what is in it, and goes wherever it goes
     reportCompressedSize: false,
     rolldownOptions: {
       // A busy machine is no fault of the bundle.

@@ -57,6 +57,16 @@ def test_the_first_screen_says_what_to_type() -> None:
         assert needed in screen
 
 
+def test_badges_say_what_is_declared() -> None:
+    readme, declared = TEXTS["README.md"], (ROOT / "pyproject.toml").read_text()
+    (python,) = re.findall(r"^\[!\[Python ([\d.]+)\+\]\(\S+/python-\1%2B-", readme, re.MULTILINE)
+    assert f'requires-python = ">={python}"' in declared
+    (licence,) = re.findall(r"^\[!\[([\w-]+)\]\(\S+/license-", readme, re.MULTILINE)
+    assert f'license = "{licence}"' in declared and f"license-{licence.replace('-', '--')}-" in readme
+    (torch,) = re.findall(r"^\[!\[torch ([\d.]+ … [\d.]+)\]", readme, re.MULTILINE)
+    assert f"| handler | torch {torch}." in readme
+
+
 def test_every_target_that_is_named_exists() -> None:
     named = set(re.findall(r"`make ([a-z-]+)|^    make ([a-z-]+)", EVERYTHING, re.MULTILINE))
     assert {first or second for first, second in named} <= listed_targets() | {"frontend-check"}
