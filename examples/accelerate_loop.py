@@ -13,7 +13,7 @@ import argparse
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import ProfileKwargs, TorchDynamoPlugin
+from accelerate.utils import ProfileKwargs
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -31,11 +31,12 @@ def main() -> None:
         on_trace_ready=tensorboard_trace_handler(logdir),  # before anything is compiled
         record_shapes=True,
     )
-    accelerator = Accelerator(kwargs_handlers=[profiled], dynamo_plugin=TorchDynamoPlugin(backend="inductor"))
-    model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.LayerNorm(256), nn.Linear(256, 10))
+    accelerator = Accelerator(kwargs_handlers=[profiled])
+    layers = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.LayerNorm(256), nn.Linear(256, 10))
+    model = torch.compile(layers)  # before DistributedDataParallel is put around it, which breaks the graph
     samples = TensorDataset(torch.randn(640, 64), torch.randint(0, 10, (640,)))
     model, optimizer, loader = accelerator.prepare(
-        model, torch.optim.AdamW(model.parameters()), DataLoader(samples, batch_size=32)
+        model, torch.optim.AdamW(layers.parameters()), DataLoader(samples, batch_size=32)
     )
     with accelerator.profile() as profiler:
         for inputs, labels in loader:

@@ -47,7 +47,7 @@ def main() -> None:
         record_module_names=False,
         record_shapes=True,
     )
-    samples = TensorDataset(torch.randn(320, 64), torch.randint(0, 10, (320,)))
+    samples = TensorDataset(torch.randn(640, 64), torch.randint(0, 10, (640,)))
     trainer = lightning.Trainer(
         max_epochs=1, profiler=profiler, logger=False, enable_checkpointing=False, enable_progress_bar=False
     )

@@ -40,6 +40,7 @@ from tb_torchcompile_plugin.torch_names.slices import (
     is_autotuning,
     is_collection,
     is_compilation,
+    is_graph,
     is_region,
 )
 
@@ -89,8 +90,7 @@ class RuleContext:
     @once
     def symbols(self) -> list[str]:
         """The sizes that are not fixed in the compiled graphs that ran: "s77"."""
-        calls = every(self.profile.of(region_calls)) if self.profile else ()
-        ran = {call.compile_id for call in calls}
+        ran = self.regions_that_ran
         made = self.summary.shape_events if self.summary else ()
         return sorted({row.symbol for row in made if row.kind in SYMBOLS and row.key.compile_id in ran})
 
@@ -103,7 +103,7 @@ class RuleContext:
     @once
     def nothing_compiled(self) -> bool:
         """Whether eager operators launched work in the profiled time, or where there is no GPU took a share of it, and
-        no compiled region ran in it."""
+        nothing compiled ran in it: no region that holds operations, and no graph, as of a forward before it."""
         if self.profile is None:
             return False
         if len(self.profile.of(gpu_work).index):
@@ -114,8 +114,15 @@ class RuleContext:
             return False
         if not self.profile.of(region_calls) and any(map(is_region, self.profile.trace.names)):
             return False  # of torch before 2.6: regions without ids
-        calls = self.profile.of(compiled_calls)
-        return not any(self.inside_us(Intervals(*np.array([[call.start], [call.end]]))) for call in calls)
+        regions = [call.index for call in self.profile.of(compiled_calls)]
+        ran = [*regions, *host_slices(self.profile.trace, is_graph).tolist()]
+        rows, trace = np.array(ran, np.int64), self.profile.trace
+        return not self.inside_us(union(trace.ts[rows], trace.ts[rows] + trace.dur[rows]))
+
+    @once
+    def regions_that_ran(self) -> set[str]:
+        """Compile ids of the regions that were called, whatever they hold."""
+        return {call.compile_id for call in every(self.profile.of(region_calls))} if self.profile else set()
 
     @once
     def calls_of_one_graph(self) -> float:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tb_torchcompile_plugin.analysis.compilations.rows import compilations
+from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import place, without
 from tb_torchcompile_plugin.analysis.words import at_line, counted, often, plural, rounded
 from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
-from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook
+from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_users_file
+
+_CALL_IT = "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer"
+_COMPILE_INNER = (
+    "Compile the module that does the work itself, before anything wraps it: model = torch.compile(model)"
+)
+_MEND_BREAK = (
+    "Move that line out of the compiled function, or do without it: what comes before it is compiled then"
+)
 
 
 class ProfilerHooks(Rule):
@@ -56,23 +65,40 @@ class NothingCompiled(Rule):
         rows = context.data.of(compilations) if context.data else []
         if any(is_profiler_hook(row.function) for row in rows):
             return  # the root, of which another rule tells
-        compiled = len({(row.epoch, row.compile_id) for row in rows})
         when = "in the profiled steps" if context.steps else "in this span"
+        empty = context.regions_that_ran & {row.compile_id for row in rows}
+        why, next_step, where = self._empty(context, empty) if empty else self._not_called(rows)
+        yield self.finding(
+            context,
+            f"Nothing that runs {when} is compiled{why}",
+            next_step,
+            {"compilations": len({(row.epoch, row.compile_id) for row in rows})},
+            severity="critical",
+            code="model = torch.compile(model)",
+            by=context.best("eager"),
+            where=where,
+        )
+
+    def _not_called(self, rows: list[Compilation]) -> tuple[str, str, list[str]]:
+        compiled = len({(row.epoch, row.compile_id) for row in rows})
         why = (
             f", though there {'was' if compiled == 1 else 'were'} {plural(compiled, 'compilation')}: "
             f"what {'it' if compiled == 1 else 'they'} made is not called here"
             if compiled
             else ": torch.compile was not called, or its result never was"
         )
-        yield self.finding(
-            context,
-            f"Nothing that runs {when} is compiled{why}",
-            "Call what torch.compile returns: model = torch.compile(model), before it is handed to the trainer",
-            {"compilations": compiled},
-            severity="critical",
-            code="model = torch.compile(model)",
-            by=context.best("eager"),
-        )
+        return why, _CALL_IT, []
+
+    def _empty(self, context: RuleContext, regions: set[str]) -> tuple[str, str, list[str]]:
+        """What was compiled is called, and each graph of it broke before it held an operation."""
+        made = f"what torch compiled ({plural(len(regions), 'frame')}) is called and holds no operation"
+        breaks = context.data.of(graph_breaks) if context.data else []
+        first = next((row for row in breaks if row.compile_id in regions and row.file), None)
+        if first is None:
+            return f": {made}", _COMPILE_INNER, []
+        where = at_line(first.file, first.line)
+        next_step = _MEND_BREAK if is_users_file(first.file) else _COMPILE_INNER
+        return f": {made}, as {where} breaks the graph ({first.reason})", next_step, [where]
 
 
 class GivenUp(Rule):

@@ -249,9 +249,42 @@ def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
     row = summary.compilations.add(function="forward", graph_ops=0)
     row.key.compile_id = "0/0"
     finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
-    assert "though there was 1 compilation: what it made" in finding.title
+    assert finding.title.endswith("what torch compiled (1 frame) is called and holds no operation")
+    assert "before anything wraps it" in finding.next_step
+    summary.graph_breaks.add(
+        file="/home/me/m.py", line=7, reason="Data-dependent branching"
+    ).key.compile_id = "0/0"
+    finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
+    assert finding.title.endswith("holds no operation, as m.py:7 breaks the graph (Data-dependent branching)")
+    assert finding.where == ["m.py:7"] and "Move that line out" in finding.next_step
     row.graph_ops = 3
     assert "nothing_compiled" not in by_rule(tmp_path, eager(80), summary)
+
+
+def test_a_break_in_a_wrapper_of_torchs_is_not_for_the_user_to_move(tmp_path: Path) -> None:
+    """As DistributedDataParallel breaks what is compiled around it."""
+    summary = CompileSummary()
+    summary.compilations.add(function="inner", graph_ops=0).key.compile_id = "0/0"
+    file = "/venv/lib/python3.12/site-packages/torch/nn/parallel/distributed.py"
+    summary.graph_breaks.add(file=file, line=1566, reason="Unsupported call").key.compile_id = "0/0"
+    finding = by_rule(tmp_path, eager(80), summary)["nothing_compiled"]
+    assert "distributed.py:1566" in finding.title and "before anything wraps it" in finding.next_step
+
+
+def test_what_was_compiled_but_not_called_is_told_so(tmp_path: Path) -> None:
+    alone = [event for event in eager(80) if not str(event["name"]).startswith("Torch-Compiled")]
+    summary = CompileSummary()
+    summary.compilations.add(function="forward", graph_ops=3).key.compile_id = "0/0"
+    finding = by_rule(tmp_path, alone, summary)["nothing_compiled"]
+    assert "though there was 1 compilation: what it made is not called" in finding.title
+
+
+def test_a_backward_graph_is_compiled_though_its_forward_ran_before_the_recording(tmp_path: Path) -> None:
+    """As where a library's step begins behind the forward."""
+    alone = [event for event in eager(80) if not str(event["name"]).startswith("Torch-Compiled")]
+    assert "nothing_compiled" in by_rule(tmp_path, alone)
+    backward = slice_("## Call CompiledFxGraph fabc ##", 2, 3)
+    assert "nothing_compiled" not in by_rule(tmp_path, [*alone, backward])
 
 
 def test_regions_without_ids_are_compiled_all_the_same(tmp_path: Path) -> None:
