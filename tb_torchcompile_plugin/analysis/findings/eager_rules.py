@@ -68,14 +68,16 @@ class NothingCompiled(Rule):
         when = "in the profiled steps" if context.steps else "in this span"
         empty = context.regions_that_ran & {row.compile_id for row in rows}
         why, next_step, where = self._empty(context, empty) if empty else self._not_called(rows)
+        by = context.best("eager")
+        small = by is not None and by.predicted.gain_percent < thresholds.gain_percent
         yield self.finding(
             context,
             f"Nothing that runs {when} is compiled{why}",
             next_step,
             {"compilations": len({(row.epoch, row.compile_id) for row in rows})},
-            severity="critical",
+            severity="warning" if small else "critical",
             code="model = torch.compile(model)",
-            by=context.best("eager"),
+            by=by,
             where=where,
         )
 

@@ -244,6 +244,12 @@ def test_without_a_gpu_it_is_the_hosts_time_that_tells_whether_anything_is_compi
     assert "nothing_compiled" not in on_cpu(slice_("aten::mm", 10, 50), region)
 
 
+def test_that_nothing_is_compiled_is_no_alarm_where_compiling_brings_little(tmp_path: Path) -> None:
+    alone = [event for event in eager(20) if not str(event["name"]).startswith("Torch-Compiled")]
+    row = by_rule(tmp_path, alone)["nothing_compiled"]
+    assert row.severity == "warning" and row.predicted is not None and row.predicted.after_us == 98
+
+
 def test_a_region_that_holds_no_graph_compiles_nothing(tmp_path: Path) -> None:
     summary = CompileSummary()
     row = summary.compilations.add(function="forward", graph_ops=0)
