@@ -77,6 +77,10 @@ class NotFound(UserError):
     status = 404
 
 
+class WrongArgument(NotFound):
+    """What a command was asked about by name is not there: exit status 2."""
+
+
 class BadRequest(UserError):
     """A parameter is missing or malformed."""
 

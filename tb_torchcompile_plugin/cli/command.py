@@ -11,18 +11,15 @@ import os
 import sys
 from collections.abc import Sequence
 
-import msgspec
-
 from tb_torchcompile_plugin.api.catalog import NoSuchRun, plugin_version
-from tb_torchcompile_plugin.api.report import Wanted, all_warnings, check, read_report, why_nothing
-from tb_torchcompile_plugin.cli import text
+from tb_torchcompile_plugin.api.report import check
+from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
-from tb_torchcompile_plugin.cli.text_job import ranks_of_jobs
 from tb_torchcompile_plugin.cli.text_table import visible
 from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.errors import UserError, WrongArgument
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except (NoSuchFix, NoSuchRun) as error:
+    except (NoSuchFix, NoSuchRun, WrongArgument) as error:
         return _fail(str(error), 2)
     except UserError as error:
         return _fail(str(error))
@@ -47,22 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    report = commands.add_parser("report", help="print what a logdir, a trace or a log holds")
-    report.add_argument(
-        "logdir",
-        help="a folder, or one trace or TORCH_TRACE log of any name; a path or a URL such as s3://bucket/runs",
-    )
-    report.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    report.add_argument(
-        "--rank", type=int, metavar="N", help="of a job of several ranks, print the tables of this one, too"
-    )
-    report.add_argument("--run", dest="only_run", metavar="NAME", default="", help="of this run only")
-    report.add_argument(
-        "--all",
-        action="store_true",
-        help="of a job of many ranks all rows, not outliers and the first ones alone",
-    )
-    report.set_defaults(run=_report)
+    add_commands(commands)
     kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
     kernel.add_argument("logdir", help="as for report")
     kernel.add_argument("name", help="the kernel's name, as the report prints it")
@@ -130,28 +112,6 @@ def _count(text: str) -> int:
 
 def _index(arguments: argparse.Namespace) -> int:
     show_index(arguments.logdir, arguments.workers, arguments.scheduler, arguments.out)
-    return 0
-
-
-def _report(arguments: argparse.Namespace) -> int:
-    logdir, as_json, rank = arguments.logdir, arguments.json, arguments.rank
-    with text.progress_bar() as advance:
-        report = read_report(logdir, advance, Wanted(arguments.only_run, rank, arguments.all))
-    warnings = list(all_warnings(report))
-    why = why_nothing(logdir, report)
-    for notice in warnings if warnings != [why] else []:
-        print(visible(f"warning: {notice}"), file=sys.stderr)
-    if as_json:
-        print(msgspec.json.encode(report).decode())
-    if why:
-        return _fail(str(why))
-    if rank is not None and rank not in (known := ranks_of_jobs(report)):
-        listed = (
-            f"those here: {', '.join(map(str, known))}" if known else "there is no job of several ranks here"
-        )
-        return _fail(f"no rank {rank}; {listed}", 2)
-    if not as_json:
-        text.print_report(report, rank)
     return 0
 
 

@@ -180,7 +180,7 @@ def test_one_log_of_any_name(tmp_path, capsys, recording):
 
 
 def test_the_text_names_every_break(capsys, recording):
-    assert main(["report", str(recording("breaks"))]) == 0
+    assert main(["report", str(recording("breaks")), "--full"]) == 0
     out = capsys.readouterr().out
     for line in (26, 27, 28, 29):
         assert f"capture.py:{line}" in out
@@ -195,7 +195,7 @@ def test_the_text_says_what_the_panels_open_with(capsys, recording):
     panels: list[Panel] = ["graph_breaks", "compiled_regions", "kernels"]
     sentences = [span.overview.headline, *(span.headlines[panel] for panel in panels)]
     sentences += [worker.compile.headlines[panel] for panel in ("compile_time", "recompiles")]
-    assert main(["report", logdir]) == 0
+    assert main(["report", logdir, "--full"]) == 0
     out = capsys.readouterr().out
     assert all(sentence and out.count(f"  {sentence}\n") == 1 for sentence in sentences)
 
@@ -203,7 +203,7 @@ def test_the_text_says_what_the_panels_open_with(capsys, recording):
 def test_the_text_tells_ids_apart_that_began_anew(tmp_path, capsys):
     records = [*compile_records.a_compilation(), *compile_records.a_compilation("0/0", 5000)]
     (tmp_path / "dedicated_log_torch_trace_x.log").write_bytes(b"".join(map(compile_records.line, records)))
-    assert main(["report", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path), "--full"]) == 0
     compilations = capsys.readouterr().out.partition("compilations\n")[2].splitlines()
     assert [row.split("  ")[0] for row in compilations[1:3]] == ["0/0", "0/0 (after reset 1)"]
 
@@ -221,7 +221,7 @@ def test_a_terminal_obeys_nothing_that_a_program_is_called(tmp_path, capsys):
     (tmp_path / "\x1b[7m").mkdir()
     log = tmp_path / "\x1b[7m" / "dedicated_log_torch_trace_x.log"
     log.write_bytes(b"".join(map(compile_records.line, [*begin, broken, metrics, end])) + b"V1")
-    assert main(["report", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path), "--full"]) == 0
     out, err = capsys.readouterr()
     assert "\\x1b[31mred" in out and "\\x1b[2J" in out and "\\x1b[7m" in err
     assert not {"\x1b", "\x07", "\x9b"} & set(out + err)
@@ -241,7 +241,7 @@ def test_a_name_that_is_no_utf8_is_shown_and_read_all_the_same(tmp_path, capsys)
     assert [worker["worker"] for worker in run["workers"]] == [r"\xfd", r"\xfe"]
     assert [span["trace_file"] for span in spans(document)] == [r"\xfd.json", r"\xfe.1.pt.trace.json"]
     assert spans(document)[1]["events"] == 201 and any(r"r\xffn/\xfd.json" in line for line in err)
-    assert main(["report", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path), "--full"]) == 0
 
 
 @pytest.mark.parametrize("error", [RecursionError("too deep"), TypeError("not a number")])

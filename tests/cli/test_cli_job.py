@@ -24,7 +24,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_job_comes_first_and_its_ranks_fold(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(job)]) == 0
+    assert main(["report", str(job), "--full"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("run .  job of 3 ranks")
     assert [line for line in lines if "unfolds" in line] == [
@@ -58,7 +58,7 @@ def test_a_rank_that_is_not_there_is_a_wrong_argument(
 
 def test_without_a_job_nothing_folds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_trace(tmp_path, [slice_("aten::mm", 0, 5)])
-    assert main(["report", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path), "--full"]) == 0
     out = capsys.readouterr().out
     assert "span " in out and "job of" not in out and "unfolds" not in out
 
@@ -75,6 +75,7 @@ def test_tables_are_those_of_the_json(job: Path, capsys: pytest.CaptureFixture[s
         ("job_late", "late"),
     ):
         rows = [{"run": ".", **row} for row in run["job"][field]]
+        assert all(row.pop("id").startswith(f"./-/-/{field}/") for row in rows)
         frame = tables[table].astype(object).where(tables[table].notna(), None)
         assert frame.to_dict("records") == rows and rows, table
     (late,) = tables.job_late.to_dict("records")
@@ -90,7 +91,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_job_of_many_ranks_is_told_by_its_digests(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(many)]) == 0
+    assert main(["report", str(many), "--full"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert lines[0].startswith("run run  job of 72 ranks")

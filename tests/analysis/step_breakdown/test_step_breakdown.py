@@ -361,7 +361,7 @@ def slow_run(folder: Path) -> None:
 def test_the_report_tells_it_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inside = {2: [("Python GC", "python_function", 90.0)]}
     trace = write_trace(tmp_path, steps_of(100, 102, 200, 99, inside=inside))
-    assert main(["report", str(trace)]) == 0
+    assert main(["report", str(trace), "--full"]) == 0
     lines = capsys.readouterr().out.splitlines()
     said = "  A step takes 101 µs, the median of 4: 99.0 µs to 200 µs, mean 125 µs ± 49.8 µs."
     assert f"{said} 1 slow step: ProfilerStep#2, garbage collection." in lines

@@ -1,0 +1,237 @@
+"""Tables of a report cut to what is asked for and to so many bytes; what is left out is counted, and can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tb_torchcompile_plugin.api.answers.address import Address, NoSuchId, address
+from tb_torchcompile_plugin.api.answers.asking import Asking
+from tb_torchcompile_plugin.api.answers.sections import chosen, time_of
+from tb_torchcompile_plugin.api.answers.tables import Table
+from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
+from tb_torchcompile_plugin.errors import WrongArgument
+
+_LONG = 240  # bytes of a field of a row: what is longer is for `show`
+_DECIMALS = 6
+
+
+class TooFewBytes(WrongArgument):
+    """Not even the frame of an answer fits."""
+
+
+class Ask(NamedTuple):
+    """sections: [] for all. top: rows of each table, at most. most_bytes: of the answer as JSON. after: the id of a
+    row, of whose table those behind it are wanted."""
+
+    sections: Sequence[str] = ()
+    top: int | None = None
+    most_bytes: int | None = None
+    after: str = ""
+
+    @property
+    def bounds(self) -> bool:
+        """Whether it asks for less than all."""
+        return bool(self.sections or self.after or self.top is not None or self.most_bytes is not None)
+
+
+class Omitted(msgspec.Struct, frozen=True):
+    """How many rows are left out, and what share of the table's time they have, from 0 to 1: of the sum of `share_of`;
+    None where rows have no time. next: how to get them."""
+
+    rows: int
+    share: float | None
+    share_of: str | None
+    next: str
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """A table of `total` rows. place: RUN/WORKER/SPAN. rows: each with its id, without what is null or empty; in
+    `more` the names of those that are too long for a table, and stand in `show ID`. omitted: None where these are all
+    rows."""
+
+    section: str
+    place: str
+    total: int
+    rows: list[msgspec.Raw]
+    omitted: Omitted | None
+
+
+class NoRoom(msgspec.Struct, frozen=True):
+    """Tables for which there was no room at all."""
+
+    tables: int
+    rows: int
+    next: str
+
+
+class Bounded(msgspec.Struct, frozen=True):
+    """headline: the first sentence of the tab."""
+
+    headline: str
+    tables: list[Cut]
+    omitted: NoRoom | None
+    schema_version: int = SCHEMA_VERSION
+
+
+class _Whole(NamedTuple):
+    """A table with its rows as they leave, and how long each took."""
+
+    table: Table
+    rows: list[msgspec.Raw]
+    time: str | None
+    times: list[float]
+    skipped: int
+
+
+def bounded(tables: Iterable[Table], ask: Ask, headline: str, more: Asking) -> Bounded:
+    """As many rows of each as fit, the first of all before the last of any. Raises WrongArgument."""
+    whole = [_whole(*one) for one in _wanted(list(tables), ask)]
+    counts = [len(one.rows) if ask.top is None else min(ask.top, len(one.rows)) for one in whole]
+    made = _made(whole, counts, headline, more)
+    if ask.most_bytes is None or size(made) <= ask.most_bytes:
+        return made
+    return _fitting(_Fitting(whole, counts, headline, more, ask.most_bytes))
+
+
+def size(answer: msgspec.Struct) -> int:
+    """Bytes of it as JSON, with the line break behind it."""
+    return len(msgspec.json.encode(answer)) + 1
+
+
+def brief(row: msgspec.Struct, field: str, id: str) -> dict[str, Any]:
+    """A row of a table: with its id in this field, without what is null, empty or long."""
+    fields = {name: _short(value) for name, value in msgspec.to_builtins(row).items()}
+    longer = [name for name, value in fields.items() if _is_long(value)]
+    known = {name: value for name, value in fields.items() if name not in longer and not _is_nothing(value)}
+    return {field: id, **known, **({"more": longer} if longer else {})}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, _DECIMALS)
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    if isinstance(value, dict):
+        return {name: short for name, one in value.items() if not _is_nothing(short := _short(one))}
+    return value
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or value in ("", [], {})
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str | list | dict) and len(msgspec.json.encode(value)) > _LONG
+
+
+def _wanted(tables: list[Table], ask: Ask) -> list[tuple[Table, int]]:
+    """Those that are asked for, in that order, and how many rows of each are behind us."""
+    if ask.after:
+        return [_behind(tables, address(ask.after), ask.after)]
+    if not ask.sections:
+        return [(table, 0) for table in tables]
+    names = chosen(ask.sections)
+    return [
+        (table, 0) for table in sorted(tables, key=lambda one: _order(names, one)) if table.section in names
+    ]
+
+
+def _order(names: list[str], table: Table) -> int:
+    return names.index(table.section) if table.section in names else len(names)
+
+
+def _behind(tables: list[Table], place: Address, id: str) -> tuple[Table, int]:
+    for table in tables:
+        if table.section == place.section and id in table.ids:
+            return table, table.ids.index(id) + 1
+    raise NoSuchId(f"there is no row {id!r}", next_step="Ask again from the first row on")
+
+
+def _whole(table: Table, skipped: int) -> _Whole:
+    time = time_of(type(table.rows[0]))
+    times = [float(getattr(row, time) or 0) if time else 0.0 for row in table.rows]
+    rows = [
+        msgspec.Raw(msgspec.json.encode(brief(row, table.id_field, id)))
+        for row, id in zip(table.rows, table.ids)
+    ]
+    return _Whole(table, rows[skipped:], time, times, skipped)
+
+
+def _made(
+    whole: Sequence[_Whole], counts: Sequence[int], headline: str, more: Asking, left: Sequence[_Whole] = ()
+) -> Bounded:
+    cuts = [_cut(one, count, more) for one, count in zip(whole, counts)]
+    sections = list(dict.fromkeys(one.table.section.partition(".")[0] for one in left))
+    out = NoRoom(len(left), sum(len(one.rows) for one in left), more.tables(sections)) if left else None
+    return Bounded(headline, cuts, out)
+
+
+def _cut(one: _Whole, count: int, more: Asking) -> Cut:
+    table, end = one.table, one.skipped + count
+    behind, total = len(table.rows) - end, sum(one.times)
+    omitted = Omitted(
+        rows=behind,
+        share=round(sum(one.times[end:]) / total, 4) if total else None,
+        share_of=one.time,
+        next=more.rows(table.section, table.ids[end - 1] if end else ""),
+    )
+    return Cut(
+        table.section, str(table.place), len(table.rows), one.rows[:count], omitted if behind else None
+    )
+
+
+class _Fitting(NamedTuple):
+    """What is to be cut to so many bytes. counts: rows of each table, at most."""
+
+    whole: Sequence[_Whole]
+    counts: Sequence[int]
+    headline: str
+    more: Asking
+    most_bytes: int
+
+    def made(self, limits: Sequence[int]) -> Bounded:
+        """With so many rows of the first tables, and without the others."""
+        tables = len(limits)
+        return _made(self.whole[:tables], limits, self.headline, self.more, self.whole[tables:])
+
+    def level(self, tables: int, most: int) -> list[int]:
+        return [min(most, count) for count in self.counts[:tables]]
+
+    def fits(self, limits: Sequence[int]) -> bool:
+        return size(self.made(limits)) <= self.most_bytes
+
+
+def _fitting(of: _Fitting) -> Bounded:
+    """As many tables as have room for a row each, then rows of all alike, then of the first what is left."""
+    tables = _most(len(of.counts), lambda many: of.fits(of.level(many, 1)))
+    if tables == 0:
+        return _without_rows(of)
+    least = of.level(tables, _most(max(of.counts), lambda many: of.fits(of.level(tables, many))))
+    for place, count in enumerate(of.counts[:tables]):
+        room = count - least[place]
+        least[place] += _most(room, lambda many, at=place: of.fits(_grown(least, at, many)))  # type: ignore[misc]
+    return of.made(least)
+
+
+def _grown(limits: list[int], place: int, by: int) -> list[int]:
+    return [limit + by * (at == place) for at, limit in enumerate(limits)]
+
+
+def _without_rows(of: _Fitting) -> Bounded:
+    made = next((of.made([0] * many) for many in (1, 0) if of.fits([0] * many)), None)
+    if made is None:
+        least = size(of.made([]))
+        raise TooFewBytes(f"{of.most_bytes} bytes hold no answer", next_step=f"Allow {least} or more")
+    return made
+
+
+def _most(upto: int, holds: Callable[[int], bool]) -> int:
+    """The largest number for which it holds, as it does for all below; 0 where it does for none."""
+    low, high = 0, upto
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low

@@ -1,0 +1,146 @@
+"""One row by its id, with all that is known of it, and what to ask next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak
+from tb_torchcompile_plugin.analysis.graph_breaks.sites import GraphBreakSite
+from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
+from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails, kernel_details
+from tb_torchcompile_plugin.analysis.words import between, duration
+from tb_torchcompile_plugin.api.answers.address import Address, NoSuchId, address
+from tb_torchcompile_plugin.api.answers.asking import AFTER, Asking
+from tb_torchcompile_plugin.api.answers.tab import fragment, seen_at
+from tb_torchcompile_plugin.api.answers.tables import Table, tables
+from tb_torchcompile_plugin.api.report import Report, RunFinding
+from tb_torchcompile_plugin.api.session import Session
+
+_NEAR = 4
+
+
+class Verify(msgspec.Struct, frozen=True):
+    """How to see whether mending brought what it should. record: what to do first. compare: asked then. expect: the
+    step that is predicted, None where nothing predicts one. what_if: where a step goes then, None where no model
+    tells."""
+
+    record: str
+    compare: str
+    expect: str | None
+    what_if: str | None
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """row: all its fields. kernel: of a kernel its launches, configurations and source. verify: of a finding. tab:
+    what follows TensorBoard's address to see it there. next: what else there is to ask."""
+
+    id: str
+    section: str
+    row: dict[str, Any]
+    kernel: KernelDetails | None
+    verify: Verify | None
+    tab: str
+    next: list[str]
+
+
+def shown(session: Session, report: Report, id: str, asking: Asking) -> Shown:
+    """report: with the run that the id names. Raises NoSuchId, which tells ids that are like it."""
+    known = list(tables(report))
+    table, row = _row_of(known, id)
+    place = _located(table, row, address(id))
+    return Shown(
+        id=id,
+        section=table.section,
+        row=msgspec.to_builtins(row),
+        kernel=_kernel(session, place, row),
+        verify=_verify(report, place, row, asking),
+        tab=fragment(place, row),
+        next=[asking.show(one) for one in _related(known, place, row)],
+    )
+
+
+def nearest(ids: Sequence[str], id: str) -> list[str]:
+    """Those that are most like it: of its section, if there is one of that name."""
+    section = id.split("/", 4)[3:4]
+    mine = [one for one in ids if one.split("/", 4)[3:4] == section] or list(ids)
+    return difflib.get_close_matches(id, mine, _NEAR, 0.3) or mine[:_NEAR]
+
+
+def _row_of(known: Sequence[Table], id: str) -> tuple[Table, msgspec.Struct]:
+    section = address(id).section
+    for table in known:
+        if table.section == section and id in table.ids:
+            return table, table.rows[table.ids.index(id)]
+    near = nearest([one for table in known for one in table.ids], id)
+    raise NoSuchId(
+        f"there is no row {id!r}", next_step=f"Near are: {' '.join(near) or 'none: nothing was read'}"
+    )
+
+
+def _located(table: Table, row: msgspec.Struct, asked: Address) -> Address:
+    """Its address, with the key as the tab knows it."""
+    return asked.row(table.section, getattr(row, "key", "") or asked.key)
+
+
+def _kernel(session: Session, place: Address, row: msgspec.Struct) -> KernelDetails | None:
+    if not isinstance(row, Kernel):
+        return None
+    profile = session.profile(*place[:3])
+    return kernel_details(profile, str(row.device), row.name, row.compile_id or "", row.graph_key or "")
+
+
+def _verify(report: Report, place: Address, row: msgspec.Struct, asking: Asking) -> Verify | None:
+    if not isinstance(row, Finding):
+        return None
+    several = len(report.all_runs) > 1
+    return Verify(
+        record=f"Record the mended program as before, into {f'a run {AFTER} of the logdir' if several else AFTER}",
+        compare=asking.compare(place.run, several),
+        expect=_expected(row),
+        what_if=asking.what_if(place, row.fix) if row.fix and place.span else None,
+    )
+
+
+def _expected(row: Finding) -> str | None:
+    if (step := row.predicted) is None:
+        return None
+    bounds = between(step.low_us, step.high_us)
+    after = duration(step.after_us) + (f" ({bounds})" if bounds else "")
+    return f"a step takes {after} instead of {duration(step.step_us)}"
+
+
+def _related(known: Sequence[Table], place: Address, row: msgspec.Struct) -> Iterator[str]:
+    """Ids of rows that tell more of the same matter."""
+    if isinstance(row, RunFinding) and row.row:
+        yield from _seen_there(known, place, row)
+    elif isinstance(row, GraphBreak):
+        yield from _sites(known, place, row)
+
+
+def _seen_there(known: Sequence[Table], place: Address, finding: RunFinding) -> Iterator[str]:
+    """The row of the tab that a finding points to, of its span or of what the worker compiled."""
+    for table in known:
+        if _is_about(table, place):
+            for id, row in zip(table.ids, table.rows):
+                if seen_at(_located(table, row, address(id)), row)[1] == finding.row:
+                    yield id
+
+
+def _is_about(table: Table, place: Address) -> bool:
+    """The same span, or what its worker compiled."""
+    at = table.place
+    return (at.run, at.worker) == (place.run, place.worker) and at.span in ("", place.span)
+
+
+def _sites(known: Sequence[Table], place: Address, row: GraphBreak) -> Iterator[str]:
+    """Where it is priced."""
+    for table in known:
+        if table.place.run == place.run and table.place.worker == place.worker and table.place.span:
+            for id, other in zip(table.ids, table.rows):
+                if isinstance(other, GraphBreakSite) and (other.file, other.line) == (row.file, row.line):
+                    yield id

@@ -1,0 +1,1 @@
+"""Answers that are bounded and addressed, in a terminal."""

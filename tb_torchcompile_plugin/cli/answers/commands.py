@@ -1,0 +1,82 @@
+"""The arguments of the commands that answer in bounds and by ids."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from tb_torchcompile_plugin.cli.answers.report import show_report
+from tb_torchcompile_plugin.cli.answers.schema import show_schema
+from tb_torchcompile_plugin.cli.answers.show import show_id
+from tb_torchcompile_plugin.cli.answers.skill import show_skill
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """`report`, `show`, `schema` and `skill`."""
+    _add_report(commands)
+    show = commands.add_parser("show", help="print one row of a report, by the id that stands with it")
+    show.add_argument("id", metavar="ID", help="RUN/WORKER/SPAN/SECTION/KEY, as report prints it")
+    show.add_argument(
+        "--logdir", metavar="DIR", help="as for report (default: runs, where that is here, else .)"
+    )
+    show.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    show.set_defaults(run=_ended(show_id))
+    schema = commands.add_parser("schema", help="print the sections that a report has")
+    schema.add_argument("--json", action="store_true", help="with the JSON schema of the rows of each")
+    schema.set_defaults(run=_ended(show_schema))
+    skill = commands.add_parser("skill", help="print how an agent uses this, as SKILL.md")
+    skill.add_argument("--install", metavar="DIR", help="write it below this folder of skills instead")
+    skill.set_defaults(run=_ended(show_skill))
+
+
+def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser(
+        "report", help="print what a logdir, a trace or a log holds: what to change, and where a step goes"
+    )
+    report.add_argument(
+        "logdir",
+        help="a folder, or one trace or TORCH_TRACE log of any name; a path or a URL such as s3://bucket/runs",
+    )
+    report.add_argument("--full", action="store_true", help="all tables, not one screen")
+    report.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    report.add_argument(
+        "--rank", type=int, metavar="N", help="of a job of several ranks, print the tables of this one, too"
+    )
+    report.add_argument("--run", dest="only_run", metavar="NAME", default="", help="of this run only")
+    report.add_argument(
+        "--all",
+        action="store_true",
+        help="of a job of many ranks all rows, not outliers and the first ones alone",
+    )
+    _add_bounds(report)
+    report.set_defaults(run=_ended(show_report))
+
+
+def _add_bounds(report: argparse.ArgumentParser) -> None:
+    bounds = report.add_argument_group(
+        "bounds", "What is left out is counted, with how to get it. With --json one object."
+    )
+    bounds.add_argument(
+        "--section",
+        metavar="NAMES",
+        action="append",
+        default=[],
+        help="these tables only, with commas between them; tb-torchcompile schema lists all",
+    )
+    bounds.add_argument("--top", type=_number, metavar="N", help="the first rows of each table")
+    bounds.add_argument("--max-bytes", type=_number, metavar="N", help="of the printed JSON, at most")
+    bounds.add_argument("--after", metavar="ID", default="", help="the rows of its table behind this one")
+
+
+def _number(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise ValueError
+    return number
+
+
+def _ended(show: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], int]:
+    def run(arguments: argparse.Namespace) -> int:
+        show(arguments)
+        return 0
+
+    return run

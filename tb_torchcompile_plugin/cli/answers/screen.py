@@ -1,0 +1,211 @@
+"""A report on one screen: what a step takes, what to change, where a step goes, and what to ask next.
+
+The first three lines are enough to act on: the verdict, the first finding with its place and its prediction, what to
+do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import NamedTuple
+
+from rich.console import Console
+
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
+from tb_torchcompile_plugin.analysis.words import duration, percent, plural
+from tb_torchcompile_plugin.api.answers.address import Address
+from tb_torchcompile_plugin.api.answers.asking import Commands
+from tb_torchcompile_plugin.api.answers.first_answer import NOTHING_TO_CHANGE, FirstAnswer, first_answer
+from tb_torchcompile_plugin.api.answers.tables import Table
+from tb_torchcompile_plugin.api.report import Report, RunFinding
+from tb_torchcompile_plugin.cli.text_table import Plain, visible
+
+WIDTH = 120  # where no terminal tells one
+_FINDINGS, _PARTS, _RUNS, _RANKS, _TO_DO = 5, 9, 5, 5, 4
+
+
+class ScreenLine(NamedTuple):
+    """whole: not cut at the width, because it is to be copied."""
+
+    text: str
+    style: str = ""
+    whole: bool = False
+
+
+def print_screen(report: Report, logdir: str) -> None:
+    """To stdout, as wide as the terminal is; of a pipe the same without colours."""
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else WIDTH
+    for line in screen(report, logdir, width):
+        console.print(Plain(line.text, line.style), soft_wrap=True)
+
+
+def screen(report: Report, logdir: str, width: int) -> list[ScreenLine]:
+    """All lines, cut to the width but for commands."""
+    said = first_answer(report)
+    parts = [
+        list(_first_three(said, width)),
+        list(_findings(report, said)),
+        list(_runs(report)),
+        list(_ranks(said.job)),
+        list(_parts(said)),
+        list(_compiled(said)),
+        list(_next(report, said, Commands(logdir))),
+    ]
+    lines = [line for part in parts if part for line in (*part, ScreenLine(""))]
+    return [line if line.whole else line._replace(text=cut(line.text, width)) for line in lines[:-1]]
+
+
+def cut(text: str, width: int) -> str:
+    """One line of at most so many characters, between words where there are any."""
+    line = visible(" ".join(text.split()) if "\n" in text else text)
+    if len(line) <= width:
+        return line
+    head = line[: width - 1]
+    return (head[: head.rfind(" ")] if " " in head[width // 2 :] else head).rstrip(" ,:;") + "…"
+
+
+def _first_three(said: FirstAnswer, width: int) -> Iterator[ScreenLine]:
+    if (first := said.first) is None:
+        yield ScreenLine(said.headline or "Nothing was recorded.", "bold")
+        yield ScreenLine(NOTHING_TO_CHANGE)
+        yield ScreenLine(f"Considered: {_considered(said)}")
+        return
+    yield ScreenLine(_verdict(said, first), "bold")
+    yield ScreenLine(_in_one_line(first, width), _style(first))
+    yield from map(
+        ScreenLine,
+        wrap(f"Do: {first.next_step}", width, subsequent_indent="    ", max_lines=_TO_DO, placeholder="…"),
+    )
+    if first.code and first.code not in first.next_step:
+        yield ScreenLine(f"    {first.code}", whole=True)
+
+
+def _verdict(said: FirstAnswer, first: RunFinding) -> str:
+    """Without what the next line says."""
+    if said.job and said.span and first.title in said.headline:
+        rank = f", rank {said.worker.rank}" if said.worker and said.worker.rank is not None else ""
+        return f"Job of {said.job.ranks} ranks{rank}: {said.span.overview.headline}"
+    return said.headline.replace(f" → {first.title}", "")
+
+
+def _considered(said: FirstAnswer) -> str:
+    reasons = said.span.overview.considered if said.span else []
+    return "; ".join(reasons) or "nothing else that is worth it"
+
+
+def _in_one_line(row: RunFinding, width: int) -> str:
+    """Its title with its place and what it brings, which are kept where the title is too long."""
+    place = next((where for where in row.where if where not in row.title), "")
+    at = f" ({place})" if place else ""
+    if len(row.title + at) <= width:
+        return row.title + at
+    step = row.predicted
+    brings = f" {duration(step.step_us)} → {duration(step.after_us)} a step" if step else ""
+    return cut(row.title, width - len(at + brings)) + at + brings
+
+
+def _style(row: Finding) -> str:
+    return {"critical": "red", "warning": "yellow"}.get(row.severity, "")
+
+
+def _findings(report: Report, said: FirstAnswer) -> Iterator[ScreenLine]:
+    """Without the first one, which is told already."""
+    rows = [row for row in report.findings if row is not said.first]
+    if rows:
+        yield ScreenLine("Other findings, most important first", "bold")
+    for row in rows[:_FINDINGS]:
+        where = f"{row.run}: " if len(report.runs) > 1 else ""
+        yield ScreenLine(f"  [{row.severity}] {where}{row.title}", _style(row))
+    if len(rows) > _FINDINGS:
+        yield ScreenLine(f"  … and {len(rows) - _FINDINGS} more")
+
+
+def _runs(report: Report) -> Iterator[ScreenLine]:
+    if len(report.all_runs) < 2:
+        return
+    yield ScreenLine(f"{plural(len(report.all_runs), 'run')}", "bold")
+    for row in report.all_runs[:_RUNS]:
+        step = "no step" if row.step_us is None else f"{duration(row.step_us)} a step"
+        yield ScreenLine(f"  {row.run}: {step}{f'; {row.finding}' if row.finding else ''}")
+    if len(report.all_runs) > _RUNS:
+        yield ScreenLine(f"  … and {len(report.all_runs) - _RUNS} more")
+
+
+def _ranks(job: JobReport | None) -> Iterator[ScreenLine]:
+    """Those that others wait for longest."""
+    if job is None:
+        return
+    yield ScreenLine(f"Ranks, of {job.ranks} those that others wait for most", "bold")
+    for row in sorted(job.by_rank, key=lambda row: -row.late_us)[:_RANKS]:
+        step = "" if row.step_us is None else f"{duration(row.step_us)} a step, "
+        host = f" on {row.host}" if row.host else ""
+        yield ScreenLine(
+            f"  rank {row.rank}{host}: {step}waits {duration(row.wait_us)} for others, "
+            f"they {duration(row.late_us)} for it"
+        )
+
+
+def _parts(said: FirstAnswer) -> Iterator[ScreenLine]:
+    """Where a step goes, or the span; without a trace where compiling goes."""
+    if said.span and (rows := said.span.step_breakdown.mean_parts):
+        report = said.span.step_breakdown
+        what = (
+            f"a step goes, mean of {plural(report.times.steps, 'step')}" if report.times else "the span goes"
+        )
+        of = f", on worker {said.worker.worker}" if said.job and said.worker else ""
+        yield ScreenLine(f"Where {what}{of}", "bold")
+        named = [(f"{row.kind} {row.part.replace('_', ' ')}", row.time_us, row.percent) for row in rows]
+        yield from _shares(sorted(named, key=lambda row: -row[1]))
+    elif said.compiled and (phases := said.compiled.phases_s):
+        yield ScreenLine("Where compiling goes", "bold")
+        share = said.compiled.phases_percent
+        named = [(phase.replace("_", " "), 1e6 * s, share[phase]) for phase, s in phases.items()]
+        yield from _shares(sorted(named, key=lambda row: -row[1]))
+
+
+def _shares(rows: Sequence[tuple[str, float, float]]) -> Iterator[ScreenLine]:
+    wide = max(len(name) for name, _, _ in rows)
+    for name, time_us, share in rows[:_PARTS]:
+        bar = "█" * round(share / 2.5)
+        yield ScreenLine(f"  {name:<{wide}}  {duration(time_us):>8}  {percent(share):>7}  {bar}".rstrip())
+    if rest := rows[_PARTS:]:
+        time_us, share = sum(row[1] for row in rest), sum(row[2] for row in rest)
+        yield ScreenLine(f"  {f'{len(rest)} more':<{wide}}  {duration(time_us):>8}  {percent(share):>7}")
+
+
+def _compiled(said: FirstAnswer) -> Iterator[ScreenLine]:
+    if said.compiled is None:
+        return
+    of_span = said.span.headlines if said.span else {}
+    of_worker = said.compiled.headlines
+    known = [
+        of_worker.get("compile_time"),
+        of_span.get("graph_breaks") or of_worker.get("graph_breaks"),
+        of_worker.get("recompiles"),
+    ]
+    known.append(said.span.overview.recording if said.span else None)
+    if any(known):
+        yield ScreenLine("Compiled", "bold")
+    yield from (ScreenLine(f"  {sentence}") for sentence in known if sentence)
+
+
+def _next(report: Report, said: FirstAnswer, ask: Commands) -> Iterator[ScreenLine]:
+    yield ScreenLine("What to ask next", "bold")
+    for why, command in _commands(report, said, ask):
+        yield ScreenLine(f"  {command}  # {why}", whole=True)
+
+
+def _commands(report: Report, said: FirstAnswer, ask: Commands) -> Iterator[tuple[str, str]]:
+    first = said.first
+    if first is not None:
+        place = Address(first.run, first.worker, first.span or "")
+        yield "evidence, prediction, how to verify it", ask.show(Table(Address(), "findings", [first]).ids[0])
+        if first.fix and first.span:
+            yield "where a step goes with it mended", ask.what_if(place, first.fix)
+        yield "once it is mended and recorded", ask.compare(first.run, len(report.all_runs) > 1)
+    if said.span:
+        yield "the hottest kernels", f"{ask.tables(['kernels'])} --top 10"
+    yield "all tables", ask.full()

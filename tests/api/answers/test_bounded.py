@@ -1,0 +1,118 @@
+"""What is printed is never longer than was allowed, and what is left out is counted and can be had."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tb_torchcompile_plugin.api.answers.asking import Commands
+from tb_torchcompile_plugin.api.answers.bounded import Ask, TooFewBytes, bounded
+from tb_torchcompile_plugin.api.answers.sections import NoSuchSection, chosen, schema
+from tb_torchcompile_plugin.api.answers.tables import Table, tables
+from tb_torchcompile_plugin.api.report import Report, read_report
+from tb_torchcompile_plugin.api.routes import ROUTES
+from tb_torchcompile_plugin.cli.command import main
+
+ASK = Commands("runs", 10)
+
+
+@pytest.fixture(scope="module")
+def logdir(recording: Callable[[str], Path]) -> str:
+    return str(recording("breaks"))
+
+
+@pytest.fixture(scope="module")
+def report(logdir: str) -> Report:
+    return read_report(logdir)
+
+
+def cut(report: Report, ask: Ask) -> tuple[int, dict[str, Any]]:
+    """Bytes, and the object."""
+    text = msgspec.json.encode(bounded(tables(report), ask, "Step 6.02 ms", ASK))
+    return len(text) + 1, json.loads(text)
+
+
+def of_section(report: Report, section: str) -> Table:
+    return next(one for one in tables(report) if one.section == section)
+
+
+@pytest.mark.parametrize("most", [500, 1000, 2000, 4000, 8000, 20_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("sections", [(), ("findings", "steps", "kernels")])
+def test_it_fits_and_nothing_is_lost(report: Report, most: int, sections: tuple[str, ...]) -> None:
+    size, answer = cut(report, Ask(sections, None, most))
+    mine = [one for one in tables(report) if not sections or one.section in sections]
+    left = answer["omitted"] or {"tables": 0, "rows": 0}
+    assert size <= most and len(answer["tables"]) + left["tables"] == len(mine)
+    for one in answer["tables"]:
+        out = one["omitted"]["rows"] if one["omitted"] else 0
+        assert len(one["rows"]) + out == one["total"]
+    assert sum(one["total"] for one in answer["tables"]) + left["rows"] == sum(len(one.rows) for one in mine)
+
+
+def test_more_bytes_hold_more_rows(report: Report) -> None:
+    rows = [
+        sum(len(one["rows"]) for one in cut(report, Ask((), None, most))[1]["tables"])
+        for most in (2000, 8000, 32_000, 1_000_000)
+    ]
+    assert rows == sorted(set(rows)) and rows[-1] == sum(len(one.rows) for one in tables(report))
+
+
+def test_the_share_is_that_of_the_times_left_out(report: Report) -> None:
+    _, answer = cut(report, Ask(("kernels",), 5))
+    (one,) = answer["tables"]
+    times = [row.time_us for row in of_section(report, "kernels").rows]  # type: ignore[attr-defined]
+    assert one["omitted"]["share"] == pytest.approx(sum(times[5:]) / sum(times), abs=1e-4)
+    assert one["omitted"]["share_of"] == "time_us" and one["omitted"]["rows"] == len(times) - 5
+
+
+def test_what_is_next_leads_through_the_whole_table(
+    report: Report, logdir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernels = of_section(report, "kernels")
+    argv, ids = ["report", logdir, "--json", "--section", "kernels", "--top", "15", "--max-bytes", "9000"], []
+    while argv:
+        assert main(argv) == 0
+        out = capsys.readouterr().out
+        (one,) = json.loads(out)["tables"]
+        assert len(out.encode()) <= 9000 and one["rows"]
+        ids += [row["id"] for row in one["rows"]]
+        argv = shlex.split(one["omitted"]["next"])[1:] if one["omitted"] else []
+    assert ids == kernels.ids
+
+
+def test_a_row_keeps_its_numbers_and_names_what_is_too_long(report: Report) -> None:
+    _, answer = cut(report, Ask(("graph_break_sites",)))
+    row, whole = answer["tables"][0]["rows"][0], of_section(report, "graph_break_sites").rows[0]
+    assert row["host_us"] == whole.host_us and row["line"] == 28  # type: ignore[attr-defined]
+    assert row["more"] == ["breaks"] and "breaks" not in row
+
+
+def test_too_few_bytes_are_said_to_be(report: Report) -> None:
+    with pytest.raises(TooFewBytes) as error:
+        cut(report, Ask((), None, 40))
+    least = int(str(error.value).rpartition("Allow ")[2].split()[0])
+    assert cut(report, Ask((), None, least))[0] <= least
+
+
+def test_sections_are_those_of_the_answers(report: Report) -> None:
+    known = schema().sections
+    for table in tables(report):
+        rows = known[table.section].rows
+        name = rows["job" if not table.place.worker and table.place.run else next(iter(rows))]["$ref"]
+        fields = schema().definitions[name.rpartition("/")[2]]["properties"]
+        assert set(fields) == set(type(table.rows[0]).__struct_encode_fields__), table.section
+    assert {section.route for section in known.values()} - {None} <= set(ROUTES)
+    assert {"kernels", "operators", "source", "findings", "by_rank"} <= set(known)
+
+
+def test_a_section_is_all_that_begins_so() -> None:
+    names = chosen(["steps", "gpu_utilization"])
+    assert names[0] == "steps" and "gpu_utilization.held_up" in names and "kernels" not in names
+    with pytest.raises(NoSuchSection, match="There are kernels"):
+        chosen(["kernel"])
