@@ -136,9 +136,9 @@ def plugin_version() -> str | None:
 class Catalog:
     """The looks at one logdir, or at several, each under a name of its own. Safe to call from many threads."""
 
-    def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:
-        """logdirs: (run prefix, path or URL) pairs."""
-        self._logdirs = list(logdirs)
+    def __init__(self, logdirs: Sequence[tuple[str, str]], within: str = "") -> None:
+        """logdirs: (run prefix, path or URL) pairs. within: see `discover`."""
+        self._logdirs, self._within = list(logdirs), within
         self._last: Listing | None = None
         self._lock = threading.Lock()
         self._started = self._kept = 0
@@ -149,7 +149,7 @@ class Catalog:
             self._started = number = self._started + 1
         look = Listing()
         for prefix, path in self._logdirs:
-            runs, notices = discover(path, prefix)
+            runs, notices = discover(path, prefix, self._within)
             look.runs += [(run, join_logs(run)) for run in runs]
             look.notices += notices
         with self._lock:

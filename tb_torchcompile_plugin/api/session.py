@@ -72,9 +72,10 @@ class NoCompileData(NotFound):
 class Session:
     """One logdir, or several, each under a name of its own. Safe to call from many threads."""
 
-    def __init__(self, logdirs: Sequence[tuple[str, str]]) -> None:
-        """logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`."""
-        self._catalog = Catalog(logdirs)
+    def __init__(self, logdirs: Sequence[tuple[str, str]], within: str = "") -> None:
+        """logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`. within: a folder, what does
+        not lie in which is not read."""
+        self._catalog = Catalog(logdirs, within)
         self._readings: Readings[_Ids, Profile] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
         self._compile_data, self._sides = Memo(_KEPT), Memo(_COMPARED)

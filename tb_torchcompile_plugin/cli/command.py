@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
+from tb_torchcompile_plugin.cli.mcp.command import add_mcp
 from tb_torchcompile_plugin.cli.text_table import visible
 from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
 from tb_torchcompile_plugin.errors import UserError, WrongArgument
@@ -45,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {plugin_version() or 'unknown'}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_commands(commands)
+    add_mcp(commands)
     kernel = commands.add_parser("kernel", help="print one kernel: numbers, launch configurations, source")
     kernel.add_argument("logdir", help="as for report")
     kernel.add_argument("name", help="the kernel's name, as the report prints it")

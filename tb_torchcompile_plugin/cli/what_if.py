@@ -26,7 +26,15 @@ class NoSuchFix(NotFound):
 
 def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool) -> None:
     """Of the newest span that fits. chosen: run, worker and span, each "" for any. Raises UserError, and NoSuchFix."""
-    session = Session([("", logdir)])
+    (run, worker, span), answer = scenario_of(Session([("", logdir)]), logdir, chosen, picked)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    else:
+        print_scenario(f"run {run}  worker {worker}  span {span}", answer)
+
+
+def scenario_of(session: Session, logdir: str, chosen: Ids, picked: Sequence[str]) -> tuple[Ids, Scenario]:
+    """The span that is meant, and its step with the picked fixes made. Raises UserError, and NoSuchFix."""
     run, worker, span = newest_span(_only(session.runs(), chosen), logdir)
     if not span:
         raise NotFound(
@@ -37,10 +45,7 @@ def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool)
     answer = ask(tuple(_whole(one, known) for one in picked))
     if answer.unknown:
         raise _no_such_fix(answer, known)
-    if as_json:
-        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
-    else:
-        print_scenario(f"run {run}  worker {worker}  span {span}", answer)
+    return (run, worker, span), answer
 
 
 def _question(

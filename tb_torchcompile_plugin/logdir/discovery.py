@@ -88,11 +88,12 @@ class RunFiles:
         return self.workers.setdefault(name, WorkerFiles(name))
 
 
-def discover(path: str, prefix: str = "") -> tuple[list[RunFiles], list[Notice]]:
+def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFiles], list[Notice]]:
     """The runs below `path`, sorted by name, and what could not be looked at.
 
     path: a folder, or one file, which then stands alone; or the URL of one. prefix: the name given to it by
-    `--logdir_spec`. A folder that cannot be listed becomes a Notice; links are followed, each folder once.
+    `--logdir_spec`. A folder that cannot be listed becomes a Notice; links are followed, each folder once. within: a
+    local folder, what does not lie in which is left out, links that lead out of it as well.
     """
     notices: list[Notice] = []
     path = filesystem.plain_path(path)
@@ -102,7 +103,9 @@ def discover(path: str, prefix: str = "") -> tuple[list[RunFiles], list[Notice]]
             return [], [_not_read_yet(file)]
         if file is not None:
             return _discover_file(file, prefix), notices
-        folders = _remote_folders(path) if filesystem.is_remote(path) else _local_folders(path, notices)
+        folders = (
+            _remote_folders(path) if filesystem.is_remote(path) else _local_folders(path, notices, within)
+        )
         runs = [_run_of(folder, _run_name(path, folder, prefix), files, notices) for folder, files in folders]
     except UserError as error:
         return [], [error.notice]
@@ -152,7 +155,7 @@ def _remote_folders(root: str) -> Iterator[tuple[str, list[File]]]:
         yield folder, list(inside)
 
 
-def _local_folders(root: str, notices: list[Notice]) -> Iterator[tuple[str, list[File]]]:
+def _local_folders(root: str, notices: list[Notice], within: str) -> Iterator[tuple[str, list[File]]]:
     seen: set[tuple[int, int]] = set()
 
     def unreadable(error: OSError) -> None:
@@ -164,13 +167,14 @@ def _local_folders(root: str, notices: list[Notice]) -> Iterator[tuple[str, list
         except OSError as error:
             unreadable(error)
             continue
-        if (status.st_dev, status.st_ino) in seen:  # a link back to a folder that was already visited
+        # A link back to a folder that was already visited, or one that leads out.
+        if (status.st_dev, status.st_ino) in seen or not filesystem.lies_in(folder, within):
             children.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
         # The cache may lie in a logdir.
         children[:] = sorted(name for name in children if not _COPY.match(name))
-        yield folder, _files_in(folder)
+        yield folder, [file for file in _files_in(folder) if filesystem.lies_in(file.path, within)]
 
 
 def _files_in(folder: str) -> list[File]:

@@ -73,6 +73,14 @@ def local_file(path: str) -> File | None:
     return File(path, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
+def lies_in(path: str, folder: str) -> bool:
+    """Whether a local path leads to what is in a folder, whatever links are on the way; folder: "" for anywhere."""
+    if not folder:
+        return True
+    real = os.path.realpath(folder)
+    return os.path.commonpath((real, os.path.realpath(path))) == real
+
+
 def remote_file(url: str) -> File | None:
     """The file as it is now, None where the URL is a folder. Raises UserError."""
     with _explained(url):

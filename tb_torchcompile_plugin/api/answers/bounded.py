@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tb_torchcompile_plugin.api.answers.address import Address, NoSuchId, address
 from tb_torchcompile_plugin.api.answers.asking import Asking
+from tb_torchcompile_plugin.api.answers.fitting import compact, is_nothing, most
 from tb_torchcompile_plugin.api.answers.sections import chosen, time_of
 from tb_torchcompile_plugin.api.answers.tables import Table
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION
 from tb_torchcompile_plugin.errors import WrongArgument
 
+_IN_ID = ("key", "run", "worker", "span")
 _LONG = 240  # bytes of a field of a row: what is longer is for `show`
-_DECIMALS = 6
 
 
 class TooFewBytes(WrongArgument):
@@ -48,9 +49,9 @@ class Omitted(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A table of `total` rows. place: RUN/WORKER/SPAN. rows: each with its id, without what is null or empty; in
-    `more` the names of those that are too long for a table, and stand in `show ID`. omitted: None where these are all
-    rows."""
+    """A table of `total` rows. place: RUN/WORKER/SPAN. rows: each with its id, without what is null, empty or in it; in
+    `more` the names of fields that are too long for a table, and stand in `show ID`. omitted: None where these are
+    all rows."""
 
     section: str
     place: str
@@ -102,25 +103,15 @@ def size(answer: msgspec.Struct) -> int:
 
 
 def brief(row: msgspec.Struct, field: str, id: str) -> dict[str, Any]:
-    """A row of a table: with its id in this field, without what is null, empty or long."""
-    fields = {name: _short(value) for name, value in msgspec.to_builtins(row).items()}
+    """A row of a table: with its id in this field, without what is null, empty, long or part of the id."""
+    fields = {name: compact(value) for name, value in msgspec.to_builtins(row).items()}
     longer = [name for name, value in fields.items() if _is_long(value)]
-    known = {name: value for name, value in fields.items() if name not in longer and not _is_nothing(value)}
+    known = {
+        name: value
+        for name, value in fields.items()
+        if name not in (*longer, *_IN_ID) and not is_nothing(value)
+    }
     return {field: id, **known, **({"more": longer} if longer else {})}
-
-
-def _short(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, _DECIMALS)
-    if isinstance(value, list):
-        return [_short(one) for one in value]
-    if isinstance(value, dict):
-        return {name: short for name, one in value.items() if not _is_nothing(short := _short(one))}
-    return value
-
-
-def _is_nothing(value: Any) -> bool:
-    return value is None or value in ("", [], {})
 
 
 def _is_long(value: Any) -> bool:
@@ -206,13 +197,13 @@ class _Fitting(NamedTuple):
 
 def _fitting(of: _Fitting) -> Bounded:
     """As many tables as have room for a row each, then rows of all alike, then of the first what is left."""
-    tables = _most(len(of.counts), lambda many: of.fits(of.level(many, 1)))
+    tables = most(len(of.counts), lambda many: of.fits(of.level(many, 1)))
     if tables == 0:
         return _without_rows(of)
-    least = of.level(tables, _most(max(of.counts), lambda many: of.fits(of.level(tables, many))))
+    least = of.level(tables, most(max(of.counts), lambda many: of.fits(of.level(tables, many))))
     for place, count in enumerate(of.counts[:tables]):
         room = count - least[place]
-        least[place] += _most(room, lambda many, at=place: of.fits(_grown(least, at, many)))  # type: ignore[misc]
+        least[place] += most(room, lambda many, at=place: of.fits(_grown(least, at, many)))  # type: ignore[misc]
     return of.made(least)
 
 
@@ -226,12 +217,3 @@ def _without_rows(of: _Fitting) -> Bounded:
         least = size(of.made([]))
         raise TooFewBytes(f"{of.most_bytes} bytes hold no answer", next_step=f"Allow {least} or more")
     return made
-
-
-def _most(upto: int, holds: Callable[[int], bool]) -> int:
-    """The largest number for which it holds, as it does for all below; 0 where it does for none."""
-    low, high = 0, upto
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low

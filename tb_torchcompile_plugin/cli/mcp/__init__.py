@@ -1,0 +1,1 @@
+"""The same answers for agents, over the Model Context Protocol."""

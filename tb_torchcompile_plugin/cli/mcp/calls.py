@@ -1,0 +1,36 @@
+"""How an agent gets more: calls of the tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tb_torchcompile_plugin.api.answers.address import Address
+from tb_torchcompile_plugin.api.answers.asking import AFTER
+
+
+class Calls:
+    """As a tool is called. path: below the logdir, "" for all of it."""
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+
+    def show(self, id: str) -> str:
+        return self._call("show", id=id)
+
+    def rows(self, section: str, after: str) -> str:
+        return self._call("report", after=after) if after else self.tables([section])
+
+    def tables(self, sections: Sequence[str]) -> str:
+        return self._call("report", section=",".join(sections))
+
+    def what_if(self, place: Address, fix: str) -> str:
+        return self._call(
+            "what_if", run=place.run, worker=place.worker, span=place.span, fixes=[fix] if fix else []
+        )
+
+    def compare(self, run: str, several: bool) -> str:
+        return self._call("compare", a=run, b=AFTER)
+
+    def _call(self, tool: str, **arguments: str | list[str]) -> str:
+        given = {**arguments, "path": self._path}
+        return f"{tool}({', '.join(f'{name}={value!r}' for name, value in given.items() if value)})"
