@@ -13,6 +13,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
+from exam.agent import text_of
 from tb_torchcompile_plugin.api.answers.tables import tables
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.cli.command import main
@@ -39,8 +40,7 @@ def asked(target: Any, tool: str, **arguments: Any) -> tuple[bool, str]:
     async def ask() -> tuple[bool, str]:
         async with Client(target) as client:
             result = await client.call_tool(tool, arguments)
-            (content,) = result.content
-            return bool(result.is_error), content.text
+            return bool(result.is_error), text_of(result)
 
     return anyio.run(ask)
 
@@ -56,11 +56,9 @@ def test_a_client_over_stdin_and_stdout(logdir: Path) -> None:
             assert {one.name for one in listed} == set(tools_of(Tools(str(logdir))))
             assert all(one.annotations and one.annotations.read_only_hint for one in listed)
             assert all(one.description for one in listed)
-            answer = json.loads((await client.call_tool("report", {})).content[0].text)
+            answer = json.loads(text_of(await client.call_tool("report", {})))
             (findings, *_) = answer["tables"]
-            shown = json.loads(
-                (await client.call_tool("show", {"id": findings["rows"][0]["id"]})).content[0].text
-            )
+            shown = json.loads(text_of(await client.call_tool("show", {"id": findings["rows"][0]["id"]})))
             assert (
                 "capture.py:28" in shown["row"]["title"]
                 and shown["verify"]["compare"] == "compare(a='.', b='AFTER')"

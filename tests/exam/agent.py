@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import anyio
 from mcp import Client
+from mcp.types import CallToolResult, TextContent
 
 from tb_torchcompile_plugin.cli.mcp.server import server
 
@@ -37,6 +38,13 @@ class Learned(NamedTuple):
         return sum(len(text.encode()) for text in self.texts)
 
 
+def text_of(result: CallToolResult) -> str:
+    """The one text of an answer, or of an error."""
+    (content,) = result.content
+    assert isinstance(content, TextContent) and result.structured_content is None
+    return content.text
+
+
 def learned(folder: Path) -> Learned:
     """What the tools tell of the one run below a folder."""
     return anyio.run(_learn, str(folder))
@@ -48,10 +56,9 @@ async def _learn(folder: str) -> Learned:
 
         async def ask(tool: str, **arguments: Any) -> dict[str, Any]:
             result = await client.call_tool(tool, arguments)
-            (content,) = result.content
-            texts.append(content.text)
-            assert not result.is_error, content.text
-            answer: dict[str, Any] = json.loads(content.text)
+            texts.append(text_of(result))
+            assert not result.is_error, texts[-1]
+            answer: dict[str, Any] = json.loads(texts[-1])
             return answer
 
         await ask("list")

@@ -8,7 +8,7 @@ from tb_torchcompile_plugin.api.answers.address import Address
 from tb_torchcompile_plugin.api.answers.asking import AFTER
 
 
-class Calls:
+class ToolCalls:
     """As a tool is called. path: below the logdir, "" for all of it."""
 
     def __init__(self, path: str = "") -> None:

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.api.report import Report, check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.compare import WithJobs
 from tb_torchcompile_plugin.cli.mcp.below import OutsideError, below
-from tb_torchcompile_plugin.cli.mcp.calls import Calls
+from tb_torchcompile_plugin.cli.mcp.calls import ToolCalls
 from tb_torchcompile_plugin.cli.what_if import scenario_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 
@@ -80,13 +80,15 @@ class Tools:
         logdir = self._logdir(path)
         sections = [name for name in section.split(",") if name] or ([] if after else list(_FIRST))
         ask = Ask(sections, top or None, _bytes(max_bytes), after)
-        answer = logdir.tables(ask, Calls(path), run or newest_span(logdir.session.runs(), path or _ROOT)[0])
+        answer = logdir.tables(
+            ask, ToolCalls(path), run or newest_span(logdir.session.runs(), path or _ROOT)[0]
+        )
         return msgspec.json.encode(answer).decode()
 
     def show(self, id: str, path: str = "", max_bytes: int = MAX_BYTES) -> str:
         """One row by its id: of a finding its evidence, prediction and how to verify it; of a kernel its launches and
         source; of a graph break its reason, stack and price. `next`: rows that tell more."""
-        return fitted(self._logdir(path).show(id, Calls(path)), _bytes(max_bytes))
+        return fitted(self._logdir(path).show(id, ToolCalls(path)), _bytes(max_bytes))
 
     def compare(self, a: str, b: str, max_bytes: int = MAX_BYTES) -> str:
         """The newest spans of two runs of the logdir, or of two paths below it: which is faster, is it more than noise,

@@ -1,0 +1,185 @@
+"""`report` in a terminal: one screen, whose first three lines are enough to act on; and what else it can be asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from browser.rank_traces import write_job
+from tb_torchcompile_plugin.api.report import Report, read_report
+from tb_torchcompile_plugin.cli.answers.screen import cut, screen
+from tb_torchcompile_plugin.cli.command import main
+from terminal import Run, command_line
+
+RECORDINGS = (
+    "breaks",
+    "resnet18",
+    "resnet18_eager",
+    "handler_breaks",
+    "max_autotune",
+    "old_logs",
+    "everything",
+)
+LINES, COLUMNS = 60, 120
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return command_line(capsys, "report")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    write_job(folder, ranks=3, steps=3, late=1)
+    return folder
+
+
+def height(text: str) -> int:
+    """Lines of a terminal of so many columns."""
+    return sum(-(-max(cell_len(line), 1) // COLUMNS) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_it_fits_one_screen(run: Run, recording: Callable[[str], Path], name: str) -> None:
+    status, out, _ = run(recording(name))
+    assert status == 0 and 8 <= height(out) <= LINES
+    assert all(cell_len(line) <= COLUMNS for line in out.splitlines() if "tb-torchcompile" not in line)
+    assert "\x1b" not in out
+
+
+def test_the_first_three_lines_are_enough(run: Run, recording: Callable[[str], Path]) -> None:
+    verdict, finding, to_do, *_ = run(recording("breaks"))[1].splitlines()
+    assert verdict.startswith("Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 %.")
+    assert "capture.py:28" in finding and "3.54 ms instead of 6.08 ms" in finding
+    assert to_do.startswith("Do: Begin with the dearest, capture.py:28.")
+
+
+def test_of_a_job_the_rank_and_its_price_come_first(run: Run, job: Path) -> None:
+    verdict, finding, to_do, *rest = run(job)[1].splitlines()
+    assert verdict.startswith("Job of 3 ranks")
+    assert "Rank 1" in finding and "ms" in finding and to_do.startswith("Do: ")
+    assert any(line.startswith("  rank 1: ") for line in rest)
+
+
+def test_a_long_title_keeps_its_place_and_price(job: Path) -> None:
+    report = read_report(str(job))
+    (first, *_) = report.findings
+    for width in (60, 80, 100, 120):
+        line = screen(report, ".", width)[1].text
+        assert first.predicted and len(line) <= width
+        assert len(line) == len(first.title) or "→" in line
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_width_of_the_terminal_is_kept(recording: Callable[[str], Path], width: int) -> None:
+    lines = screen(read_report(str(recording("breaks"))), "runs", width)
+    assert all(len(line.text) <= width for line in lines if not line.whole)
+    assert all(line.text.startswith("  tb-torchcompile ") for line in lines if line.whole)
+
+
+def test_what_it_says_to_ask_can_be_asked(
+    run: Run, recording: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run(recording("breaks"))[1]
+    commands = re.findall(r"^  tb-torchcompile (.*)  # ", out, re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        if "AFTER" not in command:
+            assert main(command.split()) == 0, command
+
+
+def test_without_findings_it_says_so(run: Run, recording: Callable[[str], Path]) -> None:
+    lines = run(recording("everything"))[1].splitlines()
+    assert lines[1].startswith("No finding") and lines[2].startswith("Considered: ")
+
+
+def test_several_runs_are_listed(run: Run, recording: Callable[[str], Path]) -> None:
+    out = run(recording("old_logs"))[1]
+    assert "\n9 runs\n" in out and "… and 4 more" in out
+
+
+def test_full_is_all_tables(run: Run, recording: Callable[[str], Path]) -> None:
+    status, out, _ = run(recording("breaks"), "--full")
+    assert status == 0 and height(out) > 2 * LINES and "compile time by phase" in out
+
+
+def test_tables_are_printed_for_people_too(run: Run, recording: Callable[[str], Path]) -> None:
+    status, out, _ = run(recording("breaks"), "--section", "kernels", "--top", "2")
+    assert status == 0 and "kernels of ./vm_1027/1795230252555613000: 2 of 37 rows" in out
+    assert "35 left out" in out and "% of time_us: tb-torchcompile report" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--section", "kernel"], "There are kernels"),
+        (["--max-bytes", "10", "--json"], "Allow"),
+        (["--after", "./vm_1027/-/kernels/x"], "there is no row"),
+        (["--after", "x"], "RUN/WORKER/SPAN"),
+    ],
+)
+def test_wrong_arguments_are_exit_two(
+    run: Run, recording: Callable[[str], Path], arguments: list[str], said: str
+) -> None:
+    status, out, err = run(recording("breaks"), *arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1) and said in err
+
+
+def test_show_in_a_terminal(recording: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    show = command_line(capsys, "show")
+    logdir = recording("breaks")
+    (table,) = json.loads(command_line(capsys, "report")(logdir, "--json", "--section", "kernels")[1])[
+        "tables"
+    ]
+    id = next(row["id"] for row in table["rows"] if "triton_poi" in row["id"])
+    status, out, _ = show(id, "--logdir", logdir)
+    assert (
+        status == 0
+        and "@triton.jit" in out
+        and "  launches: 3" in out
+        and "in the tab: #torch_compile" in out
+    )
+    assert json.loads(show(id, "--logdir", logdir, "--json")[1])["id"] == id
+    status, out, err = show(id + "x", "--logdir", logdir)
+    assert (status, out) == (2, "") and id in err
+    assert show(id, "--logdir", logdir / "nothing")[0] == 1
+
+
+def test_show_looks_where_everybody_records(
+    recording: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show = command_line(capsys, "show")
+    monkeypatch.chdir(recording("breaks"))
+    assert show("./vm_1027/1795230252555613000/steps/ProfilerStep%232")[0] == 0
+    (tmp_path / "runs").symlink_to(recording("breaks"))
+    monkeypatch.chdir(tmp_path)
+    assert show("./vm_1027/1795230252555613000/steps/ProfilerStep%232")[0] == 0
+
+
+def test_a_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    schema = command_line(capsys, "schema")
+    assert "kernels: of each span, share of time_us" in schema()[1]
+    document: dict[str, Any] = json.loads(schema("--json")[1])
+    assert document["sections"]["kernels"]["rows"]["span"] == {"$ref": "#/definitions/Kernel"}
+    assert "time_us" in document["definitions"]["Kernel"]["properties"]
+
+
+def test_a_line_is_cut_between_words() -> None:
+    assert cut("one two three", 9) == "one two…" and cut("one", 3) == "one"
+    assert cut("x" * 20, 10) == "x" * 9 + "…" and cut("two\nlines", 20) == "two lines"
+
+
+def test_a_report_of_nothing_has_no_screen(run: Run, tmp_path: Path) -> None:
+    status, out, err = run(tmp_path)
+    assert (status, out) == (1, "") and "no trace" in err
+    assert isinstance(read_report(str(tmp_path)), Report)
