@@ -11,9 +11,6 @@ from tb_torchcompile_plugin.logdir.filesystem import is_remote, lies_in
 class OutsideError(UserError):
     """A path that leads out of the logdir: absolute, with `..`, through a link, or a URL."""
 
-    code = "outside"
-    status = 403
-
 
 def below(root: str, path: str) -> str:
     """The path of a file or folder in the logdir; "" is all of it. Raises OutsideError, whatever is there."""
