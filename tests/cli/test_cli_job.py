@@ -90,6 +90,15 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_many_ranks_fit_one_screen(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(many)]) == 0
+    verdict, finding, to_do, *rest = capsys.readouterr().out.splitlines()
+    assert verdict.startswith("Job of 72 ranks, ") and "Rank 37 is late" in finding and "→" in finding
+    assert to_do.startswith("Do: ") and len(rest) < 57
+    first = rest.index("Ranks, 5 of 72") + 1
+    assert rest[first].startswith("  rank 37 on node")
+
+
 def test_a_job_of_many_ranks_is_told_by_its_digests(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(many), "--full"]) == 0
     out = capsys.readouterr().out

@@ -36,7 +36,9 @@ class Logdir:
     def report(self, run: str = "") -> Report:
         """Of this run, "" for all. Raises NoSuchRun."""
         with self._lock:
-            wanted, files = Wanted(run), _files(self.session.look(), run)
+            look = self.session.look()
+            only = [one.run for one, _ in look.runs] == [run]  # which is the same as all of them
+            wanted, files = Wanted("" if only else run), _files(look, run)
             if self._kept is None or (self._kept.wanted, self._kept.files) != (wanted, files):
                 self._kept = _Kept(wanted, files, whole_report(self.session, self._progress, wanted))
             return self._kept.report

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from rich.console import Console
 
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
-from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.api.answers.address import Address
 from tb_torchcompile_plugin.api.answers.asking import Commands
@@ -21,6 +20,7 @@ from tb_torchcompile_plugin.api.answers.first_answer import NOTHING_TO_CHANGE, F
 from tb_torchcompile_plugin.api.answers.tables import Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.cli.text_table import Plain, visible
+from tb_torchcompile_plugin.reader.grouped import grouped
 
 WIDTH = 120  # where no terminal tells one
 _FINDINGS, _PARTS, _RUNS, _RANKS, _TO_DO = 5, 9, 5, 5, 4
@@ -49,7 +49,7 @@ def screen(report: Report, logdir: str, width: int) -> list[ScreenLine]:
         list(_first_three(said, width)),
         list(_findings(report, said)),
         list(_runs(report)),
-        list(_ranks(said.job)),
+        list(_ranks(said)),
         list(_parts(said)),
         list(_compiled(said)),
         list(_next(report, said, Commands(logdir))),
@@ -84,11 +84,15 @@ def _first_three(said: FirstAnswer, width: int) -> Iterator[ScreenLine]:
 
 
 def _verdict(said: FirstAnswer, first: RunFinding) -> str:
-    """Without what the next line says."""
-    if said.job and said.span and first.title in said.headline:
-        rank = f", rank {said.worker.rank}" if said.worker and said.worker.rank is not None else ""
-        return f"Job of {said.job.ranks} ranks{rank}: {said.span.overview.headline}"
-    return said.headline.replace(f" → {first.title}", "")
+    """Without what a finding says."""
+    if said.job is None or all(row.title not in said.headline for row in said.job.findings):
+        return said.headline.replace(f" → {first.title}", "")
+    if said.span and said.worker:
+        headline = said.span.overview.headline.replace(f" → {first.title}", "")
+        return f"Job of {said.job.ranks} ranks, rank {said.worker.rank}: {headline}"
+    steps = [row.step_us for row in said.job.by_rank if row.step_us is not None]
+    step = f", {duration(max(steps))} a step as recorded" if steps else ""
+    return f"Job of {said.job.ranks} ranks{step}. {said.job.basis}"
 
 
 def _considered(said: FirstAnswer) -> str:
@@ -112,13 +116,17 @@ def _style(row: Finding) -> str:
 
 
 def _findings(report: Report, said: FirstAnswer) -> Iterator[ScreenLine]:
-    """Without the first one, which is told already."""
-    rows = [row for row in report.findings if row is not said.first]
+    """Without the first one, which is there already. What several workers suffer from alike is one line."""
+    rows = grouped(
+        (row for row in report.findings if row is not said.first), lambda row: (row.run, row.rule, row.title)
+    )
     if rows:
         yield ScreenLine("Other findings, most important first", "bold")
-    for row in rows[:_FINDINGS]:
+    for alike in list(rows.values())[:_FINDINGS]:
+        row = alike[0]
         where = f"{row.run}: " if len(report.runs) > 1 else ""
-        yield ScreenLine(f"  [{row.severity}] {where}{row.title}", _style(row))
+        often = f" ({len(alike)} times)" if len(alike) > 1 else ""
+        yield ScreenLine(f"  [{row.severity}]{often} {where}{row.title}", _style(row))
     if len(rows) > _FINDINGS:
         yield ScreenLine(f"  … and {len(rows) - _FINDINGS} more")
 
@@ -134,12 +142,14 @@ def _runs(report: Report) -> Iterator[ScreenLine]:
         yield ScreenLine(f"  … and {len(report.all_runs) - _RUNS} more")
 
 
-def _ranks(job: JobReport | None) -> Iterator[ScreenLine]:
-    """Those that others wait for longest."""
-    if job is None:
+def _ranks(said: FirstAnswer) -> Iterator[ScreenLine]:
+    """Those that the first finding names, then those that others wait for longest."""
+    if (job := said.job) is None:
         return
-    yield ScreenLine(f"Ranks, of {job.ranks} those that others wait for most", "bold")
-    for row in sorted(job.by_rank, key=lambda row: -row.late_us)[:_RANKS]:
+    named = said.first.where if said.first else []
+    rows = sorted(job.by_rank, key=lambda row: (f"rank {row.rank}" not in named, -row.late_us))
+    yield ScreenLine(f"Ranks, {min(_RANKS, len(rows))} of {job.ranks}", "bold")
+    for row in rows[:_RANKS]:
         step = "" if row.step_us is None else f"{duration(row.step_us)} a step, "
         host = f" on {row.host}" if row.host else ""
         yield ScreenLine(
@@ -156,7 +166,8 @@ def _parts(said: FirstAnswer) -> Iterator[ScreenLine]:
             f"a step goes, mean of {plural(report.times.steps, 'step')}" if report.times else "the span goes"
         )
         of = f", on worker {said.worker.worker}" if said.job and said.worker else ""
-        yield ScreenLine(f"Where {what}{of}", "bold")
+        gpu = "" if rows[0].kind == "host" else ": the GPU at work, or idle while the host does what is named"
+        yield ScreenLine(f"Where {what}{of}{gpu}", "bold")
         named = [(f"{row.kind} {row.part.replace('_', ' ')}", row.time_us, row.percent) for row in rows]
         yield from _shares(sorted(named, key=lambda row: -row[1]))
     elif said.compiled and (phases := said.compiled.phases_s):
