@@ -102,7 +102,7 @@ def discover(path: str, prefix: str = "", within: str = "") -> tuple[list[RunFil
         if file is not None and _PERFETTO.search(file.name):
             return [], [_not_read_yet(file)]
         if file is not None:
-            return _discover_file(file, prefix), notices
+            return _discover_file(file, prefix, within), notices
         folders = (
             _remote_folders(path) if filesystem.is_remote(path) else _local_folders(path, notices, within)
         )
@@ -296,7 +296,7 @@ def _summary_time(file: File) -> int:
     return int(match["time"]) if match else 0
 
 
-def _discover_file(file: File, prefix: str) -> list[RunFiles]:
+def _discover_file(file: File, prefix: str, within: str) -> list[RunFiles]:
     """One file as a logdir: a trace of any name with the compile data of its worker, or compile data alone."""
     if not filesystem.is_remote(file.path):
         file = replace(file, path=os.path.abspath(file.path))
@@ -308,7 +308,7 @@ def _discover_file(file: File, prefix: str) -> list[RunFiles]:
             match = _JSON.match(file.name)
             run.worker(match["stem"] if match else file.name).spans.append(SpanFile("0", file))
     if any(worker.spans for worker in run.workers.values()):
-        _add_compile_data_beside(run)
+        _add_compile_data_beside(run, within)
     return [run]
 
 
@@ -319,12 +319,13 @@ def _head_or_nothing(file: File) -> bytes:
         return b""
 
 
-def _add_compile_data_beside(run: RunFiles) -> None:
+def _add_compile_data_beside(run: RunFiles, within: str) -> None:
     remote = filesystem.is_remote(run.folder)
     files = filesystem.remote_files(run.folder, below=False) if remote else _files_in(run.folder)
-    beside = _run_of(
-        run.folder, run.run, [file for file in files if is_log(file.name) or is_summary(file.name)], []
-    )
+    mine = [file for file in files if is_log(file.name) or is_summary(file.name)]
+    if not remote:
+        mine = [file for file in mine if filesystem.lies_in(file.path, within)]
+    beside = _run_of(run.folder, run.run, mine, [])
     run.alone = True
     run.logs = beside.logs
     for name, worker in run.workers.items():

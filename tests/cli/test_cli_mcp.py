@@ -151,6 +151,20 @@ def test_links_that_lead_out_are_not_followed(fenced: Path) -> None:
     )
 
 
+def test_compile_data_that_lies_outside_is_not_read(fenced: Path, recording: Callable[[str], Path]) -> None:
+    (summary,) = recording("handler_breaks").glob("*.compile.pb")
+    (fenced / "mine" / "w.1.pt.compile.pb").symlink_to(summary)
+    for path in ("", "mine/w.1.pt.trace.json"):
+        assert "5 compilations" not in Tools(str(fenced)).report(section="compilations", path=path)
+    (fenced / "mine" / "w.1.pt.compile.pb").unlink()
+    (fenced / "mine" / "w.1.pt.compile.pb").write_bytes(summary.read_bytes())
+    for path in ("", "mine/w.1.pt.trace.json"):
+        assert "5 compilations" in Tools(str(fenced)).report(section="compilations", path=path)
+    assert "5 compilations" in Tools(str(fenced / "mine" / "w.1.pt.trace.json")).report(
+        section="compilations"
+    )
+
+
 def test_nothing_is_written_to_the_logdir(fenced: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in sorted(fenced.rglob("*"))}
     tools = Tools(str(fenced))

@@ -17,15 +17,9 @@ from tb_torchcompile_plugin.cli.answers.screen import cut, screen
 from tb_torchcompile_plugin.cli.command import main
 from terminal import Run, command_line
 
-RECORDINGS = (
-    "breaks",
-    "resnet18",
-    "resnet18_eager",
-    "handler_breaks",
-    "max_autotune",
-    "old_logs",
-    "everything",
-)
+DATA = Path(__file__).parents[1] / "data"
+OTHERS = {"exam", "jobs", "library_kernels"}  # many programs, of which tests/exam looks at some; no logdir
+RECORDINGS = sorted({path.parent.name for path in DATA.glob("*/*/*.tar.xz")} - OTHERS)
 LINES, COLUMNS = 60, 120
 
 

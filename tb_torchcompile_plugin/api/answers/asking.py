@@ -17,7 +17,7 @@ class Asking(Protocol):
     def show(self, id: str) -> str: ...
 
     def rows(self, section: str, after: str) -> str:
-        """Of a section; after: the id of the last row that is known, "" from the first one on."""
+        """Of a section; after: the id of the last row that is known, "" where not even the first one had room."""
 
     def tables(self, sections: Sequence[str]) -> str: ...
 
@@ -29,10 +29,13 @@ class Asking(Protocol):
 
 
 class Commands:
-    """As `tb-torchcompile` is asked about a logdir. top, most_bytes: as they were given."""
+    """As `tb-torchcompile` is asked about a logdir. run, top, most_bytes: as they were given."""
 
-    def __init__(self, logdir: str, top: int | None = None, most_bytes: int | None = None) -> None:
+    def __init__(
+        self, logdir: str, run: str = "", top: int | None = None, most_bytes: int | None = None
+    ) -> None:
         self._logdir = quote(logdir)
+        self._run = f" --run {quote(run)}" if run else ""
         bounds = {"--top": top, "--max-bytes": most_bytes}
         self._bounds = "".join(f" {name} {value}" for name, value in bounds.items() if value is not None)
 
@@ -42,10 +45,11 @@ class Commands:
     def rows(self, section: str, after: str) -> str:
         if after:
             return f"tb-torchcompile report {self._logdir} --json --after {quote(after)}{self._bounds}"
-        return self.tables([section])
+        return f"tb-torchcompile report {self._logdir}{self._run} --json --section {section}"
 
     def tables(self, sections: Sequence[str]) -> str:
-        return f"tb-torchcompile report {self._logdir} --json --section {','.join(sections)}"
+        of = f"tb-torchcompile report {self._logdir}{self._run} --json --section {','.join(sections)}"
+        return of + self._bounds
 
     def what_if(self, place: Address, fix: str) -> str:
         named = {"--run": place.run, "--worker": place.worker, "--span": place.span, "--fix": fix}

@@ -51,7 +51,7 @@ def _print_bounded(report: Report, ask: Ask, arguments: argparse.Namespace) -> N
         tables(report),
         ask,
         first_answer(report).headline,
-        Commands(arguments.logdir, ask.top, arguments.max_bytes),
+        Commands(arguments.logdir, arguments.only_run, ask.top, arguments.max_bytes),
     )
     if arguments.json:
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")

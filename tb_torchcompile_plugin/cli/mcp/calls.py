@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from tb_torchcompile_plugin.api.answers.address import Address
 from tb_torchcompile_plugin.api.answers.asking import AFTER
 
+_ROOMY = 20_000  # bytes, for a row that had no room
+
 
 class ToolCalls:
     """As a tool is called. path: below the logdir, "" for all of it."""
@@ -18,7 +20,9 @@ class ToolCalls:
         return self._call("show", id=id)
 
     def rows(self, section: str, after: str) -> str:
-        return self._call("report", after=after) if after else self.tables([section])
+        if after:
+            return self._call("report", after=after)
+        return self._call("report", section=section, max_bytes=_ROOMY)
 
     def tables(self, sections: Sequence[str]) -> str:
         return self._call("report", section=",".join(sections))
@@ -31,6 +35,6 @@ class ToolCalls:
     def compare(self, run: str, several: bool) -> str:
         return self._call("compare", a=run, b=AFTER)
 
-    def _call(self, tool: str, **arguments: str | list[str]) -> str:
+    def _call(self, tool: str, **arguments: str | int | list[str]) -> str:
         given = {**arguments, "path": self._path}
         return f"{tool}({', '.join(f'{name}={value!r}' for name, value in given.items() if value)})"

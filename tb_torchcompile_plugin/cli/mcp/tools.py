@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from threading import Lock
 
@@ -55,6 +56,7 @@ class Tools:
     def __init__(self, root: str) -> None:
         check(root)
         self._root = root
+        self._within = root if os.path.isdir(root) else os.path.dirname(os.path.abspath(root))
         self._lock = Lock()
         self._logdirs: OrderedDict[str, Logdir] = OrderedDict()
 
@@ -132,7 +134,7 @@ class Tools:
         whole = below(self._root, path)
         check(whole)
         with self._lock:
-            kept = self._logdirs.pop(whole, None) or Logdir(Session([("", whole)], within=self._root))
+            kept = self._logdirs.pop(whole, None) or Logdir(Session([("", whole)], within=self._within))
             self._logdirs[whole] = kept
             if len(self._logdirs) > _KEPT:
                 self._logdirs.popitem(last=False)[1].session.close()

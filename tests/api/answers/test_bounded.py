@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.cli.command import main
 
-ASK = Commands("runs", 10)
+ASK = Commands("runs", "", 10)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,18 @@ def test_what_is_next_leads_through_the_whole_table(
         ids += [row["id"] for row in one["rows"]]
         argv = shlex.split(one["omitted"]["next"])[1:] if one["omitted"] else []
     assert ids == kernels.ids
+
+
+def test_what_had_no_room_comes_next(logdir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv, sections = ["report", logdir, "--json", "--max-bytes", "6000"], set()
+    while argv:
+        assert main(argv) == 0
+        out = capsys.readouterr().out
+        answer = json.loads(out)
+        assert len(out.encode()) <= 6000 and answer["tables"]
+        sections |= {one["section"] for one in answer["tables"] if one["rows"]}
+        argv = shlex.split(answer["omitted"]["next"])[1:] if answer["omitted"] else []
+    assert sections == {one.section for one in tables(read_report(logdir))}
 
 
 def test_a_row_keeps_its_numbers_and_names_what_is_too_long(report: Report) -> None:
