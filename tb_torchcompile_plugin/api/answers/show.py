@@ -58,7 +58,7 @@ def shown(session: Session, report: Report, id: str, asking: Asking) -> Shown:
         section=table.section,
         row=msgspec.to_builtins(row),
         kernel=_kernel(session, place, row),
-        verify=_verify(report, place, row, asking),
+        verify=_verify(place, row, asking, len(session.runs().runs) > 1),
         tab=fragment(place, row),
         next=[asking.show(one) for one in _related(known, place, row)],
     )
@@ -94,10 +94,10 @@ def _kernel(session: Session, place: Address, row: msgspec.Struct) -> KernelDeta
     return kernel_details(profile, str(row.device), row.name, row.compile_id or "", row.graph_key or "")
 
 
-def _verify(report: Report, place: Address, row: msgspec.Struct, asking: Asking) -> Verify | None:
+def _verify(place: Address, row: msgspec.Struct, asking: Asking, several: bool) -> Verify | None:
+    """several: whether the run is one of several of its logdir."""
     if not isinstance(row, Finding):
         return None
-    several = len(report.all_runs) > 1
     return Verify(
         record=f"Record the mended program as before, into {f'a run {AFTER} of the logdir' if several else AFTER}",
         compare=asking.compare(place.run, several),

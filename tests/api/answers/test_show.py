@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.api.answers.show import Shown
 from tb_torchcompile_plugin.api.answers.tab import _ELSEWHERE, _KEYS, fragment
 from tb_torchcompile_plugin.api.answers.tables import Table, tables
 from tb_torchcompile_plugin.api.session import Session
+from traces import slice_, write_trace
 
 FRONTEND = Path(__file__).parents[3] / "frontend" / "src"
 SPAN = "./vm_1027/1795230252555613000"
@@ -40,6 +41,19 @@ def test_a_finding_says_how_to_verify_it(logdir: Logdir) -> None:
     assert shown.verify.compare == "tb-torchcompile compare runs AFTER"
     assert shown.verify.what_if and shown.verify.what_if.endswith("--fix graph_breaks")
     assert shown.row["evidence"]["breaks"] == 4 and shown.row["predicted"]["after_us"] < 3600
+
+
+def test_of_several_runs_the_one_that_is_meant_is_compared(
+    recording: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (tmp_path / "a run").symlink_to(recording("breaks"))
+    (tmp_path / "b").mkdir()
+    write_trace(tmp_path / "b", [slice_("aten::mm", 0, 5)], "w.1.pt.trace.json")
+    both = Logdir(Session([("", str(tmp_path))]))
+    (finding, *_) = table(both, "findings").ids
+    shown = both.show(finding, ASK)
+    assert finding.startswith("a%20run/") and shown.verify
+    assert shown.verify.compare == "tb-torchcompile compare runs runs --run 'a run' --run AFTER"
 
 
 def test_a_finding_leads_to_the_row_it_is_about(logdir: Logdir) -> None:
