@@ -24,11 +24,12 @@ DATA = Path(__file__).parent / "data" / "2.11.0"
 VARIABLE = "TB_TORCHCOMPILE_RECORDINGS"
 
 
-# Property tests: the same few examples each time or, with `make thorough`, many new ones.
+# Property tests: the same few examples each time or, with `make thorough`, many new ones. None says how many itself,
+# unless each of its examples takes as long as a test.
 PATIENT = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )  # other programs may be to blame
-settings.register_profile("brief", PATIENT, max_examples=20, derandomize=True)
+settings.register_profile("brief", PATIENT, max_examples=10, derandomize=True)
 settings.register_profile("thorough", PATIENT, max_examples=1000)
 settings.load_profile("brief")
 
@@ -56,11 +57,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return scheduler
 
 
+def _of_all_processes(factory: pytest.TempPathFactory) -> Path:
+    """The folder of this session of tests, whichever of its processes asks."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests keep parsed traces and compiled programs apart from the user's."""
+    """Tests keep parsed traces and compiled programs apart from the user's.
+
+    What one process of tests has parsed the others need not: they read the same recordings.
+    """
     own = {
-        "TB_TORCHCOMPILE_CACHE": str(tmp_path_factory.mktemp("cache")),
+        "TB_TORCHCOMPILE_CACHE": str(_of_all_processes(tmp_path_factory) / "parsed"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("inductor")),
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -83,8 +93,7 @@ def torch() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`recording("breaks")`: the unpacked folder. It is shared by all tests of the session: do not write to it."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "unpacked"
+    folder = _of_all_processes(tmp_path_factory) / "unpacked"
     folder.mkdir(exist_ok=True)
 
     @cache

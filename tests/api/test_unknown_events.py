@@ -88,7 +88,9 @@ def reported(path: Path) -> Any:
     return spans, [{**row, "span": "", "worker": ""} for row in report["findings"]]
 
 
-@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # each reads a whole trace
+@settings(
+    max_examples=settings().max_examples // 2, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)  # each reads a whole trace
 @given(st.sampled_from(RECORDINGS), st.lists(unknown(), min_size=1, max_size=12), st.integers(0, 10**6))
 def test_no_number_moves(
     tmp_path_factory: pytest.TempPathFactory,

@@ -32,6 +32,8 @@ FLAGS = (
     "--window-size=1400,1000",
 )
 
+# Of everything that is waited for. Long: where it is reached nothing works, and a machine may have other things to do.
+PATIENCE_S = 60.0
 
 ALONE = (str(Path(__file__).with_name("tensorboard_alone.py")),)
 WITH_ALL_PLUGINS = ("-m", "tensorboard.main")
@@ -55,7 +57,9 @@ def start_browser(profile: Path, downloads: Path) -> Chrome:
         "perfLoggingPrefs", {"enablePage": False}
     )  # of "performance": requests alone
     options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
-    return Chrome(options=options, service=Service(find("chromedriver")))
+    browser = Chrome(options=options, service=Service(find("chromedriver")))
+    browser.set_script_timeout(2 * PATIENCE_S)
+    return browser
 
 
 class Servers:
@@ -81,7 +85,7 @@ class Servers:
 
     def stop(self, address: str) -> None:
         self._running[address].terminate()
-        self._running[address].wait(timeout=20)
+        self._running[address].wait(timeout=PATIENCE_S)
 
     def stop_all(self) -> None:
         for address in self._running:
@@ -93,7 +97,7 @@ class Servers:
 
 
 def _address(output: Path, process: subprocess.Popen[str]) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 2 * PATIENCE_S
     while time.monotonic() < deadline and process.poll() is None:
         if match := re.search(r"http://\S+:(\d+)/", output.read_text()):
             return f"http://127.0.0.1:{match[1]}/"

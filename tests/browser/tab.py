@@ -1,32 +1,43 @@
-"""Drives the tab in a real browser, and knows what the browser saw: console messages and requests."""
+"""Drives the tab in a real browser, and knows what the browser saw: console messages and requests.
+
+Whatever is looked for is waited for, in the page itself: a look from there is free, one from here costs a request to
+the driver and one of it to the browser.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    JavascriptException,
+    StaleElementReferenceException,
+)
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
-PATIENCE_S = 20.0
+from browser.processes import PATIENCE_S
+
+WINDOW = (1400, 1000)
 # TensorBoard's own page says these; no other message is accepted.
 KNOWN = ("Multiple instances of Three.js", "fallback to software WebGL")
 
 T = TypeVar("T")
 
 # TensorBoard keeps a frame for each plugin that was opened, and shows one.
-_FRAME = """[...document.querySelectorAll('iframe')].find(
+FRAME = """[...document.querySelectorAll('iframe')].find(
     one => one.src.includes('torch_compile') && one.checkVisibility())"""
 _EMPTY = f"""
     const [page, done] = arguments;
-    const frame = location.href.startsWith(page) && {_FRAME};
+    const frame = location.href.startsWith(page) && {FRAME};
     if (!frame || frame.contentWindow.location.href === 'about:blank') done(frame || null);
     else {{
         frame.addEventListener('load', () => done(frame), {{ once: true }});
@@ -39,6 +50,41 @@ _LOAD = """
     frame.addEventListener('load', () => done(), { once: true });
     frame.contentWindow.location.replace(frame.src);
 """
+# The tab hears of it before we do.
+_GO = """
+    const [place, done] = arguments;
+    if (parent.location.hash === place) done();
+    parent.addEventListener('hashchange', () => setTimeout(done), { once: true });
+    parent.location.hash = place;
+"""
+_LOOK = """
+    const [patience, values, done] = arguments;
+    const condition = function () { %s };
+    const end = performance.now() + patience;
+    const value = () => { try { return condition.apply(null, values); } catch { return null; } };
+    const look = () => {
+        const now = value();
+        if (now || performance.now() > end) done(now || null);
+        else setTimeout(look, 20);
+    };
+    look();
+"""
+# Visible text with plain spaces (numbers and units have a narrow one between them) and no empty lines.
+_TEXT = """
+    const textOf = (e) => !e?.checkVisibility({ visibilityProperty: true }) ? ''
+        : (e.innerText ?? e.textContent).replace(/[\\u00a0\\u202f\\t ]+/g, ' ').replace(/ ?\\n[\\n ]*/g, '\\n').trim();
+"""
+_LOADED = "!document.querySelector('header .busy, .reading')"
+_CLICKABLE = f"""
+    {_TEXT}
+    const [css, text] = arguments;
+    const seen = e => e.checkVisibility({{ visibilityProperty: true }}) && textOf(e).includes(text);
+    const one = [...document.querySelectorAll(css)].find(seen);
+    const place = one && JSON.stringify(one.getBoundingClientRect());
+    const rests = place === window.placeOfLastLook;
+    window.placeOfLastLook = place;
+    return one && ({_LOADED} || rests) && one;
+"""
 # Keys that come when the focus is there already go nowhere.
 _STOP_AT = """
     const wanted = arguments[0];
@@ -46,6 +92,11 @@ _STOP_AT = """
     const stop = (event) => document.activeElement.matches(wanted) && event.preventDefault();
     window.addEventListener('keydown', stop, true);
     window.stopTabbing = () => window.removeEventListener('keydown', stop, true);
+"""
+_ROWS = """
+    const table = [...document.querySelectorAll('table')].find(t => t.ariaLabel === arguments[0]);
+    const rows = [...table.querySelectorAll('tbody tr[data-row]')];
+    return rows.length && rows.map(tr => [...tr.cells].map(td => td.innerText.trim()));
 """
 
 
@@ -63,13 +114,30 @@ class Tab:
 
     def begin(self, query: str = "", **place: str) -> None:
         """As `open`, without waiting for what is being loaded."""
-        parameters = "".join(f"&p.torch_compile.{key}={quote(value)}" for key, value in place.items())
-        address = f"#torch_compile{parameters}"
+        self._load(query, _hash(place))
+
+    def again(self) -> None:
+        """Loads the tab anew where it is: what the address does not keep is gone."""
+        _, _, place = self.address().partition("#")
+        self._load("", f"#{place}")
+        self.settle()
+
+    def go(self, **place: str) -> None:
+        """To a place as by a link of the tab, without loading it anew."""
+        self.go_back_to(_hash(place))
+
+    def go_back_to(self, address: str) -> None:
+        self.driver.execute_async_script(_GO, address[address.index("#") :])
+        self.settle()
+
+    def _load(self, query: str, place: str) -> None:
         if frame := self.leave(query):
-            self.driver.execute_async_script(_LOAD, frame, address)
+            self.driver.execute_async_script(_LOAD, frame, place)
+            self.driver.switch_to.frame(frame)
+            self.one("header")
         else:
-            self.driver.get(f"{self.url}{query}{address}")
-        self.enter()
+            self.driver.get(f"{self.url}{query}{place}")
+            self.enter()
 
     def leave(self, query: str = "") -> WebElement | None:
         """Ends whatever is shown and may still be asking.
@@ -86,15 +154,32 @@ class Tab:
     def enter(self) -> None:
         """Into the tab's own document, once it is there."""
         self.driver.switch_to.default_content()
-        frame = self.wait(lambda: self.script(f"return {_FRAME}"), "the tab's iframe")
-        self.driver.switch_to.frame(frame)
-        self.wait(lambda: self.all("header"), "the tab's first paint")
+        self.driver.switch_to.frame(self.until(f"return {FRAME}", "the tab's iframe"))
+        self.one("header")
+
+    def back(self) -> None:
+        """As the browser's button does."""
+        self.driver.back()
+        self.enter()
 
     def settle(self) -> None:
         """Until nothing is being loaded."""
-        self.wait(lambda: not self.all("header .busy, .reading"), "everything to be loaded")
+        self.until(f"return {_LOADED}", "everything to be loaded")
+
+    def until(self, script: str, what: str, *values: object) -> Any:
+        """What a script returns, as soon as that is something; until then it may fail, too."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                if value := self.driver.execute_async_script(_LOOK % script, 1000 * left, values):
+                    return value
+            except JavascriptException as error:  # the document was left while it was looked at
+                if "unloaded" not in str(error):
+                    raise
+        raise AssertionError(self._waited(what))
 
     def wait(self, condition: Callable[[], T | None], what: str) -> T:
+        """As `until`, for what the page alone does not know."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -102,30 +187,80 @@ class Tab:
                     return value
             except StaleElementReferenceException:
                 pass  # redrawn while it was looked at
-            assert time.monotonic() < deadline, (
-                f"waited {PATIENCE_S:.0f} s for {what}; the tab shows:\n{self.text()}"
-            )
+            assert time.monotonic() < deadline, self._waited(what)
             time.sleep(0.05)
 
+    def _waited(self, what: str) -> str:
+        shown = self.script("return document.body.innerText")[:3000]
+        return f"waited {PATIENCE_S:.0f} s for {what}; at {self.address()} the tab shows:\n{shown}"
+
     def all(self, css: str) -> list[WebElement]:
+        """Those that there are now, and be it none."""
         return self.driver.find_elements(By.CSS_SELECTOR, css)
 
     def one(self, css: str) -> WebElement:
-        return self.wait(lambda: next(iter(self.all(css)), None), css)
+        element: WebElement = self.until("return document.querySelector(arguments[0])", css, css)
+        return element
+
+    def gone(self, css: str) -> None:
+        self.until("return !document.querySelector(arguments[0])", f"{css} to go", css)
 
     def text(self, css: str = "body") -> str:
-        """Visible text with plain spaces (numbers and units have a narrow one between them)."""
-        elements = self.all(css)
-        return elements[0].text.replace("\u202f", " ") if elements else ""
+        """Of the first such element, once it says something: visible text, with plain spaces and no empty lines."""
+        return str(
+            self.until(f"{_TEXT} return textOf(document.querySelector(arguments[0]))", f"text in {css}", css)
+        )
 
-    def wait_text(self, css: str, part: str) -> None:
-        self.wait(lambda: part in self.text(css), f"{part!r} in {css}")
+    def texts(self, css: str) -> list[str]:
+        """Of all such elements, of which there is one at least."""
+        all_of_them = "const all = [...document.querySelectorAll(arguments[0])];"
+        script = f"{_TEXT} {all_of_them} return all.length && all.map(textOf)"
+        return [str(text) for text in self.until(script, css, css)]
+
+    def wait_text(self, css: str, *parts: str) -> None:
+        """Until the first such element shows each of these, wherever lines end."""
+        script = f"""{_TEXT}
+            const [css, parts] = arguments;
+            const oneLine = (text) => text.replace(/\\s+/g, ' ');
+            const text = oneLine(textOf(document.querySelector(css)));
+            return text && parts.every(part => text.includes(oneLine(part)));
+        """
+        self.until(script, f"{parts!r} in {css}", css, parts)
+
+    def wait_without(self, css: str, part: str) -> None:
+        """Until the first such element says something, and this is no part of it."""
+        script = f"""{_TEXT}
+            const text = textOf(document.querySelector(arguments[0]));
+            return text && !text.includes(arguments[1]);
+        """
+        self.until(script, f"{css} without {part!r}", css, part)
+
+    def wait_count(self, css: str, count: int) -> None:
+        """Until there are as many such elements."""
+        script = "return document.querySelectorAll(arguments[0]).length === arguments[1]"
+        self.until(script, f"{count} of {css}", css, count)
+
+    def wait_address(self, *parts: str) -> str:
+        """The address, once each of these is in it."""
+        script = (
+            "return arguments[0].every(part => parent.location.href.includes(part)) && parent.location.href"
+        )
+        return str(self.until(script, f"{parts!r} in the address", parts))
+
+    def wait_focus(self, css: str) -> None:
+        self.until("return document.activeElement.matches(arguments[0])", f"the focus on {css}", css)
 
     def click(self, css: str, text: str = "") -> None:
-        def clickable() -> WebElement | None:
-            return next((e for e in self.all(css) if text in e.text and e.is_displayed()), None)
+        """The first such element with this text, once it is there and rests."""
 
-        self.wait(clickable, f"{css} with {text!r}").click()
+        def clicked() -> bool:
+            try:
+                self.until(_CLICKABLE, f"{css} with {text!r}", css, text).click()
+            except ElementClickInterceptedException:
+                return False  # something moved in between
+            return True
+
+        self.wait(clicked, f"{css} with {text!r} to lie bare")
 
     def pick(self, label: str, text: str) -> None:
         self.wait(lambda: text in self.options(label), f"{label} to offer {text}")
@@ -133,11 +268,15 @@ class Tab:
         self.settle()
 
     def options(self, label: str) -> list[str]:
-        return [option.text.replace("\u202f", " ") for option in self._select(label).options]
+        script = "return [...arguments[0].options].map(one => one.text.replace('\\u202f', ' '))"
+        return [str(option) for option in self.script(script, self._select(label)._el)]
 
     def _select(self, label: str) -> Select:
-        (label_element,) = [e for e in self.all("header label") if e.text.startswith(label)]
-        return Select(label_element.find_element(By.TAG_NAME, "select"))
+        script = """
+            const labels = [...document.querySelectorAll('header label')];
+            return labels.find(one => one.innerText.startsWith(arguments[0]))?.querySelector('select');
+        """
+        return Select(self.until(script, f"the select of {label}", label))
 
     def press(self, *keys: str) -> None:
         """Keys go to whatever has the focus."""
@@ -146,6 +285,7 @@ class Tab:
 
     def tab_to(self, css: str) -> None:
         """By keyboard alone."""
+        self.one(css)
         self.script(_STOP_AT, css)
         for _ in range(20):
             if self.script("return document.activeElement.matches(arguments[0])", css):
@@ -155,13 +295,8 @@ class Tab:
         raise AssertionError(f"{css} cannot be reached with the Tab key")
 
     def rows(self, table: str) -> list[list[str]]:
-        """The cells of the rows on screen; `table` is its accessible name."""
-        script = """
-            const table = [...document.querySelectorAll('table')].find(t => t.ariaLabel === arguments[0]);
-            return table ? [...table.querySelectorAll('tbody tr[data-row]')].map(
-                tr => [...tr.cells].map(td => td.innerText.trim())) : [];
-        """
-        return [[str(cell) for cell in row] for row in self.script(script, table)]
+        """The cells of the rows on screen, once there are some; `table` is its accessible name."""
+        return [[str(cell) for cell in row] for row in self.until(_ROWS, f"rows of {table}", table)]
 
     def script(self, text: str, *arguments: object) -> Any:
         return self.driver.execute_script(text, *arguments)
@@ -169,13 +304,28 @@ class Tab:
     def address(self) -> str:
         return str(self.script("return parent.location.href"))
 
+    @contextmanager
+    def sized(self, width: int, height: int) -> Iterator[None]:
+        """In a window of this size."""
+        self.driver.set_window_size(width, height)
+        try:
+            self.until("return parent.innerWidth === arguments[0]", f"a window {width} wide", width)
+            yield
+        finally:
+            self.driver.set_window_size(*WINDOW)
+
+    def dark(self, on: bool = True) -> None:
+        """TensorBoard's theme, as its own switch sets it."""
+        self.script("parent.document.body.classList.toggle('dark-mode', arguments[0])", on)
+        theme = "dark" if on else "light"
+        self.until(
+            "return document.documentElement.dataset.theme === arguments[0]", f"the {theme} theme", theme
+        )
+
     def reload_data(self) -> None:
         """TensorBoard's own reload button."""
         self.driver.switch_to.default_content()
-        self.wait(
-            lambda: self.driver.find_elements(By.CSS_SELECTOR, ".reload-button:enabled"), "the reload button"
-        )
-        self.driver.find_element(By.CSS_SELECTOR, ".reload-button").click()
+        self.one(".reload-button:enabled").click()
         self.enter()
         self.settle()
 
@@ -191,3 +341,9 @@ class Tab:
         events = [json.loads(entry["message"])["message"] for entry in entries]
         urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
         return [url for url in urls if url.startswith(("http", "ws")) and not url.startswith(self.url)]
+
+
+def _hash(place: dict[str, str]) -> str:
+    return "#torch_compile" + "".join(
+        f"&p.torch_compile.{key}={quote(value)}" for key, value in place.items()
+    )

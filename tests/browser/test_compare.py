@@ -10,42 +10,44 @@ from browser.tab import Tab
 
 def first_kernel(tab: Tab) -> list[str]:
     """The tables come after the verdict."""
-    return tab.wait(lambda: tab.rows("Kernels"), "the kernels of both")[0][:3]
+    return tab.rows("Kernels")[0][:3]
 
 
 def test_two_runs_side_by_side(tab: Tab) -> None:
     """A is the run that was recorded next to what is shown; the address says so, and what is swapped can be linked."""
     tab.open(run="resnet18_eager", panel="compare")
     tab.wait_text("h1", "B is slower: the mean step takes 13.6 ms instead of 6.02 ms")
-    assert "run2=breaks&" in tab.address()
-    Select(tab.all(".sides select")[0]).select_by_visible_text("A: resnet18 · vm_424")
+    tab.wait_address("run2=breaks&")
+    Select(tab.one(".sides select")).select_by_visible_text("A: resnet18 · vm_424")
     tab.wait_text(
         "h1", "the mean step takes 13.6 ms instead of 13.0 ms (+4.21 %), within the noise of 3 and 3 steps"
     )
-    assert "run2=resnet18&" in tab.address()
-    assert "B has no compile data" in tab.text(".panel")
+    tab.wait_address("run2=resnet18&")
+    tab.wait_text(".panel", "B has no compile data")
+    tab.settle()
     bars = tab.text("ul[aria-label='Where the step time changes']").splitlines()
     assert (bars[:2], bars[-2:]) == (["A", "13.0 ms"], ["B", "13.6 ms"])
     assert first_kernel(tab) == ["convolution_backward", "Convolution", "slower"]
 
     tab.click("button", "Swap")
     tab.wait_text("h1", "the mean step takes 13.0 ms instead of 13.6 ms")
-    assert first_kernel(tab) == ["convolution_backward", "Convolution", "faster"]
-    assert "run=resnet18&" in tab.address()
+    swapped = ["convolution_backward", "Convolution", "faster"]
+    tab.wait(lambda: first_kernel(tab) == swapped, "the kernels the other way around")
+    tab.wait_address("run=resnet18&")
 
 
 def test_the_code_of_two_runs_as_a_difference(tab: Tab) -> None:
     tab.open(run="resnet18", panel="compare", run2="breaks", table="compilations")
     tab.wait_text("h1", "B is slower: the mean step takes 13.0 ms instead of 6.02 ms")
-    assert "span2=1795230252555613000" in tab.address()
-    assert tab.wait(lambda: tab.rows("Compilations"), "compilations")[0][:2] == ["forward", "forward"]
+    tab.wait_address("span2=1795230252555613000")
+    assert tab.rows("Compilations")[0][:2] == ["forward", "forward"]
     tab.click("[aria-label='Compilations'] a", "Compare code")
     tab.wait_text("h1", "Inductor output code, attempt 2 of breaks: −4,532 +87 lines")
     tab.click("nav[aria-label='Texts of this compilation'] a", "AOT forward graph")
     tab.wait_text("h1", "0/0 forward: AOT forward graph, attempt 2 of breaks")
     tab.click("a", "Swap sides")
     tab.wait_text("h1", "AOT forward graph, attempt 1 of resnet18")
-    assert "run=breaks&" in tab.address()
+    tab.wait_address("run=breaks&")
 
 
 def test_what_is_gone_is_named(tab: Tab) -> None:
@@ -57,7 +59,7 @@ def test_what_is_gone_is_named(tab: Tab) -> None:
 def test_idle_parts_are_hatched_and_each_part_leads_on(tab: Tab) -> None:
     tab.open(run="resnet18", panel="compare", run2="resnet18_eager")
     parts = "ul[aria-label='Where the step time changes'] button"
-    tab.wait(lambda: tab.all(parts), "the picture")
+    tab.one(parts)
     idle = [part for part in tab.all(parts) if part.text.startswith("idle:")]
     assert idle and all(part.find_elements(By.CSS_SELECTOR, ".fill.idle") for part in idle)
     assert len(tab.all(f"{parts} .fill.idle")) == len(idle)

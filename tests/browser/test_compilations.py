@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from browser.tab import Tab
@@ -28,9 +27,7 @@ def test_compile_time_is_answered_by_phase(tab: Tab) -> None:
     tab.wait_text(SENTENCE, "5 compilations took 4.56 s; 4 backward graphs were compiled on first use")
     rows = {(row[0], row[1]): row for row in tab.rows("Compilations")}
     assert len(rows) == 9
-    heads = [
-        head.text.split("\n")[0].split(",")[0] for head in tab.all("table[aria-label='Compilations'] th")
-    ]
+    heads = [text.split("\n")[0].split(",")[0] for text in tab.texts("table[aria-label='Compilations'] th")]
     first = heads.index("Compile time")
     phases = [
         float(cell.split()[-1])
@@ -51,18 +48,16 @@ def test_a_slice_leads_to_its_row_and_back(tab: Tab) -> None:
         canvas, 40 - width // 2, 45 - height // 2
     ).click().perform()
     tab.wait_text(f"{DRAWER} h2", "Compilation 0/0")
-    assert "row=compilations:0/0,0,forward" in tab.address()
+    tab.wait_address("row=compilations:0/0,0,forward")
     tab.click(f"{DRAWER} button", "Show in the picture")
-    tab.wait(lambda: not tab.one("button[title^='Show everything']").get_property("disabled"), "the zoom")
+    tab.one("button[title^='Show everything']:enabled")
 
 
 def test_the_picture_is_worked_by_keys(tab: Tab) -> None:
     tab.open(run="breaks", panel="compile_time")
     tab.tab_to(PICTURE)
     tab.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
-    tab.wait(
-        lambda: "entire_frame_compile" in str(tab.one(PICTURE).get_attribute("aria-label")), "the inner slice"
-    )
+    tab.one(f"{PICTURE}[aria-label*='entire_frame_compile']")
     tab.press("z", "+", "a", "d", "-", "0", Keys.ENTER)
     tab.wait_text(f"{DRAWER} h2", "Compilation 0/0")
 
@@ -70,17 +65,18 @@ def test_the_picture_is_worked_by_keys(tab: Tab) -> None:
 def test_the_stack_trie_opens_a_compilation(tab: Tab) -> None:
     tab.open(run="breaks", panel="compilations")
     tab.wait_text(SENTENCE, "5 compilations of 5 frames: 4 with a graph break, 1 compiled.")
-    assert "graph break" in tab.text("[role='tree']")
+    tab.wait_text("[role='tree']", "graph break")
+    tab.settle()
     before = len(tab.all("[role='treeitem']"))
     tab.click("[role='treeitem']", "frames between")
     tab.wait(lambda: len(tab.all("[role='treeitem']")) > before, "the frames of the chain")
     tab.click("[role='treeitem']", "2/0")
     tab.wait_text(f"{DRAWER} h2", "Compilation 2/0")
     tab.wait_text(DRAWER, "Data-dependent branching")
-    assert tab.one("[role='treeitem'][aria-selected='true']").text.startswith("2/0")
+    assert tab.text("[role='treeitem'][aria-selected='true']").startswith("2/0")
     tab.tab_to("[role='tree']")
     tab.press(Keys.HOME, Keys.ARROW_LEFT)
-    tab.wait(lambda: len(tab.all("[role='treeitem']")) == 1, "the tree to fold")
+    tab.wait_count("[role='treeitem']", 1)
 
 
 def test_details_have_guards_shapes_and_metrics(tab: Tab) -> None:
@@ -91,12 +87,12 @@ def test_details_have_guards_shapes_and_metrics(tab: Tab) -> None:
     tab.click("[role='tab']", "Guard checks")
     tab.wait_text(DRAWER, "TENSOR_MATCH")
     tab.one("input[aria-label='Search in checks']").send_keys("requires_grad=True")
-    tab.wait(lambda: " of " in tab.text(f"{DRAWER} .tools"), "fewer guards")
+    tab.wait_text(f"{DRAWER} .tools", " of ")
     tab.press(Keys.ESCAPE)
-    tab.open(**place, tab="metrics")
+    tab.go(**place, tab="metrics")
     tab.wait_text(DRAWER, "graph_op_count")
     tab.one("input[aria-label='Search in fields']").send_keys("graph_op_count")
-    tab.wait(lambda: "inductor" not in tab.text(f"{DRAWER} .content").lower(), "other fields to go")
+    tab.wait_without(f"{DRAWER} .content", "inductor")
 
 
 def test_a_closed_drawer_is_no_step_of_the_way_back(tab: Tab) -> None:
@@ -106,9 +102,8 @@ def test_a_closed_drawer_is_no_step_of_the_way_back(tab: Tab) -> None:
     tab.click("[role='treeitem']", "2/0")
     tab.wait_text(f"{DRAWER} h2", "Compilation 2/0")
     tab.press(Keys.ARROW_DOWN, Keys.ESCAPE)
-    tab.wait(lambda: not tab.all(DRAWER), "the drawer to close")
-    tab.driver.back()
-    tab.enter()
+    tab.gone(DRAWER)
+    tab.back()
     tab.wait_text(SENTENCE, "5 compilations took")
 
 
@@ -116,26 +111,28 @@ def test_a_backward_shows_what_is_its_own(tab: Tab) -> None:
     tab.open(run="breaks", panel="compilations", row="compilation:4/0,0,backward")
     tab.wait_text(f"{DRAWER} h2", "Compilation 4/0, backward")
     tab.wait_text(DRAWER, "the backward, compiled when it first ran, of")
-    assert "Guard" not in tab.text(f"{DRAWER} .content")
+    tab.settle()
+    tab.wait_without(f"{DRAWER} .content", "Guard")
     tab.click("[role='tab']", "Code")
     tab.wait_text(DRAWER, "AOT backward graph")
-    assert "Dynamo graph" not in tab.text(f"{DRAWER} .content")
+    tab.settle()
+    tab.wait_without(f"{DRAWER} .content", "Dynamo graph")
 
 
 def test_output_code_is_coloured_searched_and_joined_to_the_run(tab: Tab) -> None:
     tab.open(run="breaks", panel="code", code="0/0")
     tab.wait_text(SENTENCE, "Inductor output code (forward) of compilation 0/0, function forward: 266 lines.")
-    tab.wait(lambda: tab.all(f"{CODE} .keyword"), "colours")
+    tab.one(f"{CODE} .keyword")
     search = tab.one("input[aria-label='Search in Inductor output code']")
     search.send_keys("def call")
-    tab.wait(lambda: tab.all(f"{CODE} mark"), "the place that was found")
-    assert "def call" in tab.text(CODE)
+    tab.one(f"{CODE} mark")
+    tab.wait_text(CODE, "def call")
     search.send_keys(Keys.CONTROL, "a")
     search.send_keys(":120", Keys.ENTER)
-    tab.wait(lambda: "line=120" in tab.address(), "the line in the address")
-    assert tab.one(f"{CODE} .marked").text.startswith("120")
+    tab.wait_address("line=120")
+    tab.wait(lambda: tab.text(f"{CODE} .marked").startswith("120"), "the line")
     tab.wait_text("[aria-label='Kernels in this code']", "capture.py:26")
-    assert "comments in the code" in tab.text("[aria-label='Kernels in this code']")
+    tab.wait_text("[aria-label='Kernels in this code']", "comments in the code")
     tab.click("[aria-label='Kernels in this code'] a", "launches")
     tab.wait(lambda: len(tab.rows("Kernels")) == 1, "the kernel")
     tab.click("tbody td", "triton_poi_fused_addmm_relu_0")
@@ -146,15 +143,12 @@ def test_output_code_is_coloured_searched_and_joined_to_the_run(tab: Tab) -> Non
 def test_an_address_restores_artifact_and_line(tab: Tab) -> None:
     tab.open(run="breaks", panel="code", code="0/0", direction="backward", line="40")
     tab.wait_text(SENTENCE, "Inductor output code (backward)")
-    tab.wait(lambda: tab.one(f"{CODE} .marked").text.startswith("40"), "the line")
+    tab.wait(lambda: tab.text(f"{CODE} .marked").startswith("40"), "the line")
     tab.click("nav[aria-label^='Texts'] a", "AOT joint graph")
     tab.wait_text(SENTENCE, "AOT joint graph")
-    address = tab.address()
-    tab.driver.get("about:blank")
-    tab.driver.get(address)
-    tab.enter()
+    tab.again()
     tab.wait_text(SENTENCE, "AOT joint graph")
-    tab.open(run="breaks", panel="code", code="0/0", artifact="99999")
+    tab.go(run="breaks", panel="code", code="0/0", artifact="99999")
     tab.wait_text("main", "a text that this compilation does not have")
 
 
@@ -167,18 +161,19 @@ def test_two_texts_side_by_side(tab: Tab) -> None:
     tab.wait_text(SENTENCE, "0/0 forward: AOT forward graph → 0/0 backward: AOT backward graph: ")
     tab.wait_text(SENTENCE, " lines in 4 places.")
     tab.wait_text("main", "4 changes")
-    heads = [head.text for head in tab.all(".heads span")]
-    assert heads == ["− 0/0 forward: AOT forward graph", "+ 0/0 backward: AOT backward graph"]
-    assert tab.all(".row.changed .differs") and tab.all(".row.added")
+    assert tab.texts(".heads span") == [
+        "− 0/0 forward: AOT forward graph",
+        "+ 0/0 backward: AOT backward graph",
+    ]
+    tab.one(".row.changed .differs"), tab.one(".row.added")
     tab.click("a", "Swap sides")
     tab.wait_text(".heads span", "0/0 backward")
     tab.click("a", "Stop comparing")
     tab.wait_text(SENTENCE, "AOT backward graph (backward)")
     tab.click(".presets a", "the pass before")
     tab.wait_text(SENTENCE, "0/0 forward: AOT joint graph → 0/0 backward: AOT backward graph: ")
-    tab.open(run="breaks", panel="code", code="0/0", code2="1/0")
-    tab.wait_text("main", "1/0 forward: Inductor output code")
-    tab.wait_text("main", "equal lines: show")
+    tab.go(run="breaks", panel="code", code="0/0", code2="1/0")
+    tab.wait_text("main", "1/0 forward: Inductor output code", "equal lines: show")
 
 
 @pytest.fixture
@@ -221,20 +216,19 @@ def test_text_of_a_log_stays_text(tab: Tab, evil: str) -> None:
     for view in ("code", "metrics"):
         tab.click("[role='tab']", view.title())
         tab.wait_text(DRAWER, "<img src=x onerror")
-    tab.open(run=evil, panel="graph_breaks")
+    tab.go(run=evil, panel="graph_breaks")
     tab.wait(
         lambda: any("<script>" in cell for row in tab.rows("Graph breaks") for cell in row), "the reason"
     )
-    tab.open(run=evil, panel="compile_time")
+    tab.go(run=evil, panel="compile_time")
     tab.wait(lambda: any("<script>" in cell for row in tab.rows("Compilations") for cell in row), "the name")
-    tab.open(run=evil, panel="code", code="0/0")
+    tab.go(run=evil, panel="code", code="0/0")
     tab.wait_text(SENTENCE, "30,000 lines")
-    tab.wait(lambda: tab.all(f"{CODE} .string, {CODE} .comment"), "colours")
-    tab.driver.find_element(By.CSS_SELECTOR, CODE).send_keys(Keys.END)
-    tab.wait_text(CODE, "x29999 = ")
-    assert "<script>alert('1')</script>" in tab.text(CODE)
+    tab.one(f"{CODE} .string, {CODE} .comment")
+    tab.one(CODE).send_keys(Keys.END)
+    tab.wait_text(CODE, "x29999 = ", "<script>alert('1')</script>")
     assert len(tab.all(f"{CODE} .line")) < 200
-    tab.open(run=evil, panel="code", code="0/0", code2="0/0")
+    tab.go(run=evil, panel="code", code="0/0", code2="0/0")
     tab.wait_text(SENTENCE, ": no line differs.")
     assert tab.script("return parent.document.title + document.title").find("owned") < 0
     assert tab.script("return document.querySelectorAll('img, script:not([src])').length") <= 1
@@ -249,6 +243,7 @@ def test_texts_of_no_compilation_are_there_even_if_nothing_was_compiled(tab: Tab
     try:
         tab.open(run=run.name, panel="compilations")
         tab.wait_text(SENTENCE, "No compilations.")
+        tab.wait_text("main ul", "exported_program")
         (link,) = [a for a in tab.all("main li a") if "exported_program" in a.text]
         fetched = "const [link, done] = arguments; fetch(link.href).then((r) => r.text()).then(done)"
         assert tab.driver.execute_async_script(fetched, link) == f"ExportedProgram: {EVIL}"
@@ -280,7 +275,7 @@ def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: 
         assert tab.script("return document.querySelectorAll('*').length") < 2500
         tab.click("main button", "Show 3,900 more")
         listed = "return document.querySelectorAll('main li').length"
-        tab.wait(lambda: tab.script(listed) >= 4_000, "the other kernels")
+        tab.until(f"{listed} >= 4_000", "the other kernels")
     finally:
         shutil.rmtree(run)
 
@@ -291,23 +286,10 @@ def test_long_texts_with_little_in_common_are_compared(tab: Tab, evil: str, logd
     other = "\n".join(f"    y{i} = {i % 7}" if i % 10 else "    return" for i in range(20_000))
     ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
     log.write_text(log.read_text() + _line({"inductor_pre_grad_graph": {}, **ids}, other), encoding="utf-8")
-    tab.driver.set_window_size(600, 900)
-    try:
+    with tab.sized(600, 900):
         tab.open(run=evil, panel="code", code="0/0")
         tab.click("summary", "Compare with")
         tab.click("details a", "After pre-grad passes")
         tab.wait_text(SENTENCE, "−30,000 +20,000 lines in 1 place.")
-        assert tab.all(".row.removed") and not tab.all(".row.changed")
-    finally:
-        tab.driver.set_window_size(1400, 1000)
-
-
-def test_narrow_panels_have_no_sideways_scroll(tab: Tab) -> None:
-    tab.driver.set_window_size(500, 900)
-    try:
-        for panel in ("compilations", "code"):
-            tab.open(run="breaks", panel=panel)
-            tab.wait(lambda: tab.all("[role='tree'], .lines"), "the panel")
-            assert tab.script("return document.documentElement.scrollWidth <= innerWidth"), panel
-    finally:
-        tab.driver.set_window_size(1400, 1000)
+        tab.one(".row.removed")
+        assert not tab.all(".row.changed")

@@ -26,7 +26,7 @@ def test_an_empty_logdir_shows_the_way_then_the_first_trace_then_a_lost_server(
     tab = Tab(driver, address)
     tab.open()
     tab.wait_text("h1", "No trace and no compile log in this logdir yet")
-    assert "on_trace_ready=tensorboard_trace_handler(" in tab.text("pre")
+    tab.wait_text("pre", "on_trace_ready=tensorboard_trace_handler(")
     shutil.copytree(recording("resnet18_eager"), tmp_path / "first")
     tab.reload_data()
     tab.wait_text("h1", "Step 13.6 ms")
@@ -43,14 +43,14 @@ def test_an_empty_logdir_shows_the_way_then_the_first_trace_then_a_lost_server(
 
 def test_a_new_span_appears_and_the_place_stays(tab: Tab, logdir: Path) -> None:
     tab.open(run="breaks")
-    assert len(tab.options("Span")) == 1
+    tab.wait(lambda: len(tab.options("Span")) == 1, "the span")
     later = BREAKS.replace("1795230252555613000", "1795230299000000000")
     shutil.copy(logdir / "breaks" / BREAKS, logdir / "breaks" / later)
     try:
         tab.reload_data()
         tab.wait(lambda: len(tab.options("Span")) == 2, "the second span")
         assert tab.options("Span")[0].startswith("1 of 2")
-        assert "span=1795230252555613000" in tab.address()
+        tab.wait_address("span=1795230252555613000")
     finally:
         (logdir / "breaks" / later).unlink()
     tab.reload_data()
@@ -81,7 +81,7 @@ def test_an_address_of_what_is_gone_says_so(tab: Tab) -> None:
     tab.wait_text("main", "The span “123” is not in this logdir")
     tab.click("button", "Show the newest span")
     tab.wait_text("h1", "Step 6.02 ms")
-    tab.open(run="breaks", panel="graph_breaks", row="graph_breaks:99")
+    tab.go(run="breaks", panel="graph_breaks", row="graph_breaks:99")
     tab.wait_text("aside", "which is not in this table")
 
 

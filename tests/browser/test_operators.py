@@ -34,15 +34,15 @@ def test_modules_come_from_stacks_and_inside_of_compiled_code_from_the_graph(tab
 def test_memory_says_how_to_record_it(tab: Tab) -> None:
     tab.open(run="breaks", panel="memory")
     tab.wait_text("h1", "Memory was not recorded")
-    assert "profile_memory=True" in tab.text("[role='note']")
+    tab.wait_text("[role='note']", "profile_memory=True")
 
 
 def test_memory_over_time_and_by_owner(add_recording: Callable[[str], str], tab: Tab) -> None:
     tab.open(run=add_recording("key_averages"), panel="memory", worker="key_averages_eager_shapes")
     tab.wait_text("h1", "GPU 0 peaked at 95.0 MB")
-    assert "75.0 MB of it was there before recording began" in tab.text("h1")
+    tab.wait_text("h1", "75.0 MB of it was there before recording began")
     assert tab.rows("Owners of memory")[0][0] == "aten::addmm"
-    assert len(tab.all("svg path.allocated")) == 1  # what the CPU holds needs no curve
+    tab.wait_count("svg path.allocated", 1)  # what the CPU holds needs no curve
 
 
 def allocations(tab: Tab) -> int:
@@ -53,7 +53,7 @@ def test_memory_of_a_stretch_that_is_dragged_over(add_recording: Callable[[str],
     tab.open(run=add_recording("key_averages"), panel="memory", worker="key_averages_eager_shapes")
     everything = allocations(tab)
     ActionChains(tab.driver).drag_and_drop_by_offset(tab.one("figure svg"), 150, 0).perform()
-    tab.wait(lambda: "stretch=" in tab.address(), "the stretch in the address")
+    tab.wait_address("stretch=")
     tab.wait(lambda: 0 < allocations(tab) < everything, "the allocations of the stretch")
     stretch = re.search(r"stretch=(\d+)(?:,|%2C)(\d+)", tab.address())
     assert stretch and int(stretch[1]) < int(stretch[2])

@@ -34,11 +34,11 @@ def _late(logdir: Path) -> Iterator[None]:
 def test_the_numbers_of_a_job(tab: Tab) -> None:
     tab.open(run="late", panel="ranks")
     tab.wait_text("main", "Who waits for whom")
-    assert "5 ranks of 6 are here; 1 rank missing (5)" in tab.text("main")
-    assert tab.rows("Ranks")[2][0] == "2" and len(tab.rows("Ranks")) == 5
+    tab.wait_text("main", "5 ranks of 6 are here; 1 rank missing (5)")
+    assert [row[0] for row in tab.rows("Ranks")] == ["0", "1", "2", "3", "4"]
     assert {row[1] for row in tab.rows("Who waits for whom")} == {"2"}
     assert tab.rows("Collectives")[0][0] == "all reduce"
-    assert "nothing recorded" in tab.text("ul[aria-label='Why rank 2 comes late']")
+    tab.wait_text("ul[aria-label='Why rank 2 comes late']", "nothing recorded")
 
 
 def test_the_map_is_read_by_keyboard_and_its_choice_stays_in_the_address(tab: Tab) -> None:
@@ -48,68 +48,65 @@ def test_the_map_is_read_by_keyboard_and_its_choice_stays_in_the_address(tab: Ta
     tab.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
     tab.wait_text(MAP, "Rank 2, step #0, exposed wait: 0 µs")
     tab.press(Keys.ARROW_DOWN, Keys.ENTER)
-    assert "job_step=ProfilerStep%231" in tab.address()
-    tab.open(run="late", panel="ranks", ranks="outliers", measure="idle_us")
-    tab.wait(lambda: tab.all("figure[aria-label='idle by rank and step']"), "the other measure")
+    tab.wait_address("job_step=ProfilerStep%231")
+    tab.go(run="late", panel="ranks", ranks="outliers", measure="idle_us")
+    tab.one("figure[aria-label='idle by rank and step']")
 
 
 def test_a_rank_is_picked_and_other_panels_lead_back(tab: Tab) -> None:
     tab.open(run="late", panel="ranks")
     tab.click("td a", "3")
-    tab.wait(lambda: "worker=rank3" in tab.address(), "rank 3 to be picked")
+    tab.wait_address("worker=rank3")
     tab.click("nav a", "Run")
     tab.click("header a", "5 ranks together")
     tab.wait_text("main", "Who waits for whom")
-    assert "worker=rank3" in tab.address()
+    tab.wait_address("worker=rank3")
 
 
 def test_a_run_of_one_process_says_why_there_is_nothing(tab: Tab) -> None:
     tab.open(run="resnet18_eager", panel="ranks")
     tab.wait_text("[role=note]", "has a trace")
-    assert "worker_name=f" in tab.text("main")
-    assert [link.text for link in tab.all("header a")] == ["All 4 runs"]
+    tab.wait_text("main", "worker_name=f")
+    assert tab.texts("header a") == ["All 4 runs"]
 
 
 def test_one_step_of_all_ranks_is_drawn_and_leads_to_a_ranks_own_timeline(tab: Tab) -> None:
     tab.open(run="late", panel="ranks", job_step="ProfilerStep#1")
     tab.wait_text(f"section:has({LANES})", "Step 1 takes")
     assert "rank 2 comes last at 1 collective" in tab.text(f"section:has({LANES})")
-    assert tab.script("return document.querySelector(arguments[0]).width", f"{LANES} canvas") > 600
+    tab.until("return document.querySelector(arguments[0]).width > 600", "the picture", f"{LANES} canvas")
     assert {row[1] for row in tab.rows("Collectives of the step")} == {"all reduce"}
     tab.tab_to(f"{LANES} canvas")
     tab.press("+")
-    tab.wait(lambda: "job_from=" in tab.address(), "a closer view to be kept")
+    tab.wait_address("job_from=")
     tab.wait_text(f"section:has({LANES})", "of step 1")
     tab.press("0")
-    tab.wait(lambda: "job_from=" not in tab.address(), "the whole step again")
+    tab.until("return !parent.location.href.includes('job_from=')", "the whole step again")
     tab.click("table[aria-label='Collectives of the step'] tbody tr td", "all reduce")
     tab.click("aside a", "Rank 3")
-    tab.wait(
-        lambda: "panel=timeline" in tab.address() and "worker=rank3" in tab.address(), "rank 3's timeline"
-    )
-    tab.settle()
-    assert "slice=" in tab.address()
+    tab.wait_address("panel=timeline", "worker=rank3", "slice=")
 
 
 def test_a_step_that_there_is_not_and_a_click_into_the_picture(tab: Tab) -> None:
     tab.open(run="late", panel="ranks", job_step="ProfilerStep#99")
     tab.wait_text("main", "No rank has a step 'ProfilerStep#99'.")
     assert len(tab.complaints()) == 1  # of the browser, that the answer was 400
-    tab.open(run="late", panel="ranks", measure="compile_us")
-    tab.wait(lambda: tab.all("figure[aria-label='compile by rank and step']"), "the map of compiling")
+    tab.go(run="late", panel="ranks", measure="compile_us")
+    tab.one("figure[aria-label='compile by rank and step']")
     canvas = tab.one(f"{LANES} canvas")
     tab.script("arguments[0].scrollIntoView({block: 'center'})", canvas)
     canvas.click()
-    tab.wait(lambda: "panel=timeline" in tab.address(), "a rank's timeline")
+    tab.wait_address("panel=timeline")
 
 
 def test_the_overview_and_the_findings_of_a_rank_tell_the_jobs(tab: Tab) -> None:
     """Without anybody having opened Ranks; and not that its communication should be overlapped."""
     tab.open(run="late", worker="rank0")
     tab.wait_text("h1", "Rank 2 comes last")
-    assert "This rank: " in tab.text("main")
+    tab.wait_text("main", "This rank: ")
     tab.click("nav a", "Findings")
     tab.wait_text("ol[aria-label=Findings] li:first-child", "Rank 2 comes last")
+    tab.settle()
     assert "that nothing overlaps" not in tab.text("ol[aria-label=Findings]")
     tab.click("ol[aria-label=Findings] li:first-child a", "Show in Ranks")
     tab.wait_text("main", "Who waits for whom")
@@ -122,7 +119,7 @@ def test_a_recorded_job(add_recording: Callable[[str], str], tab: Tab) -> None:
     )
     assert {tuple(row[:2]) for row in tab.rows("Who waits for whom")} == {("0", "1"), ("1", "0")}
     assert [row[4] for row in tab.rows("Collectives")] == ["8.39\u202fMB", "27.3\u202fMB", "6.30\u202fMB"]
-    assert len(tab.all("figure[aria-label^='Parts of the step of rank']")) == 2
+    tab.wait_count("figure[aria-label^='Parts of the step of rank']", 2)
 
 
 @pytest.fixture
@@ -140,11 +137,11 @@ def before_and_after(logdir: Path) -> Iterator[None]:
 def test_two_jobs_are_compared_rank_by_rank(tab: Tab) -> None:
     tab.open(run="after", run2="before", panel="compare")
     tab.wait_text("main", "In A rank 2 comes last")
-    assert "in B rank 1 comes last" in tab.text("main")
+    tab.wait_text("main", "in B rank 1 comes last")
     assert [row[0] for row in tab.rows("Ranks")] == ["0", "1", "2"]
     tab.click("[role=tab]", "Why ranks come late")
     assert {row[0] for row in tab.rows("Why ranks come late")} >= {"1", "2"}
-    assert "job_table=late" in tab.address()
+    tab.wait_address("job_table=late")
 
 
 @pytest.fixture
@@ -165,24 +162,24 @@ def test_very_many_ranks_are_one_sentence_one_map_and_the_outliers(tab: Tab) -> 
         "node0002",
         "node0005",
     ]
-    assert "The traces of these 72 ranks are not read together." in tab.text("main")
-    assert "8 more ranks in the map alone" in tab.text("main")
+    tab.wait_text("main", "The traces of these 72 ranks are not read together.")
+    tab.wait_text("main", "8 more ranks in the map alone")
     heat = "figure[aria-label='late by rank and step']"
     tab.tab_to(f"{heat} canvas")
     tab.wait_text(heat, "Rank 0 on node0000, mean of its steps, late")
     tab.press(Keys.ARROW_DOWN)
     tab.wait_text(heat, "Rank 64 on node0008")
     tab.press(Keys.ENTER)
-    tab.wait(lambda: "worker=node0008_100064" in tab.address(), "the rank to be picked")
+    tab.wait_address("worker=node0008_100064")
     tab.wait_text("main", "Of this rank only its digest is here.")
 
 
 @pytest.mark.usefixtures("many")
 def test_one_of_very_many_workers_is_searched_for(tab: Tab) -> None:
     tab.open(run="many", panel="ranks", measure="exposed_wait_us", ranks="outliers")
-    tab.wait(lambda: tab.all("figure[aria-label='exposed wait by rank and step']"), "the other measure")
+    tab.one("figure[aria-label='exposed wait by rank and step']")
     field = tab.one("header input")
-    assert len(tab.all("header datalist option")) == 72
+    tab.wait_count("header datalist option", 72)
     field.send_keys("node0004_100037" + Keys.ENTER)
-    tab.wait(lambda: "worker=node0004_100037" in tab.address(), "the worker to be picked")
-    assert tab.one("header input").get_attribute("placeholder") == "node0004_100037"
+    tab.wait_address("worker=node0004_100037")
+    tab.one("header input[placeholder='node0004_100037']")

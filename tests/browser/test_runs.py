@@ -17,8 +17,9 @@ def cells(tab: Tab, run: str) -> list[str]:
 
 
 def test_runs_are_compared_without_opening_them_twice(tab: Tab) -> None:
+    tab.open(run="breaks")
     for run in ("breaks", "resnet18"):
-        tab.open(run=run)
+        tab.go(run=run)
         tab.wait_text("h1", "Step")
         tab.wait_text("[aria-label='Counts']", "compiled")
     tab.click("header a", "All 3 runs")
@@ -30,7 +31,7 @@ def test_runs_are_compared_without_opening_them_twice(tab: Tab) -> None:
     tab.click(f"{ROW} td", "86.4")  # its drawer
     tab.click("aside button", "Pin")
     tab.wait_text("h1", "Steps are held against breaks.")
-    assert "p.torch_compile.pin=breaks" in tab.address()
+    tab.wait_address("p.torch_compile.pin=breaks")
     tab.wait(lambda: cells(tab, "resnet18")[3].startswith("+11"), "the difference")
     tab.click("aside button", "Unpin")
     tab.click("aside button[aria-label='Close']")
@@ -44,8 +45,7 @@ def test_a_run_is_opened_from_its_line(tab: Tab) -> None:
     tab.open(panel="runs")
     tab.click(f"{ROW} a", "resnet18_eager")
     tab.wait_text("h1", "Step 13.6 ms")
-    tab.driver.back()
-    tab.enter()
+    tab.back()
     tab.wait(lambda: "not read yet" not in " ".join(cells(tab, "resnet18_eager")), "that it was read")
 
 
@@ -73,8 +73,9 @@ def test_while_a_trace_is_read_the_overview_of_the_last_time_is_there(tab: Tab) 
         tab.enter()
         tab.wait_text("main", "500 MB of 800 MB")
         assert tab.text("h1") == said
-        assert "As it was when this span was last read" in tab.text("main")
-        assert "4 graph breaks" in tab.text("main ol") and "about 3 s left" in tab.text("main")
+        tab.wait_text("main", "As it was when this span was last read")
+        tab.wait_text("main ol", "4 graph breaks")
+        tab.wait_text("main", "about 3 s left")
     finally:
         tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", slow)
         tab.driver.get("about:blank")

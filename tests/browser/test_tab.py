@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from browser.panels.places import PANELS
 from browser.tab import Tab
 from traces import Event, launch, slice_
 
@@ -26,26 +26,25 @@ def test_overview_says_the_result_in_numbers(tab: Tab) -> None:
         "Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 % → 4 graph breaks, the dearest at capture.py:28: "
         "without them a step takes 3.54 ms instead of 6.08 ms."
     )
+    tab.wait_text("[aria-label='Counts']", "compiled", "cache hits")
     assert " ".join(tab.text("[aria-label='Counts']").replace("?", "").split()) == (
         "86.4 % of GPU time compiled 4.56 s compile time, 5 compilations 4 graph breaks 0 recompiles 2/14 cache hits"
     )
     tab.one("figure[aria-label='Steps']")
-    assert "GEMM 103 µs" in tab.text("figure").replace("\n", " ")
-    assert "torch 2.11.0" in tab.text("footer")
+    tab.wait_text("figure", "GEMM 103 µs")
+    tab.wait_text("footer", "torch 2.11.0")
 
 
 def test_steps_sum_to_their_wall_time_and_lead_to_the_timeline(tab: Tab) -> None:
     tab.open(run="breaks")
     tab.click("figure[aria-label='Steps'] button")  # a column of the overview
     tab.wait_text("h1", "A step takes 5.60 ms, the median of 3: 5.38 ms to 7.09 ms, mean 6.02 ms ± 930 µs.")
-    assert "1 slow step: ProfilerStep#2, no single cause was recorded." in tab.text("h1")
+    tab.wait_text("h1", "1 slow step: ProfilerStep#2, no single cause was recorded.")
     assert [row[0] for row in tab.rows("Steps")] == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
-    drawer = tab.text(DRAWER).replace("\n", " ")
-    assert "launching 3.22 ms" in drawer and "= 7.09 ms" in drawer
+    tab.wait_text(DRAWER, "launching 3.22 ms", "= 7.09 ms")
     tab.click("aside a", "Show on timeline")
-    assert (
+    tab.wait_address(
         "p.torch_compile.panel=timeline&p.torch_compile.from=0&p.torch_compile.range=317138,7403798"
-        in tab.address()
     )
 
 
@@ -57,15 +56,17 @@ def test_a_host_that_runs_ahead_does_not_tell_how_long_a_step_is(
     for at in range(3):
         events += launch("nvjet_gemm", 10 * at + 1, 5 + 100 * at, 100)
     run = add_run(events)
+    tab.open(run=run)
     for panel in ("overview", "gpu_utilization"):
-        tab.open(run=run, panel=panel)
+        tab.go(run=run, panel=panel)
         tab.wait_text(
             "h1", "Step 100 µs on the GPU (mean of 3); the host needs 10.0 µs and runs ahead · GPU busy 100 %"
         )
-    tab.open(run=run, panel="step_breakdown")
-    tab.wait_text("h1", "A step takes 10.0 µs on the host")
-    assert "The host runs ahead: on the GPU a step takes 100 µs." in tab.text("h1")
-    tab.open(run=run, panel="timeline")
+    tab.go(run=run, panel="step_breakdown")
+    tab.wait_text(
+        "h1", "A step takes 10.0 µs on the host", "The host runs ahead: on the GPU a step takes 100 µs."
+    )
+    tab.go(run=run, panel="timeline")
     tab.wait_text("ul[aria-label='Lanes']", "Steps on GPU 0")
 
 
@@ -76,12 +77,13 @@ def test_steps_of_one_name_are_all_drawn(add_run: Callable[[list[Event]], str], 
         for at in range(400)
     ]
     run = add_run([*events, slice_("aten::mm", 3, 4)])
+    tab.open(run=run)
     for panel in ("overview", "step_breakdown"):
-        tab.open(run=run, panel=panel)
+        tab.go(run=run, panel=panel)
         tab.one("figure[aria-label='Steps']")
-        assert len(tab.all("figure[aria-label='Steps'] button")) == 100  # of four steps each
+        tab.wait_count("figure[aria-label='Steps'] button", 100)  # of four steps each
     assert tab.one("table[aria-label='Steps']").get_attribute("aria-rowcount") == "401"
-    assert "1 slow step: ProfilerStep#100" in tab.text("h1")
+    tab.wait_text("h1", "1 slow step: ProfilerStep#100")
 
 
 def test_the_categories_of_gpu_time_are_doors_to_their_kernels(tab: Tab) -> None:
@@ -92,7 +94,7 @@ def test_the_categories_of_gpu_time_are_doors_to_their_kernels(tab: Tab) -> None
     assert sum(shares) == pytest.approx(100, abs=0.5) and shares == sorted(shares, reverse=True)
     tab.click(f"{line} a", "Triton persistent reduction")
     tab.wait_text(SENTENCE, "launches of")
-    assert {row[0][:11] for row in tab.rows("Kernels")} == {"triton_per_"}
+    tab.wait(lambda: {row[0][:11] for row in tab.rows("Kernels")} == {"triton_per_"}, "its kernels alone")
 
 
 def test_each_part_of_a_step_is_a_door_also_by_keyboard(tab: Tab) -> None:
@@ -100,51 +102,48 @@ def test_each_part_of_a_step_is_a_door_also_by_keyboard(tab: Tab) -> None:
     parts = "figure[aria-label='What GPU 0 did']"
     tab.click(f"{parts} button", "idle: Python")
     tab.wait_text("aside h2", "Idle: Python")
-    assert tab.all("aside li a")
-    tab.driver.back()
-    tab.enter()
+    tab.one("aside li a")
+    tab.back()
     tab.tab_to(f"{parts} button")
     tab.press(Keys.ENTER)
-    tab.wait(lambda: "panel=kernels&p.torch_compile.category=gemm" in tab.address(), "GEMM's kernels")
+    tab.wait_address("panel=kernels&p.torch_compile.category=gemm")
 
 
 def test_the_first_screen_needs_no_scrolling(tab: Tab) -> None:
-    tab.driver.set_window_size(1440, 900)
-    try:
-        around = tab.script("return outerHeight - innerHeight")
-        tab.driver.set_window_size(1440, 900 + around)
-        tab.open(run="breaks")
+    tab.open(run="breaks")
+    around = tab.script("return parent.outerHeight - parent.innerHeight")
+    with tab.sized(1440, 900 + around):
         tab.wait_text("main", "What held the GPU up")
-        bottom = "return document.querySelector('.below').getBoundingClientRect().bottom - innerHeight"
-        assert tab.script(bottom) <= 0
+        bottom = "return document.querySelector('.below').getBoundingClientRect().bottom <= innerHeight"
+        tab.until(bottom, "the end of the first screen to be in view")
         tab.tab_to("table[aria-label='What held the GPU up'] a[title]")
         tab.press(Keys.ENTER)
-        tab.wait(lambda: "panel=timeline" in tab.address(), "the longest call on the timeline")
-    finally:
-        tab.driver.set_window_size(1400, 1000)
+        tab.wait_address("panel=timeline")
 
 
 def test_panels_are_in_groups_of_which_the_open_one_unfolds(tab: Tab) -> None:
     tab.open(run="breaks")
     names = "return [...document.querySelectorAll('nav a')].map(a => a.innerText.replace('\\n', ' '))"
-    tab.wait(lambda: "Compile 4" in tab.script(names), "what is wrong in a folded group")
-    assert tab.script(names) == [
+    shown = [
         *("Summary", "Overview", "Findings 3", "What if", "Compare", "All runs", "Run", "Code", "Compile 4")
     ]
+    tab.wait(lambda: tab.script(names) == shown, "what is wrong, also in a folded group")
     tab.click("nav .name a", "Compile")
     tab.wait_text("nav [aria-current=page]", "Compilations")
-    assert "Graph breaks 4" in tab.script(names) and "Overview" not in tab.script(names)
-    tab.open(run="breaks", panel="memory")  # an address from before there were groups
-    assert tab.text("nav .open .name") == "Run" and tab.text("nav [aria-current=page]") == "Memory"
+    tab.wait(lambda: "Graph breaks 4" in tab.script(names), "what is wrong in the open group")
+    assert "Overview" not in tab.script(names)
+    tab.go(run="breaks", panel="memory")  # an address from before there were groups
+    tab.wait_text("nav .open .name", "Run")
+    tab.wait_text("nav [aria-current=page]", "Memory")
 
 
 def test_the_panels_by_keyboard(tab: Tab) -> None:
     tab.open(run="breaks")
     tab.script("document.activeElement.blur()")
     tab.press(Keys.TAB)
-    assert tab.script("return document.activeElement.innerText") == "Skip to the panel"
+    tab.until("return document.activeElement.innerText === 'Skip to the panel'", "the way to the panel")
     tab.press(Keys.ENTER)
-    assert tab.script("return document.activeElement.closest('main') !== null")
+    tab.wait_focus("main *")
     tab.script("document.querySelector('nav a').focus()")
     tab.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ENTER)
     tab.wait_text(SENTENCE, "findings, most important first")
@@ -155,9 +154,8 @@ def test_selectors_move_and_back_returns(tab: Tab) -> None:
     tab.open(run="breaks")
     tab.pick("Run", "resnet18")
     tab.wait_text(SENTENCE, "Step 13.0 ms")
-    assert "p.torch_compile.run=resnet18&p.torch_compile.worker=vm_424&p.torch_compile.span=" in tab.address()
-    tab.driver.back()
-    tab.enter()
+    tab.wait_address("p.torch_compile.run=resnet18&p.torch_compile.worker=vm_424&p.torch_compile.span=")
+    tab.back()
     tab.wait_text(SENTENCE, "Step 6.02 ms")
 
 
@@ -167,21 +165,20 @@ def test_counts_open_their_list_and_rows_their_details(tab: Tab) -> None:
     tab.wait_text(SENTENCE, "4 graph break sites")
     lines = [row[0] for row in tab.rows("Graph breaks")]
     assert lines == [f"…/capture.py:{line}" for line in (28, 26, 29, 27)]  # the most expensive first
-    assert "cost 555" in tab.text(SENTENCE)
-    breaks = [link.text.split()[0] for link in tab.all("figure ol li.break")]
+    tab.wait_text(SENTENCE, "cost 555")
+    breaks = [text.split()[0] for text in tab.texts("figure ol li.break")]
     assert breaks == [":26", ":27", ":28", ":29"]
 
     tab.click("tbody td", "capture.py:28")
     tab.wait_text(DRAWER, "if b.sum() > 0")
-    for part in ("Data-dependent branching", "torch.cond", "capture.py:28", "Compilation 2/0", "1 of 4"):
-        assert part in tab.text(DRAWER)
+    parts = ("Data-dependent branching", "torch.cond", "capture.py:28", "Compilation 2/0", "1 of 4")
+    tab.wait_text(DRAWER, *parts)
     assert tab.one(f"{DRAWER} a[target='_blank']").get_attribute("href") == (
         "https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0170.html"
     )
     tab.click(f"{DRAWER} a", "Compilation 2/0")
     tab.wait_text(f"{DRAWER} h2", "Compilation 2/0")
-    tab.driver.back()
-    tab.enter()
+    tab.back()
     tab.wait_text(DRAWER, "if b.sum() > 0")
 
 
@@ -195,10 +192,10 @@ def test_keyboard_alone_is_enough(tab: Tab) -> None:
     tab.press(Keys.END)
     tab.wait_text(DRAWER, "4 of 4")
     tab.press(Keys.ENTER)
-    assert tab.script("return document.activeElement.className").startswith("content")
+    tab.wait_focus("[class^='content']")
     tab.press(Keys.ESCAPE)
-    tab.wait(lambda: not tab.all(DRAWER), "the drawer to close")
-    assert tab.script("return document.activeElement.tagName") == "TABLE"
+    tab.gone(DRAWER)
+    tab.wait_focus("table")
     tab.press("?")
     tab.wait_text("header .menu", "move through the rows")
 
@@ -215,17 +212,17 @@ def test_an_address_restores_everything(tab: Tab) -> None:
     tab.wait_text(f"{DRAWER} h2", names[1])
     address = tab.address()
     tab.driver.get("about:blank")
-    tab.driver.get(address)
+    tab.driver.get(address)  # through TensorBoard's page, as somebody opens it who was sent it
     tab.enter()
     tab.wait_text(f"{DRAWER} h2", names[1])
-    assert [row[0] for row in tab.rows("Kernels")] == names
+    tab.wait(lambda: [row[0] for row in tab.rows("Kernels")] == names, "the same rows")
 
 
 def test_sorting_and_searching(tab: Tab) -> None:
     tab.open(run="resnet18", panel="kernels")
     launches = [int(row[4]) for row in tab.rows("Kernels")]
     tab.click("th button", "Launches")
-    tab.wait(lambda: "sort.kernels=-launches" in tab.address(), "the sort in the address")
+    tab.wait_address("sort.kernels=-launches")
     sorted_launches = [int(row[4]) for row in tab.rows("Kernels")]
     assert sorted_launches == sorted(sorted_launches, reverse=True) != launches
     tab.one("input[aria-label='Search in Kernels']").send_keys("no such kernel")
@@ -238,7 +235,7 @@ def test_a_category_bar_narrows_the_kernels(tab: Tab) -> None:
     tab.open(run="resnet18", panel="kernels")
     tab.click("button.bar", "Triton persistent reduction")
     tab.wait_text(SENTENCE, "launches of")
-    assert {row[0][:11] for row in tab.rows("Kernels")} == {"triton_per_"}
+    tab.wait(lambda: {row[0][:11] for row in tab.rows("Kernels")} == {"triton_per_"}, "its kernels alone")
     tab.click("button", "Triton persistent reduction ✕")
     tab.wait(lambda: len({row[0][:11] for row in tab.rows("Kernels")}) > 1, "all categories")
 
@@ -247,17 +244,16 @@ def test_a_kernel_leads_to_its_graph_its_source_and_the_timeline(tab: Tab) -> No
     """Opened by its row: nodes of the graph, highlighted source, and links to the graph's text and to a launch."""
     tab.open(run="resnet18", panel="kernels", **{"search.kernels": "legit_functional_relu_12"})
     row = "table[aria-label='Kernels'] tr[data-row] td"
-    tab.wait(lambda: "relu_12" in tab.text(row), "the kernel")
+    tab.wait_text(row, "relu_12")
     # Tables that come later move the row: a click by its place could miss it.
     tab.script(f'document.querySelector("{row}").click()')
     tab.wait_text("aside", "nodes in the compiled graph")
-    assert "torch.ops.aten.relu.default" in tab.text("aside")
-    tab.wait(lambda: tab.all("aside .code .keyword"), "colours of the source")
+    tab.wait_text("aside", "torch.ops.aten.relu.default")
+    tab.one("aside .code .keyword")
     tab.click("aside a", "The graph from there")
     tab.wait_text(SENTENCE, "After post-grad passes (forward)")
-    tab.wait(lambda: tab.text(".marked"), "the line of the node")
-    tab.driver.back()
-    tab.enter()
+    tab.text(".marked")
+    tab.back()
     tab.click("aside a", "The first one on the timeline")
     tab.wait_text("main", "All launches of this kernel")
 
@@ -268,7 +264,7 @@ def test_columns_can_be_chosen_and_are_remembered(tab: Tab) -> None:
     tab.click("summary", "Columns")
     tab.click("details label", "Graph key")
     tab.wait(lambda: len(tab.rows("Kernels")[0]) == width + 1, "one column more")
-    tab.open(run="resnet18", panel="kernels")
+    tab.again()
     assert len(tab.rows("Kernels")[0]) == width + 1
     tab.script("localStorage.clear()")
 
@@ -290,29 +286,29 @@ def test_follows_the_theme_live(tab: Tab) -> None:
     tab.open(run="breaks")
     paper = "return getComputedStyle(document.body).backgroundColor"
     light = tab.script(paper)
-    tab.script("parent.document.body.classList.add('dark-mode')")
-    tab.wait(lambda: tab.script(paper) != light, "the dark theme")
-    tab.script("parent.document.body.classList.remove('dark-mode')")
-    tab.wait(lambda: tab.script(paper) == light, "the light theme")
+    tab.dark()
+    assert tab.script(paper) != light
+    tab.dark(False)
+    assert tab.script(paper) == light
     tab.open(query="?darkMode=true", run="breaks")
     assert tab.script("return document.documentElement.dataset.theme") == "dark"
 
 
 def test_another_tab_and_back_keeps_the_place(tab: Tab) -> None:
     tab.open(run="resnet18", panel="kernels")
-    tab.script("parent.location.hash = 'timeseries'")
     tab.driver.switch_to.default_content()
-    time.sleep(0.5)
+    tab.script("location.hash = 'timeseries'")
+    tab.until("return document.querySelector('metrics-dashboard')", "another tab")
     tab.script("location.hash = 'torch_compile'")
     tab.enter()
     tab.wait_text(SENTENCE, "1,050 launches")
-    tab.wait(lambda: "p.torch_compile.panel=kernels" in tab.address(), "the place in the address")
+    tab.wait_address("p.torch_compile.panel=kernels")
 
 
 def test_a_trace_without_compile_data_says_how_to_get_it(tab: Tab) -> None:
     tab.open(run="resnet18_eager")
     tab.wait_text("main", "This worker has a trace, but no compile data.")
-    assert "from tb_torchcompile_plugin import tensorboard_trace_handler" in tab.text("main")
+    tab.wait_text("main", "from tb_torchcompile_plugin import tensorboard_trace_handler")
     tab.click("nav a", "Compile")
     tab.wait_text(SENTENCE, "No compile data.")
     tab.click("nav a", "Graph breaks")
@@ -321,11 +317,12 @@ def test_a_trace_without_compile_data_says_how_to_get_it(tab: Tab) -> None:
     tab.wait_text("main", "ConvolutionBackward0")
 
 
-def test_a_narrow_window_has_no_sideways_scroll(tab: Tab) -> None:
-    tab.driver.set_window_size(500, 900)
-    try:
-        for panel in ("overview", "compile_time", "graph_breaks", "kernels"):
-            tab.open(run="breaks", panel=panel)
+def test_no_panel_scrolls_sideways_in_a_narrow_window(tab: Tab) -> None:
+    with tab.sized(500, 900):
+        tab.open(run="breaks")
+        for panel in PANELS:
+            fixed = {"run": "resnet18", "fixes": "cuda_graphs"}
+            tab.go(panel=panel, **(fixed if panel == "what_if" else {"run": "breaks"}))
+            tab.wait_text(SENTENCE, "with 1 fix" if panel == "what_if" else "")
+            tab.settle()
             assert tab.script("return document.documentElement.scrollWidth <= innerWidth"), panel
-    finally:
-        tab.driver.set_window_size(1400, 1000)

@@ -60,9 +60,11 @@ def strange(tab: Tab) -> list[str]:
 
 def shown(tab: Tab) -> str:
     """What the picture says of itself, once all of it is there."""
-    tab.wait(lambda: tab.all(f"{CANVAS}[aria-busy='false']"), "all that is in view")
-    described = tab.one(CANVAS).get_attribute("aria-describedby")
-    return str(tab.script("return document.getElementById(arguments[0]).textContent", described))
+    script = """
+        const picture = document.querySelector(arguments[0] + "[aria-busy='false']");
+        return document.getElementById(picture.getAttribute('aria-describedby')).textContent;
+    """
+    return str(tab.until(script, "all that is in view", CANVAS))
 
 
 def view(tab: Tab) -> tuple[int, int]:
@@ -73,7 +75,7 @@ def view(tab: Tab) -> tuple[int, int]:
 
 
 def moved(tab: Tab, before: str) -> tuple[int, int]:
-    tab.wait(lambda: tab.address() != before, "another address")
+    tab.until("return parent.location.href !== arguments[0]", "another address", before)
     return view(tab)
 
 
@@ -85,13 +87,13 @@ def open_timeline(tab: Tab, query: str = "", **place: str) -> str:
 
 def test_opens_on_the_first_step_with_its_regions_and_breaks(tab: Tab) -> None:
     text = open_timeline(tab)
-    assert "In view: 7.09 ms of" in tab.text("h1") and "ProfilerStep#2" in tab.text("h1")
+    tab.wait_text("h1", "In view: 7.09 ms of", "ProfilerStep#2")
     assert "Steps: 1 slice (ProfilerStep#2)." in text
     assert "Compiled regions: 9 slices (0/0 forward" in text  # five nested ones and four of the backward
     assert "Graph breaks: 4 marks (capture.py:26, capture.py:27, capture.py:28 …)." in text
     tab.one(CANVAS).send_keys("]")
     tab.wait_text("h1", "ProfilerStep#3")
-    assert "Graph breaks: 4 marks" in shown(tab)
+    tab.wait(lambda: "Graph breaks: 4 marks" in shown(tab), "the marks of this step")
 
 
 def test_keys_move_and_the_address_brings_back(tab: Tab) -> None:
@@ -109,16 +111,12 @@ def test_keys_move_and_the_address_brings_back(tab: Tab) -> None:
     canvas.send_keys("0")
     everything = moved(tab, address)
     assert everything[0] < 0 < later[0] and everything[1] == 18719112
-    tab.driver.back()
-    tab.enter()
+    tab.back()
     tab.wait(lambda: view(tab) == later, "the place before")
-    assert "In view:" in tab.text("h1")
+    tab.wait_text("h1", "In view:")
     text = shown(tab)
-    address = tab.address()
-    tab.driver.get("about:blank")
-    tab.driver.get(address)
-    tab.enter()
-    assert shown(tab) == text
+    tab.again()
+    tab.wait(lambda: shown(tab) == text, "the same picture")
 
 
 def test_a_kernel_leads_to_its_launch_and_back(tab: Tab) -> None:
@@ -131,8 +129,8 @@ def test_a_kernel_leads_to_its_launch_and_back(tab: Tab) -> None:
     canvas = tab.one(CANVAS)
     canvas.send_keys("l")
     tab.wait_text(DRAWER, "stream 7, GPU 0")
-    assert "Triton pointwise" in tab.text(DRAWER) and "grid" in tab.text(DRAWER)
-    assert "triton_poi_fused" in str(canvas.get_attribute("aria-label"))
+    tab.wait_text(DRAWER, "Triton pointwise", "grid")
+    tab.one(f"{CANVAS}[aria-label*='triton_poi_fused']")
     canvas.send_keys("l")
     tab.wait_text(f"{DRAWER} h2", "cuLaunchKernel")
     canvas.send_keys("n")
@@ -140,7 +138,7 @@ def test_a_kernel_leads_to_its_launch_and_back(tab: Tab) -> None:
     canvas.send_keys("m")
     tab.wait_text(DRAWER, "GPU 0 busy")
     canvas.send_keys(Keys.ESCAPE, Keys.ESCAPE)
-    tab.wait(lambda: not tab.all(DRAWER), "the drawer to close")
+    tab.gone(DRAWER)
 
 
 def test_the_mouse_moves_zooms_chooses_and_measures(tab: Tab) -> None:
@@ -163,18 +161,16 @@ def test_the_mouse_moves_zooms_chooses_and_measures(tab: Tab) -> None:
         canvas, -100, -canvas.size["height"] // 2 + 8
     )
     ruler.click_and_hold().move_by_offset(250, 4).release().perform()
-    tab.wait(lambda: "p.torch_compile.range=" in tab.address(), "the range in the address")
+    tab.wait_address("p.torch_compile.range=")
     tab.wait_text(DRAWER, "kinds of host slices")
 
 
 def test_lanes_fold_and_the_list_tells_the_same(tab: Tab) -> None:
     open_timeline(tab)
     tab.click("ul[aria-label='Lanes'] button", "Compiled regions")
-    tab.wait(lambda: "p.torch_compile.lanes=0,1f" in tab.address(), "the folded lane in the address")
+    tab.wait_address("p.torch_compile.lanes=0,1f")
     tab.one(CANVAS).send_keys("t")
-    tab.wait(lambda: tab.rows("Slices in view"), "the list")
-    lanes = {row[0] for row in tab.rows("Slices in view")}
-    assert lanes  # in the order of time: those that began first
+    tab.rows("Slices in view")  # in the order of time: those that began first
     tab.one("input[aria-label='Search in Slices in view']").send_keys("capture.py:28")
     tab.wait(lambda: len(tab.rows("Slices in view")) < 4, "the found rows")
     assert any(row[0] == "Graph breaks" for row in tab.rows("Slices in view"))
@@ -192,25 +188,23 @@ def test_what_is_in_view_is_saved_as_a_trace(tab: Tab, downloads: Path) -> None:
 
 def test_both_themes_paint_their_own_colours(tab: Tab) -> None:
     open_timeline(tab)
-    light = set(tab.script(COLORS, CANVAS))
+    regions_and_backward = {"82,153,227", "158,132,199"}
+    light = {"255,255,255", *regions_and_backward}
+    tab.wait(lambda: light <= set(tab.script(COLORS, CANVAS)), "paper, regions, backward")
     assert strange(tab) == []
-    assert {"255,255,255", "82,153,227", "158,132,199"} <= light  # paper, regions, backward
-    tab.script("parent.document.body.classList.add('dark-mode')")
-    tab.wait(lambda: "29,31,34" in tab.script(COLORS, CANVAS), "dark paper")
-    dark = set(tab.script(COLORS, CANVAS))
+    tab.dark()
+    tab.wait(
+        lambda: {"29,31,34", "87,143,198", "129,108,194"} <= set(tab.script(COLORS, CANVAS)), "the dark ones"
+    )
     assert strange(tab) == []
-    assert {"87,143,198", "129,108,194"} <= dark and not {"82,153,227", "158,132,199"} & dark
-    tab.script("parent.document.body.classList.remove('dark-mode')")
-    tab.driver.set_window_size(500, 900)
-    try:
-        tab.wait(lambda: tab.script("return innerWidth") < 600, "the narrow window")
-        assert tab.script("return document.documentElement.scrollWidth <= innerWidth")
+    assert not regions_and_backward & set(tab.script(COLORS, CANVAS))
+    tab.dark(False)
+    with tab.sized(500, 900):
+        tab.until("return document.documentElement.scrollWidth <= innerWidth", "all to be within the window")
         tab.one(CANVAS).send_keys("/", *"Region: 0/0", Keys.ENTER)
         tab.wait_text(DRAWER, "Called from")
         tab.wait(lambda: tab.one(CANVAS).size["height"] > 100, "the picture beside the details")
-        assert tab.one(DRAWER).size["height"] <= 280
-    finally:
-        tab.driver.set_window_size(1400, 1000)
+        tab.wait(lambda: tab.one(DRAWER).size["height"] <= 280, "details that leave room")
 
 
 def test_two_fingers_zoom_and_one_moves(tab: Tab) -> None:
@@ -250,35 +244,33 @@ def test_lanes_are_reordered_by_hand_and_by_key_hidden_and_filtered(tab: Tab) ->
     open_timeline(tab)
 
     def lanes() -> list[str]:
-        return [e.text.lstrip("▸▾").strip() for e in tab.all("ul[aria-label='Lanes'] button")]
+        return [text.lstrip("▸▾").strip() for text in tab.texts("ul[aria-label='Lanes'] button")]
 
-    assert lanes()[:8] == [
-        *(
-            "Steps",
-            "Compiled regions",
-            "Graph breaks",
-            "Compile phases",
-            "Steps on GPU 0",
-            "Idle",
-            "GPU busy",
-            "stream 7",
-        )
+    first = [
+        "Steps",
+        "Compiled regions",
+        "Graph breaks",
+        "Compile phases",
+        "Steps on GPU 0",
+        "Idle",
+        "GPU busy",
     ]
+    tab.wait(lambda: lanes()[:8] == [*first, "stream 7"], "the lanes in their order")
     tab.tab_to("ul[aria-label='Lanes'] button")
     tab.press(Keys.TAB)
     ActionChains(tab.driver).key_down(Keys.ALT).send_keys(Keys.ARROW_UP).key_up(Keys.ALT).perform()
     tab.wait(lambda: lanes()[:2] == ["Compiled regions", "Steps"], "the lane to move up")
     tab.press(Keys.ENTER)
-    tab.wait(lambda: "p.torch_compile.lanes=1f,0," in tab.address(), "the lane to fold")
+    tab.wait_address("p.torch_compile.lanes=1f,0,")
     drag = next(e for e in tab.all("ul[aria-label='Lanes'] li") if "stream 7" in e.text)
     ActionChains(tab.driver).drag_and_drop(drag, tab.all("ul[aria-label='Lanes'] li")[0]).perform()
     tab.wait(lambda: lanes()[:3] == ["stream 7", "Compiled regions", "Steps"], "the lane to be dropped")
     tab.click("summary", "Lanes")
     tab.one("input[aria-label='Filter lanes']").send_keys("thread")
-    tab.wait(lambda: "Steps" not in tab.text("[role='toolbar']"), "the list to be filtered")
+    tab.wait_without("[role='toolbar']", "Steps")
     tab.one("[role='toolbar'] label input[type='checkbox']").click()
     tab.wait(lambda: not any("1027" in lane for lane in lanes()), "the thread to be hidden")
-    assert "thread 1027" not in shown(tab)
+    tab.wait(lambda: "thread 1027" not in shown(tab), "the picture without it")
     tab.click("button", "Reset")
     tab.wait(lambda: lanes()[0] == "Steps" and len(lanes()) == 12, "the lanes as they came")
 
@@ -306,30 +298,26 @@ def test_the_search_goes_around(tab: Tab) -> None:
 
 
 def test_by_keyboard_alone_from_a_slice_to_its_compilation_and_back(tab: Tab) -> None:
-    open_timeline(tab, "?darkMode=true")
+    open_timeline(tab)
     tab.tab_to(CANVAS)
     tab.press("/", *"triton_poi_fused_addmm_relu_0", Keys.ENTER)
     tab.wait_text(f"{DRAWER} h2", "triton_poi_fused_addmm_relu_0")
     tab.press(Keys.ENTER)  # the first one is the call on the host
     tab.wait_text(DRAWER, "Triton pointwise")
     tab.press(Keys.ESCAPE)
-    canvas = tab.one(CANVAS)
-    tab.wait(lambda: tab.driver.switch_to.active_element == canvas, "the picture to have the focus")
+    tab.wait_focus(CANVAS)
     tab.press("z")
-    tab.wait(lambda: "In view: 7.09 ms" not in tab.text("h1"), "a closer view")
+    tab.wait_without("h1", "In view: 7.09 ms")
     tab.press("l")
     tab.wait_text(f"{DRAWER} h2", "cuLaunchKernel")
     tab.press(Keys.ARROW_UP)
-    tab.wait(lambda: "cuLaunchKernel" not in tab.text(f"{DRAWER} h2"), "the slice around it")
+    tab.wait_without(f"{DRAWER} h2", "cuLaunchKernel")
     tab.press(Keys.ARROW_DOWN, Keys.ENTER)
-    tab.wait(
-        lambda: tab.script("return document.activeElement.ariaLabel") or "", "the details to have the focus"
-    )
+    tab.until("return document.activeElement.ariaLabel", "the details to have the focus")
     tab.tab_to(f"{DRAWER} a[href*='compilations']")
     tab.press(Keys.ENTER)
-    tab.wait(lambda: "panel=compilations" in tab.address(), "the compilation")
-    tab.driver.back()
-    tab.enter()
+    tab.wait_address("panel=compilations")
+    tab.back()
     tab.wait_text(DRAWER, "Launched 1 kernel")
 
 
@@ -344,11 +332,11 @@ def test_by_keyboard_alone_from_a_slice_to_its_compilation_and_back(tab: Tab) ->
 )
 def test_rows_of_tables_lead_to_their_slices(tab: Tab, panel: str, row: str, title: str) -> None:
     tab.open(run="breaks", panel=panel)
-    tab.wait(lambda: tab.all("tbody tr[data-row]"), "rows")
+    tab.one("tbody tr[data-row]")
     tab.click("tbody tr[data-row]", row)
     tab.click("a[href*='panel=timeline']", "on the timeline" if panel == "kernels" else "On the timeline")
     tab.wait_text(f"{DRAWER} h2", title)
-    assert title in str(tab.one(CANVAS).get_attribute("aria-label"))
+    tab.one(f"{CANVAS}[aria-label*='{title}']")
 
 
 PERFETTO = """
@@ -370,7 +358,7 @@ def test_perfetto_is_handed_what_is_in_view_and_only_after_a_click(tab: Tab) -> 
     open_timeline(tab)
     tab.script(PERFETTO)
     tab.click("summary", "Save")
-    assert "on the internet" in tab.text("[role='toolbar']")
+    tab.wait_text("[role='toolbar']", "on the internet")
     assert tab.script("return [opened.length, messages.length]") == [0, 0]
     tab.click("button", "Open in ui.perfetto.dev")
     tab.wait_text("[role='toolbar']", "Handed over.")
@@ -389,15 +377,15 @@ def test_a_range_has_a_flame_graph_and_so_has_a_slice(tab: Tab) -> None:
     tab.one(CANVAS).send_keys("g")
     tab.wait_text(f"{DRAWER} [role='status']", "in these 3.00 ms")
     picture = tab.one(f"{DRAWER} canvas")
-    assert tab.one(f"{DRAWER} [aria-pressed='true']").text == "Flame graph"
+    tab.wait_text(f"{DRAWER} [aria-pressed='true']", "Flame graph")
     picture.send_keys(Keys.ARROW_DOWN)
-    assert "of the stretch, in 1 call, Python function" in str(picture.get_attribute("aria-label"))
+    tab.one(f"{DRAWER} canvas[aria-label*='of the stretch, in 1 call, Python function']")
     before = tab.address()
     picture.send_keys(Keys.ENTER)
     tab.wait(lambda: "p.torch_compile.slice=" in tab.address() != before, "the longest call")
     tab.wait_text(DRAWER, "Duration")
     tab.one(f"{DRAWER} button[aria-pressed]").click()
-    assert not tab.all(f"{DRAWER} canvas")
+    tab.gone(f"{DRAWER} canvas")
 
 
 def test_with_nothing_chosen_a_flame_graph_is_of_what_is_in_view(tab: Tab) -> None:
@@ -415,9 +403,8 @@ def test_a_flame_graph_says_where_nothing_ran(tab: Tab) -> None:
 
 def test_idle_time_is_hatched_in_the_picture_and_its_legend(tab: Tab) -> None:
     open_timeline(tab)
-    tab.wait(lambda: tab.all("[aria-label='Colours in view'] .swatch.idle"), "the idle lane")
-    text = tab.text("[aria-label='Colours in view']")
-    assert "Idle: " in text
+    tab.one("[aria-label='Colours in view'] .swatch.idle")
+    tab.wait_text("[aria-label='Colours in view']", "Idle: ")
     hatched = {swatch.value_of_css_property("background-color") for swatch in tab.all(".swatch.idle")}
     assert hatched and "repeating-linear-gradient" in str(
         tab.script(

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.job.waits import waits
 from traces import Event
 
 PROGRAM = """
-import os, sys, time
+import glob, os, sys, time
 import torch, torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, schedule
 rank, world, groups = map(int, sys.argv[1:])
@@ -36,7 +36,10 @@ with profile(
 ) as p:
     for step in range(5):
         dist.all_reduce(small)
-        time.sleep(0.08 * (rank == 1))
+        open(f"{step}.{rank}.here", "w").close()
+        while rank == 1 and len(glob.glob(f"{step}.*.here")) < world:
+            time.sleep(0.01)
+        time.sleep(0.15 * (rank == 1))
         waiting = []
         for _ in range(4):
             waiting += [dist.all_reduce(data, async_op=True), dist.broadcast(small.clone(), 0, async_op=True)]
@@ -76,7 +79,7 @@ def test_each_collective_of_a_job_with_one_group_is_matched(tmp_path: Path, worl
     for place in range(world):
         launches = [int(known.launch[rows[known.place[rows] == place][0]]) for rows in in_order]
         assert launches == sorted(launches), "all ranks call them in one order"
-    # Rank 1 comes 80 ms after the others to what follows the first one of each step.
+    # Rank 1 comes 150 ms after the others to what follows the first one of each step.
     for rows in in_order[1 :: len(OF_A_STEP)]:
         late = times.wait[rows[known.place[rows] != 1]]
         assert (late > 30_000_000).all(), times.wait[rows]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from job_plans import KEYS, Plan, grouped, job, measured, plans, truth
@@ -23,7 +23,6 @@ from traces import Event
 Folders = pytest.TempPathFactory
 
 
-@settings(max_examples=25)
 @given(plans(), st.sampled_from(KEYS))
 def test_planted_waits_come_back_to_the_nanosecond(tmp_path_factory: Folders, plan: Plan, key: str) -> None:
     made = job(plan, tmp_path_factory.mktemp("job"), key)
@@ -40,7 +39,6 @@ def test_planted_waits_come_back_to_the_nanosecond(tmp_path_factory: Folders, pl
         assert steps is None or np.array_equal(steps.span, sum(steps[2:]))
 
 
-@settings(max_examples=25)
 @given(plans())
 def test_keys_by_id_and_by_number_give_the_same_instances(tmp_path_factory: Folders, plan: Plan) -> None:
     """By count they are those from the first common step on: all where every rank has the same steps."""
@@ -52,7 +50,6 @@ def test_keys_by_id_and_by_number_give_the_same_instances(tmp_path_factory: Fold
     assert by_id == by_seq and by_count <= by_id
 
 
-@settings(max_examples=25)
 @given(plans(), st.data())
 def test_a_clock_that_is_ahead_changes_nothing_but_its_offset(
     tmp_path_factory: Folders, plan: Plan, data: st.DataObject
@@ -69,7 +66,6 @@ def test_a_clock_that_is_ahead_changes_nothing_but_its_offset(
     assert before.residual_ns_p95 == after.residual_ns_p95 == 0
 
 
-@settings(max_examples=25)
 @given(plans(), st.sampled_from(KEYS), st.data())
 def test_without_a_rank_waits_are_lower_bounds(
     tmp_path_factory: Folders, plan: Plan, key: str, data: st.DataObject

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from job_plans import Plan, job, plans
@@ -199,7 +199,6 @@ def test_the_recorded_steps_of_two_ranks_come_back(recording: Callable[[str], Pa
     assert len(made.of(late)) and all(one.excess == sum(one.parts.values()) for one in made.of(late))
 
 
-@settings(max_examples=25)
 @given(plans())
 def test_the_recorded_steps_of_made_up_jobs_come_back(
     tmp_path_factory: pytest.TempPathFactory, plan: Plan
@@ -232,7 +231,6 @@ def test_recorded_steps_come_back_where_clocks_are_not_known_that_well(tmp_path:
         assert clock == wanted
 
 
-@settings(max_examples=15)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 4), st.sampled_from([0, 2 * MS, 7 * MS])), max_size=4

@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import BASE, Does, training
@@ -178,7 +178,6 @@ def test_spans_of_one_host_overlap_and_clocks_of_several_may_be_wrong(
     session.close()
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 40)), min_size=1, max_size=8), st.data())
 def test_each_group_is_what_overlaps(spans: list[tuple[int, int]], data: st.DataObject) -> None:
     """Against all pairs: two are together where a chain of those that overlap leads from one to the other."""

@@ -9,7 +9,7 @@ from time import process_time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
@@ -121,7 +121,6 @@ def test_a_considerable_loss_has_a_sentence(tmp_path: Path) -> None:
     assert "gemm takes 2.00 ms beside one, 1.00 ms alone" in headline
 
 
-@settings(max_examples=20)
 @given(
     st.sets(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 3)), max_size=18),
     st.lists(st.sampled_from([40_000, 90_000, 400_000]), min_size=4, max_size=4),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from job_plans import Plan, job, plans
@@ -51,7 +51,6 @@ def models_of(made: TracedJob, slower: list[int]) -> list[Model]:
     return [one._replace(host=one.host * times) for one, times in zip(known, slower)]
 
 
-@settings(max_examples=30)
 @given(plans(), st.lists(st.integers(1, 9), min_size=6, max_size=6))
 def test_times_are_those_of_walking_again_and_again(
     tmp_path_factory: pytest.TempPathFactory, plan: Plan, slower: list[int]
@@ -62,7 +61,6 @@ def test_times_are_those_of_walking_again_and_again(
         assert all(np.array_equal(mine, its) for mine, its in zip(one, other))
 
 
-@settings(max_examples=10)
 @given(st.lists(st.integers(0, 900_000), min_size=12, max_size=12))
 def test_loops_that_wait_for_their_gpus_too(
     tmp_path_factory: pytest.TempPathFactory, extra: list[int]

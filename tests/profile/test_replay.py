@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles import profile_of, profile_with
@@ -82,7 +82,6 @@ waits = st.builds(
 many = st.lists(operators | launches | waits, max_size=25)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(many)
 def test_whatever_is_recorded_comes_back(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[list[Event]]

@@ -10,7 +10,7 @@ from time import monotonic, sleep
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import TRANSFER, Does, host, training
@@ -83,7 +83,6 @@ def test_a_late_rank_that_was_mended(tmp_path: Path) -> None:
     assert moved.busbw_gb_s.delta == 0 and "GB/s" in moved.words["busbw_gb_s"]
 
 
-@settings(max_examples=8)
 @given(st.lists(st.integers(0, 2_000_000), min_size=6, max_size=6), st.tuples(*[st.integers(3, 5)] * 2))
 def test_numbers_are_those_of_each_job_by_step(
     tmp_path_factory: pytest.TempPathFactory, extra: list[int], steps: tuple[int, int]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from jobs import RECORDED, job_in
+from jobs import job_in
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.job.digest.digest_pb2 import Digest
@@ -20,26 +20,44 @@ _POINTS = 35.0  # of a step: by how much the chain and the replay of traces may 
 _OF_RANKS = ("late_rank", "ranks_take_turns", "uneven_stages")
 
 
-def names() -> list[str]:
-    with tarfile.open(RECORDED) as archive:
-        return sorted({Path(name).parts[0] for name in archive.getnames() if name.endswith(".trace.json")})
+JOBS = (
+    "accumulated",
+    "compiled_on_main_rank",
+    "exposed_communication",
+    "gradients_in_one_bucket",
+    "healthy_ddp",
+    "healthy_fsdp2",
+    "healthy_tp",
+    "late_loader",
+    "lone_recompile",
+    "nccl_loop",
+    "photos_scaled_by_host",
+    "python_late_rank",
+    "python_late_rank_of_split_layers",
+    "rotating",
+    "shards_of_nearly_one_size",
+    "slow_gpu",
+    "stages_in_turn",
+    "sync_on_one_rank",
+    "uneven_work",
+    "validated_by_main_rank",
+    "wrapped_one_by_one",
+)
 
 
-@pytest.fixture(scope="module", params=names())
-def both(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[JobReport, JobReport]:
+@pytest.fixture(scope="module", params=JOBS)
+def both(request: pytest.FixtureRequest, recording: Callable[[str], Path]) -> tuple[JobReport, JobReport]:
     """What a recorded job tells by its traces, and by what was written of its digests."""
-    folder = tmp_path_factory.mktemp(request.param)
-    with tarfile.open(RECORDED) as archive:
-        mine = [one for one in archive.getmembers() if Path(one.name).parts[0] == request.param]
-        archive.extractall(folder, mine, filter="data")
-    traced = job_in(folder)
+    traced = job_in(recording("jobs") / request.param)
     copies = (
         RankDigest(one.rank, one.worker, one.span, Digest.FromString(one.message.SerializeToString()))
         for one in traced.digests
     )
     return traced.of(job_report), Job(tuple(copies), traced.unread).of(job_report)
+
+
+def test_these_are_all_jobs_that_were_recorded(recording: Callable[[str], Path]) -> None:
+    assert sorted(path.name for path in recording("jobs").iterdir() if path.is_dir()) == list(JOBS)
 
 
 def test_every_number_is_the_same(both: tuple[JobReport, JobReport]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from jobs import TRANSFER, Does, recorded_job, training
+from jobs import TRANSFER, Does, job_in, training
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.overview.overview import overview
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
@@ -72,8 +73,10 @@ def test_the_report_tells_a_rank_the_same(tmp_path: Path) -> None:
         assert span.what_if == rank_what_if(one_rank(made, one.rank))
 
 
-def test_a_recorded_rank_that_waits_computes_nothing_that_could_bound_it(tmp_path: Path) -> None:
-    made = recorded_job("lone_recompile", tmp_path)
+def test_a_recorded_rank_that_waits_computes_nothing_that_could_bound_it(
+    recording: Callable[[str], Path],
+) -> None:
+    made = job_in(recording("jobs") / "lone_recompile")
     waits = made.ranks[0].profile
     verdict = waits.of(gpu_utilization).verdict
     assert verdict and (verdict.compute_us, verdict.bound) == (0, "communication")

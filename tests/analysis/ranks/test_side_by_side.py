@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from job_plans import KEYS, Plan, course, job, plans, truth
@@ -30,7 +30,6 @@ def of_training(folder: Path, ranks: int, slow: int, step: str = "") -> StepSide
     return side_by_side(SideBySide(training(folder, ranks, 3, lambda r, s: does.get(r, Does()))), step, None)
 
 
-@settings(max_examples=20)
 @given(plans(), st.sampled_from(KEYS), st.data())
 def test_planted_times_come_back_under_clock_shifts(
     tmp_path_factory: Folders, plan: Plan, key: str, data: st.DataObject
@@ -54,7 +53,6 @@ def test_planted_times_come_back_under_clock_shifts(
         assert len({call.rank for call in collective.calls}) == len(collective.calls)
 
 
-@settings(max_examples=15)
 @given(plans(), st.data())
 def test_a_clock_that_is_ahead_moves_only_what_leads_to_its_own_timeline(
     tmp_path_factory: Folders, plan: Plan, data: st.DataObject

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 from browser.tab import Tab
 
 SOURCE = Path(__file__).parents[3] / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
+# All that a theme changes is colours: tests/house/test_bundle.py.
+OF_COLOURS = ("color-contrast", "link-in-text-block")
 _RUN = """
-    const [rules, done] = arguments;
-    const options = { resultTypes: ['violations'], ...(rules.length ? { runOnly: rules } : {}) };
-    axe.run(document, options).then(
+    const [within, options, done] = arguments;
+    axe.run(within ?? document, { resultTypes: ['violations'], ...options }).then(
         ({ violations }) => done(violations.flatMap(({ id, help, nodes }) => nodes.map(
             ({ target, failureSummary }) => `${id}: ${help}\\n  ${target.join(' ')}\\n  ${failureSummary}`))),
         (error) => done([String(error)]));
@@ -28,9 +30,29 @@ def _source() -> str:
     return SOURCE.read_text()
 
 
-def violations(tab: Tab, *rules: str) -> list[str]:
-    """Each rule that is broken, of these or of all, where and how: what the tab shows now, in its theme of now."""
+def violations(tab: Tab, changed: Sequence[str] = ()) -> list[str]:
+    """Each rule that is broken, where and how: what the tab shows now, in its theme of now and in the other one.
+
+    Of colours, which take most of the time, are looked at only those of what `changed` since the last look, if that
+    is said.
+    """
     if not tab.script("return 'axe' in window"):
         tab.script(_source())
-    answer: list[Any] = tab.driver.execute_async_script(_RUN, rules)
+    others = {"rules": {rule: {"enabled": False} for rule in OF_COLOURS}} if changed else {}
+    light = _run(tab, (), others) + (_of_colours(tab, changed) if changed else [])
+    tab.dark()
+    try:
+        dark = _of_colours(tab, changed)
+    finally:
+        tab.dark(False)
+    return [f"light: {one}" for one in light] + [f"dark: {one}" for one in dark]
+
+
+def _of_colours(tab: Tab, within: Sequence[str]) -> list[str]:
+    return _run(tab, within, {"runOnly": OF_COLOURS})
+
+
+def _run(tab: Tab, within: Sequence[str], options: dict[str, Any]) -> list[str]:
+    context = {"include": [[css] for css in within]} if within else None
+    answer: list[Any] = tab.driver.execute_async_script(_RUN, context, options)
     return [str(one) for one in answer]

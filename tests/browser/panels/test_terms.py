@@ -13,16 +13,12 @@ pytestmark = pytest.mark.browser
 MEANING = "[popover]:popover-open"
 
 
-def focused(tab: Tab, css: str) -> bool:
-    return bool(tab.script("return document.activeElement.matches(arguments[0])", css))
-
-
 def test_a_part_of_a_picture_opens_what_it_means_and_the_focus_comes_back(tab: Tab) -> None:
     tab.open(run="breaks")
     mark = "button[aria-label='What idle: guards and wrapper means']"
     tab.tab_to("figure[aria-label='What GPU 0 did'] [data-door]")
     for _ in range(40):
-        if focused(tab, mark):
+        if tab.script("return document.activeElement.matches(arguments[0])", mark):
             break
         tab.press(Keys.ARROW_RIGHT)
     tab.press(Keys.ENTER)
@@ -30,8 +26,8 @@ def test_a_part_of_a_picture_opens_what_it_means_and_the_focus_comes_back(tab: T
         MEANING, "Cache lookup (guards), pregraph bytecode and runtime wrapper of a compiled region"
     )
     tab.press(Keys.ESCAPE)
-    tab.wait(lambda: not tab.all(MEANING), "the meaning to close")
-    assert focused(tab, mark)
+    tab.gone(MEANING)
+    tab.wait_focus(mark)
 
 
 _GAP = """
@@ -42,21 +38,21 @@ _GAP = """
 
 def test_a_column_opens_what_it_means_beside_its_own_button(tab: Tab) -> None:
     tab.open(run="breaks", panel="graph_breaks")
+    tab.one("table[aria-label='Graph breaks'] th .mark")
     heads = tab.all("table[aria-label='Graph breaks'] th:has(.mark)")
-    assert heads
     mark = heads[0].find_element(By.CSS_SELECTOR, ".mark")
     gaps = [tab.script(_GAP, head) for head in heads]
     assert all(0 <= gap < 12 for gap in gaps), "a mark stands at the words that it explains"
     tab.script("arguments[0].click()", mark)
-    tab.wait(lambda: tab.text(MEANING), "the meaning")
+    tab.text(MEANING)
     assert "sort." not in tab.address()
     tab.click("h1")
-    tab.wait(lambda: not tab.all(MEANING), "the meaning to close")
+    tab.gone(MEANING)
 
 
 def test_a_meaning_leads_to_the_definitions_of_its_panel(tab: Tab) -> None:
     tab.open(run="breaks", panel="step_breakdown")
-    tab.script("document.querySelector('figure .mark').click()")
+    tab.script("arguments[0].click()", tab.one("figure .mark"))
     address = str(tab.one(f"{MEANING} a").get_attribute("href"))
     assert address.endswith("/definitions#step_breakdown")
     tab.driver.switch_to.default_content()

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import recorded_job
@@ -77,7 +77,6 @@ def test_numbers_are_those_of_the_traces(tmp_path: Path, name: str) -> None:
     assert job.missing == traced.missing == [] and job.world_size == traced.world_size
 
 
-@settings(max_examples=50)
 @given(st.integers(1, 4), st.data())
 def test_columns_come_back(count: int, data: st.DataObject) -> None:
     rows = data.draw(st.integers(0, 20))
@@ -91,7 +90,6 @@ def one_rank() -> pb.Digest:
     return digest_of(3, 16, course(16, PLANTED), PLANTED)
 
 
-@settings(max_examples=200)
 @given(st.sampled_from(SECTIONS), st.data())
 def test_a_damaged_section_is_an_error_that_is_told(
     one_rank: pb.Digest, section: str, data: st.DataObject
@@ -110,7 +108,6 @@ def test_a_damaged_section_is_an_error_that_is_told(
             about.of(question)
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_tables_that_contradict_each_other_are_refused(one_rank: pb.Digest, data: st.DataObject) -> None:
     """Any number in any table: an answer, or an error that is told."""
