@@ -9,7 +9,7 @@ import sys
 def in_a_fresh_process(code: str) -> str:
     """Run `code` and return what it prints."""
     command = [sys.executable, "-W", "ignore", "-c", code]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert answer.returncode == 0, answer.stderr
     return answer.stdout.strip()
 

@@ -37,7 +37,7 @@ def make_client(plugin: TorchCompilePlugin, prefix: str = "") -> Client:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -45,7 +45,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def ask_span(client: Client, ids: dict[str, str], question: str = "span") -> TestResponse:
     """Poll as the tab does."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while (response := client.get(f"{ROOT}/{question}", query_string=ids)).status_code == 202:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -51,7 +51,7 @@ def ask(session: Session, name: str, **texts: str) -> Any:
 
 
 def settled(session: Session, pin: str = "") -> AllRuns:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while session.all_runs(pin).reading and time.monotonic() < deadline:
         time.sleep(0.01)
     return session.all_runs(pin)
@@ -91,7 +91,7 @@ def test_a_run_that_was_opened_is_known_from_then_on(tmp_path: Path, session: Se
 def test_a_run_that_was_opened_at_another_panel_is_known_too(tmp_path: Path, session: Session) -> None:
     add_run(tmp_path, "a", 100)
     ask(session, "findings", run="a", worker="w", span=SPAN)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while not session.all_runs("").rows[0].read:
         assert time.monotonic() < until, "what every panel asks for is enough"
         time.sleep(0.02)
@@ -138,7 +138,7 @@ def test_what_is_being_read_counts_once(
         add_run(tmp_path, name)
     may_read = threading.Event()
     read = read_compile_data
-    monkeypatch.setattr(run_lines, "read_compile_data", lambda worker: may_read.wait(20) and read(worker))
+    monkeypatch.setattr(run_lines, "read_compile_data", lambda worker: may_read.wait(120) and read(worker))
     answer = session.all_runs("")
     assert answer.reading == 2 and "2 summaries are being read" in answer.headline
     assert {row.why_unknown.compile for row in answer.rows} == {BEING_READ}

@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 
 
 def in_the_end(ask: Callable[[], Value | Progress]) -> Value:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while isinstance(answer := ask(), Progress):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -51,11 +51,11 @@ def test_no_request_waits_until_the_job_is_made(tmp_path: Path, monkeypatch: pyt
 
     def slow(read: Mapping[object, object], like: str = "") -> TracedJob | None:
         makers.append(threading.current_thread())
-        assert goes_on.wait(30)
+        assert goes_on.wait(120)
         return really(read, like)  # type: ignore[arg-type]
 
     monkeypatch.setattr(session_module, "job_of", slow)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not makers:
         assert isinstance(session.poll_job("."), Progress) and time.monotonic() < deadline
         time.sleep(0.02)
@@ -75,7 +75,7 @@ def test_no_request_waits_for_what_is_asked_of_a_rank(
 
     def slow(job: Job, rank: int) -> Findings:
         asked.append(rank)
-        assert goes_on.wait(30)
+        assert goes_on.wait(120)
         return Findings([], 0)
 
     monkeypatch.setattr(routes, "_PATIENCE_S", 0.01)

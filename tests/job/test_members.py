@@ -69,7 +69,7 @@ def test_workers_without_spans_or_ranks_are_of_no_job() -> None:
 
 
 def polled(session: Session, span: str = "") -> TracedJob:
-    until = monotonic() + 60
+    until = monotonic() + 180
     while isinstance(job := session.poll_job(".", span), Progress):
         assert monotonic() < until
         sleep(0.01)

@@ -37,7 +37,7 @@ def client(logdir: Path) -> Client:
 
 
 def ask(client: Client, ids: dict[str, str], question: str = "compare") -> TestResponse:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while (response := client.get(f"{ROOT}/{question}", query_string=ids)).status_code == 202:
         assert set(response.get_json()) == {"progress"} and time.monotonic() < deadline
         time.sleep(0.02)

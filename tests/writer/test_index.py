@@ -53,7 +53,7 @@ def trained(how: str, traces: list[str]) -> tuple[subprocess.Popen[str], int]:
 
 
 def wait_until_gone(pid: int) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
         time.sleep(0.05)
     assert not os.path.exists(f"/proc/{pid}")
@@ -67,7 +67,7 @@ def test_one_process_reads_all(traces: list[str], tmp_path: Path) -> None:
         readers.append(background._reader)
     (reader,) = set(readers)
     background._finish()
-    assert reader and reader.wait(timeout=60) == 0
+    assert reader and reader.wait(timeout=180) == 0
     assert all(map(is_stored, traces))
     assert reader.stdin
     reader.stdin.close()
@@ -82,7 +82,7 @@ def test_another_one_follows_a_reader_that_was_killed(traces: list[str]) -> None
     background.read(traces[1], None, index=True, digest=False)
     assert background._reader and background._reader.pid != reader.pid
     background._finish()
-    assert background._reader.wait(timeout=60) == 0 and is_stored(traces[1])
+    assert background._reader.wait(timeout=180) == 0 and is_stored(traces[1])
     for one in (reader, background._reader):
         assert one.stdin
         one.stdin.close()
@@ -90,7 +90,7 @@ def test_another_one_follows_a_reader_that_was_killed(traces: list[str]) -> None
 
 def test_what_waits_is_read_after_training(traces: list[str]) -> None:
     training, reader = trained("ends", traces)
-    training.communicate(timeout=60)
+    training.communicate(timeout=180)
     wait_until_gone(reader)
     assert all(map(is_stored, traces))
 

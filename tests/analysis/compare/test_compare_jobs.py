@@ -199,7 +199,7 @@ def test_a_job_and_itself(tmp_path: Path) -> None:
 
 
 def answered(session: Session, **ids: str) -> JobsCompared:
-    until = monotonic() + 60
+    until = monotonic() + 180
     while isinstance(answer := poll(session, ROUTES["compare_jobs"], ids), Progress):
         assert monotonic() < until
         sleep(0.01)

@@ -288,7 +288,7 @@ class TestProcesses:
         time.sleep(0.3)
         running.send_signal(signal.SIGKILL)
         running.wait()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while any(map(command_of, children)) and time.monotonic() < until:
             time.sleep(0.1)
         assert not any(map(command_of, children))
@@ -296,7 +296,7 @@ class TestProcesses:
     def test_ctrl_c_leaves_whole_digests_alone(self, job: Path) -> None:
         running = begun(job)
         os.killpg(running.pid, signal.SIGINT)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=180)
         assert running.returncode in (0, 130) and "Traceback" not in err
         assert all(name.endswith(".pb") for name in names(job))
 
@@ -307,7 +307,7 @@ class TestProcesses:
                 with suppress(ProcessLookupError):
                     os.kill(child, signal.SIGINT)
             time.sleep(0.002)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=180)
         assert (running.returncode, "Traceback" in err) == (0, False)
         assert len(names(job)) == 3
 

@@ -113,7 +113,7 @@ def test_workers_end_when_their_parent_is_killed(large: Path, tmp_path: Path) ->
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while workers and time.monotonic() < end:
         workers = [pid for pid in workers if _runs(pid)]
         time.sleep(0.02)
