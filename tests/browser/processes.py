@@ -47,15 +47,12 @@ def find(*names: str) -> str:
 
 
 def start_browser(profile: Path, downloads: Path) -> Chrome:
-    """Chromium with an empty profile, which logs what its pages say and ask for."""
+    """Chromium with an empty profile, which logs what its pages say."""
     options = ChromeOptions()
     options.binary_location = find("chromium", "chromium-browser", "google-chrome")
     for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    options.add_experimental_option(
-        "perfLoggingPrefs", {"enablePage": False}
-    )  # of "performance": requests alone
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
     browser = Chrome(options=options, service=Service(find("chromedriver")))
     browser.set_script_timeout(2 * PATIENCE_S)

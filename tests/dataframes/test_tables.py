@@ -31,6 +31,12 @@ def runs(recording: Callable[[str], Path], tmp_path_factory: pytest.TempPathFact
     return folder
 
 
+@pytest.fixture(scope="module")
+def tables(runs: Path) -> Tables:
+    """Of these runs: change nothing in them."""
+    return load(str(runs))
+
+
 def lists_in(node: dict[str, Any], ids: dict[str, Any], path: str = "") -> Iterator[tuple[str, Rows]]:
     """Every list of objects in a JSON object, with the name that its table should have."""
     for key, value in node.items():
@@ -45,7 +51,9 @@ def lists_in(node: dict[str, Any], ids: dict[str, Any], path: str = "") -> Itera
             yield from lists_in(value, ids, f"{path}{key}_")
 
 
-def test_every_list_of_the_report_is_a_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_list_of_the_report_is_a_table(
+    runs: Path, tables: Tables, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", str(runs), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     expected: dict[str, Rows] = {name: report[name] for name in ("all_runs", "findings")}
@@ -56,7 +64,6 @@ def test_every_list_of_the_report_is_a_table(runs: Path, capsys: pytest.CaptureF
             for node, where in [*nodes, *([(worker["compile"], ids)] if worker["compile"] else [])]:
                 for name, rows in lists_in(node, where):
                     expected.setdefault(name, []).extend(rows)
-    tables = load(str(runs))
     assert {name for name, frame in tables.items() if len(frame)} == {
         *expected,
         "spans",
@@ -70,8 +77,7 @@ def test_every_list_of_the_report_is_a_table(runs: Path, capsys: pytest.CaptureF
         assert table.to_dict("records") == rows, name
 
 
-def test_single_values_are_tables_too(runs: Path) -> None:
-    tables = load(str(runs))
+def test_single_values_are_tables_too(tables: Tables) -> None:
     assert tables.spans.set_index("run").events.to_dict() == {"resnet18": 7364, "resnet18_eager": 11213}
     assert tables["compile"].set_index("run").source.to_dict() == {"resnet18": "torch_trace"}
     assert list(tables.workers.columns) == ["run", "worker", "rank"]
@@ -95,16 +101,16 @@ def test_what_was_read_in_part_has_a_row_of_warnings(
     assert row["worker"] == "vm_424" and "cut off" in row["problem"]
 
 
-def test_the_verdict_is_what_the_tab_opens_with(runs: Path, recording: Callable[[str], Path]) -> None:
-    lines = load(str(runs)).verdict.splitlines()
+def test_the_verdict_is_what_the_tab_opens_with(tables: Tables, recording: Callable[[str], Path]) -> None:
+    lines = tables.verdict.splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["resnet18 vm_424", "resnet18_eager vm_1119"]
     (trace,) = recording("resnet18").glob("*.trace.json")
     alone = load(str(trace)).verdict
     assert alone.startswith("Step 13.0 ms on the host (mean of 3)") and "\n" not in alone
 
 
-def test_two_runs_are_compared(runs: Path) -> None:
-    compared = load(str(runs)).compare("resnet18_eager", "resnet18")
+def test_two_runs_are_compared(tables: Tables) -> None:
+    compared = tables.compare("resnet18_eager", "resnet18")
     assert compared.verdict.startswith("No clear difference: the mean step takes 13.0 ms instead of 13.6 ms")
     step = compared.figures.set_index("name").loc["step_us"]
     assert step.value_delta == pytest.approx(step.value_b - step.value_a)
@@ -112,12 +118,11 @@ def test_two_runs_are_compared(runs: Path) -> None:
     assert compared.compilations.empty
     assert {"duration_s_a", "duration_s_b", "duration_s_delta", "outcome"} <= {*compared.compilations}
     with pytest.raises(UserError, match="nowhere"):
-        load(str(runs)).compare("nowhere", "resnet18")
+        tables.compare("nowhere", "resnet18")
 
 
-def test_a_comparison_has_the_same_columns_with_rows_and_without(runs: Path) -> None:
-    known = load(str(runs))
-    some, none = known.compare("resnet18_eager", "resnet18"), known.compare("resnet18", "resnet18")
+def test_a_comparison_has_the_same_columns_with_rows_and_without(tables: Tables) -> None:
+    some, none = tables.compare("resnet18_eager", "resnet18"), tables.compare("resnet18", "resnet18")
     assert {name: [*some[name]] for name in some} == {name: [*none[name]] for name in none}
 
 
@@ -128,8 +133,7 @@ def test_a_relative_logdir_is_compared_from_anywhere(runs: Path, monkeypatch: py
     assert known.compare("resnet18_eager", "resnet18").verdict
 
 
-def test_a_notebook_shows_verdict_findings_and_tables(runs: Path) -> None:
-    tables = load(str(runs))
+def test_a_notebook_shows_verdict_findings_and_tables(tables: Tables) -> None:
     shown = tables._repr_html_()
     assert tables.verdict.splitlines()[0] in shown and tables.findings.title[0] in shown
     assert "<code>kernels</code>" in shown
