@@ -85,8 +85,9 @@ _CLICKABLE = f"""
     return one && ({_LOADED} || rests) && one;
 """
 _ASKED = """
-    const frames = [...document.querySelectorAll('iframe')].map(one => one.contentDocument && one.contentWindow);
-    return [window, ...frames.filter(Boolean)].flatMap(({ performance }) => {
+    const all = [...parent.document.querySelectorAll('iframe')];
+    const frames = all.map(one => one.contentDocument && one.contentWindow);
+    return [parent, ...frames.filter(Boolean)].flatMap(({ performance }) => {
         const names = performance.getEntriesByType('resource').map(one => one.name);
         performance.clearResourceTimings();
         return names;
@@ -349,7 +350,6 @@ class Tab:
 
         What TensorBoard's policy of content forbids is a complaint, too, and is never asked for.
         """
-        self.driver.switch_to.default_content()
         self._note_requests()
         asked, self._asked = self._asked, []
         return [url for url in asked if url.startswith(("http", "ws")) and not url.startswith(self.url)]

@@ -6,6 +6,7 @@ import gzip
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,8 +157,10 @@ def test_training_hears_nothing_of_a_digest_that_fails(
 def test_what_makes_digests_gives_way_to_training(torch: Any, tmp_path: Path) -> None:
     """Lowest priority from its start; how long steps take meanwhile is measured, not tested."""
     trained(torch, tmp_path / "digested", 12, digest=True)
-    assert background._reader and background._reader.poll() is None
-    nice = int(Path(f"/proc/{background._reader.pid}/stat").read_text().rpartition(")")[2].split()[16])
-    assert nice == 19
+    assert background._reader
+    nice = Path(f"/proc/{background._reader.pid}/stat")
+    while int(nice.read_text().rpartition(")")[2].split()[16]) != 19:  # until Python has begun there
+        assert background._reader.poll() is None
+        time.sleep(0.01)
     finished()
     assert len(only_worker(tmp_path / "digested").digests) == 12
