@@ -176,6 +176,16 @@ def test_two_texts_side_by_side(tab: Tab) -> None:
     tab.wait_text("main", "1/0 forward: Inductor output code", "equal lines: show")
 
 
+def to_the_end(tab: Tab, part: str) -> None:
+    """Of the code. What is drawn meanwhile may put it back to where it was."""
+
+    def there() -> bool:
+        tab.one(CODE).send_keys(Keys.END)
+        return part in tab.text(CODE)
+
+    tab.wait(there, f"{part} at the end of the code")
+
+
 @pytest.fixture
 def evil(logdir: Path) -> Iterator[str]:
     """A run whose names, reasons and graphs try to be more than text, with a graph of megabytes."""
@@ -225,8 +235,8 @@ def test_text_of_a_log_stays_text(tab: Tab, evil: str) -> None:
     tab.go(run=evil, panel="code", code="0/0")
     tab.wait_text(SENTENCE, "30,000 lines")
     tab.one(f"{CODE} .string, {CODE} .comment")
-    tab.one(CODE).send_keys(Keys.END)
-    tab.wait_text(CODE, "x29999 = ", "<script>alert('1')</script>")
+    to_the_end(tab, "x29999 = ")
+    tab.wait_text(CODE, "<script>alert('1')</script>")
     assert len(tab.all(f"{CODE} .line")) < 200
     tab.go(run=evil, panel="code", code="0/0", code2="0/0")
     tab.wait_text(SENTENCE, ": no line differs.")
@@ -270,8 +280,7 @@ def test_an_output_code_of_3_mb_with_its_kernels_is_a_page_of_few_elements(tab: 
         tab.open(run=run.name, panel="code", code="0/0")
         tab.wait_text("main", "4,000 kernels")
         tab.wait_text(CODE, "triton_poi_fused_0 = ")
-        tab.one(CODE).send_keys(Keys.END)
-        tab.wait_text(CODE, "328000")
+        to_the_end(tab, "328000")
         assert tab.script("return document.querySelectorAll('*').length") < 2500
         tab.click("main button", "Show 3,900 more")
         listed = "return document.querySelectorAll('main li').length"
