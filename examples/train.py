@@ -48,19 +48,18 @@ class Block(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Two blocks with a check between them."""
+    """A block, a check, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = Block(FEATURES)
-        self.second = Block(FEATURES)
+        self.block = Block(FEATURES)
         self.head = nn.Linear(FEATURES, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x)
+        x = self.block(x)
         if x.abs().max() > 1e4:  # a value decides what comes next: torch.compile has to break the graph
             x = x.clamp(-1e4, 1e4)
-        logits: Tensor = self.head(self.second(x))
+        logits: Tensor = self.head(functional.gelu(x))
         return logits
 
 
