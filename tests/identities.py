@@ -33,7 +33,9 @@ def gpu_ns(profile: Profile) -> Counter[int]:
     """Summed time of each device's events."""
     trace, sums = profile.trace, Counter[int]()
     for row in trace.select(cat=("kernel", "gpu_memcpy", "gpu_memset")).tolist():
-        sums[int(trace.device[row])] += int(trace.dur[row])
+        pid = trace.tracks[trace.track[row]].pid
+        known = int(trace.device[row])
+        sums[known if known >= 0 else pid if isinstance(pid, int) else -1] += int(trace.dur[row])
     return +sums
 
 

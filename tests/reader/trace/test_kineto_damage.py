@@ -165,6 +165,15 @@ def test_numbers_past_any_float_are_no_ids(read: Read, size: str) -> None:
     assert [trace.columns[name][row] for name in ("external_id", "stream")] == [-1, 7]
 
 
+@pytest.mark.parametrize("pid", ["18446744073709551616", "-1e300", "9223372036854775808"])
+def test_a_process_of_a_number_that_no_column_holds(read: Read, pid: str) -> None:
+    trace = read(
+        document('{"ph": "X", "name": "c", "cat": "kernel", "pid": %s, "tid": 7, "ts": 1, "dur": 1}' % pid)
+    )
+    (process,) = {track.pid for track in trace.tracks if track.tid == 7 and isinstance(track.pid, str)}
+    assert float(process) == float(pid)
+
+
 def test_epoch_time_stamps_keep_their_nanoseconds(read: Read) -> None:
     trace = read(document(event("c", "1790857026123456.789")))
     assert trace.ts[trace.select(name="c")[0]] == 1790857026123456789
