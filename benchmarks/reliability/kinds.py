@@ -8,6 +8,7 @@ import random
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,11 @@ from typing import Any
 import msgspec
 
 import benchmarks  # noqa: F401  # knows where the tests' helpers are
-from compile_records import NUMBERS, OTHERS, TEXTS, places, with_value
+from compile_records import NUMBERS, ODD, OTHERS, TEXTS, places, put_anywhere, with_value
 from fuzz_kineto import check as check_reader
 from fuzz_kineto import mutate, seeds
-from identities import IDENTITIES
 from many_ranks import PLANTED, course, digest_of
-from odd_messages import ODD, put_anywhere
-from profiles import SPAN, SPAN_QUESTIONS, WORKER_QUESTIONS, ask, data_of
+from profiles import IDENTITIES, SPAN, SPAN_QUESTIONS, WORKER_QUESTIONS, ask, data_of
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
 from tb_torchcompile_plugin.compile_log.payloads import unpack_rows
@@ -125,16 +124,11 @@ def changed_events(document: dict[str, Any], draw: random.Random) -> dict[str, A
 @cache
 def packed_files(pattern: str, largest: int) -> list[bytes]:
     """Files of the recordings by the end of their name."""
-    kept = []
+    kept: list[bytes] = []
     for archive in sorted(_DATA.glob("*/*/*.tar.xz")):
         with tarfile.open(archive) as files:
-            for member in files:
-                if (
-                    member.name.endswith(pattern)
-                    and member.size <= largest
-                    and (file := files.extractfile(member))
-                ):
-                    kept.append(file.read())
+            fitting = (one for one in files if one.name.endswith(pattern) and one.size <= largest)
+            kept += [file.read() for one in fitting if (file := files.extractfile(one))]
     return kept[:40]
 
 
@@ -189,10 +183,8 @@ def _ask_worker(data: CompileData, draw: random.Random) -> None:
 
 
 def _refusable(answer: Callable[[], Any]) -> None:
-    try:
+    with suppress(UserError):
         msgspec.json.encode(answer())
-    except UserError:
-        pass
 
 
 def summaries() -> Check:
@@ -254,10 +246,8 @@ def digests() -> Check:
 
 
 def _refusable_load(file: DigestFile) -> None:
-    try:
+    with suppress(UserError):
         load_digest(file.file)
-    except UserError:
-        pass
 
 
 @cache

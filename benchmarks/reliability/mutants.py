@@ -31,7 +31,7 @@ _MOST_TOLD = 5
 
 @dataclass
 class Outcome:
-    """Of a batch. outcomes: how many were read, and how many refused with a message. broken: by number, what happened."""
+    """Of a batch. outcomes: how many were read, and how many refused with a message. broken: what happened, by number."""
 
     outcomes: dict[str, int] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)

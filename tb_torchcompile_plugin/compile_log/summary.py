@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from tb_torchcompile_plugin.compile_log.payloads import packed, unpack_rows
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.filesystem import opened
 
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
 FORMAT_VERSION = 2
@@ -22,7 +23,7 @@ FORMAT_VERSION = 2
 def load(path: str) -> CompileSummary:
     """Reads one `.pt.compile.pb`. Raises UserError if it cannot be read or is of a newer format."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             data = file.read()
     except OSError as error:
         raise UserError(

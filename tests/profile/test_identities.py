@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 
 from any_trace import traces
-from identities import IDENTITIES, SPLITS
-from profiles import SPAN_QUESTIONS, profile_with
+from profiles import IDENTITIES, SPAN_QUESTIONS, SPLITS, profile_with
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event
 

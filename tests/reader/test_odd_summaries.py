@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compile_records import picks
-from odd_messages import ODD, put_anywhere
+from compile_records import ODD, picks, put_anywhere
 from profiles import SPAN, SPAN_QUESTIONS, WORKER_QUESTIONS, ask, data_of, profile_with
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels

@@ -15,6 +15,7 @@ from typing import IO
 from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.filesystem import opened
 from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
 from tb_torchcompile_plugin.torch_names.records import METRICS, PAYLOAD_MD5
 
@@ -59,7 +60,7 @@ def _inflated(chunk: bytes, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def is_gzip(path: str) -> bool:
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return file.read(2) == b"\x1f\x8b"
 
 
@@ -136,7 +137,7 @@ def _envelope(text: bytes) -> dict[str, object] | None:
 
 def _bytes_at(path: str, offset: int, size: int) -> bytes:
     """Of a gz everything before has to be decompressed, which is what a gz costs."""
-    with open(path, "rb") as file:
+    with opened(path) as file:
         if not is_gzip(path):
             file.seek(offset)
             return file.read(size)

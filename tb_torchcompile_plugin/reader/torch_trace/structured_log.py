@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import log_rank
+from tb_torchcompile_plugin.logdir.filesystem import opened
 from tb_torchcompile_plugin.reader.torch_trace import log_records
 from tb_torchcompile_plugin.reader.torch_trace.unlogged import add_unlogged
 from tb_torchcompile_plugin.torch_names.records import PAYLOAD_MD5
@@ -108,7 +109,7 @@ def _is_utf8(text: bytes) -> bool:
 
 def _head(path: str) -> bytes:
     head = b""
-    with open(path, "rb") as file, contextlib.suppress(log_records.CutOffError):
+    with opened(path) as file, contextlib.suppress(log_records.CutOffError):
         for piece in log_records.content(file):
             head += piece
             if len(head) >= _EDGE:
@@ -117,7 +118,7 @@ def _head(path: str) -> bytes:
 
 
 def _tail(path: str) -> bytes:
-    with open(path, "rb") as file:
+    with opened(path) as file:
         file.seek(max(0, os.path.getsize(path) - _EDGE))
         return file.read()
 
@@ -178,7 +179,7 @@ class _LogReader:
 
     def _chunks(self) -> Iterator[bytes]:
         try:
-            with open(self._path, "rb") as file:
+            with opened(self._path) as file:
                 total = os.path.getsize(self._path)
                 for chunk in log_records.content(file):
                     yield chunk

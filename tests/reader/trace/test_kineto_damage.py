@@ -167,9 +167,8 @@ def test_numbers_past_any_float_are_no_ids(read: Read, size: str) -> None:
 
 @pytest.mark.parametrize("pid", ["18446744073709551616", "-1e300", "9223372036854775808"])
 def test_a_process_of_a_number_that_no_column_holds(read: Read, pid: str) -> None:
-    trace = read(
-        document('{"ph": "X", "name": "c", "cat": "kernel", "pid": %s, "tid": 7, "ts": 1, "dur": 1}' % pid)
-    )
+    slice_ = f'"ph": "X", "name": "c", "cat": "kernel", "pid": {pid}, "tid": 7, "ts": 1, "dur": 1'
+    trace = read(document("{" + slice_ + "}"))
     (process,) = {track.pid for track in trace.tracks if track.tid == 7 and isinstance(track.pid, str)}
     assert float(process) == float(pid)
 
