@@ -28,7 +28,7 @@ def main() -> int:
     else:
         from benchmarks.reliability.mutants import run as run_mutants
 
-        broken = run_mutants(options.kinds, options.count, options.seed)
+        broken = run_mutants(options.kinds, options.count, options.seed, options.minutes)
     print(f"{time.monotonic() - begun:.0f} s, {broken} broken", flush=True)
     return 1 if broken else 0
 
@@ -39,6 +39,7 @@ def _options() -> argparse.Namespace:
     mutants = attacks.add_parser("mutants")
     mutants.add_argument("kinds", nargs="*", help="traces, events, logs, summaries, digests, routes; all")
     mutants.add_argument("--count", type=int, default=20_000, help="of each kind; routes: a hundredth of it")
+    mutants.add_argument("--minutes", type=float, default=1e9, help="for each kind at most")
     kills = attacks.add_parser("kills")
     kills.add_argument("--count", type=int, default=400, help="of each of cache, index and handler")
     for attack in (mutants, kills):

@@ -31,7 +31,7 @@ _MOST_TOLD = 5
 
 @dataclass
 class Outcome:
-    """Of a batch. outcomes: how many were read, and how many refused with a message. broken: what happened, by number."""
+    """Of a batch. outcomes: how many were read, and how many refused with a message. broken: what, by number."""
 
     outcomes: dict[str, int] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
@@ -39,21 +39,25 @@ class Outcome:
     slowest_s: float = 0.0
 
 
-def run(kinds: Sequence[str], count: int, seed: int) -> int:
-    """Prints a line for each kind. Returns how many mutants broke something."""
+def run(kinds: Sequence[str], count: int, seed: int, minutes: float) -> int:
+    """Prints a line for each kind, which stops after so many minutes. Returns how many mutants broke something."""
     broken = 0
     for kind in kinds or KINDS:
+        until = time.monotonic() + 60 * minutes
         of_kind = Outcome()
         check = KINDS[kind]()
         many = max(1, count // 100) if kind == "routes" else count
         for first in range(seed, seed + many, _BATCH):
             _add(of_kind, _in_child(check, range(first, min(first + _BATCH, seed + many))))
-        _tell(kind, many, of_kind)
+            if time.monotonic() > until:
+                break
+        _tell(kind, of_kind)
         broken += len(of_kind.broken)
     return broken
 
 
-def _tell(kind: str, count: int, of_kind: Outcome) -> None:
+def _tell(kind: str, of_kind: Outcome) -> None:
+    count = sum(of_kind.outcomes.values()) + len(of_kind.broken)
     outcomes = ", ".join(f"{number:,} {what}" for what, number in sorted(of_kind.outcomes.items()))
     cost = f"at most {of_kind.peak_mb:.0f} MB, {of_kind.slowest_s:.1f} CPU s for one"
     print(f"{kind:<10}{count:>8,} mutants: {outcomes}; {len(of_kind.broken)} broken; {cost}", flush=True)

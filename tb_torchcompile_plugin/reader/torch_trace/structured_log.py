@@ -32,6 +32,8 @@ OnBytes = Callable[[int, int], None]
 _RANK = re.compile(rb'^V[^\n]*"rank": (\d+)', re.MULTILINE)
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
 _EDGE = 512 << 10
+_MOST_DAMAGES = 200_000  # by then seconds have gone by for nothing
+_MOST_PIECES = 32  # of 4 MiB, that one record may have
 _LARGEST_PID = 1 << 22  # of Linux; torch 2.4 writes the thread instead, a number far above
 
 
@@ -139,6 +141,9 @@ class _LogReader:
     def read(self) -> CompileSummary:
         for raw, offset, is_last in self._raw_records():
             self._take(raw, offset, is_last)
+            if self._damages > _MOST_DAMAGES:
+                self._log.unreadable["all that follows so much damage was passed over"] += 1
+                break
         if not self._records:
             raise UserError(
                 "the log holds no record of torch.compile",
@@ -161,6 +166,11 @@ class _LogReader:
         offset, ends_line = 0, False
         for chunk in self._chunks():
             start = 0
+            if len(pieces) > _MOST_PIECES:
+                self._damage("records too large to be one, of which the beginning was read")
+                yield pieces[0], offset, False
+                offset += sum(map(len, pieces))
+                pieces = []
             if ends_line and chunk[:1] == b"V":
                 record = b"".join(pieces)
                 yield record[:-1], offset, False
@@ -185,8 +195,8 @@ class _LogReader:
                     yield chunk
                     if self._progress is not None:
                         self._progress(min(total, file.tell()), total)
-        except log_records.CutOffError:
-            self._log.unreadable["the gz is cut off or damaged"] += 1
+        except log_records.CutOffError as error:
+            self._log.unreadable[str(error) or "the gz is cut off or damaged"] += 1
         except OSError as error:
             if not self._records:
                 raise log_records.cannot_open(self._path, error) from error
