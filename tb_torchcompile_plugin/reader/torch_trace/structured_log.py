@@ -33,7 +33,7 @@ _RANK = re.compile(rb'^V[^\n]*"rank": (\d+)', re.MULTILINE)
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
 _EDGE = 512 << 10
 _MOST_DAMAGES = 200_000  # by then seconds have gone by for nothing
-_MOST_PIECES = 32  # of 4 MiB, that one record may have
+_MOST_RECORD = 128 << 20
 _LARGEST_PID = 1 << 22  # of Linux; torch 2.4 writes the thread instead, a number far above
 
 
@@ -166,7 +166,7 @@ class _LogReader:
         offset, ends_line = 0, False
         for chunk in self._chunks():
             start = 0
-            if len(pieces) > _MOST_PIECES:
+            if len(pieces) * log_records.CHUNK > _MOST_RECORD:
                 self._damage("records too large to be one, of which the beginning was read")
                 yield pieces[0], offset, False
                 offset += sum(map(len, pieces))
