@@ -20,9 +20,8 @@ from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.text_job import ranks_of_jobs
-from tb_torchcompile_plugin.cli.text_table import visible
 from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.errors import UserError, visible
 
 
 def main(argv: Sequence[str] | None = None) -> int:

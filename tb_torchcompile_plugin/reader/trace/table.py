@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.trace.decode import (
     COLLECTIVE_FIELDS,
     FLOATS,
@@ -313,7 +314,7 @@ def _sort_key(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
+    return visible(value) if isinstance(value, str) else "" if value is None else str(value)
 
 
 _IDS_END = 1 << 63

@@ -104,7 +104,7 @@ def test_decimal_commas_keep_their_value(read: Read) -> None:
 
 def test_control_characters_need_no_mending(read: Read) -> None:
     trace = read(document(event("a\x01b\nc")))
-    assert others(trace) == ["a\x01b\nc"]
+    assert others(trace) == ["a\\x01b\nc"]
     assert not trace.notices
 
 
