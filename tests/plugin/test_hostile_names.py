@@ -40,7 +40,8 @@ def test_answers_turn_no_letters_around(client: Client, ids: dict[str, str], que
 def test_what_is_shown_can_be_asked_for_again(client: Client, ids: dict[str, str]) -> None:
     rows = ask_span(client, ids, "kernels").get_json()["rows"]
     for row in rows:
-        asked = {**ids, "device": str(row["device"]), "name": row["name"]}
+        keys = {key: row[key] or "" for key in ("name", "compile_id", "graph_key")}
+        asked = {**ids, **keys, "device": str(row["device"])}
         assert ask_span(client, asked, "kernel").status_code == 200
 
 

@@ -164,4 +164,4 @@ def is_shape(value: object) -> bool:
     can be multiplied, too."""
     if not isinstance(value, list) or not all(isinstance(size, int) for size in value):
         return False
-    return math.prod(max(1, abs(size)) for size in value) < 1 << 62
+    return bool(math.prod(max(1, abs(size)) for size in value) < 1 << 62)
