@@ -86,3 +86,14 @@ def test_times_that_cannot_be_are_taken_out_and_counted() -> None:
     assert [row.HasField("start_ns") for row in mended.compilations] == [False, True]
     assert not mended.compilations[1].phases and len(mended.spans) == 1 and not mended.HasField("steps")
     assert sum(mended.records.unreadable.values()) == 4
+
+
+def test_metrics_that_are_no_json_are_taken_out_and_counted() -> None:
+    summary = CompileSummary()
+    for row in (summary.compilations.add(), summary.runtime_metrics.add()):
+        row.metrics.update({"a": "\0", "b": "", "c": "NaN", "d": '"x"', "e": "1e999"})
+    mended = without_impossible(summary)
+    assert (
+        sorted(mended.compilations[0].metrics) == sorted(mended.runtime_metrics[0].metrics) == ["c", "d", "e"]
+    )
+    assert mended.records.unreadable["metrics that are no JSON"] == 4
