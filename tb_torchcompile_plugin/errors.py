@@ -10,17 +10,27 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_NO_TEXT = re.compile("[\ud800-\udfff]")
+# What is no character, what a terminal obeys, and what turns the letters around it to the other direction.
+_CONTROL = "\ud800-\udfff\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_NO_TEXT = re.compile(f"[{_CONTROL}]")
+_NO_NAME = re.compile(f"[{_CONTROL}\t\n]")
 
 
 def displayable(name: str) -> str:
-    """A file name as text: what is no UTF-8 in it (Python keeps such bytes as lone surrogates) as `\\xff`."""
-    return _NO_TEXT.sub(_escaped, name)
+    """A file name as one line of text: what is no UTF-8 in it (Python keeps such bytes as lone surrogates) is written
+    out as `\\xff`, and so is what nobody would see but a terminal or a browser would obey."""
+    return _NO_NAME.sub(_escaped, name)
+
+
+def visible(text: str) -> str:
+    """The same of a text, which may have several lines."""
+    return _NO_TEXT.sub(_escaped, text)
 
 
 def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
-    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+    code -= 0xDC00 if 0xDC80 <= code <= 0xDCFF else 0
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 @dataclass(frozen=True)

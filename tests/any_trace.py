@@ -52,7 +52,12 @@ SHAPES: tuple[Any, ...] = ([], [[]], [[4, 4], [4, 4]], [[0, 4], [4, 0]], [[2, 3,
 TYPES: tuple[list[str], ...] = ([], ["float", "float"], ["c10::Half"] * 3, ["", "Scalar"], ["TensorList"])
 IDS = ("External id", "correlation", "Sequence number", "Fwd thread id", "Python id", "Python parent id")
 threads = st.sampled_from([MAIN, MAIN, MAIN + 1, 7])
-odd_places = ({"pid": -1, "tid": 0}, {"pid": 7, "tid": 7}, {"pid": "Spans", "tid": ""})
+odd_places = (
+    {"pid": -1, "tid": 0},
+    {"pid": 7, "tid": 7},
+    {"pid": "Spans", "tid": ""},
+    {"pid": 2**64, "tid": 1e300},
+)
 places: st.SearchStrategy[Event] = st.sampled_from([{}] * 5 + [*odd_places])
 ids = st.dictionaries(st.sampled_from(IDS), st.integers(0, 3), max_size=3)
 devices = st.sampled_from([0, 0, 1])

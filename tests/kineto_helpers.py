@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kineto_reference import FIELDS, Row
+from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
 from tb_torchcompile_plugin.reader.trace.head import find_head, read_surroundings
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, make_trace
@@ -45,8 +46,8 @@ def assert_equals_reference(trace: Trace, rows: list[Row]) -> None:
     """The trace holds exactly the reference reader's rows."""
     assert len(trace) == len(rows)
     assert trace.event.tolist() == [row.event for row in rows]
-    assert [trace.names[code] for code in trace.name] == [row.name for row in rows]
-    assert [trace.cats[code] for code in trace.cat] == [row.cat for row in rows]
+    assert [trace.names[code] for code in trace.name] == [visible(row.name) for row in rows]
+    assert [trace.cats[code] for code in trace.cat] == [visible(row.cat) for row in rows]
     assert [(trace.tracks[t].pid, trace.tracks[t].tid) for t in trace.track] == [row.track for row in rows]
     assert trace.ts.tolist() == [row.ts for row in rows]
     assert trace.dur.tolist() == [row.dur for row in rows]

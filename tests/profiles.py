@@ -1,8 +1,11 @@
-"""Profiles of traces that a test wrote, and answers that it gives in place of the analyses."""
+"""Profiles of traces that a test wrote, answers that it gives in place of the analyses, and what docs/definitions.md
+says of sums, of any profile: to the nanosecond."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import routes
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, Graph
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
+from tb_torchcompile_plugin.profile.host.host_tree import host_tree
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import answers_of, key_of
@@ -73,3 +77,106 @@ def answered(profile: Profile, question: Callable[[Profile], object], answer: ob
     """The profile as if it had been asked this and had answered so."""
     answers_of(profile).get(key_of(question), lambda: answer)
     return profile
+
+
+SPLITS = ("operators_by_shape", "operators_by_call_site", "operators_by_label", "operators_by_compilation")
+
+
+def ns(microseconds: float) -> int:
+    return round(microseconds * 1000)
+
+
+def total(values: Iterable[float]) -> int:
+    return sum(map(ns, values))
+
+
+def total_by(rows: Iterable[Any], key: str, value: str) -> Counter[Any]:
+    sums: Counter[Any] = Counter()
+    for row in rows:
+        sums[getattr(row, key)] += ns(getattr(row, value))
+    return +sums
+
+
+def gpu_ns(profile: Profile) -> Counter[int]:
+    """Summed time of each device's events."""
+    trace, sums = profile.trace, Counter[int]()
+    for row in trace.select(cat=("kernel", "gpu_memcpy", "gpu_memset")).tolist():
+        pid = trace.tracks[trace.track[row]].pid
+        known = int(trace.device[row])
+        sums[known if known >= 0 else pid if isinstance(pid, int) else -1] += int(trace.dur[row])
+    return +sums
+
+
+def a_devices_time_is_whole(profile: Profile) -> None:
+    span, used = ask(profile, "span"), ask(profile, "gpu_utilization")
+    for row in span.gpu:
+        parts = (row.compute_us, row.exposed_communication_us, row.exposed_memory_us)
+        assert total(parts) == ns(row.busy_us) and total((row.busy_us, row.idle_us)) == ns(row.span_us)
+    for idle in used.idle:
+        assert total(getattr(idle.causes, name) for name in idle.causes.__struct_fields__) == ns(idle.idle_us)
+        assert total(one.idle_us for one in idle.histogram) == ns(idle.idle_us)
+    for step in filter(None, [*used.steps, used.window]):
+        for device in step.devices:
+            assert total((device.busy_us, device.idle_us)) == ns(step.wall_us)
+
+
+def kernels_and_categories_are_all_gpu_events(profile: Profile) -> None:
+    span, kernels = ask(profile, "span"), ask(profile, "kernels")
+    on_gpu = [row for row in span.kernel_categories if row.device != "cpu"]
+    assert total_by(on_gpu, "device", "time_us") == gpu_ns(profile)
+    rows = [row for row in kernels.rows if row.device != "cpu"]
+    assert total_by(rows, "device", "time_us") == gpu_ns(profile)
+    assert total_by(rows, "category", "time_us") == total_by(on_gpu, "category", "time_us")
+
+
+def the_parts_of_a_step_sum_to_it(profile: Profile) -> None:
+    report, scenario = ask(profile, "step_breakdown"), ask(profile, "what_if")
+    for step in filter(None, [*report.steps, report.window]):
+        assert total(part.time_us for part in step.parts) == ns(step.wall_us)
+    for picture in filter(None, (scenario.now, scenario.after)):
+        assert _alike(sum(part.time_us for part in picture.host), picture.step_us)
+        for gpu in picture.gpus:
+            assert _alike(gpu.idle_us, max(picture.step_us - gpu.busy_us, 0))
+
+
+def _alike(one: float, other: float) -> bool:
+    return isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
+
+
+def own_times_sum_to_the_outermost_slices(profile: Profile) -> None:
+    trace, tree = profile.trace, profile.of(host_tree)
+    outer = tree.index[tree.parent < 0]
+    assert int(tree.self_ns.sum()) == int(trace.dur[outer].sum())
+    assert (trace.self_ns >= 0).all()
+
+
+def operators_split_into_their_parts(profile: Profile) -> None:
+    rows = ask(profile, "operators").rows
+    for split in SPLITS:
+        parts = ask(profile, split).rows
+        for value in ("self_host_us", "host_us"):
+            assert total_by(parts, "name", value) == total_by(rows, "name", value)
+        assert sum(part.calls for part in parts) == sum(row.calls for row in rows)
+
+
+def a_frames_time_is_whole(profile: Profile) -> None:
+    for row in ask(profile, "span").frame_times or ():
+        parts = (
+            row.guards_us,
+            row.overhead_us or 0,
+            row.graphs_us,
+            row.breaks_us,
+            row.called_us,
+            row.other_us,
+        )
+        assert total(parts) == ns(row.frame_us)
+
+
+IDENTITIES: tuple[Callable[[Profile], None], ...] = (
+    a_devices_time_is_whole,
+    kernels_and_categories_are_all_gpu_events,
+    the_parts_of_a_step_sum_to_it,
+    own_times_sum_to_the_outermost_slices,
+    operators_split_into_their_parts,
+    a_frames_time_is_whole,
+)

@@ -140,7 +140,7 @@ class Catalog:
         """logdirs: (run prefix, path or URL) pairs. within: see `discover`."""
         self._logdirs, self._within = list(logdirs), within
         self._last: Listing | None = None
-        self._lock = threading.Lock()
+        self._lock, self._looking = threading.Lock(), threading.Lock()
         self._started = self._kept = 0
 
     def look(self) -> Listing:
@@ -162,8 +162,12 @@ class Catalog:
         return self._last or self.look()
 
     def _find(self, find: Callable[[Listing], Found]) -> Found:
-        """In the last look, else in another one."""
-        return (self._last and find(self._last)) or find(self.look())
+        """In the last look, else in another one; who asks meanwhile waits for the next one, which all of them share."""
+        if self._last and (there := find(self._last)):
+            return there
+        asked_at = self._started
+        with self._looking:
+            return find(self._last if self._last and self._kept > asked_at else self.look())
 
     def workers(self, run: str) -> list[WorkerFiles]:
         """Of a run by id. Raises NotFound."""
@@ -174,17 +178,21 @@ class Catalog:
     def worker(self, run: str, worker: str) -> WorkerFiles:
         """By id. Raises NotFound."""
         if (known := self._find(lambda look: look.worker(run, worker))) is None:
-            raise NotFound(
-                f"there is no worker {worker!r} in run {run!r}",
-                next_step="Reload: the files may have been removed",
-            )
+            raise _no_worker(run, worker)
         return known
 
     def span(self, run: str, worker: str, span: str) -> tuple[WorkerFiles, SpanFile]:
         """By id, with its worker. Raises NotFound."""
         if (known := self._find(lambda look: look.span(run, worker, span))) is None:
-            self.worker(run, worker)
+            if self.last().worker(run, worker) is None:
+                raise _no_worker(run, worker)
             raise NotFound(
                 f"worker {worker!r} has no span {span!r}", next_step="Reload: the file may have been removed"
             )
         return known
+
+
+def _no_worker(run: str, worker: str) -> NotFound:
+    return NotFound(
+        f"there is no worker {worker!r} in run {run!r}", next_step="Reload: the files may have been removed"
+    )

@@ -9,6 +9,7 @@ from typing import BinaryIO
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import File
+from tb_torchcompile_plugin.logdir.filesystem import opened
 from tb_torchcompile_plugin.reader.cache import copies
 from tb_torchcompile_plugin.reader.trace.trim import trimmed
 
@@ -65,7 +66,7 @@ def _raw(file: File) -> Iterator[bytes]:
 
 def _opened(path: str) -> BinaryIO:
     try:
-        return open(path, "rb")
+        return opened(path)
     except OSError as error:
         raise UserError(
             f"cannot be opened: {error.strerror}", file=path, next_step="Check the path and its permissions"

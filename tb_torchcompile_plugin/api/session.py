@@ -228,7 +228,7 @@ class Session:
         worker, span = self._catalog.span(run, one.worker, one.span)
         made_of = span.file, worker.compile_files, most_calls
         known = held.get(one)
-        if known is None or known.made_of != made_of or known.until_s < monotonic():
+        if known is None or known.made_of != made_of or known.until_s < monotonic() or _cut(known.answer):
             try:
                 answer = self.poll_profile(run, one.worker, one.span)
                 if isinstance(answer, Progress):
@@ -295,6 +295,10 @@ class Session:
             progress = Progress(span.file.name, 0, span.file.size, 0, None)
             return Reading(progress, lambda reading: self._read_span(worker, span, most_calls, reading))
 
+        reading = self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
+        if not _lost(reading):
+            return reading
+        self._readings.forget(ids, reading)
         return self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
 
     def _answer(self, ids: _Ids, reading: Reading[Profile]) -> Profile:
@@ -316,6 +320,16 @@ class Session:
         profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span, most_calls, files)
         profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile
+
+
+def _lost(reading: Reading[Profile]) -> bool:
+    """What was read is gone: its columns lie in the cache, where others may write."""
+    done = reading.future.done() and reading.future.exception() is None
+    return done and _cut(reading.future.result())
+
+
+def _cut(answer: Profile | Notice) -> bool:
+    return isinstance(answer, Profile) and not answer.trace.is_whole()
 
 
 def all_read(profile: Profile | None) -> Progress:

@@ -18,9 +18,8 @@ from tb_torchcompile_plugin.cli.compare import show_comparison
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.mcp.command import add_mcp
-from tb_torchcompile_plugin.cli.text_table import visible
 from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
-from tb_torchcompile_plugin.errors import UserError, WrongArgument
+from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,8 +19,7 @@ from rich.progress import (
 from tb_torchcompile_plugin.api.indexing.attempt import Attempted
 from tb_torchcompile_plugin.api.indexing.index import Done, Indexed, index, plan
 from tb_torchcompile_plugin.api.indexing.write import Order
-from tb_torchcompile_plugin.cli.text_table import visible
-from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.errors import Notice, UserError, visible
 from tb_torchcompile_plugin.reader.trace.ingest import usable_cores
 
 _NAMED = 50  # traces that could not be read; the others are counted

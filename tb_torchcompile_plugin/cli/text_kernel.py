@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig
 from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
 from tb_torchcompile_plugin.analysis.words import device_name
 from tb_torchcompile_plugin.cli.kernel_search import KernelMatch
-from tb_torchcompile_plugin.cli.text_table import visible
+from tb_torchcompile_plugin.errors import visible
 
 _FROM = {"inductor": "as inductor computed it", "shapes": "estimated from shapes", "copy": "as the copy says"}
 

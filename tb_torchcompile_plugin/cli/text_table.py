@@ -12,18 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair
+from tb_torchcompile_plugin.errors import visible
 
 _CELL_WIDTH = 72
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and newline
 _UNIT = re.compile(r"_(us|s|percent)$")
 _UNITS = {"us": "µs", "s": "s", "percent": "%"}
 Cell = str | int | float | Pair | list[str] | None
 Row = TypeVar("Row")
-
-
-def visible(text: str) -> str:
-    """Text of a program or a log, with the control characters written out that a terminal would obey."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 class Plain(Text):

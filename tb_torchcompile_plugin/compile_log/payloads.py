@@ -28,6 +28,9 @@ DAMAGED: tuple[type[Exception], ...] = (zlib.error, EOFError, *((lzma.LZMAError,
 _LZMA2, _FAST, _HC4 = 0x21, 1, 0x04  # lzma.FILTER_LZMA2, MODE_FAST, MF_HC4
 _FILTERS = [{"id": _LZMA2, "dict_size": 1 << 24, "mode": _FAST, "mf": _HC4, "nice_len": 64, "depth": 32}]
 
+MOST_ROWS = 64 << 20  # bytes; what they become in memory is some tens of times as much
+MOST_TEXT = 512 << 20
+_LZMA_MEMORY = 128 << 20  # of the window that a stream asks for
 _IN_FRONT = ("format_version", "environment", "warnings", "payload_block")  # not among the rows of a file
 
 
@@ -119,8 +122,7 @@ def _pack(data: bytes, digest: bytes) -> pb.Payload:
 
 def unpack(payload: pb.Payload) -> str:
     """The text of a payload that has its own data. Raises zlib.error if it is damaged."""
-    data = zlib.decompress(payload.data) if payload.codec == pb.Payload.ZLIB else payload.data
-    return data.decode("utf-8", "replace")
+    return _raw(payload).decode("utf-8", "replace")
 
 
 def text_of(summary: pb.CompileSummary, index: int) -> str:
@@ -176,11 +178,21 @@ def unpack_rows(summary: pb.CompileSummary) -> None:
     rows = summary.rows
     summary.ClearField("rows")
     if rows:
-        summary.MergeFromString(zlib.decompress(rows))
+        summary.MergeFromString(_decompressed(rows, MOST_ROWS))
 
 
 def _raw(payload: pb.Payload) -> bytes:
-    return zlib.decompress(payload.data) if payload.codec == pb.Payload.ZLIB else payload.data
+    data: bytes = payload.data
+    return _decompressed(data, MOST_TEXT) if payload.codec == pb.Payload.ZLIB else data
+
+
+def _decompressed(data: bytes, most: int) -> bytes:
+    """Raises zlib.error, also for more than that: a few kB may hold gigabytes."""
+    stream = zlib.decompressobj()
+    whole = stream.decompress(data, most)
+    if not stream.eof:
+        raise zlib.error("cut off, or too large")
+    return whole
 
 
 _last_block: tuple[tuple[bytes, ...], bytes] = ((), b"")
@@ -198,7 +210,10 @@ def _block(digests: tuple[bytes, ...], raw: list[bytes]) -> bytes:
 def _inflated(block: bytes) -> bytes:
     if lzma is None:
         raise EOFError("this Python was built without lzma")
-    data: bytes = lzma.decompress(block)
+    stream = lzma.LZMADecompressor(memlimit=_LZMA_MEMORY)
+    data: bytes = stream.decompress(block, MOST_TEXT)
+    if not stream.eof:
+        raise EOFError("cut off, or too large")
     return data
 
 

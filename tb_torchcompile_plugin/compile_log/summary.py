@@ -14,22 +14,27 @@ from google.protobuf.message import DecodeError
 from tb_torchcompile_plugin.compile_log.payloads import packed, unpack_rows
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.filesystem import opened
 
 # Raised when an older reader would misread the file. Added fields alone do not raise it: protobuf skips them.
 FORMAT_VERSION = 2
+_MOST_BYTES = 1 << 30
 
 
 def load(path: str) -> CompileSummary:
     """Reads one `.pt.compile.pb`. Raises UserError if it cannot be read or is of a newer format."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        with opened(path) as file:
+            too_large = os.fstat(file.fileno()).st_size > _MOST_BYTES
+            data = b"" if too_large else file.read(_MOST_BYTES)
     except OSError as error:
         raise UserError(
             f"the compile summary cannot be read ({error.strerror or error})",
             file=path,
             next_step="Check that it exists and its mode",
         ) from error
+    if too_large:
+        raise UserError("the file is larger than any compile summary", file=path, next_step="Record it again")
     return _parse(data, path)
 
 
@@ -45,7 +50,9 @@ def _parse(data: bytes, path: str) -> CompileSummary:
         unpack_rows(summary)
     except (DecodeError, zlib.error) as error:
         raise UserError(
-            "the file is no compile summary, or is cut off", file=path, next_step="Record it again"
+            "the file is no compile summary, or is cut off or too large",
+            file=path,
+            next_step="Record it again",
         ) from error
     if summary.format_version == 0:
         raise UserError("the file is no compile summary", file=path, next_step="Record it again")

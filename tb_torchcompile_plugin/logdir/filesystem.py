@@ -7,6 +7,7 @@ a store raises becomes a UserError that says what to do; local files raise OSErr
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, BinaryIO
 
 from tb_torchcompile_plugin.errors import UserError, displayable
 
@@ -81,6 +82,24 @@ def lies_in(path: str, folder: str) -> bool:
     return os.path.commonpath((real, os.path.realpath(path))) == real
 
 
+def open_regular(path: str) -> int:
+    """A descriptor to read from. What was a file when the folder was listed may be a pipe now, which nobody must wait
+    for. Raises OSError, also for whatever is no regular file."""
+    flags = (
+        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    )
+    descriptor = os.open(path, flags)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
+
+
+def opened(path: str) -> BinaryIO:
+    """The same as a stream of bytes."""
+    return os.fdopen(open_regular(path), "rb")
+
+
 def remote_file(url: str) -> File | None:
     """The file as it is now, None where the URL is a folder. Raises UserError."""
     with _explained(url):
@@ -114,7 +133,7 @@ def remote_files(url: str, *, below: bool = True) -> list[File]:
 def read_range(path: str, start: int, stop: int) -> bytes:
     """Bytes of a file from `start` to `stop`; fewer at its end. Raises OSError; of a remote one UserError."""
     if not is_remote(path):
-        with open(path, "rb") as stream:
+        with opened(path) as stream:
             stream.seek(start)
             return stream.read(stop - start)
     with _explained(path):
@@ -188,7 +207,7 @@ def _whole(file: File, read: bytes | Exception) -> bytes | UserError:
 
 def _read_whole(file: File) -> bytes | UserError:
     try:
-        with open(file.path, "rb") as stream:
+        with opened(file.path) as stream:
             return stream.read(file.size)
     except OSError as error:
         why = error.strerror or error

@@ -6,10 +6,14 @@ Times are such that sums of them fit into 64 bits, and phases sum to their compi
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import MutableMapping
 from typing import Any
+
+import msgspec
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary, PhaseSpan
 
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
 _TIMES_END_NS = 1 << 62  # in the year 2116
 _DURATIONS_END_NS = 1 << 53  # 104 days
 
@@ -19,6 +23,8 @@ def without_impossible(summary: CompileSummary) -> CompileSummary:
     causes: Counter[str] = Counter()
     for compilation in summary.compilations:
         _mend_compilation(compilation, causes)
+    for row in (*summary.compilations, *summary.runtime_metrics):
+        _mend_metrics(row.metrics, causes)
     _mend_spans(summary, causes)
     for graph in summary.graphs:
         for kernel in graph.kernels:
@@ -37,6 +43,21 @@ def _mend_compilation(row: Compilation, causes: Counter[str]) -> None:
     if row.phases and sum(phase.exclusive_ns for phase in row.phases) != row.duration_ns:
         del row.phases[:]
         causes["phases that do not sum to their compilation"] += 1
+
+
+def _mend_metrics(metrics: MutableMapping[str, str], causes: Counter[str]) -> None:
+    """They are JSON texts."""
+    for name in [name for name, text in metrics.items() if not _is_json(text)]:
+        del metrics[name]
+        causes["metrics that are no JSON"] += 1
+
+
+def _is_json(text: str) -> bool:
+    try:
+        _check_json(text)
+    except msgspec.DecodeError:
+        return text in ("NaN", "Infinity", "-Infinity")
+    return True
 
 
 def _mend_spans(summary: CompileSummary, causes: Counter[str]) -> None:

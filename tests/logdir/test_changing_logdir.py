@@ -219,6 +219,29 @@ class TestLive:
         monkeypatch.setattr(os, "walk", lambda *_, **__: 1 / 0)
         assert session.profile(".", "w", "1").of(span_report).events == 200
 
+    def test_who_asks_for_what_is_gone_shares_a_walk(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_trace(tmp_path, EVENTS)
+        session, walks, walk = Session([("", str(tmp_path))]), list[str](), os.walk
+
+        def counted(path: str, **how: Any) -> Any:
+            walks.append(path)
+            time.sleep(0.2)
+            return walk(path, **how)
+
+        def ask(_: int) -> None:
+            with pytest.raises(NotFound, match="no worker 'gone'"):
+                session.poll_profile(".", "gone", "1")
+
+        session.runs()
+        monkeypatch.setattr(os, "walk", counted)
+        ask(0)
+        assert len(walks) == 1
+        with ThreadPoolExecutor(20) as pool:
+            list(pool.map(ask, range(20)))
+        assert len(walks) <= 4
+
     def test_links_that_lead_nowhere_and_pipes_are_passed_over(self, tmp_path: Path) -> None:
         client = make_client(make_plugin(tmp_path))
         write_trace(tmp_path, EVENTS)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 
 from any_trace import traces
-from profiles import SPAN_QUESTIONS, ask, profile_with
-from tb_torchcompile_plugin.profile.host.host_tree import host_tree
+from profiles import IDENTITIES, SPAN_QUESTIONS, SPLITS, profile_with
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import Event
-
-SPLITS = ("operators_by_shape", "operators_by_call_site", "operators_by_label", "operators_by_compilation")
 
 
 @pytest.fixture(scope="module")
@@ -24,100 +19,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("identities")
 
 
-def ns(microseconds: float) -> int:
-    return round(microseconds * 1000)
-
-
-def total(values: Iterable[float]) -> int:
-    return sum(map(ns, values))
-
-
-def total_by(rows: Iterable[Any], key: str, value: str) -> Counter[Any]:
-    sums: Counter[Any] = Counter()
-    for row in rows:
-        sums[getattr(row, key)] += ns(getattr(row, value))
-    return +sums
-
-
-def gpu_ns(profile: Profile) -> Counter[int]:
-    """Summed time of each device's events."""
-    trace, sums = profile.trace, Counter[int]()
-    for row in trace.select(cat=("kernel", "gpu_memcpy", "gpu_memset")).tolist():
-        sums[int(trace.device[row])] += int(trace.dur[row])
-    return +sums
-
-
-@given(traces)
-def test_a_devices_time_is_whole(folder: Path, events: list[Event]) -> None:
-    profile = profile_with(folder, events)
-    span, used = ask(profile, "span"), ask(profile, "gpu_utilization")
-    for row in span.gpu:
-        parts = (row.compute_us, row.exposed_communication_us, row.exposed_memory_us)
-        assert total(parts) == ns(row.busy_us) and total((row.busy_us, row.idle_us)) == ns(row.span_us)
-    for idle in used.idle:
-        assert total(getattr(idle.causes, name) for name in idle.causes.__struct_fields__) == ns(idle.idle_us)
-        assert total(one.idle_us for one in idle.histogram) == ns(idle.idle_us)
-    for step in filter(None, [*used.steps, used.window]):
-        for device in step.devices:
-            assert total((device.busy_us, device.idle_us)) == ns(step.wall_us)
-
-
-@given(traces)
-def test_kernels_and_categories_are_all_gpu_events(folder: Path, events: list[Event]) -> None:
-    profile = profile_with(folder, events)
-    span, kernels = ask(profile, "span"), ask(profile, "kernels")
-    on_gpu = [row for row in span.kernel_categories if row.device != "cpu"]
-    assert total_by(on_gpu, "device", "time_us") == gpu_ns(profile)
-    rows = [row for row in kernels.rows if row.device != "cpu"]
-    assert total_by(rows, "device", "time_us") == gpu_ns(profile)
-    assert total_by(rows, "category", "time_us") == total_by(on_gpu, "category", "time_us")
-
-
-@given(traces)
-def test_the_parts_of_a_step_sum_to_it(folder: Path, events: list[Event]) -> None:
-    profile = profile_with(folder, events)
-    report, scenario = ask(profile, "step_breakdown"), ask(profile, "what_if")
-    for step in filter(None, [*report.steps, report.window]):
-        assert total(part.time_us for part in step.parts) == ns(step.wall_us)
-    for picture in filter(None, (scenario.now, scenario.after)):
-        assert sum(part.time_us for part in picture.host) == pytest.approx(picture.step_us)
-        for gpu in picture.gpus:
-            assert gpu.idle_us == pytest.approx(max(picture.step_us - gpu.busy_us, 0))
-
-
-@given(traces)
-def test_own_times_sum_to_the_outermost_slices(folder: Path, events: list[Event]) -> None:
-    profile = profile_with(folder, events)
-    trace, tree = profile.trace, profile.of(host_tree)
-    outer = tree.index[tree.parent < 0]
-    assert int(tree.self_ns.sum()) == int(trace.dur[outer].sum())
-    assert (trace.self_ns >= 0).all()
-
-
-@given(traces)
-def test_operators_split_into_their_parts(folder: Path, events: list[Event]) -> None:
-    profile = profile_with(folder, events)
-    rows = ask(profile, "operators").rows
-    for split in SPLITS:
-        parts = ask(profile, split).rows
-        for value in ("self_host_us", "host_us"):
-            assert total_by(parts, "name", value) == total_by(rows, "name", value)
-        assert sum(part.calls for part in parts) == sum(row.calls for row in rows)
-
-
-@given(traces)
-def test_a_frames_time_is_whole(folder: Path, events: list[Event]) -> None:
-    span = ask(profile_with(folder, events), "span")
-    for row in span.frame_times or ():
-        parts = (
-            row.guards_us,
-            row.overhead_us or 0,
-            row.graphs_us,
-            row.breaks_us,
-            row.called_us,
-            row.other_us,
-        )
-        assert total(parts) == ns(row.frame_us)
+@pytest.mark.parametrize("holds", IDENTITIES, ids=lambda identity: identity.__name__)
+@given(events=traces)
+def test_holds(folder: Path, holds: Callable[[Profile], None], events: list[Event]) -> None:
+    holds(profile_with(folder, events))
 
 
 def test_these_are_questions() -> None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compile_records import NUMBERS, TEXTS, picks
+from compile_records import ODD, picks, put_anywhere
 from profiles import SPAN, SPAN_QUESTIONS, WORKER_QUESTIONS, ask, data_of, profile_with
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
@@ -28,10 +27,8 @@ from tb_torchcompile_plugin.reader.summary_check import without_impossible
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from traces import launch, slice_, step
 
-Field = tuple[Any, Any]  # a message and what describes one of its fields
 RECORDED = ("handler_breaks", "max_autotune")
-LARGEST = (2**62, 2**63 - 1, -(2**63), 2**64 - 1)
-odd = st.sampled_from((*NUMBERS, *LARGEST, *TEXTS, "{}", "[]", "null", "1e999", "NaN", "1/", "triton_poi"))
+odd = st.sampled_from(ODD)
 
 
 @pytest.fixture(scope="module")
@@ -51,48 +48,13 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     return profile_with(tmp_path_factory.mktemp("odd"), events).trace
 
 
-def fields(message: Any) -> Iterator[Field]:
-    """All of a message and of those in it."""
-    for field in message.DESCRIPTOR.fields:
-        yield message, field
-        if field.message_type and not field.message_type.GetOptions().map_entry:
-            value = getattr(message, field.name)
-            inner = value if field.is_repeated else [value] if message.HasField(field.name) else []
-            for one in inner:
-                yield from fields(one)
-
-
-def put(message: Any, field: Any, value: Any, place: int) -> None:
-    """Where it cannot stand there, nothing changes: protobuf would not have written it."""
-    kept = getattr(message, field.name)
-    try:
-        if field.message_type and field.message_type.GetOptions().map_entry:
-            kept[sorted(kept)[place % len(kept)] if kept else "co_name"] = value
-        elif field.is_repeated and field.message_type:
-            kept.append(kept[place % len(kept)]) if kept and value else kept.add()
-        elif field.is_repeated:
-            kept.append(value)
-        elif field.message_type:
-            kept.SetInParent() if value else message.ClearField(field.name)
-        elif field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-            setattr(message, field.name, bool(value))
-        else:
-            setattr(message, field.name, value)
-    except (TypeError, ValueError):
-        pass
-
-
 @given(st.sampled_from(range(len(RECORDED))), picks, picks, odd)
 def test_every_question_has_an_answer(
     recorded: list[CompileSummary], trace: Trace, which: int, place: int, one: int, value: Any
 ) -> None:
     summary = CompileSummary()
     summary.CopyFrom(recorded[which])
-    by_name: dict[str, list[Field]] = {}
-    for message, field in fields(summary):
-        by_name.setdefault(field.full_name, []).append((message, field))
-    alike = by_name[sorted(by_name)[place % len(by_name)]]
-    put(*alike[one % len(alike)], value, one)
+    put_anywhere(summary, place, one, value)
     data = data_of(without_impossible(CompileSummary.FromString(summary.SerializeToString())))
     for question in WORKER_QUESTIONS.values():
         msgspec.json.encode(data.of(question))
@@ -124,3 +86,14 @@ def test_times_that_cannot_be_are_taken_out_and_counted() -> None:
     assert [row.HasField("start_ns") for row in mended.compilations] == [False, True]
     assert not mended.compilations[1].phases and len(mended.spans) == 1 and not mended.HasField("steps")
     assert sum(mended.records.unreadable.values()) == 4
+
+
+def test_metrics_that_are_no_json_are_taken_out_and_counted() -> None:
+    summary = CompileSummary()
+    for row in (summary.compilations.add(), summary.runtime_metrics.add()):
+        row.metrics.update({"a": "\0", "b": "", "c": "NaN", "d": '"x"', "e": "1e999"})
+    mended = without_impossible(summary)
+    assert (
+        sorted(mended.compilations[0].metrics) == sorted(mended.runtime_metrics[0].metrics) == ["c", "d", "e"]
+    )
+    assert mended.records.unreadable["metrics that are no JSON"] == 4

@@ -233,5 +233,5 @@ function lines<Row>(
 function exported(cell: Cell): string {
   if (cell === null) return '';
   if (typeof cell === 'number') return String(cell);
-  return /^[=+@\t\r]|^-[^\d]/.test(cell) ? `'${cell}` : cell;
+  return /^[=+@\t\r]|^-(?![\d.]+$)/.test(cell) ? `'${cell}` : cell;
 }

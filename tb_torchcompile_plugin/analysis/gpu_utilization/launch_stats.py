@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import msgspec
@@ -153,7 +154,7 @@ def cudagraph_skip_reasons(data: CompileData) -> list[str]:
 def skip_reason(metrics: Mapping[str, str]) -> str:
     """What one record of torch's metrics says of it, "" for nothing."""
     text = metrics.get(CUDAGRAPH_SKIP_REASON)
-    return str(msgspec.json.decode(text) or "").strip() if text else ""
+    return str(json.loads(text) or "").strip() if text else ""
 
 
 def cudagraph_skips(data: CompileData) -> int | None:

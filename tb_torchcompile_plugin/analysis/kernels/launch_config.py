@@ -7,7 +7,7 @@ import math
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.kernels.op_shapes import decoded
+from tb_torchcompile_plugin.analysis.kernels.op_shapes import decoded, is_shape
 from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
@@ -80,7 +80,8 @@ def _sizes(trace: Trace, column: str, code: int) -> list[int]:
 def _whole(text: str) -> list[int]:
     """A list of sizes; [] where they are no numbers."""
     sizes = decoded(text)
-    return [int(size) for size in sizes] if all(isinstance(size, (int, float)) for size in sizes) else []
+    whole = [int(size) if isinstance(size, float) and math.isfinite(size) else size for size in sizes]
+    return whole if is_shape(whole) else []
 
 
 def _property(trace: Trace, name: str, otherwise: int) -> int:

@@ -24,7 +24,7 @@ def tensor_bytes(dims: str, types: str) -> float | None:
     sizes = [
         math.prod(shape) * size
         for shape, kind in zip(shapes, kinds)
-        if (size := operators.TYPE_BYTES.get(kind)) and _is_shape(shape)
+        if (size := operators.TYPE_BYTES.get(kind)) and is_shape(shape)
     ]
     strange = any(
         kind not in operators.TYPE_BYTES and kind not in ("", "Scalar", "ScalarList") for kind in kinds
@@ -42,20 +42,20 @@ def operator_work(name: str, dims: str, types: str, values: list[str] | None = N
 
     values: "Concrete Inputs" of the call, where `asks_for_values`.
     """
-    shapes, kinds = decoded(dims), decoded(types)
+    shapes, kinds = shapes_in(dims), decoded(types)
     try:
         if name in operators.PRODUCTS:
             return _product(shapes[operators.PRODUCTS[name] :], kinds[operators.PRODUCTS[name] :])
         if name in operators.WINDOWS and values:
             first = operators.WINDOWS[name]
-            return _convolution(shapes, kinds, [json.loads(text) for text in values[first : first + 3]])
+            return _convolution(shapes, kinds, [*map(_sizes, values[first : first + 3])])
         if name == operators.CONVOLUTION_BACKWARD:
             return _of_three(kinds[0], *shapes[:3])
         if name in operators.ATTENTION and values:
             return _attention(operators.ATTENTION[name], shapes, kinds, values)
         if operators.family_of(name) == "aten":
             return _aten_bytes(name, dims, types), None
-    except (IndexError, ValueError, TypeError, ZeroDivisionError):
+    except (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError):
         pass
     return _UNKNOWN
 
@@ -90,7 +90,7 @@ def _aten_bytes(name: str, dims: str, types: str) -> float | None:
     tensors = [
         (shape, operators.TYPE_BYTES[kind])
         for shape, kind in zip(decoded(dims), decoded(types))
-        if kind in operators.TYPE_BYTES and _is_shape(shape)
+        if kind in operators.TYPE_BYTES and is_shape(shape)
     ]
     if name.endswith("_"):
         shape, size = tensors[0]
@@ -137,14 +137,31 @@ def _moved(kind: str, numbers: int) -> float | None:
     return None if size is None else float(size * numbers)
 
 
+def shapes_in(dims: str) -> list[Shape]:
+    """Of "Input Dims"; [] for what is no shape, such as those of several tensors."""
+    return [shape if is_shape(shape) else [] for shape in decoded(dims)]
+
+
+def _sizes(text: str) -> Shape:
+    """Raises ValueError where they are none."""
+    sizes = json.loads(text)
+    if not is_shape(sizes):
+        raise ValueError(text)
+    return list[int](sizes)
+
+
 def decoded(text: str) -> list[Any]:
     """The list that a JSON text is; [] where it is none."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return value if isinstance(value, list) else []
 
 
-def _is_shape(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(size, int) for size in value)
+def is_shape(value: object) -> bool:
+    """Whether it is a list of whole numbers of which a tensor could be: others must not be calculated with, as texts
+    can be multiplied, too."""
+    if not isinstance(value, list) or not all(isinstance(size, int) for size in value):
+        return False
+    return bool(math.prod(max(1, abs(size)) for size in value) < 1 << 62)

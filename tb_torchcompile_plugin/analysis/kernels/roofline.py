@@ -5,13 +5,13 @@ Above 100 % is possible and stays: a kernel whose data lies in a cache is not bo
 
 from __future__ import annotations
 
-import json
 from typing import Literal
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.bandwidth import Work
+from tb_torchcompile_plugin.analysis.kernels.op_shapes import decoded
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import Definition
 from tb_torchcompile_plugin.profile.columns import Floats, codes_of
@@ -178,7 +178,7 @@ def _limit(peak: DevicePeak | None, precision: Precision | None) -> float | None
 def _precision(trace: Trace, rows: Launches, places: Int64s) -> Precision | None:
     """By the type of the first tensor; for float32 the kernel's name says whether tensor cores took part."""
     codes = codes_of(trace, "input_types", rows.op[places])
-    types = json.loads(trace.texts["input_types"][codes.max()]) if codes.max() >= 0 else []
+    types = decoded(trace.texts["input_types"][codes.max()]) if codes.max() >= 0 else []
     first = next((kind for kind in types if kind), "")
     if first in HALF_TYPES:
         return "bf16"

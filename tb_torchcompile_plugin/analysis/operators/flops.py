@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.kernels.op_shapes import Shape, decoded, is_shape, shapes_in
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.slices import mask_of
@@ -23,6 +24,7 @@ from tb_torchcompile_plugin.torch_names.operators import (
     FLOP_FACTORS,
 )
 
+_MOST = 1 << 56  # no call does as many; sums of them fit into 64 bits
 _COUNTED = (*FLOP_FACTORS, *FLOP_ELEMENTWISE, CONVOLUTION)
 
 
@@ -37,7 +39,7 @@ def flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
     kinds, inverse = distinct(trace.name[index[rows]], dims[rows], inputs)
     shapes, values = trace.texts["input_dims"], [*trace.texts["concrete_inputs"], "[]"]
     counts = [
-        flops_of(trace.names[name], json.loads(shapes[shape]), json.loads(values[value]))
+        flops_of(trace.names[name], shapes_in(shapes[shape]), decoded(values[value]))
         for name, shape, value in kinds.T.tolist()
     ]
     answer = np.zeros(len(index), np.int64)
@@ -45,18 +47,31 @@ def flops(trace: Trace, index: Int64s, dims: Int64s) -> Int64s:
     return answer
 
 
-def flops_of(name: str, shapes: list[Any], values: list[Any]) -> int:
+def flops_of(name: str, shapes: list[Shape], values: list[Any]) -> int:
     """FLOPs of one call. shapes: "Input Dims", values: "Concrete Inputs" of the trace."""
     try:
-        if name == CONVOLUTION:
-            return _convolution(shapes[0], shapes[1], *(json.loads(value) for value in values[3:7]))
-        if name in FLOP_ELEMENTWISE:
-            return prod(list[int](shapes[0]))
-        left, right = (list[int](shapes[place]) for place in FLOP_FACTORS[name])
-        batch = left[0] if name in FLOP_BATCHED else 1
-        return 2 * prod(left) * prod(right) // (left[-1] * batch)
+        count = _count(name, shapes, values)
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
         return 0
+    return count if 0 <= count < _MOST else 0
+
+
+def _count(name: str, shapes: list[Shape], values: list[Any]) -> int:
+    if name == CONVOLUTION:
+        return _convolution(shapes[0], shapes[1], *(_number_or_sizes(value) for value in values[3:7]))
+    if name in FLOP_ELEMENTWISE:
+        return prod(shapes[0])
+    left, right = (shapes[place] for place in FLOP_FACTORS[name])
+    batch = left[0] if name in FLOP_BATCHED else 1
+    return 2 * prod(left) * prod(right) // (left[-1] * batch)
+
+
+def _number_or_sizes(text: str) -> Any:
+    """Raises ValueError for anything else."""
+    value = json.loads(text)
+    if not is_shape(value if isinstance(value, list) else [value]):
+        raise ValueError(text)
+    return value
 
 
 def _convolution(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.timeline.counters import Points
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline, Window
+from tb_torchcompile_plugin.errors import visible
 
 _ALIGN = 8
 BUSY = 65535  # what a full share is sent as
@@ -60,8 +61,9 @@ def encoded(window: Window, start: int, end: int, width: int) -> bytes:
         padding = -len(block) % _ALIGN
         blocks += [block, bytes(padding)]
         offset += len(block) + padding
+    names = [*map(visible, window.names)]
     header = WindowHeader(
-        start, end, width, [window.start, window.end], 1 << window.shift, window.names, columns, []
+        start, end, width, [window.start, window.end], 1 << window.shift, names, columns, []
     )
     text = msgspec.json.encode(header)
     text += b" " * (-(4 + len(text)) % _ALIGN)

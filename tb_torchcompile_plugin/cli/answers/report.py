@@ -17,8 +17,7 @@ from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
 from tb_torchcompile_plugin.cli.answers.text_tables import print_tables
 from tb_torchcompile_plugin.cli.text_job import ranks_of_jobs
-from tb_torchcompile_plugin.cli.text_table import visible
-from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument
+from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visible
 
 
 def show_report(arguments: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ import sys
 import msgspec
 
 from tb_torchcompile_plugin.api.answers.sections import schema
-from tb_torchcompile_plugin.cli.text_table import visible
+from tb_torchcompile_plugin.errors import visible
 
 
 def show_schema(arguments: argparse.Namespace) -> None:

@@ -19,7 +19,8 @@ from tb_torchcompile_plugin.api.answers.asking import Commands
 from tb_torchcompile_plugin.api.answers.first_answer import NOTHING_TO_CHANGE, FirstAnswer, first_answer
 from tb_torchcompile_plugin.api.answers.tables import Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding
-from tb_torchcompile_plugin.cli.text_table import Plain, visible
+from tb_torchcompile_plugin.cli.text_table import Plain
+from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.grouped import grouped
 
 WIDTH = 120  # where no terminal tells one

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.api.answers.show import Shown, Verify
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
-from tb_torchcompile_plugin.cli.text_table import visible
+from tb_torchcompile_plugin.errors import visible
 
 USUAL = "runs"  # the logdir that everybody's example writes
 

@@ -12,7 +12,7 @@ import numpy as np
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.intervals import Int64s
 
-_MOST_BYTES = 64 << 20  # that one section may hold
+_MOST_BYTES = 16 << 20  # that one section may hold
 
 
 def packed(*columns: Int64s) -> bytes:

@@ -93,6 +93,12 @@ def move(temporary: Path, entry: Path, valid: Callable[[], bool]) -> None:
             remove(entry)
 
 
+def mark_used(entry: Path) -> None:
+    """Where nothing can be written nothing is evicted either."""
+    with contextlib.suppress(OSError):
+        os.utime(entry)
+
+
 def remove(entry: Path) -> None:
     """Remove an entry at once for all who look, then its files."""
     trash = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{os.getpid()}-", dir=entry.parent))

@@ -124,12 +124,12 @@ def _whole(root: Path, file: File) -> Path | None:
     """The entry of this very file, marked as used now; None where there is none of its size."""
     entry = root / _key(file)
     try:
-        if (entry / file.name).stat().st_size == file.size:
-            os.utime(entry)
-            return entry
+        there = (entry / file.name).stat().st_size == file.size
     except OSError:
-        pass
-    return None
+        return None
+    if there:
+        cache.mark_used(entry)
+    return entry if there else None
 
 
 def _now(file: File) -> File:

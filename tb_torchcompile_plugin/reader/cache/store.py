@@ -21,6 +21,7 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
+from tb_torchcompile_plugin.reader.trace.decode import Array
 from tb_torchcompile_plugin.reader.trace.ingest import Result, ingest
 from tb_torchcompile_plugin.reader.trace.kineto import (
     Advance,
@@ -34,7 +35,7 @@ from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.sinks import load_column
 from tb_torchcompile_plugin.reader.trace.table import Contents
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 _WORTH_STORING = 4 << 20  # smaller traces are read as fast as their entry
 _BLOCK = 1 << 20
 
@@ -110,12 +111,12 @@ def _load(entry: Path, path: str, progress: Advance | None = None) -> Trace | No
                 raise ValueError(f"column {name} is damaged")
             columns[name] = load_column(entry, name)
         metadata = json.loads(stored.metadata)
-        os.utime(entry)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         _log.warning("a damaged cache entry is read anew: %s (%s)", entry, error)
         return None
+    cache.mark_used(entry)
     return make_trace(path, columns, stored.contents, metadata, stored.notices)
 
 
@@ -152,7 +153,16 @@ def _read_and_store(
             _seal(result, temporary)
             cache.move(temporary, entry, lambda: _load(entry, "") is not None)
     cache.evict(entry.parent, entry.name)
-    return make_trace(path, result.columns, result.contents, result.metadata, result.notices)
+    columns = _mapped_again(entry, result.columns)
+    return make_trace(path, columns, result.contents, result.metadata, result.notices)
+
+
+def _mapped_again(entry: Path, columns: dict[str, Array]) -> dict[str, Array]:
+    """By the names that the files have now, so that it is noticed when they are cut off."""
+    try:
+        return {name: load_column(entry, name) for name in columns}
+    except (OSError, ValueError):  # somebody has removed it already
+        return columns
 
 
 def _seal(result: Result, directory: Path) -> None:

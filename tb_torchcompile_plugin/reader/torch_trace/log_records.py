@@ -15,6 +15,8 @@ from typing import IO
 from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.filesystem import opened
+from tb_torchcompile_plugin.reader.trace.source import max_inflated_bytes
 from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
 from tb_torchcompile_plugin.torch_names.records import METRICS, PAYLOAD_MD5
 
@@ -23,7 +25,7 @@ HEAD = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d(?:\.\d+)? +(?P<pid>\d+) [^\]\n
 
 
 class CutOffError(Exception):
-    """A gz that ends too early, or is damaged."""
+    """A gz that ends too early, or is damaged, or too large."""
 
 
 def content(file: IO[bytes]) -> Iterator[bytes]:
@@ -42,16 +44,21 @@ def content(file: IO[bytes]) -> Iterator[bytes]:
 
 def _inflated(chunk: bytes, file: IO[bytes]) -> Iterator[bytes]:
     """Members of a gz, one after another."""
-    inflate, begun = isal_zlib.decompressobj(wbits=31), False
-    while chunk:
+    inflate, begun, left = isal_zlib.decompressobj(wbits=31), False, max_inflated_bytes()
+    while chunk or begun:
         try:
-            data = inflate.decompress(chunk)
+            data = inflate.decompress(chunk, CHUNK)
         except isal_zlib.IsalError as error:  # type: ignore[misc]  # its stub says instance
             raise CutOffError from error
         if data:
             yield data
-        begun, chunk = True, inflate.unused_data
+        elif not chunk:
+            break
+        begun, chunk, left = True, inflate.unconsumed_tail, left - len(data)
+        if left <= 0:
+            raise CutOffError("the gz inflates to more than TB_TORCHCOMPILE_MAX_INFLATED_BYTES")
         if inflate.eof:
+            chunk = inflate.unused_data
             inflate, begun = isal_zlib.decompressobj(wbits=31), False
         chunk = chunk or file.read(CHUNK)
     if begun:
@@ -59,7 +66,7 @@ def _inflated(chunk: bytes, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def is_gzip(path: str) -> bool:
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return file.read(2) == b"\x1f\x8b"
 
 
@@ -136,7 +143,7 @@ def _envelope(text: bytes) -> dict[str, object] | None:
 
 def _bytes_at(path: str, offset: int, size: int) -> bytes:
     """Of a gz everything before has to be decompressed, which is what a gz costs."""
-    with open(path, "rb") as file:
+    with opened(path) as file:
         if not is_gzip(path):
             file.seek(offset)
             return file.read(size)

@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import log_rank
+from tb_torchcompile_plugin.logdir.filesystem import opened
 from tb_torchcompile_plugin.reader.torch_trace import log_records
 from tb_torchcompile_plugin.reader.torch_trace.unlogged import add_unlogged
 from tb_torchcompile_plugin.torch_names.records import PAYLOAD_MD5
@@ -31,6 +32,8 @@ OnBytes = Callable[[int, int], None]
 _RANK = re.compile(rb'^V[^\n]*"rank": (\d+)', re.MULTILINE)
 _TIME = re.compile(rb'"ts": ?(\d+(?:\.\d+)?)')
 _EDGE = 512 << 10
+_MOST_DAMAGES = 200_000  # by then seconds have gone by for nothing
+_MOST_RECORD = 128 << 20
 _LARGEST_PID = 1 << 22  # of Linux; torch 2.4 writes the thread instead, a number far above
 
 
@@ -108,7 +111,7 @@ def _is_utf8(text: bytes) -> bool:
 
 def _head(path: str) -> bytes:
     head = b""
-    with open(path, "rb") as file, contextlib.suppress(log_records.CutOffError):
+    with opened(path) as file, contextlib.suppress(log_records.CutOffError):
         for piece in log_records.content(file):
             head += piece
             if len(head) >= _EDGE:
@@ -117,7 +120,7 @@ def _head(path: str) -> bytes:
 
 
 def _tail(path: str) -> bytes:
-    with open(path, "rb") as file:
+    with opened(path) as file:
         file.seek(max(0, os.path.getsize(path) - _EDGE))
         return file.read()
 
@@ -138,6 +141,9 @@ class _LogReader:
     def read(self) -> CompileSummary:
         for raw, offset, is_last in self._raw_records():
             self._take(raw, offset, is_last)
+            if self._damages > _MOST_DAMAGES:
+                self._log.unreadable["all that follows so much damage was passed over"] += 1
+                break
         if not self._records:
             raise UserError(
                 "the log holds no record of torch.compile",
@@ -160,6 +166,11 @@ class _LogReader:
         offset, ends_line = 0, False
         for chunk in self._chunks():
             start = 0
+            if len(pieces) * log_records.CHUNK > _MOST_RECORD:
+                self._damage("records too large to be one, of which the beginning was read")
+                yield pieces[0], offset, False
+                offset += sum(map(len, pieces))
+                pieces = []
             if ends_line and chunk[:1] == b"V":
                 record = b"".join(pieces)
                 yield record[:-1], offset, False
@@ -178,14 +189,14 @@ class _LogReader:
 
     def _chunks(self) -> Iterator[bytes]:
         try:
-            with open(self._path, "rb") as file:
+            with opened(self._path) as file:
                 total = os.path.getsize(self._path)
                 for chunk in log_records.content(file):
                     yield chunk
                     if self._progress is not None:
                         self._progress(min(total, file.tell()), total)
-        except log_records.CutOffError:
-            self._log.unreadable["the gz is cut off or damaged"] += 1
+        except log_records.CutOffError as error:
+            self._log.unreadable[str(error) or "the gz is cut off or damaged"] += 1
         except OSError as error:
             if not self._records:
                 raise log_records.cannot_open(self._path, error) from error

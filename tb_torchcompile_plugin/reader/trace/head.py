@@ -11,8 +11,9 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
 from tb_torchcompile_plugin.reader.trace.source import Source
 
-_MAX_HEAD = 256 << 20
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_MAX_HEAD = 32 << 20
+# a text of any length takes no memory: nothing in it is tried in two ways
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _ARRAY = re.compile(rb"\s*:\s*(\[)")
 _ANYWHERE = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE_NS = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d+)')

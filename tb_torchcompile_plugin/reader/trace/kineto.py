@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.reader.trace.ingest import ingest
 from tb_torchcompile_plugin.reader.trace.join import first_row_of
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.serial import Advance, BytesRead, Cancel, Cancelled
+from tb_torchcompile_plugin.reader.trace.sinks import are_whole
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS, TORCH_CATS
 
@@ -113,6 +114,10 @@ class Trace:
         """What torch tells of the job that this process is of; {} where it tells nothing."""
         info = self.metadata.get("distributedInfo")
         return info if isinstance(info, dict) else {}
+
+    def is_whole(self) -> bool:
+        """Whether its columns can still be touched; else it is to be read anew. Of those in memory always."""
+        return are_whole(self.columns.values())
 
     def sparse(self, column: str) -> tuple[Array, Array]:
         """(rows, values) of a column that few slices have; rows ascend.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,3 +64,19 @@ def load_column(directory: Path, name: str) -> Array:
     except ValueError:
         # an empty array cannot be mapped; any other damage fails here once more
         return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]  # numpy types it Any
+
+
+def are_whole(columns: Iterable[Array]) -> bool:
+    """Whether no mapped file is shorter than its column: to touch what is missing would end the process (SIGBUS). What
+    has no name any more nobody cuts."""
+    return not any(map(_is_cut_off, columns))
+
+
+def _is_cut_off(column: Array) -> bool:
+    mapped = column.base
+    if not isinstance(mapped, np.memmap) or mapped.filename is None:
+        return False
+    try:
+        return os.stat(mapped.filename).st_size < mapped.offset + mapped.nbytes
+    except OSError:
+        return False

@@ -8,12 +8,12 @@ a file that grows is read up to there, one that shrinks ends early.
 from __future__ import annotations
 
 import os
-import stat
 from typing import Protocol, cast
 
 from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.filesystem import open_regular
 
 MAX_INFLATED_BYTES = 64 << 30
 _LIMIT_VARIABLE = "TB_TORCHCOMPILE_MAX_INFLATED_BYTES"
@@ -84,20 +84,12 @@ def _source_for(path: str, descriptor: int, size: int | None) -> Source:
 
 
 def _open_regular(path: str) -> int:
-    # O_NONBLOCK: opening a FIFO must not wait for a writer
-    flags = (
-        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-    )
     try:
-        descriptor = os.open(path, flags)
+        return open_regular(path)
     except OSError as error:
         raise UserError(
             f"cannot be opened: {error.strerror}", file=path, next_step="Check the path and its permissions"
         ) from error
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise UserError("is not a regular file", file=path, next_step="Give the path of a trace file")
 
 
 class PlainSource:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.trace.decode import (
     COLLECTIVE_FIELDS,
     FLOATS,
@@ -313,13 +314,16 @@ def _sort_key(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
+    return visible(value) if isinstance(value, str) else "" if value is None else str(value)
+
+
+_IDS_END = 1 << 63
 
 
 def _as_id(value: Any) -> int | str:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return int(value) if isinstance(value, int) else _as_text(value)
+    """A number that columns can hold, else a text."""
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return int(value) if whole and abs(value) < _IDS_END else _as_text(value)
 
 
 def _normal(text: bytes) -> str:

@@ -94,7 +94,7 @@ def _is_kept(head: _Head, start: int, end: int) -> bool:
 def _odd(text: bytes, wanted: Flags, start: int, end: int) -> Iterator[bytes]:
     """A chunk that does not decode as it is: events of odd types, or one event in whatever state."""
     try:
-        objects = [(bytes(raw), load_object(raw)) for raw in _raws.decode(b"[" + text + b"]")]
+        objects = [(raw, load_object(raw)) for raw in map(bytes, _raws.decode(b"[" + text + b"]"))]
     except (msgspec.DecodeError, RecursionError):
         objects = [(text, load_object(text))]
     for flag, (raw, decoded) in zip(wanted.tolist(), objects):

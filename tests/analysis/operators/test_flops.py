@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tb_torchcompile_plugin.analysis.kernels.op_shapes import operator_work, shapes_in
 from tb_torchcompile_plugin.analysis.operators.flops import flops_of
 from tb_torchcompile_plugin.torch_names.tensor_cores import uses_tensor_cores
 
@@ -24,6 +25,9 @@ from tb_torchcompile_plugin.torch_names.tensor_cores import uses_tensor_cores
             ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "1"],
             2 * 16 * 27 * 4,
         ),
+        ("aten::mm", [[2**62, 2**62], [2**62, 2]], [], 0),
+        ("aten::conv2d", [[1, 3, 8, 8], [4, 3, 2**40, 3]], ["", "", "", "1", "1", '["x", "x"]', "1"], 0),
+        ("aten::conv2d", [[1, 3, 8, 8], [4, 3, 3, 3]], {"0": 1}, 0),
         ("aten::conv2d", [[1, 3, 8], [4, 3, 3]], ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "1"], 0),
         ("aten::conv2d", [[1, 3, 8, 8], [4, 3, 3, 3]], ["", "", "", "[1, 1]", "same", "[1, 1]", "1"], 0),
     ],
@@ -63,3 +67,13 @@ def test_flops_are_counted_as_torch_counts_them(name, shapes, values, wanted):
 )
 def test_a_kernels_name_tells_of_tensor_cores(kernel, answer):
     assert uses_tensor_cores(kernel) is answer
+
+
+@pytest.mark.parametrize("shape", ['"x"', "1e300", "null", "{}", str(2**200), "[4]"])
+def test_what_is_no_shape_is_not_calculated_with(shape):
+    """A text times a number of a trace would fill the memory."""
+    dims, types = f"[[{shape}, 1099511627776], [1099511627776, 4]]", '["float", "float"]'
+    assert shapes_in(dims) == [[], [2**40, 4]]
+    for operator in ("aten::mm", "aten::conv2d", "aten::convolution_backward", "aten::add"):
+        operator_work(operator, dims, types, ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"])
+    assert flops_of("aten::mm", shapes_in(dims), []) == 0

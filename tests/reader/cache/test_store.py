@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -16,6 +17,7 @@ import pytest
 
 from kineto_helpers import assert_same
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.cache import cache as cache_room
 from tb_torchcompile_plugin.reader.cache import store
 from tb_torchcompile_plugin.reader.cache.store import open_trace
 from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
@@ -256,3 +258,52 @@ def test_killed_at_any_moment(cache: Path, trace_file: Path) -> None:
         assert_same(open_trace(str(trace_file)), whole)
         assert_same(open_trace(str(trace_file)), whole)
         assert len(list(cache.iterdir())) == 1
+
+
+CUT_OFF = """
+import sys
+from pathlib import Path
+from tb_torchcompile_plugin.api.read_queue import Progress
+from tb_torchcompile_plugin.api.routes import ROUTES, poll
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.reader.cache import store
+store._WORTH_STORING = 0
+session = Session([("", sys.argv[1])])
+(worker,) = session.runs().runs[0].workers
+ids = {"run": ".", "worker": worker.worker, "span": worker.spans[0].span}
+def ask(name):
+    while isinstance(answer := poll(session, ROUTES[name], ids), Progress):
+        pass
+    return answer
+def launches():
+    return sum(row.launches for row in ask("kernels").rows)
+for question in (lambda: ask("operators"), launches):
+    ask("span")
+    for column in Path(sys.argv[2]).glob("*/*.npy"):
+        column.write_bytes(b"")
+    question()
+print(launches())
+session.close()
+"""
+
+
+def test_cut_off_while_it_is_mapped(cache: Path, trace_file: Path) -> None:
+    """Whether it was read just now or came from the cache: it is read again, where touching it would be the end."""
+    program = [sys.executable, "-c", CUT_OFF, str(trace_file), str(cache)]
+    answered = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert answered.returncode == 0, answered.stderr
+    launched = read_trace(str(trace_file)).select(cat=("kernel", "gpu_memcpy", "gpu_memset"))
+    assert int(answered.stdout) == len(launched)
+
+
+def test_a_cache_that_may_only_be_read_is_used(
+    cache: Path, trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    open_trace(str(trace_file))
+    monkeypatch.setattr(os, "utime", refused)
+    monkeypatch.setattr(store, "read_trace", None)
+    monkeypatch.setattr(cache_room, "filling", None)
+    assert len(open_trace(str(trace_file))) > 0

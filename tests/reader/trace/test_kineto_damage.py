@@ -104,7 +104,7 @@ def test_decimal_commas_keep_their_value(read: Read) -> None:
 
 def test_control_characters_need_no_mending(read: Read) -> None:
     trace = read(document(event("a\x01b\nc")))
-    assert others(trace) == ["a\x01b\nc"]
+    assert others(trace) == ["a\\x01b\nc"]
     assert not trace.notices
 
 
@@ -163,6 +163,14 @@ def test_numbers_past_any_float_are_no_ids(read: Read, size: str) -> None:
     trace = read(document(event("c", args=f'"External id": {size}, "stream": 7.0, "x": {size}')))
     row = int(trace.select(name="c")[0])
     assert [trace.columns[name][row] for name in ("external_id", "stream")] == [-1, 7]
+
+
+@pytest.mark.parametrize("pid", ["18446744073709551616", "-1e300", "9223372036854775808"])
+def test_a_process_of_a_number_that_no_column_holds(read: Read, pid: str) -> None:
+    slice_ = f'"ph": "X", "name": "c", "cat": "kernel", "pid": {pid}, "tid": 7, "ts": 1, "dur": 1'
+    trace = read(document("{" + slice_ + "}"))
+    (process,) = {track.pid for track in trace.tracks if track.tid == 7 and isinstance(track.pid, str)}
+    assert float(process) == float(pid)
 
 
 def test_epoch_time_stamps_keep_their_nanoseconds(read: Read) -> None:

@@ -86,3 +86,11 @@ def test_a_file_that_has_changed_is_refused_at_once(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "\n")
     with pytest.raises(UserError, match="has changed"):
         trimmed(trace, 0, 1000, str(path))
+
+
+def test_a_chunk_with_an_event_of_odd_types(tmp_path: Path) -> None:
+    """Beside others that are as they should be."""
+    odd = {"ph": "X", "cat": "cpu_op", "name": ["x"], "pid": 1, "tid": 1, "ts": 2, "dur": 1}
+    path = write_trace(tmp_path, [slice_("a", 1, 1), odd, slice_("b", 3, 1)])
+    kept = cut(read_trace(str(path)), 0, 10_000, path)["traceEvents"]
+    assert [event["name"] for event in kept] == ["a", ["x"], "b"]

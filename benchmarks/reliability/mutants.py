@@ -1,0 +1,131 @@
+"""Mutants by the thousand: each is read and asked about in a process that may take so much memory and time.
+
+A mutant is known by its number: the same number and kind give the same bytes. What breaks is told by it, and does not
+stop the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.reliability.kinds import KINDS
+
+Check = Callable[[Path, random.Random], str]
+_BATCH = 200  # mutants of one process
+_PATIENCE_S = 60  # for one of them
+_MOST_BYTES = 3 << 30  # of address space
+_MOST_TOLD = 5
+
+
+@dataclass
+class Outcome:
+    """Of a batch. outcomes: how many were read, and how many refused with a message. broken: what, by number."""
+
+    outcomes: dict[str, int] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    peak_mb: float = 0.0
+    slowest_s: float = 0.0
+
+
+def run(kinds: Sequence[str], count: int, seed: int, minutes: float) -> int:
+    """Prints a line for each kind, which stops after so many minutes. Returns how many mutants broke something."""
+    broken = 0
+    for kind in kinds or KINDS:
+        until = time.monotonic() + 60 * minutes
+        of_kind = Outcome()
+        check = KINDS[kind]()
+        many = max(1, count // 100) if kind == "routes" else count
+        for first in range(seed, seed + many, _BATCH):
+            _add(of_kind, _in_child(check, range(first, min(first + _BATCH, seed + many))))
+            if time.monotonic() > until:
+                break
+        _tell(kind, of_kind)
+        broken += len(of_kind.broken)
+    return broken
+
+
+def _tell(kind: str, of_kind: Outcome) -> None:
+    count = sum(of_kind.outcomes.values()) + len(of_kind.broken)
+    outcomes = ", ".join(f"{number:,} {what}" for what, number in sorted(of_kind.outcomes.items()))
+    cost = f"at most {of_kind.peak_mb:.0f} MB, {of_kind.slowest_s:.1f} CPU s for one"
+    print(f"{kind:<10}{count:>8,} mutants: {outcomes}; {len(of_kind.broken)} broken; {cost}", flush=True)
+    for number, why in list(of_kind.broken.items())[:_MOST_TOLD]:
+        print(f"    {number}: {why}", flush=True)
+
+
+def _add(whole: Outcome, part: Outcome) -> None:
+    whole.outcomes = dict(Counter(whole.outcomes) + Counter(part.outcomes))
+    whole.broken |= part.broken
+    whole.peak_mb, whole.slowest_s = max(whole.peak_mb, part.peak_mb), max(whole.slowest_s, part.slowest_s)
+
+
+def _in_child(check: Check, numbers: range) -> Outcome:
+    """A process that ends early, whatever ended it, is to blame on the mutant that it was at."""
+    reader, writer = os.pipe()
+    if not (pid := os.fork()):
+        os.close(reader)
+        _child(check, numbers, writer)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        lines = pipe.read().splitlines()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status == 0:
+        return Outcome(**json.loads(lines[-1]))
+    at = int(lines[-1])
+    rest = _in_child(check, range(at + 1, numbers.stop)) if at + 1 < numbers.stop else Outcome()
+    rest.broken[str(at)] = f"ended the process: {status}"
+    return rest
+
+
+def _child(check: Check, numbers: range, writer: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    outcome, counts = Outcome(), Counter[str]()
+    with os.fdopen(writer, "w", buffering=1) as pipe, tempfile.TemporaryDirectory() as folder:
+        os.environ["TB_TORCHCOMPILE_CACHE"] = f"{folder}.cache"
+        for number in numbers:
+            print(number, file=pipe)
+            begun = time.process_time()
+            try:
+                with _limited():
+                    counts[check(Path(folder), random.Random(number))] += 1
+            except BaseException as error:
+                outcome.broken[str(number)] = _one_line(error)
+            outcome.slowest_s = max(outcome.slowest_s, time.process_time() - begun)
+        outcome.outcomes = dict(counts)
+        outcome.peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+        print(json.dumps(asdict(outcome)), file=pipe)
+    os._exit(0)
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """What takes longer is told where it is; what does not listen ends with the process."""
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S, _PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _too_long(*_: Any) -> None:
+    raise TimeoutError(f"more than {_PATIENCE_S} s")
+
+
+def _one_line(error: BaseException) -> str:
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        place, trace = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}", trace.tb_next
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({place})"
