@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.compare.gate.measures import (
     MeasuredItem,
     Recorded,
 )
+from tb_torchcompile_plugin.compile_log.fields import known_number
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import (
     is_remote,
@@ -116,32 +117,30 @@ _HEAD = pb.Baseline(kind=KIND).SerializeToString(deterministic=True)
 
 
 def _message(one: Recorded, samples: int) -> pb.BaselineRun:
-    made = pb.BaselineRun(name=one.name, devices=one.devices)
-    if one.torch:
-        made.torch_version = one.torch
-    if one.world_size is not None:
-        made.world_size = one.world_size
-    for name, measure in one.measures.items():
-        row = made.measures.add(
-            metric=name, why_unknown=measure.why_unknown, samples=_thinned(measure.samples, samples)
-        )
-        if measure.value is not None:
-            row.value = measure.value
-        row.items.extend(_item_message(item, samples) for item in measure.items)
-    return made
-
-
-def _item_message(item: MeasuredItem, samples: int) -> pb.BaselineItem:
-    made = pb.BaselineItem(
-        what=item.what,
-        why=item.why,
-        file=item.file,
-        value=item.value,
-        samples=_thinned(item.samples, samples),
+    """What is None is not set."""
+    return pb.BaselineRun(
+        name=one.name,
+        devices=one.devices,
+        torch_version=one.torch or None,
+        world_size=one.world_size,
+        measures=[_measure_message(name, measure, samples) for name, measure in one.measures.items()],
     )
-    if item.line is not None:
-        made.line = item.line
-    return made
+
+
+def _measure_message(name: str, one: Measure, samples: int) -> pb.BaselineMeasure:
+    return pb.BaselineMeasure(
+        metric=name,
+        value=one.value,
+        why_unknown=one.why_unknown,
+        samples=_thinned(one.samples, samples),
+        items=[_item_message(item, samples) for item in one.items],
+        needs_runs=one.needs_runs,
+    )
+
+
+def _item_message(one: MeasuredItem, samples: int) -> pb.BaselineItem:
+    fields = {name: getattr(one, name) for name in ("what", "why", "file", "line", "value")}
+    return pb.BaselineItem(**fields, samples=_thinned(one.samples, samples))
 
 
 def _thinned(samples: list[int], most: int) -> list[int]:
@@ -154,22 +153,15 @@ def _run(one: pb.BaselineRun) -> Recorded:
         name=one.name,
         devices=list(one.devices),
         torch=one.torch_version,
-        world_size=one.world_size if one.HasField("world_size") else None,
+        world_size=known_number(one, "world_size"),
         measures={row.metric: _measure(row) for row in one.measures},
     )
 
 
 def _measure(row: pb.BaselineMeasure) -> Measure:
-    items = [
-        MeasuredItem(
-            item.what,
-            item.why,
-            item.file,
-            item.line if item.HasField("line") else None,
-            item.value,
-            list(item.samples),
-        )
-        for item in row.items
-    ]
-    value = row.value if row.HasField("value") else None
-    return Measure(value, list(row.samples), items, row.why_unknown, row.needs_runs)
+    items = [_item(item) for item in row.items]
+    return Measure(known_number(row, "value"), list(row.samples), items, row.why_unknown, row.needs_runs)
+
+
+def _item(row: pb.BaselineItem) -> MeasuredItem:
+    return MeasuredItem(row.what, row.why, row.file, known_number(row, "line"), row.value, list(row.samples))

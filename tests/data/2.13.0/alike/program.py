@@ -42,7 +42,7 @@ for _ in range(3):
 with profile(
     activities=[ProfilerActivity.CPU],
     schedule=schedule(wait=0, warmup=1, active=8, repeat=1),
-    on_trace_ready=tensorboard_trace_handler(sys.argv[1], worker_name="alike", use_gzip=True),
+    on_trace_ready=tensorboard_trace_handler(sys.argv[1], worker_name="alike"),
     profile_memory=True,
 ) as profiler:
     for _ in range(9):

@@ -1,0 +1,65 @@
+"""noise.py: what may be chance, from the steps of one run, and from several runs."""
+
+import random
+from statistics import median
+
+import pytest
+
+from tb_torchcompile_plugin.analysis.compare.gate.noise import bounds, noise, spread, student_t
+
+
+@pytest.mark.parametrize(
+    ("freedom", "chance", "expected"),
+    [
+        (1, 0.05, 12.706),
+        (2, 0.05, 4.303),
+        (7, 0.05, 2.365),
+        (30, 0.05, 2.042),
+        (1, 0.01, 63.657),
+        (10, 0.01, 3.169),
+    ],
+)
+def test_students_t_is_that_of_the_tables(freedom, chance, expected):
+    assert student_t(freedom, chance) == pytest.approx(expected, abs=5e-4)
+
+
+def test_one_sample_tells_no_spread():
+    assert spread([5]) is None and spread([]) is None and bounds(5, [5]) is None
+    assert noise([[5]], [5], [6]) is None
+
+
+def test_few_slow_steps_of_many_are_no_spread():
+    steady = [1000 + number % 10 for number in range(30)]
+    assert spread([*steady, 5000, 6000, 7000]) < 10
+    assert spread([*steady[:10], 5000]) > 1000
+
+
+def test_steps_do_not_add_up_to_certainty():
+    """A thousand steps of one run say no more of the next run than thirty."""
+    random.seed(0)
+    few, many = ([random.gauss(1000, 10) for _ in range(number)] for number in (30, 1000))
+    assert noise([many], [1000], many) > 0.7 * noise([few], [1000], few) > 20
+
+
+def test_the_larger_of_both_counts():
+    apart = noise([[100, 100], [200, 200], [300, 300]], [100, 200, 300], [200, 200])
+    assert apart is not None and apart > 300  # the steps alone would say 0
+    steps = noise([[100, 300], [100, 300], [100, 300]], [200, 200, 200], [100, 300])
+    assert steps is not None and steps > 300  # the runs alone would say 0
+
+
+def test_more_questions_need_more():
+    runs = [[100, 101, 102], [100], [101, 100, 102]]
+    assert noise(runs[:1], runs[1], runs[2], 50) > 1.3 * noise(runs[:1], runs[1], runs[2])
+
+
+def test_runs_that_differ_by_chance_are_rarely_beyond_it():
+    random.seed(1)
+    beyond = 0
+    for _ in range(2000):
+        *base, head = ([round(random.gauss(10_000, 200)) for _ in range(6)] for _ in range(4))
+        values = [round(median(one)) for one in base]
+        apart = noise(base, values, head)
+        assert apart is not None
+        beyond += median(head) - median(values) > apart
+    assert beyond <= 4
