@@ -125,8 +125,11 @@ def _frames(summary: CompileSummary) -> Iterator[Compilation]:
 
 
 def _knows(summary: CompileSummary, field: str) -> bool:
-    """Whether torch said this of each frame that it compiled."""
-    return all(row.HasField(field) or row.HasField("failure") for row in _frames(summary))
+    """Whether torch says this of frames that it compiles: of one without a graph it says nothing, and of those that
+    were compiled before recording began nobody knows."""
+    compiled = [row for row in _frames(summary) if not row.HasField("failure")]
+    without = [row for row in compiled if not row.HasField(field)]
+    return not any(row.recovered for row in without) and (not compiled or len(without) < len(compiled))
 
 
 def _of(row: Compilation, why: str = "", number: int = 1) -> CountedRow:

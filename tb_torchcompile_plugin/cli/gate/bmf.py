@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from tb_torchcompile_plugin.analysis.compare.gate.gate import GateReport
-from tb_torchcompile_plugin.analysis.compare.gate.measures import Measure, Recorded
+from tb_torchcompile_plugin.analysis.compare.gate.measures import Measure, MeasuredRun
 from tb_torchcompile_plugin.analysis.compare.gate.noise import bounds
 
 
-def bmf(report: GateReport, head: Recorded) -> str:
+def bmf(report: GateReport, head: MeasuredRun) -> str:
     """One benchmark; by metric ns, bytes or a count, with bounds where the steps tell them, without what is unknown."""
     values = {name: _value(one) for name, one in head.measures.items() if one.value is not None}
     return json.dumps({report.name or head.name: values}, indent=2) + "\n"

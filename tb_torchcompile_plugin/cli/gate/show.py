@@ -10,7 +10,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.gate.conditions import GateSettings, WrongGate
 from tb_torchcompile_plugin.analysis.compare.gate.gate import GateReport, Verdict, gate
-from tb_torchcompile_plugin.analysis.compare.gate.measures import Recorded
+from tb_torchcompile_plugin.analysis.compare.gate.measures import MeasuredRun
 from tb_torchcompile_plugin.api.recorded_runs import recorded_runs
 from tb_torchcompile_plugin.cli.gate.bmf import bmf
 from tb_torchcompile_plugin.cli.gate.junit import junit
@@ -46,7 +46,7 @@ def show_gate(
     return STATUS[report.outcome]
 
 
-def _one(runs: list[Recorded], path: str) -> Recorded:
+def _one(runs: list[MeasuredRun], path: str) -> MeasuredRun:
     if len(runs) > 1:
         raise WrongGate(
             f"HEAD is one run, and this baseline holds {len(runs)}", file=path, next_step="Name one run"
@@ -54,7 +54,7 @@ def _one(runs: list[Recorded], path: str) -> Recorded:
     return runs[0]
 
 
-def _write(files: GateFiles, report: GateReport, head: Recorded, paths: Sequence[str]) -> None:
+def _write(files: GateFiles, report: GateReport, head: MeasuredRun, paths: Sequence[str]) -> None:
     for file, mode, text in (
         (files.markdown, "a", markdown(report, paths)),
         (files.junit, "w", junit(report)),

@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.compare.gate.measures import (
     MOST_SAMPLES,
     Measure,
     MeasuredItem,
-    Recorded,
+    MeasuredRun,
 )
 from tb_torchcompile_plugin.compile_log.fields import known_number
 from tb_torchcompile_plugin.errors import UserError
@@ -42,7 +42,7 @@ def is_baseline(path: str) -> bool:
     return file is not None and _read(path, len(head)) == head
 
 
-def save(runs: Sequence[Recorded], path: str, plugin_version: str) -> int:
+def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
     """Writes the file, whole or not at all, and returns how many bytes it has: of runs of many steps it keeps fewer of
     each, so that it never has more than 200 kB. Raises UserError where that is not enough, or it cannot be written."""
     data = _fitting(runs, plugin_version)
@@ -55,7 +55,7 @@ def save(runs: Sequence[Recorded], path: str, plugin_version: str) -> int:
     return len(data)
 
 
-def load(path: str) -> list[Recorded]:
+def load(path: str) -> list[MeasuredRun]:
     """Raises UserError where it cannot be read, is damaged or is of a newer format."""
     data = _read(path, 4 * MOST_BYTES)
     try:
@@ -95,7 +95,7 @@ def _inflated(data: bytes, path: str) -> pb.BaselineRuns:
     return made
 
 
-def _fitting(runs: Sequence[Recorded], plugin_version: str) -> bytes:
+def _fitting(runs: Sequence[MeasuredRun], plugin_version: str) -> bytes:
     samples = MOST_SAMPLES
     while samples > 1:
         rows = pb.BaselineRuns(runs=[_message(one, samples) for one in runs])
@@ -116,7 +116,7 @@ def _fitting(runs: Sequence[Recorded], plugin_version: str) -> bytes:
 _HEAD = pb.Baseline(kind=KIND).SerializeToString(deterministic=True)
 
 
-def _message(one: Recorded, samples: int) -> pb.BaselineRun:
+def _message(one: MeasuredRun, samples: int) -> pb.BaselineRun:
     """What is None is not set."""
     return pb.BaselineRun(
         name=one.name,
@@ -139,7 +139,7 @@ def _measure_message(name: str, one: Measure, samples: int) -> pb.BaselineMeasur
 
 
 def _item_message(one: MeasuredItem, samples: int) -> pb.BaselineItem:
-    fields = {name: getattr(one, name) for name in ("what", "why", "file", "line", "value")}
+    fields = {name: getattr(one, name) for name in ("what", "why", "file", "line", "value", "launches")}
     return pb.BaselineItem(**fields, samples=_thinned(one.samples, samples))
 
 
@@ -148,8 +148,8 @@ def _thinned(samples: list[int], most: int) -> list[int]:
     return samples[:: -(-len(samples) // most)] if samples else []
 
 
-def _run(one: pb.BaselineRun) -> Recorded:
-    return Recorded(
+def _run(one: pb.BaselineRun) -> MeasuredRun:
+    return MeasuredRun(
         name=one.name,
         devices=list(one.devices),
         torch=one.torch_version,
@@ -164,4 +164,5 @@ def _measure(row: pb.BaselineMeasure) -> Measure:
 
 
 def _item(row: pb.BaselineItem) -> MeasuredItem:
-    return MeasuredItem(row.what, row.why, row.file, known_number(row, "line"), row.value, list(row.samples))
+    line, samples = known_number(row, "line"), list(row.samples)
+    return MeasuredItem(row.what, row.why, row.file, line, row.value, samples, row.launches)

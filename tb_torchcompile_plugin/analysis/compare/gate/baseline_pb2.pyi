@@ -56,17 +56,19 @@ class BaselineMeasure(_message.Message):
     def __init__(self, metric: _Optional[str] = ..., value: _Optional[int] = ..., why_unknown: _Optional[str] = ..., samples: _Optional[_Iterable[int]] = ..., items: _Optional[_Iterable[_Union[BaselineItem, _Mapping]]] = ..., needs_runs: bool = ...) -> None: ...
 
 class BaselineItem(_message.Message):
-    __slots__ = ("what", "why", "file", "line", "value", "samples")
+    __slots__ = ("what", "why", "file", "line", "value", "samples", "launches")
     WHAT_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    LAUNCHES_FIELD_NUMBER: _ClassVar[int]
     what: str
     why: str
     file: str
     line: int
     value: int
     samples: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, what: _Optional[str] = ..., why: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., value: _Optional[int] = ..., samples: _Optional[_Iterable[int]] = ...) -> None: ...
+    launches: int
+    def __init__(self, what: _Optional[str] = ..., why: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., value: _Optional[int] = ..., samples: _Optional[_Iterable[int]] = ..., launches: _Optional[int] = ...) -> None: ...

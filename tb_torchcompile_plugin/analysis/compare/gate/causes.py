@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.gate.measures import MeasuredItem, Recorded
+from tb_torchcompile_plugin.analysis.compare.gate.measures import MeasuredItem, MeasuredRun
 from tb_torchcompile_plugin.analysis.compare.gate.metrics import METRICS, Unit
 from tb_torchcompile_plugin.analysis.compare.pairs import change_percent, pair
 from tb_torchcompile_plugin.analysis.words import duration, signed, size
@@ -44,7 +44,7 @@ def change_in_unit(unit: Unit, base: float | None, head: float | None) -> str:
     return signed(head - base, _TEXTS[unit]) + change_percent(pair(base, head))
 
 
-def causes(metric: str, pattern: str, base: Recorded, head: Recorded) -> list[GateCause]:
+def causes(metric: str, pattern: str, base: MeasuredRun, head: MeasuredRun) -> list[GateCause]:
     """The largest rises, three at most."""
     unit = METRICS[metric].unit
     before, after = (grouped(_items(one, metric, pattern), lambda item: item.key) for one in (base, head))
@@ -53,7 +53,7 @@ def causes(metric: str, pattern: str, base: Recorded, head: Recorded) -> list[Ga
     return [_cause(metric, unit, before.get(key, []), after[key]) for key in largest]
 
 
-def _items(one: Recorded, metric: str, pattern: str) -> list[MeasuredItem]:
+def _items(one: MeasuredRun, metric: str, pattern: str) -> list[MeasuredItem]:
     """Of a step also what its kernels take."""
     metrics = (metric, "kernel") if metric == "step" else (metric,)
     rows = [item for name in metrics for item in one.measures[name].items]

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.compare.gate.judge import (
     middle_run,
     why_unknown,
 )
-from tb_torchcompile_plugin.analysis.compare.gate.measures import Recorded
+from tb_torchcompile_plugin.analysis.compare.gate.measures import MeasuredRun
 from tb_torchcompile_plugin.analysis.compare.gate.metrics import METRICS
 from tb_torchcompile_plugin.analysis.compare.gate.noise import spread
 from tb_torchcompile_plugin.analysis.words import both, plural
@@ -55,7 +55,7 @@ class GateReport(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-def gate(base: Sequence[Recorded], head: Recorded, settings: GateSettings) -> GateReport:
+def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings) -> GateReport:
     """base: one run, or several that did the same."""
     differences = dict(_differences(base, head))
     ended = [text for kind, text in differences.items() if kind not in settings.allow]
@@ -78,7 +78,7 @@ def gate(base: Sequence[Recorded], head: Recorded, settings: GateSettings) -> Ga
     )
 
 
-def _differences(base: Sequence[Recorded], head: Recorded) -> Iterator[tuple[str, str]]:
+def _differences(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[tuple[str, str]]:
     """By what --allow calls it; what a side does not tell is no difference."""
     runs = [*base, head]
     asked = {
@@ -123,7 +123,7 @@ def _verdict(outcome: Verdict, conditions: list[GateCondition], ended: list[str]
     )
 
 
-def _figure(metric: str, base: Sequence[Recorded], head: Recorded) -> GateFigure:
+def _figure(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateFigure:
     unit, label = METRICS[metric].unit, METRICS[metric].label
     known = [one for one in base if metric in one.measures]
     before = middle_run(metric, known).measures[metric].value if known else None
@@ -138,7 +138,7 @@ def _figure(metric: str, base: Sequence[Recorded], head: Recorded) -> GateFigure
     )
 
 
-def _notes(base: Sequence[Recorded], head: Recorded) -> Iterator[str]:
+def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:
     if len(base) > 1:
         yield f"Noise is from {plural(len(base), 'run')} of BASE, and from the steps in each run; the larger counts."
     elif spread(_steps(base[0])) and spread(_steps(head)):
@@ -153,5 +153,5 @@ def _notes(base: Sequence[Recorded], head: Recorded) -> Iterator[str]:
         )
 
 
-def _steps(one: Recorded) -> list[int]:
+def _steps(one: MeasuredRun) -> list[int]:
     return one.measures["step"].samples if "step" in one.measures else []

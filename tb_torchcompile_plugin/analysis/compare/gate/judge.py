@@ -10,12 +10,13 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.gate.causes import GateCause, causes, change_in_unit, in_unit
 from tb_torchcompile_plugin.analysis.compare.gate.conditions import Condition
-from tb_torchcompile_plugin.analysis.compare.gate.measures import Measure, MeasuredItem, Recorded, middle
+from tb_torchcompile_plugin.analysis.compare.gate.measures import Measure, MeasuredItem, MeasuredRun, middle
 from tb_torchcompile_plugin.analysis.compare.gate.metrics import METRICS
 from tb_torchcompile_plugin.analysis.compare.gate.noise import noise
 from tb_torchcompile_plugin.analysis.words import plural
 
 GateOutcome = Literal["failed", "unknown", "noise", "passed"]
+_NAME = 80  # characters in a sentence
 _MORE_RUNS = "Give several runs as BASE, or save them in one baseline"
 
 
@@ -45,7 +46,7 @@ class Series(NamedTuple):
     needs_runs: bool
 
 
-class Judged(NamedTuple):
+class JudgedSeries(NamedTuple):
     """One series under one condition."""
 
     outcome: GateOutcome
@@ -58,7 +59,7 @@ class Judged(NamedTuple):
 _ORDER: list[GateOutcome] = ["failed", "unknown", "noise", "passed"]
 
 
-def judge(condition: Condition, base: Sequence[Recorded], head: Recorded) -> GateCondition:
+def judge(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> GateCondition:
     """base: one run, or several."""
     metric = condition.metric
     if why := why_unknown(metric, base, head):
@@ -89,7 +90,7 @@ def _unknown(condition: Condition, why: str) -> GateCondition:
     return GateCondition(condition.text, metric, label, "unknown", None, None, None, f"{label}: {why}.", [])
 
 
-def why_unknown(metric: str, base: Sequence[Recorded], head: Recorded) -> str:
+def why_unknown(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> str:
     """ "" where it is known of all runs."""
     sides = [*(("BASE", one) for one in base), ("HEAD", head)]
     whys = [
@@ -98,36 +99,37 @@ def why_unknown(metric: str, base: Sequence[Recorded], head: Recorded) -> str:
     return "; ".join(dict.fromkeys(whys))
 
 
-def _of(one: Recorded, metric: str) -> Measure:
+def _of(one: MeasuredRun, metric: str) -> Measure:
     """A baseline that an older version wrote may lack a metric."""
     return one.measures.get(metric) or Measure(
         None, why_unknown="the baseline was saved without it: save it again"
     )
 
 
-def whole(metric: str, base: Sequence[Recorded], head: Recorded) -> Series:
+def whole(metric: str, base: Sequence[MeasuredRun], head: MeasuredRun) -> Series:
     """A metric as it is, known on both sides."""
     measures = [one.measures[metric] for one in (*base, head)]
     *before, after = [(one.value or 0, one.samples) for one in measures]
     return Series("", before, after, any(one.needs_runs for one in measures))
 
 
-def middle_run(metric: str, base: Sequence[Recorded]) -> Recorded:
+def middle_run(metric: str, base: Sequence[MeasuredRun]) -> MeasuredRun:
     """The run that stands for several: of a count the one with most, else that in the middle."""
     runs = sorted(base, key=lambda one: one.measures[metric].value or 0)
     return runs[-1] if METRICS[metric].noise == "exact" else runs[(len(runs) - 1) // 2]
 
 
-def _named(condition: Condition, base: Sequence[Recorded], head: Recorded) -> list[Series]:
-    """All items that match together, and each that all runs have; [] where nothing matches."""
+def _named(condition: Condition, base: Sequence[MeasuredRun], head: MeasuredRun) -> list[Series]:
+    """All items that match together and, where a pattern asks for them, each that does the same work in all runs: one
+    that is launched more often does what another one did. [] where nothing matches."""
     measures = [one.measures[condition.metric] for one in (*base, head)]
     runs = [_matching(one.items, condition.pattern or "*") for one in measures]
-    names = [{item.what for item in items} for items in runs]
-    if not any(names):
+    if not any(runs):
         return []
-    common = sorted(set.intersection(*names)) if len(set.union(*names)) > 1 else []
+    alike = set.intersection(*({(item.what, item.launches) for item in items} for items in runs))
+    names = ["", *sorted(name for name, _ in alike)] if condition.pattern else [""]
     needs_runs = any(one.needs_runs for one in measures)
-    sums = {name: [_summed(items, name, one) for items, one in zip(runs, measures)] for name in ("", *common)}
+    sums = {name: [_summed(items, name, one) for items, one in zip(runs, measures)] for name in names}
     return [Series(name, values[:-1], values[-1], needs_runs) for name, values in sums.items()]
 
 
@@ -142,11 +144,11 @@ def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> tuple[int
     return middle(samples), samples
 
 
-def _judged(condition: Condition, row: Series, questions: int) -> Judged:
+def _judged(condition: Condition, row: Series, questions: int) -> JudgedSeries:
     values, kind = [value for value, _ in row.base], METRICS[condition.metric].noise
     base = max(values) if kind == "exact" else sorted(values)[(len(values) - 1) // 2]
     chance = None if kind == "exact" else _noise(row, values, questions)
-    return Judged(
+    return JudgedSeries(
         _outcome(condition, base, row.head[0], chance, kind == "needed"), row.name, base, row.head[0], chance
     )
 
@@ -165,9 +167,9 @@ def _outcome(condition: Condition, base: int, head: int, chance: float | None, n
     return "failed" if head - base > chance else "noise"
 
 
-def _sentence(condition: Condition, one: Judged, failed: int, runs: int) -> str:
+def _sentence(condition: Condition, one: JudgedSeries, failed: int, runs: int) -> str:
     label, unit, *_ = METRICS[condition.metric]
-    of = f" of {one.name}" if one.name else f" ({condition.pattern})" if condition.pattern else ""
+    of = f" of {one.name[:_NAME]}" if one.name else f" ({condition.pattern})" if condition.pattern else ""
     allowed = f"{condition.amount:g} %" if condition.percent else in_unit(unit, condition.amount)
     base, head = in_unit(unit, one.base), in_unit(unit, one.head)
     change = change_in_unit(unit, one.base, one.head)

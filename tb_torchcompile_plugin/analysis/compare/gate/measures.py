@@ -15,12 +15,13 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 MOST_SAMPLES = 64  # steps that are kept of a run
 MOST_ITEMS = 500  # of a measure: those with the largest values
-_TEXT = 240  # characters of a name or a reason
+MOST_TEXT = 240  # characters of a name or a reason
 _FOLDERS = 2  # parts of a path that are kept: a baseline is committed, and its home is nobody's business
 
 
 class MeasuredItem(msgspec.Struct, frozen=True):
-    """A part of a measure: a kernel, a break. why: torch's reason, "" for none. samples: by step, [] without."""
+    """A part of a measure: a kernel, a break. why: torch's reason, "" for none. samples: by step, [] without. launches:
+    of a kernel in a step, else 0."""
 
     what: str
     why: str = ""
@@ -28,6 +29,7 @@ class MeasuredItem(msgspec.Struct, frozen=True):
     line: int | None = None
     value: int = 0
     samples: list[int] = []
+    launches: int = 0
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -46,7 +48,7 @@ class Measure(msgspec.Struct, frozen=True):
     needs_runs: bool = False
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class MeasuredRun(msgspec.Struct, frozen=True):
     """One run, by the names of its measures. devices: names of its GPUs, [] without any or where nothing tells; torch
     and world_size: "" and None where nothing tells."""
 
@@ -57,7 +59,7 @@ class Recorded(msgspec.Struct, frozen=True):
     measures: dict[str, Measure]
 
 
-class Recording(NamedTuple):
+class RunSource(NamedTuple):
     """What a run is measured by: its spans and compile data, one of each rank. job: the ranks together, None for one.
     ranks: how many there are."""
 
@@ -98,9 +100,11 @@ def item_of(row: CountedRow) -> MeasuredItem:
     return placed(row.what, row.why, row.file, row.line, row.number)
 
 
-def placed(
-    what: str, why: str, file: str, line: int | None, value: int, samples: list[int] | None = None
-) -> MeasuredItem:
+def placed(what: str, why: str, file: str, line: int | None, value: int) -> MeasuredItem:
     """An item with a path that tells nothing of where it lies, and texts that are not endless."""
-    short = "/".join(file.replace("\\", "/").split("/")[-_FOLDERS:])
-    return MeasuredItem(what[:_TEXT], why[:_TEXT], short, line, value, some(samples or []))
+    return MeasuredItem(what[:MOST_TEXT], why[:MOST_TEXT], short_path(file), line, value)
+
+
+def short_path(file: str) -> str:
+    """Its name and that of its folder."""
+    return "/".join(file.replace("\\", "/").split("/")[-_FOLDERS:])

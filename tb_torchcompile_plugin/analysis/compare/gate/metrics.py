@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.analysis.compare.gate.measures import (
     Measure,
-    Recorded,
-    Recording,
+    MeasuredRun,
+    RunSource,
     item_of,
     largest,
     unknown,
@@ -23,18 +23,18 @@ from tb_torchcompile_plugin.profile.gpu_work import device_names
 Unit = Literal["time", "bytes", "count"]
 
 
-class Metric(NamedTuple):
+class GateMetric(NamedTuple):
     """noise: whether a change must be more than noise ("needed": where it is not known, nobody can tell; "known": where
     several runs tell it), or is exact. by_name: a pattern may choose among its items."""
 
     label: str
     unit: Unit
     noise: Literal["exact", "known", "needed"]
-    measure: Callable[[Recording], Measure]
+    measure: Callable[[RunSource], Measure]
     by_name: bool = False
 
 
-def _count(name: CountName, recording: Recording) -> Measure:
+def _count(name: CountName, recording: RunSource) -> Measure:
     """Of all ranks together: one that counts otherwise must show."""
     if len(recording.data) < recording.ranks:
         who = (
@@ -50,21 +50,21 @@ def _count(name: CountName, recording: Recording) -> Measure:
     return Measure(sum(item.value for item in items), items=largest(items))
 
 
-METRICS: dict[str, Metric] = {
-    "step": Metric("Step time", "time", "needed", steps),
-    "kernel": Metric("Kernel time of a step", "time", "needed", kernels, by_name=True),
-    "memory": Metric("Peak memory", "bytes", "known", memory_peak),
-    "compile": Metric("Compile time", "time", "needed", compile_time),
+METRICS: dict[str, GateMetric] = {
+    "step": GateMetric("Step time", "time", "needed", steps),
+    "kernel": GateMetric("Kernel time of a step", "time", "needed", kernels, by_name=True),
+    "memory": GateMetric("Peak memory", "bytes", "known", memory_peak),
+    "compile": GateMetric("Compile time", "time", "needed", compile_time),
     **{
-        name: Metric(kind.many[:1].upper() + kind.many[1:], "count", "exact", partial(_count, name))
+        name: GateMetric(kind.many[:1].upper() + kind.many[1:], "count", "exact", partial(_count, name))
         for name, kind in COUNTS.items()
     },
 }
 
 
-def recorded(recording: Recording) -> Recorded:
+def recorded(recording: RunSource) -> MeasuredRun:
     """All that a gate may ask of a run."""
-    return Recorded(
+    return MeasuredRun(
         name=recording.name,
         devices=_devices(recording),
         torch=next((one.summary.environment.torch_version for one in recording.data), ""),
@@ -73,13 +73,13 @@ def recorded(recording: Recording) -> Recorded:
     )
 
 
-def _devices(recording: Recording) -> list[str]:
+def _devices(recording: RunSource) -> list[str]:
     names = [name for profile in recording.profiles for name in device_names(profile.trace).values() if name]
     names = names or [name for one in recording.data for name in one.summary.environment.device_names]
     return sorted(set(names))
 
 
-def _world_size(recording: Recording) -> int | None:
+def _world_size(recording: RunSource) -> int | None:
     if recording.job:
         return recording.job.world_size or recording.ranks
     traced = [claimed(profile.trace, "world_size") for profile in recording.profiles]

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compare.gate.measures import (
+    MOST_TEXT,
     Measure,
     MeasuredItem,
-    Recording,
+    RunSource,
     largest,
     middle,
     of_samples,
     placed,
+    short_path,
+    some,
     unknown,
 )
 from tb_torchcompile_plugin.analysis.compare.jobs import job_step_ns
@@ -37,7 +40,7 @@ _NO_TRACE = "it has no trace"
 _NO_STEPS = "no steps were marked: profile with a schedule, and call profiler.step()"
 
 
-def steps(recording: Recording) -> Measure:
+def steps(recording: RunSource) -> Measure:
     """By the clock that sets the pace; of a job the longest among its ranks. Items: what a step waits for."""
     if not recording.profiles:
         return unknown(_NO_TRACE)
@@ -62,7 +65,7 @@ def _waits(profile: Profile) -> Iterator[MeasuredItem]:
     return (MeasuredItem(what, value=round(ns)) for what, ns in sums.items())
 
 
-def kernels(recording: Recording) -> Measure:
+def kernels(recording: RunSource) -> Measure:
     """What a step launches, by names without inductor's running numbers; of a job the mean of its ranks. A core that
     others share is slow for all of a short run: of kernels on the CPU one run does not tell the noise."""
     if not recording.profiles:
@@ -73,20 +76,29 @@ def kernels(recording: Recording) -> Measure:
     by_kind = _by_kind(recording.profiles, count)
     if not by_kind:
         return unknown("no kernel was recorded; on the CPU: TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1")
-    times = {kind: (ns // len(recording.profiles)).tolist() for kind, ns in by_kind.items()}
-    lines = recording.profiles[0].of(kernel_lines)
-    items = [
-        placed(kind, "", line.file if line else "", line.line if line else None, middle(ns), ns)
-        for kind, ns in times.items()
-        for line in [lines.get(kind)]
-    ]
+    lines, ranks = recording.profiles[0].of(kernel_lines), len(recording.profiles)
+    items = [_kernel(kind, table // ranks, lines.get(kind)) for kind, table in by_kind.items()]
     on_host = any(rows.device == "cpu" for one in recording.profiles for rows in one.of(kernel_launches))
-    return of_samples(np.sum([*times.values()], axis=0).tolist(), items, needs_runs=on_host)
+    whole = np.sum([*by_kind.values()], axis=0)[0] // ranks
+    return of_samples(whole.tolist(), items, needs_runs=on_host)
+
+
+def _kernel(kind: str, table: Int64s, line: Frame | None) -> MeasuredItem:
+    ns, launches = table.tolist()
+    file = short_path(line.file) if line else ""
+    return MeasuredItem(
+        kind[:MOST_TEXT],
+        file=file,
+        line=line.line if line else None,
+        value=middle(ns),
+        samples=some(ns),
+        launches=middle(launches),
+    )
 
 
 def _by_kind(profiles: list[Profile], count: int) -> dict[str, Int64s]:
-    """ns by step of each kind, summed over ranks."""
-    sums: defaultdict[str, Int64s] = defaultdict(lambda: np.zeros(count, np.int64))
+    """ns and launches (rows) of each kind by step (columns), summed over ranks."""
+    sums: defaultdict[str, Int64s] = defaultdict(lambda: np.zeros((2, count), np.int64))
     for profile in profiles:
         windows, names = profile.of(StepWindows), profile.trace.names
         for rows in profile.of(kernel_launches):
@@ -94,7 +106,9 @@ def _by_kind(profiles: list[Profile], count: int) -> dict[str, Int64s]:
             inside = (step >= 0) & (step < count)
             for name in np.unique(rows.name[inside]).tolist():
                 mine = inside & (rows.name == name)
-                np.add.at(sums[kind_of(names[name])], step[mine], rows.dur[mine])
+                ns, launches = sums[kind_of(names[name])]
+                np.add.at(ns, step[mine], rows.dur[mine])
+                np.add.at(launches, step[mine], 1)
     return dict(sums)
 
 
@@ -104,7 +118,7 @@ def kernel_lines(profile: Profile) -> dict[str, Frame]:
     return {kind_of(row.name): row.lines[-1] for row in reversed(rows)}
 
 
-def memory_peak(recording: Recording) -> Measure:
+def memory_peak(recording: RunSource) -> Measure:
     """Of the device that needs most; of the GPUs where there are any."""
     if not recording.profiles:
         return unknown(_NO_TRACE)
@@ -116,7 +130,7 @@ def memory_peak(recording: Recording) -> Measure:
     return Measure(max(item.value for item in items), items=largest(items))
 
 
-def compile_time(recording: Recording) -> Measure:
+def compile_time(recording: RunSource) -> Measure:
     """Of the rank that needs longest; its compilations by function."""
     totals = [(total, data) for data in recording.data if (total := data.of(compiling.total_s)) is not None]
     if len(totals) < max(recording.ranks, 1):

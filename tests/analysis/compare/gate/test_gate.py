@@ -1,8 +1,9 @@
 """gate.py, judge.py, causes.py: the verdict, and why."""
 
+import msgspec
 import pytest
-
 from gates import a_run, count, judged, kernels, timed
+
 from tb_torchcompile_plugin.analysis.compare.gate.measures import Measure, MeasuredItem
 
 STEADY = (1000, 1001, 999, 1000)
@@ -88,6 +89,21 @@ def test_work_in_new_kernels_counts_together():
     more = a_run(kernel=kernels(triton_ab=[260, 262, 258]))
     assert one(judged(base, same, "kernel:triton_*>10%")).outcome == "passed"
     assert one(judged(base, more, "kernel:triton_*>10%")).outcome == "failed"
+
+
+def test_a_kernel_that_does_the_work_of_others_is_not_slower():
+    """A library picks one kernel three times instead of three kernels once."""
+    base = kernels(gemm_a=[100, 101, 99], gemm_b=[100, 101, 99], gemm_c=[100, 101, 99])
+    head = kernels(gemm_a=[280, 281, 279])
+    more = Measure(head.value, head.samples, [msgspec.structs.replace(head.items[0], launches=3)])
+    assert one(judged(a_run(kernel=base), a_run(kernel=more), "kernel:gemm_*>10%")).outcome == "passed"
+
+
+def test_without_a_pattern_the_sum_alone_counts():
+    base = a_run(kernel=kernels(a=[100, 101, 99], b=[1000, 1001, 999]))
+    head = a_run(kernel=kernels(a=[150, 151, 149], b=[1000, 1001, 999]))
+    assert one(judged(base, head, "kernel>10%")).outcome == "passed"
+    assert one(judged(base, head, "kernel:*>10%")).outcome == "failed"
 
 
 def test_a_pattern_without_a_match_is_not_known():

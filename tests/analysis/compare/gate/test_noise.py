@@ -63,3 +63,17 @@ def test_runs_that_differ_by_chance_are_rarely_beyond_it():
         assert apart is not None
         beyond += median(head) - median(values) > apart
     assert beyond <= 4
+
+
+@pytest.mark.parametrize(("slower", "seen"), [(1.06, True), (1.02, False)])
+def test_ten_steady_steps_tell_six_percent(slower, seen):
+    """Steps that vary by one percent: what is said in docs/gate.md."""
+    random.seed(2)
+    beyond = 0
+    for _ in range(200):
+        base = [round(random.gauss(1e6, 1e4)) for _ in range(10)]
+        head = [round(random.gauss(slower * 1e6, 1e4)) for _ in range(10)]
+        apart = noise([base], [round(median(base))], head)
+        assert apart is not None and 0.02e6 < apart < 0.09e6
+        beyond += median(head) - median(base) > apart
+    assert beyond > 180 if seen else beyond < 4

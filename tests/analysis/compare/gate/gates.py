@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.compare.gate.gate import GateReport, gate
 from tb_torchcompile_plugin.analysis.compare.gate.measures import (
     Measure,
     MeasuredItem,
-    Recorded,
+    MeasuredRun,
     middle,
     unknown,
 )
@@ -32,10 +32,10 @@ User code traceback:
 
 def a_run(
     name: str = "run", *, devices: Sequence[str] = (), torch: str = "", **measures: Measure
-) -> Recorded:
+) -> MeasuredRun:
     """All other metrics are unknown."""
     known = {metric: measures.get(metric, unknown("nobody measured it")) for metric in METRICS}
-    return Recorded(name, list(devices), torch, None, known)
+    return MeasuredRun(name, list(devices), torch, None, known)
 
 
 def timed(*samples: int, items: Sequence[MeasuredItem] = (), needs_runs: bool = False) -> Measure:
@@ -45,7 +45,9 @@ def timed(*samples: int, items: Sequence[MeasuredItem] = (), needs_runs: bool = 
 
 def kernels(**samples: Sequence[int]) -> Measure:
     """By step, of each kernel."""
-    items = [MeasuredItem(name, value=middle([*one]), samples=[*one]) for name, one in samples.items()]
+    items = [
+        MeasuredItem(name, value=middle([*one]), samples=[*one], launches=1) for name, one in samples.items()
+    ]
     return timed(*(sum(step) for step in zip(*samples.values())), items=items)
 
 
@@ -54,9 +56,9 @@ def count(number: int, *items: MeasuredItem) -> Measure:
 
 
 def judged(
-    base: Recorded | Sequence[Recorded], head: Recorded, *conditions: str, allow: Sequence[str] = ()
+    base: MeasuredRun | Sequence[MeasuredRun], head: MeasuredRun, *conditions: str, allow: Sequence[str] = ()
 ) -> GateReport:
-    runs = [base] if isinstance(base, Recorded) else base
+    runs = [base] if isinstance(base, MeasuredRun) else base
     return gate(runs, head, settings_of(conditions, allow, ""))
 
 
