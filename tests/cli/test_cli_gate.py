@@ -160,9 +160,9 @@ def test_what_is_called_like_markup_stays_text(tmp_path):
     evil = "|a|\n# b <script>x</script> [c](d) `e` *f* _g_ @h ![i](j) \x1b[31m <!-- "
     broken = MeasuredItem(evil, evil, evil, 1, 1)
     base = MeasuredRun(
-        "base", [], "", None, {name: unknown(evil) for name in METRICS} | {"breaks": Measure(0)}
+        "base", [], "", 1, 1, {name: unknown(evil) for name in METRICS} | {"breaks": Measure(0)}
     )
-    head = MeasuredRun(evil, [], "", None, {**base.measures, "breaks": Measure(1, items=[broken])})
+    head = MeasuredRun(evil, [], "", 1, 1, {**base.measures, "breaks": Measure(1, items=[broken])})
     report = gate([base], head, settings_of(["breaks>0", "step>3%"], [], evil))
     text = markdown(report, ["a`b", "x y"])
     assert "<script>" not in text and "\x1b" not in text and "\n# b" not in text and "](d)" not in text
@@ -175,7 +175,7 @@ def test_what_is_called_like_markup_stays_text(tmp_path):
 
 def test_markdown_is_never_more_than_github_shows():
     names = [f"kernel:{number}{'x' * 500}>1%" for number in range(2000)]
-    run = MeasuredRun("run", [], "", None, {name: unknown("nobody measured it") for name in METRICS})
+    run = MeasuredRun("run", [], "", 1, 1, {name: unknown("nobody measured it") for name in METRICS})
     text = markdown(gate([run], run, settings_of(names, [], "")), ["a", "b"])
     assert len(text.encode()) <= MOST_BYTES and text.endswith("than GitHub shows.\n")
     assert escaped("a\nb") == "a b"
@@ -237,11 +237,11 @@ def test_of_a_job_all_ranks_count(recording, tmp_path, capsys):
     assert compare(recording("ddp"), recording("ddp"), "recompiles>0") == 0
     out = capsys.readouterr().out
     assert re.search(r"^Recompiles +2 +2 ", out, re.MULTILINE) and "HEAD ran as 2 ranks" in out
-    assert re.search(r"^Guards +2,260 +2,260 ", out, re.MULTILINE)
-    assert (
-        compare(recording("breaks"), recording("ddp"), "recompiles>0") == 3
-    )  # of one process nothing is known
+    assert re.search(r"^Guards +1,707 +1,707 ", out, re.MULTILINE)
+    assert compare(recording("breaks"), recording("ddp"), "recompiles>0") == 4
+    assert "Ranks: 1 of 1 recorded in BASE, 2 of 2 recorded in HEAD." in capsys.readouterr().out
     shutil.copytree(recording("ddp"), tmp_path / "one")
-    for file in (tmp_path / "one").glob("*rank_1*"):
+    for file in (*(tmp_path / "one").glob("*rank_1_*"), *(tmp_path / "one").glob("rank1.*")):
         file.unlink()
     assert compare(recording("ddp"), tmp_path / "one", "recompiles>0") == 4
+    assert "1 of 2 recorded in HEAD" in capsys.readouterr().out

@@ -122,6 +122,7 @@ def _message(one: MeasuredRun, samples: int) -> pb.BaselineRun:
         name=one.name,
         devices=one.devices,
         torch_version=one.torch or None,
+        ranks=one.ranks,
         world_size=one.world_size,
         measures=[_measure_message(name, measure, samples) for name, measure in one.measures.items()],
     )
@@ -153,7 +154,8 @@ def _run(one: pb.BaselineRun) -> MeasuredRun:
         name=one.name,
         devices=list(one.devices),
         torch=one.torch_version,
-        world_size=known_number(one, "world_size"),
+        ranks=one.ranks,
+        world_size=one.world_size,
         measures={row.metric: _measure(row) for row in one.measures},
     )
 

@@ -26,18 +26,20 @@ class BaselineRuns(_message.Message):
     def __init__(self, runs: _Optional[_Iterable[_Union[BaselineRun, _Mapping]]] = ...) -> None: ...
 
 class BaselineRun(_message.Message):
-    __slots__ = ("name", "devices", "torch_version", "world_size", "measures")
+    __slots__ = ("name", "devices", "torch_version", "ranks", "world_size", "measures")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     TORCH_VERSION_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     MEASURES_FIELD_NUMBER: _ClassVar[int]
     name: str
     devices: _containers.RepeatedScalarFieldContainer[str]
     torch_version: str
+    ranks: int
     world_size: int
     measures: _containers.RepeatedCompositeFieldContainer[BaselineMeasure]
-    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., torch_version: _Optional[str] = ..., world_size: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[BaselineMeasure, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., torch_version: _Optional[str] = ..., ranks: _Optional[int] = ..., world_size: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[BaselineMeasure, _Mapping]]] = ...) -> None: ...
 
 class BaselineMeasure(_message.Message):
     __slots__ = ("metric", "value", "why_unknown", "samples", "items", "needs_runs")

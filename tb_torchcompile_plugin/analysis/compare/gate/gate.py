@@ -84,12 +84,12 @@ def _differences(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[tup
     asked = {
         "gpu": ("GPU", [", ".join(one.devices) for one in runs]),
         "torch": ("torch", [one.torch for one in runs]),
-        "world-size": ("World size", ["" if one.world_size is None else str(one.world_size) for one in runs]),
+        "world-size": ("Ranks", [f"{one.ranks} of {one.world_size} recorded" for one in runs]),
     }
     for kind, (label, values) in asked.items():
-        before, after = list(dict.fromkeys(filter(None, values[:-1]))), values[-1]
-        if len(before) > 1 or (before and after and before != [after]):
-            yield kind, f"{label}: {both(before)} in BASE, {after or 'not known'} in HEAD."
+        if len(set(filter(None, values))) > 1:
+            before = both(list(dict.fromkeys(filter(None, values[:-1]))))
+            yield kind, f"{label}: {before} in BASE, {values[-1] or 'not known'} in HEAD."
 
 
 def _outcome(ended: list[str], conditions: list[GateCondition], unknown_allowed: bool) -> Verdict:
@@ -146,7 +146,7 @@ def _notes(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[str]:
             f"Noise is from the {len(_steps(base[0]))} and {plural(len(_steps(head)), 'step')} inside one run of each "
             "side: how runs differ from one another they do not tell. Several runs as BASE do."
         )
-    if (ranks := head.world_size or 1) > 1:
+    if (ranks := head.ranks) > 1:
         yield (
             f"HEAD ran as {plural(ranks, 'rank')}: counts are of all ranks together, a step lasts as long as on the "
             "slowest."

@@ -49,13 +49,14 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class MeasuredRun(msgspec.Struct, frozen=True):
-    """One run, by the names of its measures. devices: names of its GPUs, [] without any or where nothing tells; torch
-    and world_size: "" and None where nothing tells."""
+    """One run, by the names of its measures. devices: names of its GPUs, [] without any or where nothing tells; torch:
+    "" where nothing tells. ranks: that were recorded, of world_size."""
 
     name: str
     devices: list[str]
     torch: str
-    world_size: int | None
+    ranks: int
+    world_size: int
     measures: dict[str, Measure]
 
 

@@ -68,6 +68,7 @@ def recorded(recording: RunSource) -> MeasuredRun:
         name=recording.name,
         devices=_devices(recording),
         torch=next((one.summary.environment.torch_version for one in recording.data), ""),
+        ranks=recording.ranks,
         world_size=_world_size(recording),
         measures={name: metric.measure(recording) for name, metric in METRICS.items()},
     )
@@ -79,9 +80,8 @@ def _devices(recording: RunSource) -> list[str]:
     return sorted(set(names))
 
 
-def _world_size(recording: RunSource) -> int | None:
-    if recording.job:
-        return recording.job.world_size or recording.ranks
+def _world_size(recording: RunSource) -> int:
+    """That of the ranks which are here, where nothing tells of more."""
     traced = [claimed(profile.trace, "world_size") for profile in recording.profiles]
-    logged = [one.summary.environment.world_size or None for one in recording.data]
-    return next((size for size in (*traced, *logged) if size is not None), None)
+    logged = [one.summary.environment.world_size for one in recording.data]
+    return max((size for size in (*traced, *logged) if size), default=recording.ranks)

@@ -31,11 +31,11 @@ User code traceback:
 
 
 def a_run(
-    name: str = "run", *, devices: Sequence[str] = (), torch: str = "", **measures: Measure
+    name: str = "run", *, devices: Sequence[str] = (), torch: str = "", ranks: int = 1, **measures: Measure
 ) -> MeasuredRun:
     """All other metrics are unknown."""
     known = {metric: measures.get(metric, unknown("nobody measured it")) for metric in METRICS}
-    return MeasuredRun(name, list(devices), torch, None, known)
+    return MeasuredRun(name, list(devices), torch, ranks, ranks, known)
 
 
 def timed(*samples: int, items: Sequence[MeasuredItem] = (), needs_runs: bool = False) -> Measure:
