@@ -21,7 +21,7 @@ def recorded_runs(path: str, run: str = "") -> list[MeasuredRun]:
 
 
 def _recording(path: str, only: str) -> RunSource:
-    session = Session([("", path)])
+    session = Session([("", path)], ahead=False)
     run, worker, span = newest_span(only_run(session.runs(), only), path)
     name = " ".join(filter(None, (os.path.basename(path.rstrip("/")), "" if run == "." else run)))
     job = session.job(run, span) if span else None

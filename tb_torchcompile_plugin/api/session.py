@@ -72,6 +72,12 @@ class NoCompileData(NotFound):
 class Session:
     """One logdir, or several, each under a name of its own. Safe to call from many threads."""
 
+    def __init__(self, logdirs: Sequence[tuple[str, str]], *, ahead: bool = True) -> None:
+        """logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`. ahead: whether what panels ask
+        first is made as soon as a trace is read, on a thread of its own: a process that ends meanwhile may be killed by
+        it (SIGABRT, where the thread is inside of C++)."""
+        self._catalog = Catalog(logdirs)
+        self._ahead = ahead
     def __init__(self, logdirs: Sequence[tuple[str, str]], within: str = "") -> None:
         """logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`. within: a folder, what does
         not lie in which is not read."""
@@ -314,7 +320,8 @@ class Session:
         trace = read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
         files = files_of(worker, span)
         profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span, most_calls, files)
-        profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
+        if self._ahead:
+            profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile
 
 

@@ -17,12 +17,14 @@ yaml = pytest.importorskip("yaml")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ci"
 
 
-def workflow() -> dict[str, Any]:
-    return yaml.safe_load((EXAMPLE / "gate.yml").read_text())
+def workflow() -> dict[Any, Any]:
+    document: dict[Any, Any] = yaml.safe_load((EXAMPLE / "gate.yml").read_text())
+    return document
 
 
 def step(name: str) -> dict[str, Any]:
-    (named,) = [one for one in workflow()["jobs"]["gate"]["steps"] if one.get("name") == name]
+    steps: list[dict[str, Any]] = workflow()["jobs"]["gate"]["steps"]
+    (named,) = [one for one in steps if one.get("name") == name]
     return named
 
 

@@ -72,6 +72,7 @@ def _cause(metric: str, unit: Unit, before: list[MeasuredItem], after: list[Meas
     kind = next((kind for name, kind in COUNTS.items() if name == metric), None)
     what = item.what if kind is None or item.what == kind.one else f"{kind.one} of {item.what}"
     text = f"{what}: {item.why}" if item.why else what
-    change = "" if (base, head) == (0, 1) else f", {change_in_unit(unit, base, head)}"
+    rose = f"+{head - base:,}" if unit == "count" else change_in_unit(unit, base, head)
+    change = "" if rose == "+1" else f", {rose}"
     where = item.file if item.line is None else f"{item.file}:{item.line}"
     return GateCause(text + change, where, head - base)

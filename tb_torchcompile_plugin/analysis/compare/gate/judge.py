@@ -175,12 +175,11 @@ def _sentence(condition: Condition, one: JudgedSeries, failed: int, runs: int) -
     change = change_in_unit(unit, one.base, one.head)
     more = f"; so did {plural(failed - 1, 'other')}" if failed > 1 else ""
     chance = "" if one.noise is None else f" (± {in_unit(unit, one.noise)})"
-    also = f", and more than the noise{chance}" if chance else ""
+    by, also = f" by more than {allowed}" if condition.amount else "", f", and by more than the noise{chance}"
     says: dict[GateOutcome, str] = {
-        "failed": f"It rose by more than {allowed}{also}{more}.",
-        "passed": f"No rise by more than {allowed}.",
-        "noise": f"That is more than {allowed}, but within the noise{chance}.",
-        "unknown": f"That is more than {allowed}, but {plural(runs, 'run')} of BASE cannot tell whether it is noise. "
-        f"{_MORE_RUNS}.",
+        "failed": f"It rose{by}{also if chance else ''}{more}.",
+        "passed": f"No rise{by}.",
+        "noise": f"It rose{by}, but within the noise{chance}.",
+        "unknown": f"It rose{by}, but {plural(runs, 'run')} of BASE cannot tell whether that is noise. {_MORE_RUNS}.",
     }
     return f"{label}{of}: {base} → {head}, {change}. {says[one.outcome]}"
