@@ -1,5 +1,7 @@
 """gate.py, judge.py, causes.py: the verdict, and why."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from gates import a_run, count, judged, kernels, timed
@@ -125,7 +127,7 @@ def test_of_kernels_on_the_cpu_one_run_tells_no_noise():
     [({"devices": ["NVIDIA H100"]}, "gpu"), ({"torch": "2.13.0"}, "torch"), ({"ranks": 2}, "world-size")],
 )
 def test_other_things_are_not_compared(differs, allow):
-    same = {"devices": ["NVIDIA H200"], "torch": "2.14.1"}
+    same: dict[str, Any] = {"devices": ["NVIDIA H200"], "torch": "2.14.1"}
     base, head = a_run(**same, breaks=count(0)), a_run(**{**same, **differs}, breaks=count(1))
     report = judged(base, head, "breaks>0")
     assert (report.outcome, report.conditions) == ("not_comparable", [])
