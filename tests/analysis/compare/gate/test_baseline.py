@@ -4,8 +4,8 @@ import random
 from contextlib import suppress
 
 import pytest
-
 from gates import a_run, count, kernels, timed
+
 from tb_torchcompile_plugin.analysis.compare.gate import baseline
 from tb_torchcompile_plugin.analysis.compare.gate.baseline import MOST_BYTES, is_baseline, load, save
 from tb_torchcompile_plugin.analysis.compare.gate.baseline_pb2 import Baseline
