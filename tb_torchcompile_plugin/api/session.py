@@ -72,10 +72,11 @@ class NoCompileData(NotFound):
 class Session:
     """One logdir, or several, each under a name of its own. Safe to call from many threads."""
 
-    def __init__(self, logdirs: Sequence[tuple[str, str]], within: str = "") -> None:
+    def __init__(self, logdirs: Sequence[tuple[str, str]], within: str = "", *, ahead: bool = True) -> None:
         """logdirs: (run prefix, path) pairs; the prefix is "" for a plain `--logdir`. within: a folder, what does
-        not lie in which is not read."""
-        self._catalog = Catalog(logdirs, within)
+        not lie in which is not read. ahead: whether what panels ask first is made as soon as a trace is read, on a
+        thread of its own: a process that ends meanwhile may be killed by it (SIGABRT, inside of C++)."""
+        self._catalog, self._ahead = Catalog(logdirs, within), ahead
         self._readings: Readings[_Ids, Profile] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
         self._compile_data, self._sides = Memo(_KEPT), Memo(_COMPARED)
@@ -318,7 +319,8 @@ class Session:
         trace = read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
         files = files_of(worker, span)
         profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span, most_calls, files)
-        profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
+        if self._ahead:
+            profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile
 
 

@@ -1,7 +1,8 @@
 """`tb-torchcompile`: the answers of the tab, in a terminal.
 
-Exit status 0 when something was read, 1 with one clear line when nothing could be, 2 for wrong arguments. With `--json`
-stdout holds the report alone; warnings and progress go to stderr.
+Exit status 0 when something was read, 1 with one clear line when nothing could be, 2 for wrong arguments; as a gate 3
+where a condition holds, 4 where runs cannot be compared. With `--json` stdout holds the report alone; warnings and
+progress go to stderr.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ import os
 import sys
 from collections.abc import Sequence
 
+from tb_torchcompile_plugin.analysis.compare.gate.baseline import is_baseline
+from tb_torchcompile_plugin.analysis.compare.gate.conditions import WrongGate
 from tb_torchcompile_plugin.api.catalog import NoSuchRun, plugin_version
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
+from tb_torchcompile_plugin.cli.gate.baseline import add_baseline
+from tb_torchcompile_plugin.cli.gate.options import add_gate, gate_settings, is_gate
+from tb_torchcompile_plugin.cli.gate.show import GateFiles, show_gate
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.mcp.command import add_mcp
@@ -27,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except (NoSuchFix, NoSuchRun, WrongArgument) as error:
+    except (NoSuchFix, NoSuchRun, WrongArgument, WrongGate) as error:
         return _fail(str(error), 2)
     except UserError as error:
         return _fail(str(error))
@@ -55,10 +61,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     kernel.set_defaults(run=_kernel)
     compare = commands.add_parser(
-        "compare", help="print the newest spans of two logdirs or traces side by side"
+        "compare",
+        help="print the newest spans of two logdirs or traces side by side; with --fail-on, as a gate",
     )
-    compare.add_argument("a", metavar="A", help="a folder or one trace: the run before")
-    compare.add_argument("b", metavar="B", help="the run after")
+    compare.add_argument(
+        "a",
+        metavar="BASE",
+        nargs="+",
+        help="a folder, a trace or a baseline file: the run before; as a gate, several",
+    )
+    compare.add_argument("b", metavar="HEAD", help="the run after")
+    add_gate(compare)
     compare.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     compare.add_argument(
         "--run",
@@ -69,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of this run only; given twice, the first is A's and the second B's",
     )
     compare.set_defaults(run=_compare)
+    add_baseline(commands)
     _add_what_if(commands)
     _add_index(commands)
     return parser
@@ -125,12 +139,15 @@ def _kernel(arguments: argparse.Namespace) -> int:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    check(arguments.a)
-    check(arguments.b)
-    runs = arguments.only_runs or [""]
+    paths, runs = [*arguments.a, arguments.b], arguments.only_runs or [""]
+    for path in paths:
+        check(path)
     if len(runs) > 2:
-        return _fail(f"--run is given {len(runs)} times; name a run of A and one of B", 2)
-    show_comparison((arguments.a, runs[0]), (arguments.b, runs[-1]), arguments.json)
+        return _fail(f"--run is given {len(runs)} times; name a run of BASE and one of HEAD", 2)
+    if is_gate(arguments) or len(paths) > 2 or any(map(is_baseline, paths)):
+        files = GateFiles(arguments.markdown, arguments.junit, arguments.bmf)
+        return show_gate(paths, runs, gate_settings(arguments), files, arguments.json)
+    show_comparison((paths[0], runs[0]), (paths[1], runs[-1]), arguments.json)
     return 0
 
 

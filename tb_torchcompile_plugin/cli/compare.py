@@ -24,7 +24,7 @@ class WithJobs(FullReport, frozen=True):
 def show_comparison(a: tuple[str, str], b: tuple[str, str], as_json: bool) -> None:
     """Print the newest spans of both compared. a, b: a logdir, and its run or "" for any. Raises UserError where one
     holds no trace, and NoSuchRun."""
-    sessions = Session([("", a[0])]), Session([("", b[0])])
+    sessions = [Session([("", logdir)], ahead=False) for logdir, _ in (a, b)]
     newest = [
         newest_span(only_run(session.runs(), run), logdir) for session, (logdir, run) in zip(sessions, (a, b))
     ]

@@ -26,7 +26,8 @@ class NoSuchFix(NotFound):
 
 def show_what_if(logdir: str, chosen: Ids, picked: Sequence[str], as_json: bool) -> None:
     """Of the newest span that fits. chosen: run, worker and span, each "" for any. Raises UserError, and NoSuchFix."""
-    (run, worker, span), answer = scenario_of(Session([("", logdir)]), logdir, chosen, picked)
+    session = Session([("", logdir)], ahead=False)
+    (run, worker, span), answer = scenario_of(session, logdir, chosen, picked)
     if as_json:
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     else:

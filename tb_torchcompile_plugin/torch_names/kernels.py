@@ -193,6 +193,13 @@ def without_number(kernel: str) -> str:
     return _NUMBER.sub("", kernel)
 
 
+def kind_of(kernel: str) -> str:
+    """Its name in another run, too: inductor numbers graphs and kernels anew. "graph_0_cpp_fused_add_1"."""
+    if is_generated_name(kernel) or _FUSED.match(kernel):
+        return without_number(defined_name(kernel))
+    return kernel
+
+
 def without_call(key: str) -> str:
     """Of a kernel's name in provenance records, which counts its calls: `triton_poi_fused_0:3`."""
     return _CALL.sub("", key)

@@ -36,7 +36,7 @@ from tb_torchcompile_plugin.writer.winners import add_winners
 logger = logging.getLogger("tb_torchcompile_plugin")
 
 CAPTURES = ("full", "summary")
-_TRACE_LOGGER = "torch.__trace"
+TRACE_LOGGER = "torch.__trace"
 _SILENT = (
     "torch compiled {} and wrote nothing about that to its compile log (logger torch.__trace): what it keeps "
     "by itself is shown, without phases. Leave that logger as torch has set it up"
@@ -75,8 +75,8 @@ class Recorder:
     """The compile records of this process. Use `recorder()` to get it."""
 
     def __init__(self) -> None:
-        takes = {_TRACE_LOGGER: self.take, CUDAGRAPH_LOGGER: self._take_cudagraph_skip}
-        self._taps = Taps(takes, (_TRACE_LOGGER,), self.report)
+        takes = {TRACE_LOGGER: self.take, CUDAGRAPH_LOGGER: self._take_cudagraph_skip}
+        self._taps = Taps(takes, (TRACE_LOGGER,), self.report)
         self._holders = 0
         self._forever = False
         self._steps = StepClock(self)
@@ -161,7 +161,7 @@ class Recorder:
             self._steps.listen()
 
     def _listens(self) -> bool:
-        return self._taps.on(_TRACE_LOGGER)
+        return self._taps.on(TRACE_LOGGER)
 
     def _catch_up(self) -> None:
         """Adds what was compiled while nothing listened, as if it had been compiled before recording began."""

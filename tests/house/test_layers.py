@@ -31,6 +31,7 @@ ONLY_IN = {
     "werkzeug": {"plugin"},
     "rich": {"cli"},
     "pandas": {"dataframes"},
+    "pytest": {"writer"},
     "mcp": {"cli"},
 }
 WIDEST = 20  # files of code in a folder

@@ -63,6 +63,7 @@ def test_the_metadata_names_its_parts(wheel: Path) -> None:
         entry_points = archive.read(f"{info}/entry_points.txt").decode()
     assert f"tb-torchcompile = {PACKAGE}.cli:main" in entry_points
     assert f"torch_compile = {PACKAGE}.plugin.loader:TorchCompileLoader" in entry_points
+    assert f"torchcompile = {PACKAGE}.writer.pytest_plugin" in entry_points.partition("[pytest11]")[2]
     required = [
         line for line in metadata.splitlines() if line.startswith("Requires-Dist:") and "extra" not in line
     ]

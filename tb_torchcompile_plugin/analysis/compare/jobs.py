@@ -185,12 +185,16 @@ def _step_time(jobs: Jobs) -> StepTimeDifference | None:
 
 
 def _times(job: Job) -> StepTimes | None:
+    return step_times([ns / 1000 for ns in job.of(job_step_ns)])
+
+
+def job_step_ns(job: Job) -> list[int]:
     """Of the job's steps: a step lasts as long as on its slowest rank."""
     longest: dict[str, int] = {}
     for lengths in job.of(job_lengths):
         for name, ns in zip(lengths.step, lengths.ns.tolist()):
             longest[name] = max(longest.get(name, 0), ns)
-    return step_times([ns / 1000 for ns in longest.values()])
+    return list(longest.values())
 
 
 def _ranks(jobs: Jobs) -> list[RankCompared]:

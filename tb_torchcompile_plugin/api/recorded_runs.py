@@ -1,0 +1,35 @@
+"""The runs that a gate compares: of a logdir, a trace, or a baseline file."""
+
+from __future__ import annotations
+
+import os
+
+from tb_torchcompile_plugin.analysis.compare.gate.baseline import is_baseline, load
+from tb_torchcompile_plugin.analysis.compare.gate.measures import MeasuredRun, RunSource
+from tb_torchcompile_plugin.analysis.compare.gate.metrics import recorded
+from tb_torchcompile_plugin.api.catalog import only_run
+from tb_torchcompile_plugin.api.newest import newest_span
+from tb_torchcompile_plugin.api.report import check
+from tb_torchcompile_plugin.api.session import Session
+
+
+def recorded_runs(path: str, run: str = "") -> list[MeasuredRun]:
+    """Of a logdir the newest span, of a job that of all its ranks; of a baseline file all that it holds. run: of a
+    logdir with several. Raises UserError where nothing can be read, and NoSuchRun."""
+    check(path)
+    return load(path) if is_baseline(path) else [recorded(_recording(path, run))]
+
+
+def _recording(path: str, only: str) -> RunSource:
+    session = Session([("", path)], ahead=False)
+    run, worker, span = newest_span(only_run(session.runs(), only), path)
+    name = " ".join(filter(None, (os.path.basename(path.rstrip("/")), "" if run == "." else run)))
+    job = session.job(run, span) if span else None
+    ranks = session.ranks(run)
+    if job:
+        profiles = [one.profile for one in job.ranks]
+        return RunSource(name, profiles, [one.data for one in profiles if one.data], job, len(profiles))
+    if not span and len(ranks) > 1:
+        return RunSource(name, [], [one.data for one in ranks], None, len(ranks))
+    side = session.side(run, worker, span)
+    return RunSource(name, [side.profile] if side.profile else [], [side.data] if side.data else [], None, 1)

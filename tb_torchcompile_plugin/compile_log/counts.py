@@ -1,0 +1,157 @@
+"""What of a compile summary is counted, each with its place: numbers that are exact, however fast the machine is.
+
+The gate compares them between two runs, the pytest plugin asserts them. Standard library and protobuf only: the latter
+runs inside the program that compiles.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from tb_torchcompile_plugin.compile_log.fields import direction_of, forwards, key_of, known_number
+from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary, Graph
+from tb_torchcompile_plugin.torch_names.kernels import without_number
+
+CountName = Literal["breaks", "skipped", "recompiles", "graphs", "guards", "kernels", "cache_misses"]
+
+
+class CountedRow(NamedTuple):
+    """One thing, and how many of it there are. why: torch's reason, "" where it needs none. line: None if unknown."""
+
+    what: str
+    why: str
+    file: str
+    line: int | None
+    number: int = 1
+
+
+class CountKind(NamedTuple):
+    """one, many: what it is called. rows_of: None where the summary does not tell; why_not: why it does not."""
+
+    one: str
+    many: str
+    rows_of: Callable[[CompileSummary], Iterator[CountedRow] | None]
+    why_not: str = ""
+
+
+def counted(summary: CompileSummary, name: CountName) -> list[CountedRow] | None:
+    """Each row once, equal ones added up, in torch's order; None where the summary does not tell."""
+    rows = COUNTS[name].rows_of(summary)
+    return None if rows is None else together(rows)
+
+
+def together(rows: Iterable[CountedRow]) -> list[CountedRow]:
+    """Equal rows are one, with the sum of their numbers."""
+    numbers: Counter[CountedRow] = Counter()
+    for row in rows:
+        numbers[row._replace(number=0)] += row.number
+    return [row._replace(number=number) for row, number in numbers.items()]
+
+
+def since(summary: CompileSummary, earlier: CompileSummary) -> CompileSummary:
+    """What was compiled after an earlier summary of the same process. A compile id is compiled once in an epoch."""
+    later = CompileSummary()
+    for table in ("compilations", "graph_breaks", "recompiles", "graphs"):
+        known = {_identity(row) for row in getattr(earlier, table)}
+        getattr(later, table).extend(row for row in getattr(summary, table) if _identity(row) not in known)
+    return later
+
+
+def _identity(row: object) -> tuple[object, ...]:
+    fields = ("direction", "index", "graph_key", "text", "line", "reason")
+    return key_of(row.key), *(getattr(row, name, None) for name in fields)  # type: ignore[attr-defined]  # of each table
+
+
+def _breaks(summary: CompileSummary) -> Iterator[CountedRow]:
+    """Sites: attempts, callers and recompiles that break at one line for one reason are one."""
+    sites = dict.fromkeys((row.reason, row.file, known_number(row, "line")) for row in summary.graph_breaks)
+    return (CountedRow("graph break", *site) for site in sites)
+
+
+def _skipped(summary: CompileSummary) -> Iterator[CountedRow]:
+    for row in _frames(summary):
+        if row.HasField("failure"):
+            yield _of(row, row.failure.reason or row.failure.type)
+
+
+def _recompiles(summary: CompileSummary) -> Iterator[CountedRow]:
+    names = {key: row.function for key, row in forwards(summary).items()}
+    for row in summary.recompiles:
+        what = names.get(key_of(row.key)) or "a frame"
+        yield CountedRow(what, _first(row.reasons), row.file, known_number(row, "line"))
+
+
+def _graphs(summary: CompileSummary) -> Iterator[CountedRow] | None:
+    if not _knows(summary, "graph_ops"):
+        return None
+    return (_of(row) for row in _frames(summary) if row.graph_ops)
+
+
+def _guards(summary: CompileSummary) -> Iterator[CountedRow] | None:
+    if not _knows(summary, "guards"):
+        return None
+    return (_of(row, number=row.guards) for row in _frames(summary) if row.guards)
+
+
+def _kernels(summary: CompileSummary) -> Iterator[CountedRow]:
+    """By graph: one that two frames share counts for both."""
+    frames = forwards(summary)
+    return (row for graph in summary.graphs for row in _kernels_of(graph, frames.get(key_of(graph.key))))
+
+
+def _kernels_of(graph: Graph, frame: Compilation | None) -> Iterator[CountedRow]:
+    why = direction_of(graph.direction)
+    for kernel in graph.kernels:
+        row = _of(frame, why) if frame else CountedRow("", why, "", None)
+        yield row._replace(what=without_number(kernel.name))
+
+
+def _cache_misses(summary: CompileSummary) -> Iterator[CountedRow] | None:
+    if not any(row.cache for row in summary.compilations):
+        return None
+    frames = forwards(summary)
+    return (
+        _of(frames.get(key_of(row.key), row), f"{lookup.cache} cache, {direction_of(lookup.direction)}")
+        for row in summary.compilations
+        for lookup in row.cache
+        if lookup.result == "miss"
+    )
+
+
+def _frames(summary: CompileSummary) -> Iterator[Compilation]:
+    return (row for row in summary.compilations if row.direction == FORWARD)
+
+
+def _knows(summary: CompileSummary, field: str) -> bool:
+    """Whether torch says this of frames that it compiles: of one without a graph it says nothing, and of those that
+    were compiled before recording began nobody knows."""
+    compiled = [row for row in _frames(summary) if not row.HasField("failure")]
+    without = [row for row in compiled if not row.HasField(field)]
+    return not any(row.recovered for row in without) and (not compiled or len(without) < len(compiled))
+
+
+def _of(row: Compilation, why: str = "", number: int = 1) -> CountedRow:
+    return CountedRow(row.function or "a frame", _first([why]), row.file, known_number(row, "line"), number)
+
+
+def _first(reasons: Iterable[str]) -> str:
+    """The first line of the first of them, without the source that torch writes behind a guard."""
+    text = next(iter(reasons), "")
+    line = next(iter(text.splitlines()), "")
+    return line.partition("  #")[0].rstrip()
+
+
+_OLD = "some frames were compiled before recording began, or by a torch that does not say: create the handler earlier"
+COUNTS: dict[CountName, CountKind] = {
+    "breaks": CountKind("graph break", "graph breaks", _breaks),
+    "skipped": CountKind("skipped frame", "skipped frames", _skipped),
+    "recompiles": CountKind("recompile", "recompiles", _recompiles),
+    "graphs": CountKind("graph", "graphs", _graphs, _OLD),
+    "guards": CountKind("guard", "guards", _guards, _OLD),
+    "kernels": CountKind("generated kernel", "generated kernels", _kernels),
+    "cache_misses": CountKind(
+        "cache miss", "cache misses", _cache_misses, "torch wrote of no lookup in its compile caches"
+    ),
+}

@@ -1,0 +1,140 @@
+"""What was compiled while a block of code ran, as numbers that know what they count."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from types import TracebackType
+
+from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountedRow, CountName, counted, since
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.errors import TorchCompilePluginError
+from tb_torchcompile_plugin.writer.recorder import TRACE_LOGGER, recorder
+
+_CAPTURE = "full"  # without source, reasons would be cut
+_SHOWN = 20
+_TRACE = logging.getLogger(TRACE_LOGGER)  # pytest would show each of its records beside a failure
+
+
+class UnknownCount(TorchCompilePluginError):
+    """torch did not say what was asked for: that is not 0."""
+
+
+class Count(int):
+    """A number; `rows`, or walking through it, gives what was counted, each with its reason and place."""
+
+    name: CountName
+    rows: tuple[CountedRow, ...]
+
+    def __new__(cls, name: CountName, rows: tuple[CountedRow, ...]) -> Count:
+        made = super().__new__(cls, sum(row.number for row in rows))
+        made.name, made.rows = name, rows
+        return made
+
+    def __iter__(self) -> Iterator[CountedRow]:
+        return iter(self.rows)
+
+    __str__ = int.__repr__
+
+    def __repr__(self) -> str:
+        return ": ".join(filter(None, (self.in_words, "; ".join(self.lines))))
+
+    @property
+    def in_words(self) -> str:
+        """ "2 graph breaks"."""
+        kind = COUNTS[self.name]
+        return f"{int(self):,} {kind.one if self == 1 else kind.many}"
+
+    @property
+    def lines(self) -> list[str]:
+        """ "/home/me/model.py:12: Call to print", each."""
+        return [_line(self.name, row) for row in self.rows]
+
+
+class RecordedBlock:
+    """What was compiled inside of the block; read inside of it, until now."""
+
+    def __init__(self) -> None:
+        self._before = self._inside = CompileSummary()
+        self._open = False
+        self._set_aside: list[logging.Handler] = []
+
+    def __enter__(self) -> RecordedBlock:
+        self._set_aside = [one for one in _TRACE.handlers if type(one).__module__.startswith("_pytest.")]
+        for handler in self._set_aside:
+            _TRACE.removeHandler(handler)
+        recorder().listen(_CAPTURE, forever=False)
+        self._before, self._open = recorder().summary(_CAPTURE), True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._inside, self._open = self.summary(), False
+        recorder().release()
+        for handler in self._set_aside:
+            _TRACE.addHandler(handler)
+
+    def summary(self) -> CompileSummary:
+        """All that torch said, as the message of a compile summary; see summary.proto."""
+        return since(recorder().summary(_CAPTURE), self._before) if self._open else self._inside
+
+    @property
+    def graph_breaks(self) -> Count:
+        """Places that broke a graph, each once."""
+        return self._count("breaks")
+
+    @property
+    def skipped_frames(self) -> Count:
+        """Functions that torch gave up, so that they run eager."""
+        return self._count("skipped")
+
+    @property
+    def recompiles(self) -> Count:
+        """Functions that were compiled again, because a guard failed."""
+        return self._count("recompiles")
+
+    @property
+    def graphs(self) -> Count:
+        """Graphs with something in them."""
+        return self._count("graphs")
+
+    @property
+    def guards(self) -> Count:
+        """Of all graphs."""
+        return self._count("guards")
+
+    @property
+    def kernels(self) -> Count:
+        """That inductor generated."""
+        return self._count("kernels")
+
+    @property
+    def cache_misses(self) -> Count:
+        """Of torch's compile caches."""
+        return self._count("cache_misses")
+
+    def _count(self, name: CountName) -> Count:
+        __tracebackhide__ = True  # of a failure pytest shows the test alone
+        rows = counted(self.summary(), name)
+        if rows is None:
+            raise UnknownCount(f"{COUNTS[name].many} are not known: {COUNTS[name].why_not}")
+        return Count(name, tuple(rows))
+
+
+def explained(op: str, left: object, right: object) -> list[str] | None:
+    """The lines of a comparison that failed; None where nothing of ours is compared."""
+    count = left if isinstance(left, Count) else right
+    if not isinstance(count, Count):
+        return None
+    words = (one.in_words if isinstance(one, Count) else repr(one) for one in (left, right))
+    more = len(count.lines) - _SHOWN
+    return [f" {op} ".join(words), *count.lines[:_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _line(name: CountName, row: CountedRow) -> str:
+    """ "model.py:12: forward: 0/0: s == 0.0"."""
+    where = row.file if row.line is None else f"{row.file}:{row.line}"
+    what = "" if row.what == COUNTS[name].one else row.what
+    number = f"{row.number:,} of them" if row.number > 1 else ""
+    return ": ".join(filter(None, (where, what, row.why, number)))

@@ -1,0 +1,91 @@
+"""conditions.py: what a condition says, and what is said of one that is none."""
+
+import pytest
+
+from tb_torchcompile_plugin.analysis.compare.gate.conditions import WrongGate, condition_of, settings_of
+from tb_torchcompile_plugin.analysis.compare.gate.metrics import METRICS
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "pattern", "amount", "percent"),
+    [
+        ("step>3%", "step", "", 3, True),
+        (" step > 3 % ", "step", "", 3, True),
+        ("step>500us", "step", "", 500_000, False),
+        ("step>500µs", "step", "", 500_000, False),
+        ("compile>1.5s", "compile", "", 1.5e9, False),
+        ("breaks>0", "breaks", "", 0, False),
+        ("step>0", "step", "", 0, False),
+        ("memory>100MB", "memory", "", 1e8, False),
+        ("memory>2GiB", "memory", "", 2**31, False),
+        ("kernel:triton_*>10%", "kernel", "triton_*", 10, True),
+        ("kernel:void f<float>(int)>10%", "kernel", "void f<float>(int)", 10, True),
+        ("kernel:a>=b>2us", "kernel", "a>=b", 2000, False),
+    ],
+)
+def test_what_a_condition_says(text, metric, pattern, amount, percent):
+    one = condition_of(text)
+    assert (one.text, one.metric, one.pattern) == (text.strip(), metric, pattern)
+    assert (one.amount, one.percent, one.inclusive) == (amount, percent, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("stepp>3%", METRICS),
+        ("step", ["'step>3%'"]),
+        ("step<3%", ["'step>3%'"]),
+        ("step>-3%", ["'step>3%'"]),
+        ("step>3", ["unit", "us", "ms", "%"]),
+        ("step>3MB", ["'MB'", "us", "ms", "%"]),
+        ("breaks>3ms", ["'ms'", "none", "%"]),
+        ("step:triton_*>3%", ["pattern", "kernel"]),
+        ("", ["'step>3%'"]),
+    ],
+)
+def test_a_wrong_one_is_named_with_what_there_is(text, says):
+    with pytest.raises(WrongGate) as error:
+        condition_of(text)
+    assert repr(text) in str(error.value) and all(word in str(error.value) for word in says)
+
+
+@pytest.mark.parametrize(
+    ("text", "base", "head", "holds"),
+    [
+        ("step>3%", 1000, 1030, False),
+        ("step>3%", 1000, 1031, True),
+        ("step>=3%", 1000, 1030, True),
+        ("step>3%", 1000, 900, False),
+        ("breaks>0", 2, 2, False),
+        ("breaks>0", 2, 3, True),
+        ("breaks>1", 2, 3, False),
+        ("guards>10%", 0, 0, False),
+        ("guards>10%", 0, 1, True),
+    ],
+)
+def test_when_it_holds(text, base, head, holds):
+    assert condition_of(text).holds(base, head) is holds
+
+
+def test_a_file_and_the_command_line_add_up():
+    document = {"gate": {"fail_on": ["breaks>0"], "allow": ["torch"], "name": "model"}}
+    settings = settings_of(["step>3%", "breaks>0"], ["unknown"], "", document, "x.toml")
+    assert [one.text for one in settings.conditions] == ["breaks>0", "step>3%"]
+    assert (settings.allow, settings.name) == (["torch", "unknown"], "model")
+    assert settings_of([], [], "mine", document, "x.toml").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({}, "[gate]"),
+        ({"gate": []}, "[gate]"),
+        ({"gate": {"failon": []}}, "failon"),
+        ({"gate": {"fail_on": "breaks>0"}}, "fail_on"),
+        ({"gate": {"allow": ["everything"]}}, "world-size"),
+    ],
+)
+def test_a_wrong_file_says_what_is_wrong_with_it(document, says):
+    with pytest.raises(WrongGate) as error:
+        settings_of([], [], "", document, "x.toml")
+    assert says in str(error.value)

@@ -1,0 +1,95 @@
+"""counts.py: the numbers of the panels, and what came after an earlier summary."""
+
+import pytest
+
+from tb_torchcompile_plugin.analysis.graph_breaks.sites import count_sites
+from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiles
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.compile_log.counts import COUNTS, counted, since
+from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, CompileKey, CompileSummary
+from tb_torchcompile_plugin.generated_code.kernels import generated_kernels
+
+
+def numbers(summary):
+    rows = {name: counted(summary, name) for name in COUNTS}
+    return {name: None if one is None else sum(row.number for row in one) for name, one in rows.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "breaks",
+            {"breaks": 4, "skipped": 0, "recompiles": 0, "graphs": 5, "kernels": 20, "cache_misses": 12},
+        ),
+        (
+            "resnet18",
+            {"breaks": 0, "skipped": 0, "recompiles": 0, "graphs": 1, "kernels": 76, "guards": 1282},
+        ),
+        ("recompiles", {"breaks": 0, "recompiles": 3, "graphs": 4, "kernels": 15, "guards": 288}),
+    ],
+)
+def test_recordings_are_counted_as_their_panels_count(recording, name, expected):
+    session = Session([("", str(recording(name)))])
+    (run,) = session.runs().runs
+    data = session.compile_data(run.run, run.workers[0].worker)
+    counts = numbers(data.summary)
+    assert {one: counts[one] for one in expected} == expected
+    assert counts["breaks"] == data.of(count_sites) and counts["recompiles"] == len(data.of(recompiles))
+    assert counts["kernels"] == sum(len(row.kernels) for row in data.of(generated_kernels))
+
+
+def a_frame(compile_id, epoch=0, **fields):
+    return {
+        "key": CompileKey(compile_id=compile_id, epoch=epoch),
+        "function": "f",
+        "file": "m.py",
+        "line": 3,
+        **fields,
+    }
+
+
+def test_what_torch_does_not_say_is_not_zero():
+    summary = CompileSummary()
+    assert numbers(summary) == dict.fromkeys(COUNTS, 0) | {"cache_misses": None}
+    summary.compilations.add(**a_frame("0/0", graph_ops=2, guards=5))
+    summary.compilations.add(**a_frame("1/0", recovered=True))
+    counts = numbers(summary)
+    assert (counts["graphs"], counts["guards"], counts["breaks"]) == (None, None, 0)
+
+
+def test_a_frame_without_a_graph_counts_as_none():
+    summary = CompileSummary()
+    summary.compilations.add(**a_frame("0/0", graph_ops=2, guards=5))
+    summary.compilations.add(**a_frame("1/0"))
+    counts = numbers(summary)
+    assert (counts["graphs"], counts["guards"]) == (1, 5)
+
+
+def test_a_frame_that_torch_gave_up_is_skipped_and_has_no_guards():
+    summary = CompileSummary()
+    summary.compilations.add(**a_frame("0/0")).failure.reason = "graph break in loop\nmore"
+    (row,) = counted(summary, "skipped") or []
+    assert (row.what, row.why, row.file, row.line) == ("f", "graph break in loop", "m.py", 3)
+    assert numbers(summary)["guards"] == 0
+
+
+def test_attempts_that_break_at_one_line_are_one_break():
+    summary = CompileSummary()
+    for compile_id in ("0/0", "0/1"):
+        summary.graph_breaks.add(key=CompileKey(compile_id=compile_id), reason="print", file="m.py", line=7)
+    assert numbers(summary)["breaks"] == 1
+
+
+def test_after_an_earlier_summary_only_what_came_later_counts():
+    earlier = CompileSummary()
+    earlier.compilations.add(**a_frame("0/0", guards=5, graph_ops=1))
+    earlier.graph_breaks.add(key=CompileKey(compile_id="0/0"), reason="print", file="m.py", line=7)
+    now = CompileSummary()
+    now.CopyFrom(earlier)
+    assert numbers(since(now, earlier))["guards"] == 0
+    now.compilations.add(**a_frame("0/0", direction=BACKWARD)).cache.add(cache="fx_graph", result="miss")
+    now.compilations.add(**a_frame("0/0", epoch=1, guards=7, graph_ops=1))
+    now.graph_breaks.add(key=CompileKey(compile_id="0/0", epoch=1), reason="print", file="m.py", line=7)
+    counts = numbers(since(now, earlier))
+    assert (counts["guards"], counts["breaks"], counts["cache_misses"]) == (7, 1, 1)
