@@ -15,6 +15,7 @@ from tensorboard.plugins import base_plugin
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 
+from tb_torchcompile_plugin.api.definitions import terms
 from tb_torchcompile_plugin.api.parameters import span_ids, values
 from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
@@ -75,7 +76,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         return responses.html(request, definitions.page())
 
     def _terms(self, request: Request) -> Response:
-        return responses.json(request, definitions.terms())
+        return responses.json(request, terms())
 
     def _static(self, request: Request) -> Response:
         return responses.static(request, request.path.partition("/static/")[2])
