@@ -16,7 +16,6 @@ interface Held {
 
 interface Contents {
   title: string;
-  run: string;
   made: string;
   version: string;
   place: Record<string, string>;
@@ -158,13 +157,18 @@ function button(text: string, onclick: () => void): HTMLButtonElement {
 }
 
 /** The line above the tab, and what it opens. */
-function about({ run, made, version, holds, left_out, instead }: Contents): HTMLDialogElement {
+function about({ title, made, version, holds, left_out, instead }: Contents): HTMLDialogElement {
   const dialog = element('dialog', '', element('h1', 'About this file'));
-  const said = element('p', `Exported from run “${run}” on ${made} by tb-torchcompile-plugin ${version}.`);
+  const said = element('p', `Exported from run “${title}” on ${made} by tb-torchcompile-plugin ${version}.`);
   const close = button('Close', () => dialog.close());
   dialog.append(said, ...table('What it holds', holds), ...table('What was left out', left_out));
   dialog.append(element('p', `${instead}.`), close);
-  const line = element('div', '', said.cloneNode(true), button('About this file', () => dialog.showModal()));
+  const line = element(
+    'div',
+    '',
+    said.cloneNode(true),
+    button('About this file', () => dialog.showModal()),
+  );
   line.id = 'about-file';
   line.append(themes());
   document.body.prepend(line, dialog);

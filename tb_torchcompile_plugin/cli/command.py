@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.api.catalog import NoSuchRun, plugin_version
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
+from tb_torchcompile_plugin.cli.export import add_export
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.mcp.command import add_mcp
@@ -72,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.set_defaults(run=_compare)
     _add_what_if(commands)
     _add_index(commands)
+    add_export(commands, check)
     return parser
 
 

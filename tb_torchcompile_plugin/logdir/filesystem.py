@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, BinaryIO
 
 from tb_torchcompile_plugin.errors import UserError, displayable
 
@@ -130,11 +130,18 @@ def write_whole(path: str, data: bytes) -> None:
             store, inner = _open(path)
             store.pipe_file(inner, data)
         return
+    with replaced(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replaced(path: str) -> Iterator[BinaryIO]:
+    """What is written becomes the local file in the end, whole or not at all. Raises OSError."""
     temporary = f"{path}.{os.getpid()}.tmp"
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
+            yield file
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -38,4 +38,3 @@ def page() -> str:
 def _with_id(heading: re.Match[str]) -> str:
     level, title = heading.groups()
     return f'<h{level} id="{anchor(title)}">{title}</h{level}>'
-

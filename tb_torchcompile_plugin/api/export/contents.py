@@ -22,7 +22,6 @@ class Contents(msgspec.Struct, frozen=True):
     apart. reasons: by route, why what was not embedded is not there; instead: what to do about it."""
 
     title: str
-    run: str
     made: str
     version: str
     place: dict[str, str]
@@ -40,8 +39,9 @@ def parameters() -> dict[str, list[str]]:
 
 def reasons(code: bool) -> dict[str, str]:
     """By route, as a sentence without its end."""
-    known = {name: f"{what} {_are(what)} not in this file" for name, what in LEFT_OUT.items()}
-    known |= {
+    known = {
+        **LEFT_OUT,
+        "timeline": "The timeline of this span is left out of this file",
         "timeline_search": "This file can be searched for the names of its kernels, operators and compilations alone",
         "timeline_slice": "The details of this slice are left out of this file",
         "what_if": "This combination of fixes is left out of this file",
@@ -51,12 +51,10 @@ def reasons(code: bool) -> dict[str, str]:
         "compare": "Nothing to compare with is in this file: it holds what --compare named",
     }
     if not code:
-        known |= dict.fromkeys(("artifact", "code_kernels"), "Code and graphs are left out of this file (--no-code)")
+        known |= dict.fromkeys(
+            ("artifact", "code_kernels"), "Code and graphs are left out of this file (--no-code)"
+        )
     return known
-
-
-def _are(what: str) -> str:
-    return "are" if what.startswith("Flame") else "is"
 
 
 def counted(number: int, one: str, length: int) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.analysis.words import plural, size
 from tb_torchcompile_plugin.api.catalog import RunRef, Runs, WorkerRef, only_run, plugin_version
 from tb_torchcompile_plugin.api.definitions import SOURCE, terms
 from tb_torchcompile_plugin.api.export import page
@@ -16,15 +19,23 @@ from tb_torchcompile_plugin.api.export.ask import Advance, Asker, Texts, body_of
 from tb_torchcompile_plugin.api.export.contents import Contents, Held, counted, parameters, reasons
 from tb_torchcompile_plugin.api.export.pack import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
-from tb_torchcompile_plugin.api.export.values import COMPARED, LEFT_OUT, TIMELINE, VALUES
+from tb_torchcompile_plugin.api.export.values import LEFT_OUT, TIMELINE, VALUES
 from tb_torchcompile_plugin.api.export.without_code import CODE_ROUTES
-from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
-from tb_torchcompile_plugin.analysis.words import plural, size
 from tb_torchcompile_plugin.api.newest import Ids, newest_span
-from tb_torchcompile_plugin.api.routes import FILES, JOB, LOGDIR, RANK, ROUTES, RUN, SIDE_BY_SIDE, SPAN
-from tb_torchcompile_plugin.api.routes import SPAN_OR_WORKER, WORKER, Route
+from tb_torchcompile_plugin.api.routes import (
+    FILES,
+    JOB,
+    RANK,
+    ROUTES,
+    RUN,
+    SIDE_BY_SIDE,
+    SPAN,
+    SPAN_OR_WORKER,
+    WORKER,
+    Route,
+)
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import NotFound, UserError
+from tb_torchcompile_plugin.errors import UserError
 
 TIMELINE_BYTES = 8_000_000
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
@@ -33,8 +44,8 @@ PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was pi
 @dataclass(frozen=True)
 class Chosen:
     """What goes into a file. run, worker, span: as ids, "" for what the tab opens with. compare: another run of the
-    logdir, "" for none. step, window: what of the timeline is wanted at full detail; ns. code: with the texts of graphs,
-    generated code and the user's program. logdir: as its reader knows it, for what is said of it."""
+    logdir, "" for none. step, window (ns): what of the timeline is wanted at full detail. code: with the texts of
+    graphs, generated code and the user's program. logdir: as its reader knows it, for what is said of it."""
 
     run: str = ""
     worker: str = ""
@@ -69,9 +80,15 @@ class Export:
         self.runs = msgspec.structs.replace(every, runs=[run for run in every.runs if run.run in kept])
         self.run = next(run for run in self.runs.runs if run.run == self.ids[0])
 
+    @property
+    def title(self) -> str:
+        """The run, by the name of the logdir where it is that itself."""
+        run = self.ids[0]
+        return os.path.basename(os.path.abspath(self.chosen.logdir)) if run == "." else run
+
     def blocks(self) -> Iterator[bytes]:
         """The file. What cannot be read is in it as the error that the tab would show."""
-        yield page.head(f"torch.compile: {self.ids[0]}")
+        yield page.head(f"torch.compile: {self.title}")
         yield from page.bundle()
         self.pack.add(key_of("runs", {}), body_of(self.runs))
         yield from self._first()
@@ -112,7 +129,11 @@ class Export:
     def _once(self, ids: Texts, *subjects: object) -> Iterator[bytes]:
         """What is asked without anything else."""
         for route in ROUTES.values():
-            if any(route.subject is one for one in subjects) and not _asks_more(route) and self._wanted(route):
+            if (
+                any(route.subject is one for one in subjects)
+                and not _asks_more(route)
+                and self._wanted(route)
+            ):
                 self.asker.keep(route.name, ids)
                 yield from self.pack.take()
 
@@ -180,7 +201,9 @@ class Export:
 
     def _compared(self) -> Iterator[bytes]:
         if not self.base:
-            self.left_out.append(Held("Comparisons", "Name another run with --compare to have them in a file"))
+            self.left_out.append(
+                Held("Comparisons", "Name another run with --compare to have them in a file")
+            )
             return
         for a, b in ((self.base, self.ids), (self.ids, self.base)):
             sides = {**_span_texts(*a), **{f"{name}2": text for name, text in _span_texts(*b).items()}}
@@ -215,15 +238,23 @@ class Export:
 
     def _contents(self) -> Contents:
         run, worker, span = self.ids
-        left = [*self.left_out, *(Held(what, "Open the logdir with TensorBoard") for what in LEFT_OUT.values())]
+        never = dict.fromkeys(what.removesuffix(" left out of this file") for what in LEFT_OUT.values())
+        left = [
+            *self.left_out,
+            *(Held(what.rpartition(" ")[0], "needs the logdir, in TensorBoard") for what in never),
+        ]
         if not self.chosen.code:
             left.insert(0, Held("Code and graphs", "--no-code"))
         return Contents(
-            title=f"{run} · {worker}",
-            run=run,
-            made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            title=self.title,
+            made=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
             version=plugin_version() or "unknown",
-            place={"run": run, "worker": worker, "span": span, **({"run2": self.base[0]} if self.base else {})},
+            place={
+                "run": run,
+                "worker": worker,
+                "span": span,
+                **({"run2": self.base[0]} if self.base else {}),
+            },
             holds=self.holds,
             left_out=left,
             parameters=parameters(),

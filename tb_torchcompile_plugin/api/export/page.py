@@ -1,7 +1,7 @@
 """The page around the answers: the tab's own bundle, and the small script that answers it from the file.
 
-The script is the one piece of JavaScript that stands in the page as it is; a hash in the content security policy lets it
-run. It makes modules of the bundle, which no server is asked for. What it does is in `frontend/src/file.ts`.
+The script is the one piece of JavaScript that stands in the page as it is; a hash in the content security policy lets
+it run. It makes modules of the bundle, which no server is asked for. What it does is in `frontend/src/file.ts`.
 """
 
 from __future__ import annotations

@@ -18,18 +18,18 @@ _OVERVIEW = 5  # levels of which all tiles are there
 
 class TileName(NamedTuple):
     level: int
-    index: int
+    number: int
 
     @property
     def start(self) -> int:
-        return self.index * (BUCKETS << self.level)
+        return self.number * (BUCKETS << self.level)
 
     @property
     def end(self) -> int:
         return self.start + (BUCKETS << self.level)
 
     def halves(self) -> tuple[TileName, TileName]:
-        return TileName(self.level - 1, 2 * self.index), TileName(self.level - 1, 2 * self.index + 1)
+        return TileName(self.level - 1, 2 * self.number), TileName(self.level - 1, 2 * self.number + 1)
 
 
 class Tile(NamedTuple):
@@ -47,11 +47,12 @@ class Tiles:
         self._timeline = timeline
         self._whole: dict[TileName, bool] = {}
         first, last = timeline.extent
-        self.root = max(0, (max(1, -(-(last - first) // BUCKETS)) - 1).bit_length())
+        self.root = root = max(0, (max(1, -(-(last - first) // BUCKETS)) - 1).bit_length())
+        self.lowest = max(0, root - _OVERVIEW + 1)  # level of which all tiles are there
 
     def overview(self) -> Iterator[Tile]:
         """The coarsest levels of all of the time."""
-        yield from self._below(self.root, *self._timeline.extent, lowest=max(0, self.root - _OVERVIEW + 1))
+        yield from self._below(self.root, *self._timeline.extent, lowest=self.lowest)
 
     def detail(self, start: int, end: int) -> Iterator[Tile]:
         """What is not there yet of a stretch, level by level, until every slice in it is by itself."""
@@ -59,12 +60,17 @@ class Tiles:
 
     def _below(self, level: int, start: int, end: int, lowest: int) -> Iterator[Tile]:
         length = BUCKETS << level
-        names = [TileName(level, index) for index in range(start // length, end // length + 1)]
+        names = [TileName(level, number) for number in range(start // length, end // length + 1)]
         while names:
             for name in names:
                 if name not in self._whole:
                     yield self._make(name)
-            halves = [half for name in names if name.level > lowest and not self._whole[name] for half in name.halves()]
+            halves = [
+                half
+                for name in names
+                if name.level > lowest and not self._whole[name]
+                for half in name.halves()
+            ]
             names = [name for name in halves if name.start < end and name.end > start and self._holds(name)]
 
     def _holds(self, name: TileName) -> bool:

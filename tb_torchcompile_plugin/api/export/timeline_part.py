@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import StepSpan, Timeline
-from tb_torchcompile_plugin.analysis.words import duration, plural, size
+from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.api.export.ask import Asker, Texts, body_of, key_of
 from tb_torchcompile_plugin.api.export.pack import Body, Chunk, chunk_of
 from tb_torchcompile_plugin.api.export.tiles import BUCKETS, Tile, Tiles
@@ -43,34 +43,42 @@ class TimelinePart:
 
     def __init__(self, asker: Asker, ids: Texts, timeline: Timeline, budget: int) -> None:
         self._asker, self._ids, self._timeline = asker, ids, timeline
-        self._budget, self._left = budget, budget
+        self._left = budget
         self._tiles = Tiles(timeline)
         self.detailed: list[Stretch] = []
         self.cut: Stretch | None = None
-        self.slices = self.searched = 0
+        self._finest = 0  # level that is complete where a stretch is cut
+        self.slices = self.searched = self._tiles_kept = 0
 
     def keep(self, stretches: list[Stretch], names: Iterable[str]) -> Iterator[bytes]:
         """Blocks of all of it. stretches: the most wanted first. names: what links search for."""
         yield from self._some(map(self._tile, self._tiles.overview()))
+        if not self._tiles_kept:
+            return
         share = self._left // _SHARE
         yield from self._some(self._searches(islice(dict.fromkeys(names), _SEARCHED)), share)
-        if stretches:
-            yield from self._some(self._details(stretches[0]), share)
+        yield from self._some(self._details(stretches), share)
         for stretch in stretches:
             if not (yield from self._stretch(stretch)):
                 break
         yield from self._describe()
 
-    def _stretch(self, stretch: Stretch) -> Iterator[bytes]:
-        """A stretch as a whole; of the first one what fits. Returns whether it is whole."""
-        chunks, whole = self._fitting(map(self._tile, self._tiles.detail(stretch.start, stretch.end)), self._left)
+    def _stretch(self, stretch: Stretch) -> Generator[bytes, None, bool]:
+        """A stretch as a whole, else the levels of it that fit. Returns whether it is whole."""
+        levels: list[int] = []
+        chunks, whole = self._fitting(self._noted(stretch, levels), self._left)
         if whole:
-            self.detailed.append(stretch)
-        elif not self.detailed:
-            self.cut = stretch
-        if whole or self.cut:
-            yield from self._append(chunks)
+            others = (one for one in self.detailed if one.start < stretch.start or one.end > stretch.end)
+            self.detailed = [*others, stretch]
+        else:
+            self.cut, self._finest = stretch, levels[sum(len(chunk.bodies) for chunk in chunks)] + 1
+        yield from self._append(chunks)
         return whole
+
+    def _noted(self, stretch: Stretch, levels: list[int]) -> Iterator[Entry]:
+        for tile in self._tiles.detail(stretch.start, stretch.end):
+            levels.append(tile.name.level)
+            yield self._tile(tile)
 
     def _some(self, entries: Iterator[Entry], most: int | None = None) -> Iterator[bytes]:
         """As many as fit."""
@@ -94,6 +102,7 @@ class TimelinePart:
         yield from pack.take()
         for chunk in chunks:
             pack.append(chunk)
+            self._tiles_kept += sum(key.startswith("timeline_window") for key in chunk.bodies)
             for block in pack.take():
                 self._left -= len(block)
                 yield block
@@ -109,9 +118,11 @@ class TimelinePart:
             self.searched += 1
             yield key_of("timeline_search", texts), body_of(answer)
 
-    def _details(self, stretch: Stretch) -> Iterator[Entry]:
-        """Of the longest slices in it; a link need not name the lane of one of the trace."""
-        for lane, row in self._longest(stretch):
+    def _details(self, stretches: list[Stretch]) -> Iterator[Entry]:
+        """Of the longest slices in the first stretch, then in the next; a link need not name the lane of one of the
+        trace."""
+        every = dict.fromkeys(one for stretch in stretches for one in self._longest(stretch))
+        for lane, row in islice(every, _LONGEST):
             body = body_of(self._slice(lane, row))
             self.slices += 1
             yield key_of("timeline_slice", {**self._ids, "lane": str(lane), "row": str(row)}), body
@@ -144,15 +155,24 @@ class TimelinePart:
     def sentence(self) -> str:
         """What is there, for the timeline itself and for the list of what the file holds."""
         first, last = self._timeline.extent
+        if not self._tiles_kept:
+            return "The timeline does not fit into its budget"
         if any(one.start <= first and one.end >= last for one in self.detailed):
             return "This file holds every slice of it"
-        bucket = duration((1 << max(0, self._tiles.root - 4)) / 1000)
-        rest = f"the rest as an overview, slices below {bucket} merged"
+        everywhere = self.cut is not None and self.cut.end - self.cut.start >= last - first
+        merged = f"slices below {_bucket(self._finest if everywhere else self._tiles.lowest)} merged"
         if self.detailed:
-            return f"This file holds {_names(self.detailed)} at full detail; {rest}"
-        if self.cut:
-            return f"This file holds {self.cut.name} as far as {size(self._budget)} go; {rest}"
-        return f"This file holds an overview, slices below {bucket} merged"
+            return (
+                f"This file holds {_names(self.detailed)} at full detail; the rest as an overview, {merged}"
+            )
+        if self.cut and not everywhere:
+            part = f"{self.cut.name} with slices below {_bucket(self._finest)} merged"
+            return f"This file holds {part}; the rest as an overview, {merged}"
+        return f"This file holds an overview, {merged}"
+
+
+def _bucket(level: int) -> str:
+    return duration((1 << level) / 1000)
 
 
 def _together(entries: Iterator[Entry]) -> Iterator[dict[str, Body]]:
@@ -182,16 +202,28 @@ def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | No
     everything = Stretch("everything", first, last)
     if window is not None:
         timeline.check(*window)
-        return [Stretch(f"{duration(window[0] / 1000)} to {duration(window[1] / 1000)}", *window), everything]
+        return [_window(*window), everything]
     steps = timeline.describe().steps
     names = [one.name for one in steps]
     if step and step not in names:
         raise NotFound(f"there is no step {step!r}", next_step=f"There are {', '.join(names) or 'none'}")
     if not steps:
-        return [everything]
+        return [*_from_the_middle(first, last), everything]
     middle = names.index(step) if step else len(steps) // 2
     order = sorted(range(len(steps)), key=lambda place: (abs(place - middle), place))
     return [*(_with_gpu_work(timeline, steps[place], place) for place in order), everything]
+
+
+def _from_the_middle(first: int, last: int) -> Iterator[Stretch]:
+    """More and more of it."""
+    middle = (first + last) // 2
+    for part in (1024, 256, 64, 16, 4, 2):
+        half = (last - first) // part // 2
+        yield _window(max(first, middle - half), min(last, middle + half + 1))
+
+
+def _window(start: int, end: int) -> Stretch:
+    return Stretch(f"{duration(start / 1000)} to {duration(end / 1000)}", start, end)
 
 
 def _with_gpu_work(timeline: Timeline, step: StepSpan, place: int) -> Stretch:

@@ -1,7 +1,7 @@
 """What the questions that have parameters are asked with: values that the rows of other answers name.
 
 A route without required parameters is asked once about each subject. Every other one has its values here, or is left
-out for a reason that the file tells (`tests/api/test_export.py` compares this with the table of routes).
+out, which the file says (`tests/api/test_export.py` compares this with the table of routes).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alon
 _OUTPUT_CODE = "inductor_output_code"
 
 LEFT_OUT: Mapping[str, str] = {
-    "all_runs": "A line for each run: this file holds one",
-    "timeline_flame": "Flame graphs of a stretch of the timeline",
-    "timeline_range": "What is measured in a stretch of the timeline",
-    "timeline_trim": "The trace itself, or a stretch of it",
-    "trace_file": "The trace itself",
+    "all_runs": "Other runs are left out of this file",
+    "timeline_flame": "Flame graphs of a stretch of time are left out of this file",
+    "timeline_range": "What is measured in a stretch of time is left out of this file",
+    "timeline_trim": "The trace is left out of this file",
+    "trace_file": "The trace is left out of this file",
 }
 # These are asked about what `--compare` names, and the timeline's as far as its budget goes.
 COMPARED = frozenset({"compare", "compare_tables", "compare_jobs"})
