@@ -145,7 +145,7 @@ function element<K extends keyof HTMLElementTagNameMap>(
 
 function table(title: string, rows: Held[]): Node[] {
   const lines = rows.map(({ what, text }) => element('tr', '', element('th', what), element('td', text)));
-  return rows.length > 0 ? [element('h2', title), element('table', '', element('tbody', '', ...lines))] : [];
+  return rows.length > 0 ? [element('h3', title), element('table', '', element('tbody', '', ...lines))] : [];
 }
 
 function button(text: string, onclick: () => void): HTMLButtonElement {
@@ -158,7 +158,7 @@ function button(text: string, onclick: () => void): HTMLButtonElement {
 
 /** The line above the tab, and what it opens. */
 function about({ title, made, version, holds, left_out, instead }: Contents): HTMLDialogElement {
-  const dialog = element('dialog', '', element('h1', 'About this file'));
+  const dialog = element('dialog', '', element('h2', 'About this file'));
   const said = element('p', `Exported from run “${title}” on ${made} by tb-torchcompile-plugin ${version}.`);
   const close = button('Close', () => dialog.close());
   dialog.append(said, ...table('What it holds', holds), ...table('What was left out', left_out));
@@ -209,7 +209,7 @@ const STYLE = `
     background: var(--bg); color: var(--text); }
   dialog th { padding: 2px 20px 2px 0; text-align: left; vertical-align: top; white-space: nowrap; }
   dialog td { padding: 2px 0; overflow-wrap: anywhere; }
-  dialog h2 { margin-top: 12px; }
+  dialog h3 { margin-top: 12px; }
   a[href^='export?'] { display: none; }
 `;
 

@@ -91,7 +91,8 @@ def write_export(session: Session, chosen: Chosen, file: str) -> None:
                 f"cannot be written ({error.strerror})", file=file, next_step="Name another"
             ) from error
     print(visible(f"wrote {file}: {size(os.path.getsize(file))}"), file=sys.stderr)
-    for one in (*export.holds, *export.left_out):
+    contents = export.contents()
+    for one in (*contents.holds, *contents.left_out):
         print(visible(f"  {one.what}: {one.text}"), file=sys.stderr)
 
 

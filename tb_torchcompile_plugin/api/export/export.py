@@ -87,7 +87,9 @@ class Export:
         return os.path.basename(os.path.abspath(self.chosen.logdir)) if run == "." else run
 
     def blocks(self) -> Iterator[bytes]:
-        """The file. What cannot be read is in it as the error that the tab would show."""
+        """The file. What cannot be read is in it as the error that the tab would show. Raises UserError before anything
+        is made where nothing of what was picked can be."""
+        self._look()
         yield page.head(f"torch.compile: {self.title}")
         yield from page.bundle()
         self.pack.add(key_of("runs", {}), body_of(self.runs))
@@ -97,7 +99,15 @@ class Export:
         self.pack.add("definitions", Body("text/plain", SOURCE.read_bytes()))
         self.pack.close()
         yield from self.pack.take()
-        yield from page.tail(self._contents(), self.pack.index())
+        yield from page.tail(self.contents(), self.pack.index())
+
+    def _look(self) -> None:
+        """Either half is enough."""
+        run, worker, span = self.ids
+        try:
+            self.session.compile_data(run, worker)
+        except UserError:
+            self.asker.ask("findings", _span_texts(run, worker, span))
 
     def _first(self) -> Iterator[bytes]:
         """All about the span that was picked; what is seen first lies together."""
@@ -236,7 +246,8 @@ class Export:
             why = f"{plural(missing, 'span')}: the others take {size(self.chosen.panels_bytes)}"
             self.left_out.append(Held("Panels of other spans", why))
 
-    def _contents(self) -> Contents:
+    def contents(self) -> Contents:
+        """What the file says of itself; whole when its blocks have been made."""
         run, worker, span = self.ids
         never = dict.fromkeys(what.removesuffix(" left out of this file") for what in LEFT_OUT.values())
         left = [

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import encoded
 
 BUCKETS = 1024
-_OVERVIEW = 5  # levels of which all tiles are there
+_OVERVIEW = 3  # levels of which all tiles are there
 
 
 class TileName(NamedTuple):

@@ -61,7 +61,7 @@ class TimelinePart:
         for stretch in stretches:
             if not (yield from self._stretch(stretch)):
                 break
-        yield from self._describe()
+        yield from self._describe(stretches)
 
     def _stretch(self, stretch: Stretch) -> Generator[bytes, None, bool]:
         """A stretch as a whole, else the levels of it that fit. Returns whether it is whole."""
@@ -147,17 +147,24 @@ class TimelinePart:
         order = np.argsort(-durations, kind="stable")[:_LONGEST]
         return list(zip(lanes[order].tolist(), rows[order].tolist()))
 
-    def _describe(self) -> Iterator[bytes]:
+    def _describe(self, stretches: list[Stretch]) -> Iterator[bytes]:
+        """It opens where it is at full detail."""
         answer = self._timeline.describe()
-        said = msgspec.structs.replace(answer, notes=[*answer.notes, self.sentence()])
+        shown = next((one for one in stretches if one in self.detailed), None)
+        home = answer.home if shown is None or self._has_all() else [shown.start, shown.end]
+        said = msgspec.structs.replace(answer, notes=[*answer.notes, self.sentence()], home=home)
         yield from self._some(iter([(key_of("timeline", self._ids), body_of(said))]))
+
+    def _has_all(self) -> bool:
+        first, last = self._timeline.extent
+        return any(one.start <= first and one.end >= last for one in self.detailed)
 
     def sentence(self) -> str:
         """What is there, for the timeline itself and for the list of what the file holds."""
         first, last = self._timeline.extent
         if not self._tiles_kept:
             return "The timeline does not fit into its budget"
-        if any(one.start <= first and one.end >= last for one in self.detailed):
+        if self._has_all():
             return "This file holds every slice of it"
         everywhere = self.cut is not None and self.cut.end - self.cut.start >= last - first
         merged = f"slices below {_bucket(self._finest if everywhere else self._tiles.lowest)} merged"
