@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from exported import Exported, exported, question_of
+from browser.panels.exported import Exported, exported, question_of
 from served import ask_span, make_client, make_plugin
 from tb_torchcompile_plugin.api.export import page
 from tb_torchcompile_plugin.api.export.export import Chosen, Export

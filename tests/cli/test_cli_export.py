@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exported import exported
+from browser.panels.exported import exported
 from terminal import Run, command_line
 from traces import slice_, write_trace
 

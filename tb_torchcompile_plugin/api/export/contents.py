@@ -17,7 +17,7 @@ class Held(msgspec.Struct, frozen=True):
     text: str
 
 
-class Contents(msgspec.Struct, frozen=True):
+class FileContents(msgspec.Struct, frozen=True):
     """made: when, UTC. place: the address that the file opens with. parameters: by route, what tells its questions
     apart. reasons: by route, why what was not embedded is not there; instead: what to do about it."""
 

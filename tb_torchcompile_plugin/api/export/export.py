@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.api.catalog import RunRef, Runs, WorkerRef, only_run
 from tb_torchcompile_plugin.api.definitions import SOURCE, terms
 from tb_torchcompile_plugin.api.export import page
 from tb_torchcompile_plugin.api.export.ask import Advance, Asker, Texts, body_of, key_of
-from tb_torchcompile_plugin.api.export.contents import Contents, Held, counted, parameters, reasons
+from tb_torchcompile_plugin.api.export.contents import FileContents, Held, counted, parameters, reasons
 from tb_torchcompile_plugin.api.export.pack import Body, Pack
 from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.export.values import LEFT_OUT, TIMELINE, VALUES
@@ -196,8 +196,8 @@ class Export:
         stretches = wanted_stretches(timeline, self.chosen.step, self.chosen.window)
         yield from part.keep(stretches, self._searched(ids))
         self.holds.append(Held("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
-        found = f"{plural(part.slices, 'slice')}, and {plural(part.searched, 'name')} that links search for"
-        self.holds.append(Held("Details on the timeline", f"of the longest {found}"))
+        details = f"of {plural(part.slices, 'slice')}; {plural(part.searched, 'name')} can be searched for"
+        self.holds.append(Held("Details on the timeline", details))
 
     def _searched(self, ids: Texts) -> Iterator[str]:
         """What links search the timeline for, in the order in which they matter."""
@@ -246,7 +246,7 @@ class Export:
             why = f"{plural(missing, 'span')}: the others take {size(self.chosen.panels_bytes)}"
             self.left_out.append(Held("Panels of other spans", why))
 
-    def contents(self) -> Contents:
+    def contents(self) -> FileContents:
         """What the file says of itself; whole when its blocks have been made."""
         run, worker, span = self.ids
         never = dict.fromkeys(what.removesuffix(" left out of this file") for what in LEFT_OUT.values())
@@ -256,7 +256,7 @@ class Export:
         ]
         if not self.chosen.code:
             left.insert(0, Held("Code and graphs", "--no-code"))
-        return Contents(
+        return FileContents(
             title=self.title,
             made=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
             version=plugin_version() or "unknown",

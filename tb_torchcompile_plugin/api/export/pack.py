@@ -26,7 +26,7 @@ class Body(NamedTuple):
     status: int = 200
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class Location(msgspec.Struct, frozen=True, array_like=True):
     """Where a body lies: `length` bytes from `start` of what a chunk decompresses to."""
 
     chunk: int
@@ -48,9 +48,9 @@ class Pack:
     """What is in the file so far. Blocks are taken as they get ready, so that none is held longer than that."""
 
     def __init__(self) -> None:
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, Location] = {}
         self.bytes = 0  # of all blocks so far
-        self._known: dict[bytes, Place] = {}
+        self._known: dict[bytes, Location] = {}
         self._open: dict[str, Body] = {}
         self._open_bytes = self._chunks = 0
         self._ready: list[bytes] = []
@@ -85,7 +85,7 @@ class Pack:
         """A chunk that was made apart, because of its size."""
         for key, start in chunk.starts.items():
             body = chunk.bodies[key]
-            place = Place(self._chunks, start, len(body.data), body.type, body.status)
+            place = Location(self._chunks, start, len(body.data), body.type, body.status)
             self.places[key] = self._known[_digest(body)] = place
         block = b'<script type="application/octet-stream+base64" data-chunk="%d">%s</script>\n'
         self._ready.append(block % (self._chunks, chunk.block))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
@@ -22,15 +22,16 @@ from tb_torchcompile_plugin.errors import NotFound
 Entry = tuple[str, Body]
 
 _TOGETHER = 1 << 18  # bytes that are compressed together
-_LONGEST = 2000  # slices whose details are there
+_DETAILS = 4_000  # slices whose details are there
 _SEARCHED = 300  # names that links search the timeline for
 _HITS = 50  # of each; they are counted all the same
+_SHOWN = 3  # of each whose details are there
 _SHARE = 5  # of the budget: searches take at most a fifth, and so do details of slices
 _FIRST = -(10**15)  # ns: before everything
 _AROUND = 100  # bytes that a block has around its chunk
 
 
-class Stretch(NamedTuple):
+class Detailed(NamedTuple):
     """What is wanted at full detail; ns of the timeline."""
 
     name: str
@@ -45,12 +46,13 @@ class TimelinePart:
         self._asker, self._ids, self._timeline = asker, ids, timeline
         self._left = budget
         self._tiles = Tiles(timeline)
-        self.detailed: list[Stretch] = []
-        self.cut: Stretch | None = None
+        self.detailed: list[Detailed] = []
+        self.cut: Detailed | None = None
+        self._hits: list[tuple[int, int]] = []  # where links lead to
         self._finest = 0  # level that is complete where a stretch is cut
         self.slices = self.searched = self._tiles_kept = 0
 
-    def keep(self, stretches: list[Stretch], names: Iterable[str]) -> Iterator[bytes]:
+    def keep(self, stretches: list[Detailed], names: Iterable[str]) -> Iterator[bytes]:
         """Blocks of all of it. stretches: the most wanted first. names: what links search for."""
         yield from self._some(map(self._tile, self._tiles.overview()))
         if not self._tiles_kept:
@@ -63,7 +65,7 @@ class TimelinePart:
                 break
         yield from self._describe(stretches)
 
-    def _stretch(self, stretch: Stretch) -> Generator[bytes, None, bool]:
+    def _stretch(self, stretch: Detailed) -> Generator[bytes, None, bool]:
         """A stretch as a whole, else the levels of it that fit. Returns whether it is whole."""
         levels: list[int] = []
         chunks, whole = self._fitting(self._noted(stretch, levels), self._left)
@@ -75,7 +77,7 @@ class TimelinePart:
         yield from self._append(chunks)
         return whole
 
-    def _noted(self, stretch: Stretch, levels: list[int]) -> Iterator[Entry]:
+    def _noted(self, stretch: Detailed, levels: list[int]) -> Iterator[Entry]:
         for tile in self._tiles.detail(stretch.start, stretch.end):
             levels.append(tile.name.level)
             yield self._tile(tile)
@@ -116,13 +118,14 @@ class TimelinePart:
             texts = {**self._ids, "q": name, "at": str(_FIRST), "limit": str(_HITS)}
             answer = self._asker.ask("timeline_search", texts)
             self.searched += 1
+            self._hits += [(hit.lane, hit.row) for hit in answer.hits[:_SHOWN]]
             yield key_of("timeline_search", texts), body_of(answer)
 
-    def _details(self, stretches: list[Stretch]) -> Iterator[Entry]:
-        """Of the longest slices in the first stretch, then in the next; a link need not name the lane of one of the
-        trace."""
-        every = dict.fromkeys(one for stretch in stretches for one in self._longest(stretch))
-        for lane, row in islice(every, _LONGEST):
+    def _details(self, stretches: list[Detailed]) -> Iterator[Entry]:
+        """Of slices that links lead to, then of the longest ones in the first stretch, and in the next; a link need not
+        name the lane of one of the trace."""
+        longest = chain.from_iterable(self._longest(stretch) for stretch in stretches)
+        for lane, row in islice(dict.fromkeys(chain(self._hits, longest)), _DETAILS):
             body = body_of(self._slice(lane, row))
             self.slices += 1
             yield key_of("timeline_slice", {**self._ids, "lane": str(lane), "row": str(row)}), body
@@ -134,7 +137,7 @@ class TimelinePart:
         kept: msgspec.Struct = answer if self._asker.code else without_code(answer)
         return kept
 
-    def _longest(self, stretch: Stretch) -> list[tuple[int, int]]:
+    def _longest(self, stretch: Detailed) -> list[tuple[int, int]]:
         """(lane, row), longest first."""
         parts = [
             (np.full(len(runs.row), lane), runs.row, runs.longest)
@@ -144,10 +147,10 @@ class TimelinePart:
         if not parts:
             return []
         lanes, rows, durations = (np.concatenate(columns) for columns in zip(*parts))
-        order = np.argsort(-durations, kind="stable")[:_LONGEST]
+        order = np.argsort(-durations, kind="stable")[:_DETAILS]
         return list(zip(lanes[order].tolist(), rows[order].tolist()))
 
-    def _describe(self, stretches: list[Stretch]) -> Iterator[bytes]:
+    def _describe(self, stretches: list[Detailed]) -> Iterator[bytes]:
         """It opens where it is at full detail."""
         answer = self._timeline.describe()
         shown = next((one for one in stretches if one in self.detailed), None)
@@ -195,18 +198,18 @@ def _together(entries: Iterator[Entry]) -> Iterator[dict[str, Body]]:
         yield bodies
 
 
-def _names(stretches: list[Stretch]) -> str:
+def _names(stretches: list[Detailed]) -> str:
     in_order = sorted(stretches, key=lambda one: one.start)
     if len(in_order) == 1:
         return in_order[0].name
     return f"{in_order[0].name} – {in_order[-1].name} ({plural(len(in_order), 'step')})"
 
 
-def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | None) -> list[Stretch]:
+def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | None) -> list[Detailed]:
     """What is wanted at full detail: what was asked for, else the middle step; then the steps beside it, then
     everything. Raises NotFound for a step that there is not, UserError for a window where nothing is."""
     first, last = timeline.extent
-    everything = Stretch("everything", first, last)
+    everything = Detailed("everything", first, last)
     if window is not None:
         timeline.check(*window)
         return [_window(*window), everything]
@@ -221,7 +224,7 @@ def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | No
     return [*(_with_gpu_work(timeline, steps[place], place) for place in order), everything]
 
 
-def _from_the_middle(first: int, last: int) -> Iterator[Stretch]:
+def _from_the_middle(first: int, last: int) -> Iterator[Detailed]:
     """More and more of it."""
     middle = (first + last) // 2
     for part in (1024, 256, 64, 16, 4, 2):
@@ -229,9 +232,9 @@ def _from_the_middle(first: int, last: int) -> Iterator[Stretch]:
         yield _window(max(first, middle - half), min(last, middle + half + 1))
 
 
-def _window(start: int, end: int) -> Stretch:
-    return Stretch(f"{duration(start / 1000)} to {duration(end / 1000)}", start, end)
+def _window(start: int, end: int) -> Detailed:
+    return Detailed(f"{duration(start / 1000)} to {duration(end / 1000)}", start, end)
 
 
-def _with_gpu_work(timeline: Timeline, step: StepSpan, place: int) -> Stretch:
-    return Stretch(step.name, *timeline.around_step(place))
+def _with_gpu_work(timeline: Timeline, step: StepSpan, place: int) -> Detailed:
+    return Detailed(step.name, *timeline.around_step(place))

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.errors import UserError
 
 Values: TypeAlias = Callable[[Asker, Texts], Iterator[Texts]]
 
-_ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alone, each pair and all together
+_ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alone, and the largest together
 _OUTPUT_CODE = "inductor_output_code"
 
 LEFT_OUT: Mapping[str, str] = {
@@ -81,9 +81,17 @@ def _fixes(name: str, asker: Asker, ids: Texts) -> Iterator[Texts]:
     """Those that can be ticked together, as far as that are not too many; and what findings lead to is one of them."""
     offered: Scenario | None = _of(name, asker, ids)
     known = [fix.id for fix in offered.fixes] if offered else []
-    sizes = range(1, len(known) + 1) if len(known) <= _ALL_SUBSETS else (1, 2, len(known))
-    for picked in chain.from_iterable(combinations(known, size) for size in sizes):
+    for picked in _together(known):
         yield {**ids, "fixes": "\n".join(picked)}
+
+
+def _together(known: list[str]) -> Iterator[tuple[str, ...]]:
+    """known: largest gain first."""
+    if len(known) <= _ALL_SUBSETS:
+        yield from chain.from_iterable(combinations(known, size) for size in range(1, len(known) + 1))
+        return
+    yield from ((one,) for one in known)
+    yield from (tuple(known[:size]) for size in range(2, len(known) + 1))
 
 
 def _measures(asker: Asker, ids: Texts) -> Iterator[Texts]:
