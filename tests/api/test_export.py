@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from browser.panels.exported import Exported, exported, question_of
-from served import ask_span, make_client, make_plugin
+from served import ROOT, ask_span, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.api.export import page
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
 from tb_torchcompile_plugin.api.export.pack import Body
@@ -170,7 +170,7 @@ def test_without_code_no_text_of_the_program_or_the_compiler_is_there(
     assert [line for line in telling if line in everything] == []
     assert {held["what"] for held in file.contents["left_out"]} >= {
         "Code and graphs",
-        "Comparisons",
+        "Comparisons with other runs",
         "The trace",
     }
 
@@ -246,3 +246,24 @@ def test_every_question_about_what_is_left_out_has_a_reason(breaks: Exported) ->
     assert LEFT_OUT.keys() | COMPARED - {"compare_tables", "compare_jobs"} <= contents["reasons"].keys()
     assert set(contents["parameters"]) == set(ROUTES)
     assert contents["instead"].startswith("Open the logdir with TensorBoard for it: tensorboard --logdir ")
+
+
+def test_the_tab_saves_the_same_file(recording: Callable[[str], Path], tmp_path: Path, job: Exported) -> None:
+    folder = recording("jobs") / "exposed_communication"
+    client = make_client(make_plugin(folder))
+    (runs,) = job.of("runs").values()
+    (run,) = json.loads(runs.data)["runs"]
+    worker = run["workers"][0]
+    ids = {"run": run["run"], "worker": worker["worker"], "span": worker["spans"][0]["span"]}
+    response = client.get(f"{ROOT}/export", query_string=ids)
+    assert response.headers["Content-Disposition"] == f"attachment; filename={folder.name}.html"
+    (tmp_path / "saved.html").write_bytes(response.get_data())
+    saved = exported(tmp_path / "saved.html")
+    assert saved.answers.keys() == job.answers.keys()
+    assert saved.contents["place"] == {**job.contents["place"], **ids}
+
+
+def test_a_run_that_there_is_not_is_said_before_anything_is_sent(recording: Callable[[str], Path]) -> None:
+    client = make_client(make_plugin(recording("breaks")))
+    response = client.get(f"{ROOT}/export", query_string={"run": "other", "worker": "w"})
+    assert response.status_code == 404 and error_of(response)["message"] == "there is no run 'other'"

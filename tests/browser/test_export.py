@@ -173,3 +173,16 @@ def test_both_themes_and_the_definitions(
     tab.wait_text("body", "What the numbers mean" if tab.all("h1") else "GPU")
     tab.driver.close()
     tab.driver.switch_to.window(own)
+
+
+def test_the_tab_saves_what_opens_from_disk(driver: Chrome, address: str, downloads: Path) -> None:
+    online = Tab(driver, address)
+    online.open(run="breaks")
+    online.click("header a", "Save")
+    file = online.wait(lambda: next(downloads.glob("breaks*.html"), None), "the file")
+    online.leave()
+    saved = FileTab(driver, "http://nowhere.invalid/")
+    saved.open_file(file)
+    assert "run “breaks”" in saved.text("#about-file")
+    assert not [link for link in saved.all("header a") if link.is_displayed() and link.text == "Save"]
+    assert saved.all_messages() == []

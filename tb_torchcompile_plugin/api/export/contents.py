@@ -48,7 +48,7 @@ def reasons(code: bool) -> dict[str, str]:
         "rank_what_if": "This combination of fixes is left out of this file",
         "side_by_side": "This stretch of the step is left out of this file",
         "memory": "This stretch of time is left out of this file",
-        "compare": "Nothing to compare with is in this file: it holds what --compare named",
+        "compare": "This comparison is left out of this file",
     }
     if not code:
         known |= dict.fromkeys(

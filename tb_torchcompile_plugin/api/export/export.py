@@ -38,6 +38,7 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
 
 TIMELINE_BYTES = 8_000_000
+_COMPARED = 3  # other spans of the same run
 PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
 
 
@@ -210,19 +211,26 @@ class Export:
         yield from (row.name[:100] for row in self.asker.ask("operators", ids).rows[100:])
 
     def _compared(self) -> Iterator[bytes]:
-        if not self.base:
-            self.left_out.append(
-                Held("Comparisons", "Name another run with --compare to have them in a file")
-            )
-            return
-        for a, b in ((self.base, self.ids), (self.ids, self.base)):
+        """With what was named, and with spans of the same run, both ways."""
+        own = [one for one in _every([self.run]) if one != self.ids and bool(one[2]) == bool(self.ids[2])]
+        others = [*([self.base] if self.base else []), *own[:_COMPARED]]
+        for a, b in ((a, b) for other in others for a, b in ((other, self.ids), (self.ids, other))):
             sides = {**_span_texts(*a), **{f"{name}2": text for name, text in _span_texts(*b).items()}}
             self.asker.keep("compare", sides)
             self.asker.keep("compare_tables", sides)
-            if a[2] and b[2] and min(run.ranks for run in self.runs.runs) > 1:
+            if (
+                a[2]
+                and b[2]
+                and min(run.ranks for run in self.runs.runs) > 1
+                and (a[0] != b[0] or a[1] == b[1])
+            ):
                 self.asker.keep("compare_jobs", sides)
             yield from self.pack.take()
-        self.holds.append(Held("Comparison", f"with run {self.base[0]}"))
+        if others:
+            names = ", ".join(f"{run} {worker}" for run, worker, _ in others)
+            self.holds.append(Held("Comparisons", f"of this span with {names}"))
+        if not self.base:
+            self.left_out.append(Held("Comparisons with other runs", "--compare names one"))
 
     def _others(self) -> Iterator[bytes]:
         """Panels of the other spans and workers, as far as there is room."""
