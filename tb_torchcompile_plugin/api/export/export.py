@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.api.export import page
 from tb_torchcompile_plugin.api.export.ask import Advance, Asker, Texts, body_of, key_of
 from tb_torchcompile_plugin.api.export.contents import FileContents, Held, counted, parameters, reasons
 from tb_torchcompile_plugin.api.export.pack import Body, Pack
-from tb_torchcompile_plugin.api.export.timeline_part import TimelinePart, wanted_stretches
+from tb_torchcompile_plugin.api.export.timeline_part import Detailed, TimelinePart, wanted_stretches
 from tb_torchcompile_plugin.api.export.values import LEFT_OUT, TIMELINE, VALUES
 from tb_torchcompile_plugin.api.export.without_code import CODE_ROUTES
 from tb_torchcompile_plugin.api.newest import Ids, newest_span
@@ -103,12 +103,17 @@ class Export:
         yield from page.tail(self.contents(), self.pack.index())
 
     def _look(self) -> None:
-        """Either half is enough."""
+        """Either half is enough; but a part of the timeline that is asked for must be there."""
         run, worker, span = self.ids
         try:
             self.session.compile_data(run, worker)
         except UserError:
             self.asker.ask("findings", _span_texts(run, worker, span))
+        if self.chosen.step or self.chosen.window:
+            self._stretches(self.session.profile(run, worker, span).of(Timeline))
+
+    def _stretches(self, timeline: Timeline) -> list[Detailed]:
+        return wanted_stretches(timeline, self.chosen.step, self.chosen.window)
 
     def _first(self) -> Iterator[bytes]:
         """All about the span that was picked; what is seen first lies together."""
@@ -194,8 +199,7 @@ class Export:
             return
         part = TimelinePart(self.asker, ids, timeline, self.chosen.timeline_bytes)
         before = self.pack.bytes
-        stretches = wanted_stretches(timeline, self.chosen.step, self.chosen.window)
-        yield from part.keep(stretches, self._searched(ids))
+        yield from part.keep(self._stretches(timeline), self._searched(ids))
         self.holds.append(Held("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
         details = f"of {plural(part.slices, 'slice')}; {plural(part.searched, 'name')} can be searched for"
         self.holds.append(Held("Details on the timeline", details))
