@@ -217,6 +217,8 @@ async function open(): Promise<void> {
   const [contents, places] = await Promise.all([json('#contents'), json('#index')]);
   const answers = new Answers(contents as Contents, places as Record<string, Place>);
   window.fetch = (url) => answers.ask(String(url));
+  // Whatever page shows the file in a frame is no TensorBoard.
+  Object.assign(window, { parent: window });
   for (const file of document.querySelectorAll<HTMLElement>('script[data-file]')) await load(file);
   Object.assign(window, { torchCompileModules: MODULES });
   const { place, title } = answers.contents;
