@@ -116,12 +116,13 @@ class Answers {
 }
 
 const MODULES = new Map<string, string>();
+const TYPES: Record<string, string> = { css: 'text/css', js: 'text/javascript' };
 
 /** The address of one of the tab's files. Those that it imports have been made; what it loads later need not be. */
 async function load(element: HTMLElement): Promise<void> {
   const name = element.dataset.file!;
   const bytes = await unpacked(element);
-  const type = name.endsWith('.css') ? 'text/css' : 'text/javascript';
+  const type = TYPES[name.split('.').at(-1)!] ?? 'text/plain';
   const text = new TextDecoder()
     .decode(bytes)
     .replace(/import\((["'`])\.\/([\w.]+)\1\)/g, 'import(torchCompileModules.get("$2"))')
@@ -162,7 +163,8 @@ function about({ title, made, version, holds, left_out, instead }: Contents): HT
   const said = element('p', `Exported from run “${title}” on ${made} by tb-torchcompile-plugin ${version}.`);
   const close = button('Close', () => dialog.close());
   dialog.append(said, ...table('What it holds', holds), ...table('What was left out', left_out));
-  dialog.append(element('p', `${instead}.`), close);
+  const licences = button('Licences', () => window.open(MODULES.get('licenses.md')));
+  dialog.append(element('p', `${instead}.`), close, ' ', licences);
   const line = element(
     'div',
     '',
