@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -62,8 +63,9 @@ class FileTab(Tab):
 
 @pytest.fixture(scope="module")
 def write(tmp_path_factory: pytest.TempPathFactory) -> Write:
-    """`write(logdir)`: an exported file."""
+    """`write(logdir)`: an exported file, the same one for whoever asks for it again."""
 
+    @cache
     def export(logdir: Path, **chosen: object) -> Path:
         file = tmp_path_factory.mktemp("file") / "run.html"
         session = Session([("", str(logdir))])
