@@ -31,10 +31,14 @@ Write = Callable[..., Path]
 class FileTab(Tab):
     """The tab in a file."""
 
-    def open_file(self, file: Path) -> None:
+    def leave_what_is_open(self) -> None:
+        """With what it said and asked for."""
         self.driver.switch_to.default_content()
         self.driver.get("about:blank")
-        self.all_messages(), self.requests()  # of whoever used the browser before
+        self.all_messages(), self.requests()
+
+    def open_file(self, file: Path) -> None:
+        self.leave_what_is_open()
         self.driver.get(file.as_uri())
         self.wait(lambda: self.all("header"), "the first paint")
         self.settle()
@@ -81,6 +85,7 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Write:
 def tab(driver: Chrome) -> Iterator[FileTab]:
     """Whatever a test does: no message, and no request but that for the file."""
     it = FileTab(driver, "http://nowhere.invalid/")
+    it.leave_what_is_open()
     driver.execute_cdp_cmd("Network.enable", {})
     driver.execute_cdp_cmd("Network.emulateNetworkConditions", OFFLINE)
     yield it
