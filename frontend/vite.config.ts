@@ -67,10 +67,11 @@ export default defineConfig({
     rolldownOptions: {
       // A busy machine is no fault of the bundle.
       checks: { pluginTimings: false },
-      input: 'src/main.ts',
+      input: ['src/main.ts', 'src/file.ts'],
       preserveEntrySignatures: 'strict',
       output: {
-        entryFileNames: 'index.js',
+        // The second one is the script of an exported file, which stands in it as it is.
+        entryFileNames: ({ name }) => (name === 'file' ? 'file.js' : 'index.js'),
         // The server serves no name with a dash.
         chunkFileNames: ({ name }) => `${name.replaceAll('-', '_')}.js`,
         // Beside the groups of panels: what the first paint needs, and what several groups share.

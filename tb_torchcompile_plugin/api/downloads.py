@@ -27,7 +27,7 @@ class Download:
 
 def trace_file(file: File) -> Download:
     """The trace as it is. Raises UserError where it cannot be read."""
-    return Download(file.name, _started(_raw(file)), file.size)
+    return Download(file.name, started(_raw(file)), file.size)
 
 
 def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
@@ -37,10 +37,10 @@ def timeline_trim(timeline: Timeline, window: tuple[int, int]) -> Download:
     timeline.check(*window)
     start, end = (time + timeline.origin for time in window)
     stem = span.file.name.removesuffix(".gz").removesuffix(".json")
-    return Download(f"{stem}.part.json.gz", _started(_trimmed(timeline, span.file, start, end)))
+    return Download(f"{stem}.part.json.gz", started(_trimmed(timeline, span.file, start, end)))
 
 
-def _started(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def started(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """With its first block made: what fails at once fails before an answer has begun."""
     first = next(blocks, b"")
 

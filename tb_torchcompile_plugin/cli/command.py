@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.api.catalog import NoSuchRun, plugin_version
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.cli.answers.commands import add_commands
 from tb_torchcompile_plugin.cli.compare import show_comparison
+from tb_torchcompile_plugin.cli.export import add_export
 from tb_torchcompile_plugin.cli.gate.baseline import add_baseline
 from tb_torchcompile_plugin.cli.gate.options import add_gate, gate_settings, is_gate
 from tb_torchcompile_plugin.cli.gate.show import GateFiles, show_gate
@@ -85,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add_baseline(commands)
     _add_what_if(commands)
     _add_index(commands)
+    add_export(commands, check)
     return parser
 
 

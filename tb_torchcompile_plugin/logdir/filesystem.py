@@ -149,11 +149,18 @@ def write_whole(path: str, data: bytes) -> None:
             store, inner = _open(path)
             store.pipe_file(inner, data)
         return
+    with replaced(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replaced(path: str) -> Iterator[BinaryIO]:
+    """What is written becomes the local file in the end, whole or not at all. Raises OSError."""
     temporary = f"{path}.{os.getpid()}.tmp"
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
+            yield file
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

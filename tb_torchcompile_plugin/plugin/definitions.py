@@ -1,15 +1,14 @@
-"""docs/definitions.md as a page and word by word: what every number of the tab means, without any other site."""
+"""docs/definitions.md as a page: what every number of the tab means, without any other site."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
 from tensorboard import plugin_util
 
-SOURCE = Path(__file__).with_name("definitions.md")
-_ROW = re.compile(r"^\| `([\w.]+)` \| (.+) \|$", re.MULTILINE)
+from tb_torchcompile_plugin.api.definitions import SOURCE, anchor
+
 _HEADING = re.compile(r"<h([23])>(.*?)</h\1>")
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -36,18 +35,6 @@ def page() -> str:
     return _PAGE.format(_HEADING.sub(_with_id, html))
 
 
-@cache
-def terms() -> dict[str, dict[str, str]]:
-    """What the words of the tab mean: set (a heading below "Words") → word → sentence."""
-    words = SOURCE.read_text(encoding="utf-8").partition("\n## Words\n")[2]
-    sets = (part.partition("\n") for part in words.split("\n### ")[1:])
-    return {_anchor(title): dict(_ROW.findall(rows)) for title, _, rows in sets}
-
-
 def _with_id(heading: re.Match[str]) -> str:
     level, title = heading.groups()
-    return f'<h{level} id="{_anchor(title)}">{title}</h{level}>'
-
-
-def _anchor(title: str) -> str:
-    return title.lower().replace(" ", "_")
+    return f'<h{level} id="{anchor(title)}">{title}</h{level}>'

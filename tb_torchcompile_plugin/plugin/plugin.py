@@ -15,7 +15,10 @@ from tensorboard.plugins import base_plugin
 from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 
-from tb_torchcompile_plugin.api.parameters import span_ids, values
+from tb_torchcompile_plugin.api.definitions import terms
+from tb_torchcompile_plugin.api.downloads import Download, started
+from tb_torchcompile_plugin.api.export.export import Chosen, Export
+from tb_torchcompile_plugin.api.parameters import side_ids, span_ids, values
 from tb_torchcompile_plugin.api.routes import ROUTES, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.plugin import definitions, responses
@@ -33,7 +36,9 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
     plugin_name = "torch_compile"
 
     def __init__(self, context: base_plugin.TBContext) -> None:
-        self._session = Session(logdirs(context))
+        folders = logdirs(context)
+        self._logdir = ",".join(path for _, path in folders)
+        self._session = Session(folders)
         self._activity = BackgroundFlag(lambda: bool(self._session.runs().runs))
         self._activity.look_again()
 
@@ -55,6 +60,7 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
             "/reading": responses.route(self._stop_reading, ["DELETE"]),
             "/definitions": responses.route(self._definitions),
             "/terms": responses.route(self._terms),
+            "/export": responses.route(self._export),
             "/static/index.js": static,  # TensorBoard asks that the entry module be a route of its own
             "/static/*": static,
         }
@@ -75,7 +81,13 @@ class TorchCompilePlugin(base_plugin.TBPlugin):
         return responses.html(request, definitions.page())
 
     def _terms(self, request: Request) -> Response:
-        return responses.json(request, definitions.terms())
+        return responses.json(request, terms())
+
+    def _export(self, request: Request) -> Response:
+        """A run as one file, made while it is sent."""
+        run, worker, span = values(side_ids(), request.args)
+        export = Export(self._session, Chosen(run=run, worker=worker, span=span, logdir=self._logdir))
+        return responses.download(Download(f"{export.title}.html", started(export.blocks())))
 
     def _static(self, request: Request) -> Response:
         return responses.static(request, request.path.partition("/static/")[2])

@@ -81,9 +81,22 @@ def imported(name: str) -> set[str]:
 
 def test_the_first_panel_and_the_whole_stay_small() -> None:
     first = imported("index.js") | imported("Overview.js") | {"index.css"}
-    assert len(first) < len(served()) / 2
+    every = served() - {"file.js"}
+    assert len(first) < len(every) / 2
     assert gzip_kb(*first) <= 60
-    assert gzip_kb(*served()) <= 180
+    assert gzip_kb(*every) <= 180
+
+
+def test_the_script_of_an_exported_file_stands_alone_and_is_small() -> None:
+    """The tab never loads it; in a file it stands as it is, and knows the tab's files by how they name each other."""
+    text = (STATIC / "file.js").read_text()
+    assert not re.search(r"\bimport\s*[{\"'`*]|\bfrom\s*[\"'`]\.|\bexport\s*[{*]", text)
+    assert gzip_kb("file.js") <= 4
+    for name in served() - {"file.js", "index.css"}:
+        module = (STATIC / name).read_text()
+        mentioned = re.findall(r"""["'`]\./([\w.]+)["'`]""", module)
+        known = re.findall(r"""import\(["'`]\./([\w.]+)["'`]\)|(?:from|import)\s*"\./([\w.]+)\"""", module)
+        assert len(mentioned) == len(known), name
 
 
 def test_chunks_are_named_as_the_server_can_serve_them() -> None:

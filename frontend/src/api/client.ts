@@ -19,10 +19,12 @@ export class ApiError extends Error {
 const POLL_MS = { first: 40, most: 300 };
 
 /** The routes lie beside this page: the iframe's base is `data/plugin/torch_compile/`. */
+export const urlOf = (route: string, ids: Ids): string => `${route}?${new URLSearchParams(ids)}`;
+
+/** In an exported file `fetch` is that of `file.ts`, which answers from the file. */
 async function ask(route: string, ids: Ids, signal: AbortSignal): Promise<Response> {
-  const query = new URLSearchParams(ids).toString();
   try {
-    return await fetch(query ? `${route}?${query}` : route, { signal, cache: 'no-cache' });
+    return await fetch(urlOf(route, ids), { signal, cache: 'no-cache' });
   } catch (cause) {
     if (signal.aborted) throw cause;
     throw serverGone();
@@ -101,8 +103,7 @@ export async function fetchBytes(route: string, ids: Ids, signal: AbortSignal): 
 
 /** Says that nobody waits for this span any more; the server stops by itself later if it does not hear of it. */
 async function stopReading(ids: Ids): Promise<void> {
-  const query = new URLSearchParams(ids).toString();
-  await fetch(`reading?${query}`, { method: 'DELETE', keepalive: true }).catch(() => undefined);
+  await fetch(urlOf('reading', ids), { method: 'DELETE', keepalive: true }).catch(() => undefined);
 }
 
 function replaced(): DOMException {

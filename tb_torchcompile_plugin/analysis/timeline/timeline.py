@@ -197,13 +197,15 @@ class Timeline:
 
     def _home(self) -> tuple[int, int]:
         """The first profiled step with the GPU work that it launched, or everything."""
+        return self.around_step(0) if len(self._steps[0]) else (0, self.duration)
+
+    def around_step(self, place: int) -> tuple[int, int]:
+        """A profiled step by its place, with the GPU work that it launched."""
         starts, ends = self._steps
-        if not len(starts):
-            return 0, self.duration
         trace, work = self.profile.trace, self.profile.of(gpu_work)
-        start, end = int(starts[0]), int(ends[0])
+        start, end = int(starts[place]), int(ends[place])
         step = self.profile.of(StepWindows).launching(trace, trace.launch_of()[work.index])
-        mine = work.index[step == 0]
+        mine = work.index[step == place]
         finished = trace.ts[mine] + trace.dur[mine] - self.origin
         return start, max(end, int(finished.max(initial=end)))
 

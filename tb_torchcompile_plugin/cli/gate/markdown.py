@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.compare.gate.gate import GateReport
 from tb_torchcompile_plugin.analysis.compare.gate.judge import GateCondition
 from tb_torchcompile_plugin.analysis.compare.gate.metrics import METRICS
 from tb_torchcompile_plugin.cli.gate.text import in_a_line
-from tb_torchcompile_plugin.cli.text_table import visible
+from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.logdir.filesystem import is_remote
 
 MOST_BYTES = 1 << 20  # that GitHub shows of a step

@@ -1,5 +1,5 @@
 /** What the timeline asks the server for. */
-import { fetchBytes, type Ids, type SpanIds } from '../../api/client';
+import { fetchBytes, type SpanIds } from '../../api/client';
 import type { Fetch } from '../../widgets/timeline/tiles';
 
 export function fetchTiles(ids: SpanIds): Fetch {
@@ -9,11 +9,6 @@ export function fetchTiles(ids: SpanIds): Fetch {
       { ...ids, from: String(from), to: String(to), width: String(width), lanes: lanes.join() },
       signal,
     );
-}
-
-/** Where a file can be saved from. */
-export function urlOf(route: string, ids: Ids): string {
-  return `${route}?${new URLSearchParams(ids).toString()}`;
 }
 
 /** A small valid trace of a stretch of time. */

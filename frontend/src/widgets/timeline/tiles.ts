@@ -62,7 +62,7 @@ const TYPES: Record<string, new (buffer: ArrayBuffer, offset: number, length: nu
   f8: Float64Array,
 };
 
-/** Reads an answer; each lane that was asked for has a part, also when nothing is in it. */
+/** Reads an answer; each lane that was asked for has a part, also when nothing is in it, and so has any other in it. */
 export function decode(buffer: ArrayBuffer, lanes: number[]): Map<number, LaneTile> {
   const size = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, size))) as {
@@ -96,15 +96,19 @@ export function decode(buffer: ArrayBuffer, lanes: number[]): Map<number, LaneTi
   const parts = new Map(lanes.map((id) => [id, { window, lines: [] as number[], first: 0, end: 0 }]));
   const lane = column('lane');
   const line = column('depth');
+  const partOf = (id: number) => {
+    if (!parts.has(id)) parts.set(id, { window, lines: [], first: 0, end: 0 });
+    return parts.get(id)!;
+  };
   for (let i = 0; i < lane.length;) {
-    const part = parts.get(lane[i]!)!;
-    const id = lane[i];
+    const id = lane[i]!;
+    const part = partOf(id);
     for (; lane[i] === id; i++) while (part.lines.length <= line[i]!) part.lines.push(i);
     part.lines.push(i);
   }
   const plot = column('counter_lane');
   for (let i = 0; i < plot.length; i++) {
-    const part = parts.get(plot[i]!)!;
+    const part = partOf(plot[i]!);
     if (part.end === 0) part.first = i;
     part.end = i + 1;
   }

@@ -1,0 +1,319 @@
+"""One run as one file: the tab, and the answers to what it asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
+from tb_torchcompile_plugin.analysis.words import plural, size
+from tb_torchcompile_plugin.api.catalog import RunRef, Runs, WorkerRef, only_run, plugin_version
+from tb_torchcompile_plugin.api.definitions import SOURCE, terms
+from tb_torchcompile_plugin.api.export import page
+from tb_torchcompile_plugin.api.export.ask import Advance, Asker, Texts, body_of, key_of
+from tb_torchcompile_plugin.api.export.contents import FileContents, Held, counted, parameters, reasons
+from tb_torchcompile_plugin.api.export.pack import Body, Pack
+from tb_torchcompile_plugin.api.export.timeline_part import Detailed, TimelinePart, wanted_stretches
+from tb_torchcompile_plugin.api.export.values import LEFT_OUT, TIMELINE, VALUES
+from tb_torchcompile_plugin.api.export.without_code import CODE_ROUTES
+from tb_torchcompile_plugin.api.newest import Ids, newest_span
+from tb_torchcompile_plugin.api.routes import (
+    FILES,
+    JOB,
+    RANK,
+    ROUTES,
+    RUN,
+    SIDE_BY_SIDE,
+    SPAN,
+    SPAN_OR_WORKER,
+    WORKER,
+    Route,
+)
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.errors import UserError
+
+TIMELINE_BYTES = 8_000_000
+_COMPARED = 3  # other spans of the same run
+PANELS_BYTES = 24_000_000  # of other workers and spans than the one that was picked
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What goes into a file. run, worker, span: as ids, "" for what the tab opens with. compare: another run of the
+    logdir, "" for none. step, window (ns): what of the timeline is wanted at full detail. code: with the texts of
+    graphs, generated code and the user's program. logdir: as its reader knows it, for what is said of it."""
+
+    run: str = ""
+    worker: str = ""
+    span: str = ""
+    compare: str = ""
+    step: str = ""
+    window: tuple[int, int] | None = None
+    code: bool = True
+    timeline_bytes: int = TIMELINE_BYTES
+    panels_bytes: int = PANELS_BYTES
+    logdir: str = "LOGDIR"
+
+
+@dataclass
+class Export:
+    """A file on its way."""
+
+    session: Session
+    chosen: Chosen
+    advance: Advance | None = None
+    holds: list[Held] = field(default_factory=list)
+    left_out: list[Held] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Raises UserError where there is no such run, worker or span."""
+        self.pack = Pack()
+        self.asker = Asker(self.session, self.pack, self.chosen.code, self.advance)
+        every = self.session.runs()
+        self.ids = pick(every, self.chosen)
+        self.base = pick(every, Chosen(run=self.chosen.compare)) if self.chosen.compare else None
+        kept = {self.ids[0], *([self.base[0]] if self.base else [])}
+        self.runs = msgspec.structs.replace(every, runs=[run for run in every.runs if run.run in kept])
+        self.run = next(run for run in self.runs.runs if run.run == self.ids[0])
+
+    @property
+    def title(self) -> str:
+        """The run, by the name of the logdir where it is that itself."""
+        run = self.ids[0]
+        return os.path.basename(os.path.abspath(self.chosen.logdir)) if run == "." else run
+
+    def blocks(self) -> Iterator[bytes]:
+        """The file. What cannot be read is in it as the error that the tab would show. Raises UserError before anything
+        is made where nothing of what was picked can be."""
+        self._look()
+        yield page.head(f"torch.compile: {self.title}")
+        yield from page.bundle()
+        self.pack.add(key_of("runs", {}), body_of(self.runs))
+        yield from self._first()
+        yield from self._rest()
+        self.pack.add("terms", Body("application/json", msgspec.json.encode(terms())))
+        self.pack.add("definitions", Body("text/plain", SOURCE.read_bytes()))
+        self.pack.close()
+        yield from self.pack.take()
+        yield from page.tail(self.contents(), self.pack.index())
+
+    def _look(self) -> None:
+        """Either half is enough; but a part of the timeline that is asked for must be there."""
+        run, worker, span = self.ids
+        try:
+            self.session.compile_data(run, worker)
+        except UserError:
+            self.asker.ask("findings", _span_texts(run, worker, span))
+        if self.chosen.step or self.chosen.window:
+            self._stretches(self.session.profile(run, worker, span).of(Timeline))
+
+    def _stretches(self, timeline: Timeline) -> list[Detailed]:
+        return wanted_stretches(timeline, self.chosen.step, self.chosen.window)
+
+    def _first(self) -> Iterator[bytes]:
+        """All about the span that was picked; what is seen first lies together."""
+        run, worker, span = self.ids
+        yield from self._worker_once(run, worker)
+        yield from self._span_once(run, worker, span)
+        self.pack.close()
+        yield from self._details(WORKER, {"run": run, "worker": worker})
+        yield from self._details(SPAN_OR_WORKER, _span_texts(run, worker, span))
+        before = self.pack.bytes
+        self.holds.append(Held("Panels", counted(len(self.pack.places), "answer", before)))
+        if span:
+            yield from self._details(SPAN, _span_texts(run, worker, span))
+            yield from self._job(run, span)
+            yield from self._timeline()
+
+    def _rest(self) -> Iterator[bytes]:
+        yield from self._compared()
+        yield from self._others()
+
+    def _worker_once(self, run: str, worker: str) -> Iterator[bytes]:
+        yield from self._once({"run": run, "worker": worker}, WORKER)
+        yield from self._once({"run": run}, RUN)
+
+    def _span_once(self, run: str, worker: str, span: str) -> Iterator[bytes]:
+        subjects = (SPAN, FILES, SPAN_OR_WORKER) if span else (SPAN_OR_WORKER,)
+        yield from self._once(_span_texts(run, worker, span), *subjects)
+
+    def _once(self, ids: Texts, *subjects: object) -> Iterator[bytes]:
+        """What is asked without anything else."""
+        for route in ROUTES.values():
+            if (
+                any(route.subject is one for one in subjects)
+                and not _asks_more(route)
+                and self._wanted(route)
+            ):
+                self.asker.keep(route.name, ids)
+                yield from self.pack.take()
+
+    def _details(self, subject: object, ids: Texts) -> Iterator[bytes]:
+        """What rows lead to."""
+        for name, values in VALUES.items():
+            if ROUTES[name].subject is subject and self._wanted(ROUTES[name]):
+                yield from self.asker.keep_all(name, values(self.asker, ids))
+
+    def _wanted(self, route: Route[Any]) -> bool:
+        return route.name not in LEFT_OUT and (self.chosen.code or route.name not in CODE_ROUTES)
+
+    def _job(self, run: str, span: str) -> Iterator[bytes]:
+        """The ranks together. Of another rank of the job it is the same question."""
+        if self.run.ranks < 2:
+            return
+        ids = {"run": run, "span": span}
+        before = len(self.pack.places)
+        job = self.asker.keep("job", ids)
+        if job is None:
+            return
+        yield from self._once(ids, SIDE_BY_SIDE)
+        for subject in (JOB, RANK, SIDE_BY_SIDE):
+            yield from self._details(subject, ids)
+        self.pack.close()
+        yield from self.pack.take()
+        self._same_job(ids, job.map.spans)
+        self.holds.append(
+            Held(f"The job of {plural(job.ranks, 'rank')}", plural(len(self.pack.places) - before, "answer"))
+        )
+
+    def _same_job(self, ids: Texts, spans: list[str]) -> None:
+        mine = f"\x1f{ids['run']}\x1f{ids['span']}"
+        jobs = {route.name for route in ROUTES.values() if route.subject in (JOB, RANK, SIDE_BY_SIDE)}
+        for key in list(self.pack.places):
+            name, _, rest = key.partition("\x1f")
+            if name in jobs and f"\x1f{rest}".startswith(mine):
+                for span in spans:
+                    self.pack.alias(f"{name}\x1f{ids['run']}\x1f{span}{key[len(name) + len(mine) :]}", key)
+
+    def _timeline(self) -> Iterator[bytes]:
+        ids = _span_texts(*self.ids)
+        try:
+            timeline = self.session.profile(*self.ids).of(Timeline)
+        except UserError as error:
+            self.left_out.append(Held("Timeline", str(error)))
+            return
+        part = TimelinePart(self.asker, ids, timeline, self.chosen.timeline_bytes)
+        before = self.pack.bytes
+        yield from part.keep(self._stretches(timeline), self._searched(ids))
+        self.holds.append(Held("Timeline", f"{part.sentence()}, {size(self.pack.bytes - before)}"))
+        details = f"of {plural(part.slices, 'slice')}; {plural(part.searched, 'name')} can be searched for"
+        self.holds.append(Held("Details on the timeline", details))
+
+    def _searched(self, ids: Texts) -> Iterator[str]:
+        """What links search the timeline for, in the order in which they matter."""
+        for name in ("kernels", "operators"):
+            answer = self.asker.ask(name, ids)
+            for row in answer.rows[:100]:
+                yield row.name[:100]
+        for region in self.asker.ask("span", ids).compiled_regions:
+            yield from (f"Region: {region.compile_id}", region.compile_id)
+        yield from (row.name[:100] for row in self.asker.ask("operators", ids).rows[100:])
+
+    def _compared(self) -> Iterator[bytes]:
+        """With what was named, and with spans of the same run, both ways."""
+        own = [one for one in _every([self.run]) if one != self.ids and bool(one[2]) == bool(self.ids[2])]
+        others = [*([self.base] if self.base else []), *own[:_COMPARED]]
+        for a, b in ((a, b) for other in others for a, b in ((other, self.ids), (self.ids, other))):
+            sides = {**_span_texts(*a), **{f"{name}2": text for name, text in _span_texts(*b).items()}}
+            self.asker.keep("compare", sides)
+            self.asker.keep("compare_tables", sides)
+            if (
+                a[2]
+                and b[2]
+                and min(run.ranks for run in self.runs.runs) > 1
+                and (a[0] != b[0] or a[1] == b[1])
+            ):
+                self.asker.keep("compare_jobs", sides)
+            yield from self.pack.take()
+        if others:
+            names = ", ".join(f"{run} {worker}" for run, worker, _ in others)
+            self.holds.append(Held("Comparisons", f"of this span with {names}"))
+        if not self.base:
+            self.left_out.append(Held("Comparisons with other runs", "--compare names one"))
+
+    def _others(self) -> Iterator[bytes]:
+        """Panels of the other spans and workers, as far as there is room."""
+        budget, kept, missing = self.pack.bytes + self.chosen.panels_bytes, 0, 0
+        for run, worker, span in _every(self.runs.runs):
+            if (run, worker, span) == self.ids:
+                continue
+            if self.pack.bytes > budget:
+                missing += 1
+                continue
+            kept += 1
+            yield from self._worker_once(run, worker)
+            yield from self._span_once(run, worker, span)
+            for subject in (WORKER, SPAN_OR_WORKER, SPAN):
+                ids = {"run": run, "worker": worker} if subject is WORKER else _span_texts(run, worker, span)
+                if span or subject is not SPAN:
+                    yield from self._details(subject, ids)
+        if kept:
+            self.holds.append(Held("Panels of other spans", f"of {kept}, without their timelines"))
+        if missing:
+            why = f"{plural(missing, 'span')}: the others take {size(self.chosen.panels_bytes)}"
+            self.left_out.append(Held("Panels of other spans", why))
+
+    def contents(self) -> FileContents:
+        """What the file says of itself; whole when its blocks have been made."""
+        run, worker, span = self.ids
+        never = dict.fromkeys(what.removesuffix(" left out of this file") for what in LEFT_OUT.values())
+        left = [
+            *self.left_out,
+            *(Held(what.rpartition(" ")[0], "needs the logdir, in TensorBoard") for what in never),
+        ]
+        if not self.chosen.code:
+            left.insert(0, Held("Code and graphs", "--no-code"))
+        return FileContents(
+            title=self.title,
+            made=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
+            version=plugin_version() or "unknown",
+            place={
+                "run": run,
+                "worker": worker,
+                "span": span,
+                **({"run2": self.base[0]} if self.base else {}),
+            },
+            holds=self.holds,
+            left_out=left,
+            parameters=parameters(),
+            reasons=reasons(self.chosen.code),
+            instead=f"Open the logdir with TensorBoard for it: tensorboard --logdir {self.chosen.logdir}",
+        )
+
+
+def pick(runs: Runs, chosen: Chosen) -> Ids:
+    """Run, worker and span that a file is of. Raises UserError."""
+    kept = only_run(runs, chosen.run)
+    fitting = [_fitting(run, chosen) for run in kept.runs]
+    return newest_span(msgspec.structs.replace(kept, runs=fitting), chosen.logdir)
+
+
+def _fitting(run: RunRef, chosen: Chosen) -> RunRef:
+    workers = [_with_span(one, chosen.span) for one in run.workers if chosen.worker in ("", one.worker)]
+    return msgspec.structs.replace(run, workers=workers)
+
+
+def _with_span(worker: WorkerRef, span: str) -> WorkerRef:
+    return msgspec.structs.replace(worker, spans=[one for one in worker.spans if span in ("", one.span)])
+
+
+def _asks_more(route: Route[Any]) -> bool:
+    return any(not parameter.optional for parameter in route.parameters) or route.name in TIMELINE
+
+
+def _span_texts(run: str, worker: str, span: str) -> Texts:
+    return {"run": run, "worker": worker, "span": span}
+
+
+def _every(runs: list[RunRef]) -> Iterator[Ids]:
+    for run in runs:
+        for worker in run.workers:
+            for span in worker.spans:
+                yield run.run, worker.worker, span.span
+            if worker.has_compile and not worker.spans:
+                yield run.run, worker.worker, ""

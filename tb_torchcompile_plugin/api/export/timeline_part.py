@@ -1,0 +1,240 @@
+"""The timeline of one span as far as its budget goes: an overview of all of it, and steps at full detail."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from itertools import chain, islice
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.analysis.timeline.lanes import TrackSlices
+from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
+from tb_torchcompile_plugin.analysis.timeline.timeline import StepSpan, Timeline
+from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.api.export.ask import Asker, Texts, body_of, key_of
+from tb_torchcompile_plugin.api.export.pack import Body, Chunk, chunk_of
+from tb_torchcompile_plugin.api.export.tiles import BUCKETS, Tile, Tiles
+from tb_torchcompile_plugin.api.export.without_code import without_code
+from tb_torchcompile_plugin.errors import NotFound
+
+Entry = tuple[str, Body]
+
+_TOGETHER = 1 << 18  # bytes that are compressed together
+_DETAILS = 4_000  # slices whose details are there
+_SEARCHED = 300  # names that links search the timeline for
+_HITS = 50  # of each; they are counted all the same
+_SHOWN = 3  # of each whose details are there
+_SHARE = 5  # of the budget: searches take at most a fifth, and so do details of slices
+_FIRST = -(10**15)  # ns: before everything
+_AROUND = 100  # bytes that a block has around its chunk
+
+
+class Detailed(NamedTuple):
+    """What is wanted at full detail; ns of the timeline."""
+
+    name: str
+    start: int
+    end: int
+
+
+class TimelinePart:
+    """What is kept of a timeline, and in words what that is."""
+
+    def __init__(self, asker: Asker, ids: Texts, timeline: Timeline, budget: int) -> None:
+        self._asker, self._ids, self._timeline = asker, ids, timeline
+        self._left = budget
+        self._tiles = Tiles(timeline)
+        self.detailed: list[Detailed] = []
+        self.cut: Detailed | None = None
+        self._hits: list[tuple[int, int]] = []  # where links lead to
+        self._finest = 0  # level that is complete where a stretch is cut
+        self.slices = self.searched = self._tiles_kept = 0
+
+    def keep(self, stretches: list[Detailed], names: Iterable[str]) -> Iterator[bytes]:
+        """Blocks of all of it. stretches: the most wanted first. names: what links search for."""
+        yield from self._some(map(self._tile, self._tiles.overview()))
+        if not self._tiles_kept:
+            return
+        share = self._left // _SHARE
+        yield from self._some(self._searches(islice(dict.fromkeys(names), _SEARCHED)), share)
+        yield from self._some(self._details(stretches), share)
+        for stretch in stretches:
+            if not (yield from self._stretch(stretch)):
+                break
+        yield from self._describe(stretches)
+
+    def _stretch(self, stretch: Detailed) -> Generator[bytes, None, bool]:
+        """A stretch as a whole, else the levels of it that fit. Returns whether it is whole."""
+        levels: list[int] = []
+        chunks, whole = self._fitting(self._noted(stretch, levels), self._left)
+        if whole:
+            others = (one for one in self.detailed if one.start < stretch.start or one.end > stretch.end)
+            self.detailed = [*others, stretch]
+        else:
+            self.cut, self._finest = stretch, levels[sum(len(chunk.bodies) for chunk in chunks)] + 1
+        yield from self._append(chunks)
+        return whole
+
+    def _noted(self, stretch: Detailed, levels: list[int]) -> Iterator[Entry]:
+        for tile in self._tiles.detail(stretch.start, stretch.end):
+            levels.append(tile.name.level)
+            yield self._tile(tile)
+
+    def _some(self, entries: Iterator[Entry], most: int | None = None) -> Iterator[bytes]:
+        """As many as fit."""
+        chunks, _ = self._fitting(entries, self._left if most is None else most)
+        yield from self._append(chunks)
+
+    def _fitting(self, entries: Iterator[Entry], most: int) -> tuple[list[Chunk], bool]:
+        """Chunks of at most so many bytes, and whether they are all."""
+        chunks = list[Chunk]()
+        for bodies in _together(entries):
+            chunk = chunk_of(bodies)
+            most -= len(chunk.block) + _AROUND
+            if most < 0:
+                return chunks, False
+            chunks.append(chunk)
+        return chunks, True
+
+    def _append(self, chunks: list[Chunk]) -> Iterator[bytes]:
+        pack = self._asker.pack
+        pack.close()
+        yield from pack.take()
+        for chunk in chunks:
+            pack.append(chunk)
+            self._tiles_kept += sum(key.startswith("timeline_window") for key in chunk.bodies)
+            for block in pack.take():
+                self._left -= len(block)
+                yield block
+
+    def _tile(self, tile: Tile) -> Entry:
+        texts = {"from": str(tile.name.start), "to": str(tile.name.end), "width": str(BUCKETS)}
+        return key_of("timeline_window", {**self._ids, **texts}), body_of(tile.data)
+
+    def _searches(self, names: Iterable[str]) -> Iterator[Entry]:
+        for name in names:
+            texts = {**self._ids, "q": name, "at": str(_FIRST), "limit": str(_HITS)}
+            answer = self._asker.ask("timeline_search", texts)
+            self.searched += 1
+            self._hits += [(hit.lane, hit.row) for hit in answer.hits[:_SHOWN]]
+            yield key_of("timeline_search", texts), body_of(answer)
+
+    def _details(self, stretches: list[Detailed]) -> Iterator[Entry]:
+        """Of slices that links lead to, then of the longest ones in the first stretch, and in the next; a link need not
+        name the lane of one of the trace."""
+        longest = chain.from_iterable(self._longest(stretch) for stretch in stretches)
+        for lane, row in islice(dict.fromkeys(chain(self._hits, longest)), _DETAILS):
+            body = body_of(self._slice(lane, row))
+            self.slices += 1
+            yield key_of("timeline_slice", {**self._ids, "lane": str(lane), "row": str(row)}), body
+            if isinstance(self._timeline.slices[lane], TrackSlices):
+                yield key_of("timeline_slice", {**self._ids, "row": str(row)}), body
+
+    def _slice(self, lane: int, row: int) -> msgspec.Struct:
+        answer = timeline_slice(self._timeline, lane, row)
+        kept: msgspec.Struct = answer if self._asker.code else without_code(answer)
+        return kept
+
+    def _longest(self, stretch: Detailed) -> list[tuple[int, int]]:
+        """(lane, row), longest first."""
+        parts = [
+            (np.full(len(runs.row), lane), runs.row, runs.longest)
+            for lane, slices in self._timeline.slices.items()
+            if len((runs := slices.runs(stretch.start, stretch.end, 0)).row)
+        ]
+        if not parts:
+            return []
+        lanes, rows, durations = (np.concatenate(columns) for columns in zip(*parts))
+        order = np.argsort(-durations, kind="stable")[:_DETAILS]
+        return list(zip(lanes[order].tolist(), rows[order].tolist()))
+
+    def _describe(self, stretches: list[Detailed]) -> Iterator[bytes]:
+        """It opens where it is at full detail."""
+        answer = self._timeline.describe()
+        shown = next((one for one in stretches if one in self.detailed), None)
+        home = answer.home if shown is None or self._has_all() else [shown.start, shown.end]
+        said = msgspec.structs.replace(answer, notes=[*answer.notes, self.sentence()], home=home)
+        yield from self._some(iter([(key_of("timeline", self._ids), body_of(said))]))
+
+    def _has_all(self) -> bool:
+        first, last = self._timeline.extent
+        return any(one.start <= first and one.end >= last for one in self.detailed)
+
+    def sentence(self) -> str:
+        """What is there, for the timeline itself and for the list of what the file holds."""
+        first, last = self._timeline.extent
+        if not self._tiles_kept:
+            return "The timeline does not fit into its budget"
+        if self._has_all():
+            return "This file holds every slice of it"
+        everywhere = self.cut is not None and self.cut.end - self.cut.start >= last - first
+        merged = f"slices below {_bucket(self._finest if everywhere else self._tiles.lowest)} merged"
+        if self.detailed:
+            return (
+                f"This file holds {_names(self.detailed)} at full detail; the rest as an overview, {merged}"
+            )
+        if self.cut and not everywhere:
+            part = f"{self.cut.name} with slices below {_bucket(self._finest)} merged"
+            return f"This file holds {part}; the rest as an overview, {merged}"
+        return f"This file holds an overview, {merged}"
+
+
+def _bucket(level: int) -> str:
+    return duration((1 << level) / 1000)
+
+
+def _together(entries: Iterator[Entry]) -> Iterator[dict[str, Body]]:
+    """What is compressed at a time."""
+    bodies, length = dict[str, Body](), 0
+    for key, body in entries:
+        bodies[key] = body
+        length += len(body.data)
+        if length >= _TOGETHER:
+            yield bodies
+            bodies, length = {}, 0
+    if bodies:
+        yield bodies
+
+
+def _names(stretches: list[Detailed]) -> str:
+    in_order = sorted(stretches, key=lambda one: one.start)
+    if len(in_order) == 1:
+        return in_order[0].name
+    return f"{in_order[0].name} – {in_order[-1].name} ({plural(len(in_order), 'step')})"
+
+
+def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | None) -> list[Detailed]:
+    """What is wanted at full detail: what was asked for, else the middle step; then the steps beside it, then
+    everything. Raises NotFound for a step that there is not, UserError for a window where nothing is."""
+    first, last = timeline.extent
+    everything = Detailed("everything", first, last)
+    if window is not None:
+        timeline.check(*window)
+        return [_window(*window), everything]
+    steps = timeline.describe().steps
+    names = [one.name for one in steps]
+    if step and step not in names:
+        raise NotFound(f"there is no step {step!r}", next_step=f"There are {', '.join(names) or 'none'}")
+    if not steps:
+        return [*_from_the_middle(first, last), everything]
+    middle = names.index(step) if step else len(steps) // 2
+    order = sorted(range(len(steps)), key=lambda place: (abs(place - middle), place))
+    return [*(_with_gpu_work(timeline, steps[place], place) for place in order), everything]
+
+
+def _from_the_middle(first: int, last: int) -> Iterator[Detailed]:
+    """More and more of it."""
+    middle = (first + last) // 2
+    for part in (1024, 256, 64, 16, 4, 2):
+        half = (last - first) // part // 2
+        yield _window(max(first, middle - half), min(last, middle + half + 1))
+
+
+def _window(start: int, end: int) -> Detailed:
+    return Detailed(f"{duration(start / 1000)} to {duration(end / 1000)}", start, end)
+
+
+def _with_gpu_work(timeline: Timeline, step: StepSpan, place: int) -> Detailed:
+    return Detailed(step.name, *timeline.around_step(place))

@@ -1,0 +1,195 @@
+"""An exported file from disk, the network off: every panel paints, nobody is asked, and the console stays empty."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.keys import Keys
+
+from browser.panels.places import JOB, PANELS
+from browser.tab import Tab
+from tb_torchcompile_plugin.api.export.export import Chosen, Export
+from tb_torchcompile_plugin.api.session import Session
+
+pytestmark = pytest.mark.browser
+
+SMALL = ("breaks", "resnet18", "resnet18_eager", "jobs")
+LARGE = ("ddp", "recompiles", "resnet18_compile", "densenet_train_815mb")
+# Of a file with one run and one rank, these say so.
+ALONE = {"runs": "Other runs are left out of this file.", "compare": "", "ranks": ""}
+OFFLINE = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+ONLINE = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+Write = Callable[..., Path]
+
+
+class FileTab(Tab):
+    """The tab in a file."""
+
+    def leave_what_is_open(self) -> None:
+        """With what it said and asked for."""
+        self.driver.switch_to.default_content()
+        self.driver.get("about:blank")
+        self.all_messages(), self.requests()
+
+    def open_file(self, file: Path) -> None:
+        self.leave_what_is_open()
+        self.driver.get(file.as_uri())
+        self.wait(lambda: self.all("header"), "the first paint")
+        self.settle()
+
+    def go(self, **place: str) -> None:
+        """To another place of the file, by its address alone."""
+        where = "run=|worker=|span=|run2="
+        base = self.script(
+            f"return location.hash.split('&').filter((p, i) => !i || /{where}/.test(p)).join('&')"
+        )
+        rest = "".join(f"&p.torch_compile.{key}={quote(text)}" for key, text in place.items())
+        self.script("location.hash = arguments[0]", base + rest)
+        self.wait(lambda: self.all("main h1"), "a heading")
+        self.settle()
+
+    def all_messages(self) -> list[str]:
+        """Of whatever level."""
+        return [str(entry["message"]) for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """Addresses that were asked for, but for what the page made itself."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        return [url for url in asked if not url.startswith(("blob:", "data:", "about:"))]
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory: pytest.TempPathFactory) -> Write:
+    """`write(logdir)`: an exported file, the same one for whoever asks for it again."""
+
+    @cache
+    def export(logdir: Path, **chosen: object) -> Path:
+        file = tmp_path_factory.mktemp("file") / "run.html"
+        session = Session([("", str(logdir))])
+        with file.open("wb") as target:
+            target.writelines(Export(session, Chosen(logdir=str(logdir), **chosen)).blocks())  # type: ignore[arg-type]
+        session.close()
+        return file
+
+    return export
+
+
+@pytest.fixture
+def tab(driver: Chrome) -> Iterator[FileTab]:
+    """Whatever a test does: no message, and no request but that for the file."""
+    it = FileTab(driver, "http://nowhere.invalid/")
+    it.leave_what_is_open()
+    driver.execute_cdp_cmd("Network.enable", {})
+    driver.execute_cdp_cmd("Network.emulateNetworkConditions", OFFLINE)
+    yield it
+    messages, requests = it.all_messages(), it.requests()
+    driver.execute_cdp_cmd("Network.emulateNetworkConditions", ONLINE)
+    driver.get("about:blank")
+    assert messages == []
+    assert all(url.startswith("file:") for url in requests)
+
+
+def folder_of(recording: Callable[[str], Path], name: str) -> Path:
+    return recording(name) / JOB if name == "jobs" else recording(name)
+
+
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
+def test_every_panel_of_a_recording_paints(
+    tab: FileTab, write: Write, recording: Callable[[str], Path], name: str
+) -> None:
+    """One visit, each panel by its address."""
+    tab.open_file(write(folder_of(recording, name)))
+    assert tab.text("#about-file").startswith("Exported from run “")
+    for panel in PANELS:
+        tab.go(panel=panel)
+        errors = [one.text for one in tab.all("main [role=alert]")]
+        if panel not in ALONE:
+            assert errors == [], panel
+        assert tab.text("main h1") not in ("", "Nothing to show.") or panel == "runs", panel
+
+
+def test_links_lead_inside_the_file_and_back(
+    tab: FileTab, write: Write, recording: Callable[[str], Path]
+) -> None:
+    tab.open_file(write(recording("resnet18")))
+    tab.go(panel="kernels")
+    tab.wait(lambda: tab.rows("Kernels"), "kernels")
+    tab.click("tbody tr[data-row]")
+    tab.wait_text("aside", "Launches")
+    address = tab.script("return location.href")
+    assert address.startswith("file:") and "row=kernels" in address
+    tab.driver.back()
+    tab.wait(lambda: not tab.all("aside"), "the drawer to close")
+    tab.driver.forward()
+    tab.wait_text("aside", "Launches")
+    tab.driver.refresh()
+    tab.wait_text("aside", "Launches")
+    assert tab.script("return location.href") == address
+
+
+def test_the_timeline_opens_details_and_finds_names(
+    tab: FileTab, write: Write, recording: Callable[[str], Path]
+) -> None:
+    tab.open_file(write(recording("breaks")))
+    tab.go(panel="timeline", **{"search.timeline": "aten::mm"})
+    tab.wait_text("section[aria-label=Details]", "Duration")
+    tab.wait_text("main", "1 of ")
+    tab.go(panel="timeline", **{"search.timeline": "no such name"})
+    tab.wait_text(
+        "main", "This file can be searched for the names of its kernels, operators and compilations alone"
+    )
+
+
+def test_what_is_left_out_is_said(tab: FileTab, write: Write, recording: Callable[[str], Path]) -> None:
+    tab.open_file(write(recording("breaks"), code=False))
+    tab.click("#about-file button", "About this file")
+    tab.wait_text("dialog", "Code and graphs")
+    assert "What it holds" in tab.text("dialog") and "The trace" in tab.text("dialog")
+    tab.press(Keys.ESCAPE)
+    tab.go(panel="code")
+    tab.wait_text("main", "Code and graphs are left out of this file (--no-code)")
+    tab.wait_text("main", "Open the logdir with TensorBoard for it: tensorboard --logdir ")
+    tab.go(panel="timeline")
+    tab.click("summary", "Save")
+    tab.click("a", "The whole trace file")
+    tab.wait_text("dialog", "The trace is left out of this file.")
+    tab.press(Keys.ESCAPE)
+
+
+def test_both_themes_and_the_definitions(
+    tab: FileTab, write: Write, recording: Callable[[str], Path]
+) -> None:
+    tab.open_file(write(recording("breaks")))
+    theme = "return document.documentElement.dataset.theme"
+    first = tab.script(theme)
+    tab.click("#about-file button", "Light or dark")
+    assert {first, tab.script(theme)} == {"light", "dark"}
+    tab.click("main button", "?")
+    tab.wait(lambda: tab.all("[popover]:popover-open a"), "a meaning")
+    own = tab.driver.current_window_handle
+    tab.click("[popover] a", "How it is counted")
+    (page,) = tab.wait(lambda: set(tab.driver.window_handles) - {own}, "the definitions")
+    tab.driver.switch_to.window(page)
+    tab.wait_text("body", "What the numbers mean" if tab.all("h1") else "GPU")
+    tab.driver.close()
+    tab.driver.switch_to.window(own)
+
+
+def test_the_tab_saves_what_opens_from_disk(driver: Chrome, address: str, downloads: Path) -> None:
+    online = Tab(driver, address)
+    online.open(run="breaks")
+    online.click("header a", "Save")
+    file = online.wait(lambda: next(downloads.glob("breaks*.html"), None), "the file")
+    online.leave()
+    saved = FileTab(driver, "http://nowhere.invalid/")
+    saved.open_file(file)
+    assert "run “breaks”" in saved.text("#about-file")
+    assert not [link for link in saved.all("header a") if link.is_displayed() and link.text == "Save"]
+    assert saved.all_messages() == []

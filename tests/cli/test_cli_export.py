@@ -1,0 +1,77 @@
+"""`tb-torchcompile export`: a file that is whole or not there, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from browser.panels.exported import exported
+from terminal import Run, command_line
+from traces import slice_, write_trace
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return command_line(capsys, "export")
+
+
+def test_a_file_is_written_and_its_content_told(
+    run: Run, recording: Callable[[str], Path], tmp_path: Path
+) -> None:
+    file = tmp_path / "new" / "out.html"
+    status, out, err = run(recording("breaks"), file, "--budget", "0.5", "--no-code", "--step", "4")
+    assert (status, out) == (0, "")
+    said = err.splitlines()
+    assert said[0].startswith(f"wrote {file}: ") and said[0].endswith(" kB")
+    assert any("ProfilerStep#4" in line for line in said)
+    assert "  Code and graphs: --no-code" in said
+    held = exported(file).contents
+    assert [f"  {one['what']}: {one['text']}" for one in held["holds"] + held["left_out"]] == said[1:]
+    assert [path.name for path in file.parent.iterdir()] == ["out.html"]
+
+
+def test_nothing_is_left_where_it_cannot_be_written(run: Run, tmp_path: Path) -> None:
+    write_trace(tmp_path, [slice_("aten::mm", 3, 4)])
+    (tmp_path / "out.html").mkdir()
+    before = sorted(tmp_path.iterdir())
+    status, _, err = run(tmp_path, tmp_path / "out.html")
+    assert status == 1 and "cannot be written (Is a directory)" in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--run", "other"), 2, "there is no run 'other'. There are '.'"),
+        (("--compare", "other"), 2, "there is no run 'other'"),
+        (("--worker", "other"), 1, "there is no trace in it"),
+        (("--step", "9"), 1, "there is no step 'ProfilerStep#9'"),
+        (("--from", "1", "--to", "0"), 1, "the window ends before it begins"),
+        (("--from", "900000", "--to", "900001"), 1, "the window lies outside"),
+    ],
+)
+def test_what_is_not_there_is_said_and_nothing_written(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    write_trace(tmp_path, [slice_("aten::mm", 3, 4)])
+    answer, out, err = run(tmp_path, tmp_path / "out.html", *arguments)
+    assert (answer, out) == (status, "") and said in err
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_both_ends_of_a_stretch_are_needed(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run(tmp_path, tmp_path / "out.html", "--from", "3")
+    assert stopped.value.code == 2
+
+
+BROKEN = "vm_1.1795230252555613000.pt.trace.json"
+
+
+def test_where_nothing_can_be_read_there_is_no_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / BROKEN).write_text("nonsense")
+    status, out, err = run(tmp_path, tmp_path / "out.html")
+    assert (status, out, err.count("\n")) == (1, "", 1) and BROKEN in err
+    assert [path.name for path in tmp_path.iterdir()] == [BROKEN]
