@@ -14,8 +14,7 @@ from tb_torchcompile_plugin.api.export.export import TIMELINE_BYTES, Chosen, Exp
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
-from tb_torchcompile_plugin.cli.text_table import visible
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.errors import UserError, visible
 from tb_torchcompile_plugin.logdir.filesystem import replaced
 
 _MS = 1_000_000  # ns
