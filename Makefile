@@ -40,8 +40,8 @@ test: prerequisites $(ENVIRONMENT) browser ## set everything up and run all chec
 	@echo "==> Tests"
 	@$(PYTEST)
 
-thorough: $(ENVIRONMENT) ## run the property tests on many new examples
-	@$(PYTEST) -m hypothesis --hypothesis-profile thorough
+thorough: $(ENVIRONMENT) browser ## run the property tests on many new examples, and large recordings through everything
+	@$(PYTEST) -m "hypothesis or large" --hypothesis-profile thorough
 
 test-torch: .venv-torch-$(TORCH)/.installed ## run the tests that compile on another torch, in an environment of its own: TORCH=2.14.1
 	@.venv-torch-$(TORCH)/bin/python -m pytest --numprocesses auto -m torch

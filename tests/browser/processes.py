@@ -46,13 +46,16 @@ def find(*names: str) -> str:
     return program
 
 
-def start_browser(profile: Path, downloads: Path) -> Chrome:
-    """Chromium with an empty profile, which logs what its pages say."""
+def start_browser(profile: Path, downloads: Path, requests: bool = False) -> Chrome:
+    """Chromium with an empty profile, which logs what its pages say; requests: also all that it asks for, which makes
+    each load dearer."""
     options = ChromeOptions()
     options.binary_location = find("chromium", "chromium-browser", "google-chrome")
     for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.set_capability(
+        "goog:loggingPrefs", {"browser": "ALL", **({"performance": "ALL"} if requests else {})}
+    )
     options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
     browser = Chrome(options=options, service=Service(find("chromedriver")))
     browser.set_script_timeout(2 * PATIENCE_S)

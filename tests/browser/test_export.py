@@ -13,6 +13,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 
 from browser.panels.places import JOB, PANELS
+from browser.processes import start_browser
 from browser.tab import Tab
 from tb_torchcompile_plugin.api.export.export import Chosen, Export
 from tb_torchcompile_plugin.api.session import Session
@@ -66,6 +67,14 @@ class FileTab(Tab):
 
 
 @pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterator[Chrome]:
+    """One that logs requests: a page from disk has no policy of TensorBoard's to complain of them."""
+    browser = start_browser(tmp_path_factory.mktemp("profile"), downloads, requests=True)
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture(scope="module")
 def write(tmp_path_factory: pytest.TempPathFactory) -> Write:
     """`write(logdir)`: an exported file, the same one for whoever asks for it again."""
 
@@ -100,7 +109,7 @@ def folder_of(recording: Callable[[str], Path], name: str) -> Path:
     return recording(name) / JOB if name == "jobs" else recording(name)
 
 
-@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.large) for name in LARGE)])
 def test_every_panel_of_a_recording_paints(
     tab: FileTab, write: Write, recording: Callable[[str], Path], name: str
 ) -> None:

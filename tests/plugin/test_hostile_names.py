@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from werkzeug.test import Client
 
-from browser.hostile import IN_A_PATH, OBEYED, hostile_logdir
+from browser.panels.hostile import IN_A_PATH, OBEYED, hostile_logdir
 from profiles import SPAN_QUESTIONS
 from served import ROOT, ask_span, error_of, make_client, make_plugin
 from tb_torchcompile_plugin.cli.command import main

@@ -37,6 +37,7 @@ def _header() -> dict[str, Any]:
 
 def _events() -> list[dict[str, Any]]:
     events = []
+    odd: dict[str, Any] = {"Input Dims": [[4]], HOSTILE: HOSTILE}
     for number, begin in enumerate((0, 1000, 2000)):
         events += [step(number, begin, 1000), slice_(HOSTILE, begin + 1, 990, "user_annotation")]
         events += [slice_(f"train.py({number + 1}): {HOSTILE}", begin + 2, 980, "python_function")]
@@ -45,7 +46,7 @@ def _events() -> list[dict[str, Any]]:
             slice_("Torch-Compiled Region: 0/0", begin + 5, 900),
             slice_("CompiledFunction", begin + 6, 800),
         ]
-        events += [slice_(f"aten::{HOSTILE}", begin + 10, 100, **{"Input Dims": [[4]], HOSTILE: HOSTILE})]
+        events += [slice_(f"aten::{HOSTILE}", begin + 10, 100, **odd)]
         events += launch(f"triton_poi_fused_{HOSTILE}", begin + 20, begin + 100, 300, grid=[1, 1, 1])
         events += launch(HOSTILE, begin + 30, begin + 400, 100)
     for what in ("process_name", "thread_name"):
