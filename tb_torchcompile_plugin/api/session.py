@@ -59,6 +59,11 @@ class _MemberRead(NamedTuple):
     answer: Profile | Notice
     until_s: float
 
+    @property
+    def counts(self) -> bool:
+        whole = isinstance(self.answer, Notice) or self.answer.trace.is_whole()
+        return whole and monotonic() <= self.until_s
+
 
 _Held = dict[Member, _MemberRead]
 
@@ -229,7 +234,7 @@ class Session:
         worker, span = self._catalog.span(run, one.worker, one.span)
         made_of = span.file, worker.compile_files, most_calls
         known = held.get(one)
-        if known is None or known.made_of != made_of or known.until_s < monotonic() or _cut(known.answer):
+        if known is None or known.made_of != made_of or not known.counts:
             try:
                 answer = self.poll_profile(run, one.worker, one.span)
                 if isinstance(answer, Progress):
@@ -327,11 +332,7 @@ class Session:
 def _lost(reading: Reading[Profile]) -> bool:
     """What was read is gone: its columns lie in the cache, where others may write."""
     done = reading.future.done() and reading.future.exception() is None
-    return done and _cut(reading.future.result())
-
-
-def _cut(answer: Profile | Notice) -> bool:
-    return isinstance(answer, Profile) and not answer.trace.is_whole()
+    return done and not reading.future.result().trace.is_whole()
 
 
 def all_read(profile: Profile | None) -> Progress:

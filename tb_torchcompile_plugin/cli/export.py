@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.errors import UserError, visible
 from tb_torchcompile_plugin.logdir.filesystem import replaced
+from tb_torchcompile_plugin.torch_names.slices import step_name
 
 _MS = 1_000_000  # ns
 
@@ -41,7 +42,7 @@ def add_export(
         "--no-code", action="store_true", help="without source code, graphs and generated code"
     )
     parser.add_argument(
-        "--step", default="", help="the step of the timeline to hold at full detail: ProfilerStep#4"
+        "--step", default="", help="the step of the timeline to hold at full detail: its number, or its name"
     )
     parser.add_argument(
         "--from", dest="begin", type=float, metavar="MS", help="or a stretch of it, as the tab counts"
@@ -106,7 +107,7 @@ def _moves(progress: Progress) -> bool:
 
 
 def _whole_name(step: str) -> str:
-    return f"ProfilerStep#{step}" if re.fullmatch(r"\d+", step) else step
+    return step_name(int(step)) if re.fullmatch(r"\d+", step) else step
 
 
 def _window(begin: float | None, end: float | None) -> tuple[int, int] | None:

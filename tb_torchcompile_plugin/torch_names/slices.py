@@ -73,6 +73,10 @@ _REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch")
 _SYNCHRONISES = re.compile(r"(?:cuda|cu|hip)[A-Z]\w*Synchronize$|(?:cuda|hip)Memcpy$|hipMemcpyWithStream$")
 
 
+def step_name(number: int) -> str:
+    return f"ProfilerStep#{number}"
+
+
 def is_step(name: str) -> bool:
     """A step of the profiler's schedule."""
     return _STEP.fullmatch(name) is not None

@@ -20,8 +20,8 @@ from tb_torchcompile_plugin.api.session import Session
 
 pytestmark = pytest.mark.browser
 
-SMALL = ("breaks", "resnet18", "resnet18_eager", "jobs")
-LARGE = ("ddp", "recompiles", "resnet18_compile", "densenet_train_815mb")
+SMALL = ("breaks", "jobs")
+LARGE = ("resnet18", "resnet18_eager", "ddp", "recompiles", "resnet18_compile", "densenet_train_815mb")
 # Of a file with one run and one rank, these say so.
 ALONE = {"runs": "Other runs are left out of this file.", "compare": "", "ranks": ""}
 OFFLINE = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
@@ -127,7 +127,7 @@ def test_every_panel_of_a_recording_paints(
 def test_links_lead_inside_the_file_and_back(
     tab: FileTab, write: Write, recording: Callable[[str], Path]
 ) -> None:
-    tab.open_file(write(recording("resnet18")))
+    tab.open_file(write(recording("breaks")))
     tab.go(panel="kernels")
     tab.wait(lambda: tab.rows("Kernels"), "kernels")
     tab.click("tbody tr[data-row]")

@@ -67,7 +67,7 @@ def test_a_run_of_one_process_says_why_there_is_nothing(tab: Tab) -> None:
     tab.open(run="resnet18_eager", panel="ranks")
     tab.wait_text("[role=note]", "has a trace")
     tab.wait_text("main", "worker_name=f")
-    assert tab.texts("header a") == ["All 4 runs"]
+    assert tab.texts("header a") == ["All 4 runs", "Save"]
 
 
 def test_one_step_of_all_ranks_is_drawn_and_leads_to_a_ranks_own_timeline(tab: Tab) -> None:

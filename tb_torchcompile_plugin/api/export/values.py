@@ -16,11 +16,11 @@ from tb_torchcompile_plugin.analysis.ranks.job_map import Measure
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.export.ask import Asker, Texts
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 
 Values: TypeAlias = Callable[[Asker, Texts], Iterator[Texts]]
 
 _ALL_SUBSETS = 5  # fixes of which every combination is there; of more each alone, and the largest together
-_OUTPUT_CODE = "inductor_output_code"
 
 LEFT_OUT: Mapping[str, str] = {
     "all_runs": "Other runs are left out of this file",
@@ -123,7 +123,7 @@ VALUES: Mapping[str, Values] = {
     "compilation": lambda asker, ids: (one for one in _compilations(asker, ids) if one["compile_id"]),
     "guards": lambda asker, ids: (one for one in _compilations(asker, ids) if one["compile_id"]),
     "artifact": _artifacts,
-    "code_kernels": partial(_artifacts, only=_OUTPUT_CODE),
+    "code_kernels": partial(_artifacts, only=OUTPUT_CODE),
     "kernel": _kernels,
     "what_if": partial(_fixes, "what_if"),
     "job_map": _measures,

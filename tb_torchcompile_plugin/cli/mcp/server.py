@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INSTRUCTIONS = """What torch.compile did and where the time of a training or inference step goes, from profiler traces
 and compile logs that were recorded. Nothing is run or written. Ask list() for the runs; report() for the findings,
 best first, each with a predicted step time; show(id) for the evidence, the line, the next step and how to verify it;
-source("train.py:12") and search("aten::item") for where in the program. Every row has an id, every answer has at most
+source("train.py:12") and search("item") for where in the program. Every row has an id, every answer has at most
 max_bytes, and says what it left out and how to get it."""
 
 
