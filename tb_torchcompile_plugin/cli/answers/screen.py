@@ -48,7 +48,7 @@ def screen(report: Report, logdir: str, width: int) -> list[ScreenLine]:
     said = first_answer(report)
     parts = [
         list(_first_three(said, width)),
-        list(_findings(report, said)),
+        list(_findings(report, said, width)),
         list(_runs(report)),
         list(_ranks(said)),
         list(_parts(said)),
@@ -116,18 +116,22 @@ def _style(row: Finding) -> str:
     return {"critical": "red", "warning": "yellow"}.get(row.severity, "")
 
 
-def _findings(report: Report, said: FirstAnswer) -> Iterator[ScreenLine]:
+def _matter(row: RunFinding) -> tuple[object, ...]:
+    """The same of what several workers suffer from alike, each by its own time."""
+    return row.run, row.rule, row.fix or row.title, tuple(row.where)
+
+
+def _findings(report: Report, said: FirstAnswer, width: int) -> Iterator[ScreenLine]:
     """Without the first one, which is there already. What several workers suffer from alike is one line."""
-    rows = grouped(
-        (row for row in report.findings if row is not said.first), lambda row: (row.run, row.rule, row.title)
-    )
+    rows = grouped((row for row in report.findings if row is not said.first), _matter)
     if rows:
         yield ScreenLine("Other findings, most important first", "bold")
     for alike in list(rows.values())[:_FINDINGS]:
         row = alike[0]
         where = f"{row.run}: " if len(report.runs) > 1 else ""
         often = f" ({len(alike)} times)" if len(alike) > 1 else ""
-        yield ScreenLine(f"  [{row.severity}]{often} {where}{row.title}", _style(row))
+        head = f"  [{row.severity}]{often} {where}"
+        yield ScreenLine(head + _in_one_line(row, width - len(head)), _style(row))
     if len(rows) > _FINDINGS:
         yield ScreenLine(f"  … and {len(rows) - _FINDINGS} more")
 
