@@ -175,6 +175,16 @@ def test_without_code_no_text_of_the_program_or_the_compiler_is_there(
     }
 
 
+def test_without_code_no_guard_brings_the_line_that_asked_for_it(
+    make: Make, recording: Callable[[str], Path]
+) -> None:
+    """In reasons of recompiles, wherever they are told, and in metrics."""
+    file = make(recording("recompiles"), code=False, timeline_bytes=300_000)
+    everything = [text for body in file.answers.values() for text in texts_in(body)]
+    assert any("s == 0.0" in text for text in everything)
+    assert [text for text in everything if "def g(x, s)" in text or "  # " in text] == []
+
+
 def texts_in(body: Body) -> list[str]:
     """All texts of an answer, however they are escaped in it."""
     return strings(json.loads(body.data)) if body.type == "application/json" else []

@@ -13,25 +13,16 @@ from tb_torchcompile_plugin.analysis.compilations.guards import Guard
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak
 from tb_torchcompile_plugin.analysis.graph_breaks.sites import GraphBreakSite
 from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails
-from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
-from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile
 from tb_torchcompile_plugin.analysis.source.source import ProgramLine
 from tb_torchcompile_plugin.generated_code.frame import Frame
 
 LEFT_OUT = "left out of this file (--no-code)"
-_QUOTED = re.compile(r"\s+# .*", re.DOTALL)  # what torch writes behind a guard: the line that asked for it
+# What torch writes behind a guard, wherever that is told: the line that asked for it, and its stack.
+_QUOTED = re.compile(r"\s{2,}# .*", re.DOTALL)
 
 
 def _nothing(_: Any) -> None:
     return None
-
-
-def _check(text: str) -> str:
-    return _QUOTED.sub("", text)
-
-
-def _checks(texts: list[str]) -> list[str]:
-    return [_check(text) for text in texts]
 
 
 # Each field that holds a text of these, and what is left of it.
@@ -42,9 +33,7 @@ _FIELDS: dict[type[msgspec.Struct], dict[str, Callable[[Any], object]]] = {
     GraphBreak: {"source": _nothing},
     GraphBreakSite: {"source": _nothing},
     DetailedFailure: {"traceback": _nothing},
-    Guard: {"text": _check, "user_line": _nothing},
-    FailedGuard: {"text": _check},
-    Recompile: {"reasons": _checks},
+    Guard: {"user_line": _nothing},
 }
 # Routes whose answers are nothing else.
 CODE_ROUTES = frozenset({"artifact", "code_kernels"})
@@ -52,6 +41,8 @@ CODE_ROUTES = frozenset({"artifact", "code_kernels"})
 
 def without_code(answer: Any) -> Any:
     """The same answer, those texts left out wherever they stand in it."""
+    if isinstance(answer, str):
+        return _QUOTED.sub("", answer)
     if isinstance(answer, list):
         return [without_code(one) for one in answer]
     if isinstance(answer, dict):
