@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -45,17 +46,23 @@ def add_export(
         "--step", default="", help="the step of the timeline to hold at full detail: its number, or its name"
     )
     parser.add_argument(
-        "--from", dest="begin", type=float, metavar="MS", help="or a stretch of it, as the tab counts"
+        "--from", dest="begin", type=_number, metavar="MS", help="or a stretch of it, as the tab counts"
     )
-    parser.add_argument("--to", dest="end", type=float, metavar="MS")
+    parser.add_argument("--to", dest="end", type=_number, metavar="MS")
     parser.add_argument(
         "--budget",
-        type=float,
+        type=_number,
         metavar="MB",
         default=TIMELINE_BYTES / 1e6,
         help="for the timeline (default: %(default)g)",
     )
     parser.set_defaults(run=lambda arguments: _export(arguments, parser, check))
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError
+    return number
 
 
 def _export(

@@ -61,6 +61,16 @@ def test_what_is_not_there_is_said_and_nothing_written(
     assert not (tmp_path / "out.html").exists()
 
 
+@pytest.mark.parametrize("option", ["--from", "--to", "--budget"])
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_number_that_is_none_is_a_wrong_argument(
+    run: Run, tmp_path: Path, option: str, number: str
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run(tmp_path, tmp_path / "out.html", option, number)
+    assert stopped.value.code == 2
+
+
 def test_both_ends_of_a_stretch_are_needed(run: Run, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as stopped:
         run(tmp_path, tmp_path / "out.html", "--from", "3")
