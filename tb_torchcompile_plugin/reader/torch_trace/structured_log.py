@@ -163,26 +163,26 @@ class _LogReader:
     def _raw_records(self) -> Iterator[tuple[bytes, int, bool]]:
         """(record, its offset, whether it is the last): pieces that begin with a "V" at the start of a line."""
         pieces: list[bytes] = []  # of the record that is being read, joined when it ends
-        offset, ends_line = 0, False
+        offset, length, ends_line = 0, 0, False  # length: of all pieces
         for chunk in self._chunks():
             start = 0
-            if len(pieces) * log_records.CHUNK > _MOST_RECORD:
+            if length > _MOST_RECORD:
                 self._damage("records too large to be one, of which the beginning was read")
                 yield pieces[0], offset, False
-                offset += sum(map(len, pieces))
-                pieces = []
+                pieces, offset, length = [], offset + length, 0
             if ends_line and chunk[:1] == b"V":
                 record = b"".join(pieces)
                 yield record[:-1], offset, False
-                pieces, offset = [], offset + len(record)
+                pieces, offset, length = [], offset + len(record), 0
             while (end := chunk.find(b"\nV", start)) >= 0:
                 record = chunk[start:end]
                 if pieces:
                     record = b"".join([*pieces, record])
                 yield record, offset, False
-                pieces, offset = [], offset + len(record) + 1
+                pieces, offset, length = [], offset + len(record) + 1, 0
                 start = end + 1
             pieces.append(chunk[start:])
+            length += len(chunk) - start
             ends_line = chunk[-1:] == b"\n"
         if pieces:
             yield b"".join(pieces).removesuffix(b"\n"), offset, True

@@ -70,6 +70,13 @@ def test_gz_and_plain_read_alike(recording: Callable[[str], Path], tmp_path: Pat
     assert read_log(packed) == read_log(str(path))
 
 
+def test_a_gz_of_many_members_has_no_larger_records(recording: Callable[[str], Path], tmp_path: Path) -> None:
+    (path,) = recording("breaks").glob("*.log")
+    data, size = path.read_bytes(), 2000
+    members = [gzip.compress(data[at : at + size], 1) for at in range(0, len(data), size)]
+    assert read_log(written(tmp_path, b"".join(members), NAME + ".gz")) == read_log(str(path))
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
 def test_the_size_of_chunks_makes_no_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
