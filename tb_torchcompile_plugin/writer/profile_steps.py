@@ -41,8 +41,8 @@ class profile_steps:  # named as torch.profiler.profile is
     `torch.profiler.profile`; `record_shapes` is on, as bandwidths need it, and activities are all that the machine has.
 
     Create it before the model is first called. Where a library owns the loop, call `start`, `step` and `stop` from its
-    callbacks. What goes wrong is logged once, never raised; only arguments that do not exist are, as ValueError and
-    TypeError. Once everything is recorded a step costs a function call.
+    callbacks. What goes wrong is logged once, never raised, what torch does not take as an option as well; only steps,
+    after and capture that cannot be are, as ValueError. Once everything is recorded a step costs a function call.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class profile_steps:  # named as torch.profiler.profile is
         self._began = self._wrote = False
 
     def start(self) -> None:
-        """The loop begins, or another one."""
+        """The loop begins, or another one: of one that nobody said the end of this is the end."""
+        self.stop()
         self._began, self._wrote = True, False
         try:
             from torch.profiler import profile

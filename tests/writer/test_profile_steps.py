@@ -53,6 +53,19 @@ def test_a_loop_that_always_compiles_is_recorded_as_it_is(torch: Any, tmp_path: 
     assert recorded_steps(tmp_path) == [21]
 
 
+def test_a_loop_that_begins_anew_ends_the_one_before(
+    torch: Any, step: Callable[[int], Any], tmp_path: Path
+) -> None:
+    steps = profile_steps(tmp_path, after=0, steps=2)
+    for calls in (2, 6):
+        steps.start()
+        for _ in range(calls):
+            step(1)
+            steps.step()
+    assert not torch.autograd._profiler_enabled()
+    assert len(names(tmp_path, TRACE)) == 2
+
+
 def test_as_a_decorator_each_call_is_a_step(step: Callable[[int], Any], tmp_path: Path) -> None:
     @profile_steps(tmp_path, "rank7", after=1, steps=2)
     def train_step(ranks: int) -> Any:
