@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,25 @@ def test_tables_are_printed_for_people_too(run: Run, recording: Callable[[str], 
     status, out, _ = run(recording("breaks"), "--section", "kernels", "--top", "2")
     assert status == 0 and "kernels of ./vm_1027/1795230252555613000: 2 of 37 rows" in out
     assert "35 left out" in out and "% of time_us: tb-torchcompile report" in out
+
+
+@pytest.mark.parametrize("section", ["findings", "all_runs"])
+def test_what_is_left_out_of_a_table_of_all_runs_is_of_all_runs(
+    run: Run, recording: Callable[[str], Path], tmp_path: Path, section: str
+) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(recording("breaks"), tmp_path / name)
+    (whole,), rows, arguments = cut_tables(run, tmp_path, "--section", section), [], ["--section", section]
+    while arguments:
+        (table,) = cut_tables(run, tmp_path, *arguments, "--top", "1")
+        rows += table["rows"]
+        arguments = table["omitted"] and ["--after", rows[-1]["id"]]
+    assert rows == whole["rows"] and len({row["id"].split("/")[0] for row in rows}) == 2
+
+
+def cut_tables(run: Run, logdir: Path, *arguments: str) -> list[dict[str, Any]]:
+    tables: list[dict[str, Any]] = json.loads(run(logdir, "--json", *arguments)[1])["tables"]
+    return tables
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class Commands:
 
     def rows(self, section: str, after: str) -> str:
         if after:
-            return f"tb-torchcompile report {self._logdir} --json --after {quote(after)}{self._bounds}"
+            return f"tb-torchcompile report {self._logdir}{self._run} --json --after {quote(after)}{self._bounds}"
         return f"tb-torchcompile report {self._logdir}{self._run} --json --section {section}"
 
     def tables(self, sections: Sequence[str]) -> str:

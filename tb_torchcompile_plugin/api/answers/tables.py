@@ -21,6 +21,7 @@ LEVELS = {
     "workers": "worker",
     "spans": "span",
 }  # lists of places, and the field that names each
+OF_LOGDIR = ("findings", "all_runs")  # tables of all runs together
 HALVES = ("compile", "job")  # of which a place is made: their tables are its own
 
 
@@ -64,7 +65,7 @@ def outline(report: Report) -> dict[str, Any]:
 def tables(report: Report) -> Iterator[Table]:
     """What to change first, then run by run. Findings of a job are in the list of all."""
     fields = outline(report)
-    yield from _tables({name: fields[name] for name in ("findings", "all_runs")})
+    yield from _tables({name: fields[name] for name in OF_LOGDIR})
     yield from (one for one in _tables({"runs": fields["runs"]}) if one.section != "findings")
 
 

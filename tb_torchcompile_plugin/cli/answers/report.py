@@ -7,11 +7,11 @@ import sys
 
 import msgspec
 
-from tb_torchcompile_plugin.api.answers.address import address
+from tb_torchcompile_plugin.api.answers.address import Address, address
 from tb_torchcompile_plugin.api.answers.asking import Commands
 from tb_torchcompile_plugin.api.answers.bounded import Ask, bounded
 from tb_torchcompile_plugin.api.answers.first_answer import first_answer
-from tb_torchcompile_plugin.api.answers.tables import encoded, tables
+from tb_torchcompile_plugin.api.answers.tables import OF_LOGDIR, encoded, tables
 from tb_torchcompile_plugin.api.report import Report, Wanted, all_warnings, read_report, why_nothing
 from tb_torchcompile_plugin.cli import text
 from tb_torchcompile_plugin.cli.answers.screen import print_screen
@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.errors import Notice, UserError, WrongArgument, visi
 def show_report(arguments: argparse.Namespace) -> None:
     """Print what was asked for; warnings and progress go to stderr. Raises UserError where nothing could be read."""
     ask = Ask(_sections(arguments.section), arguments.top, arguments.max_bytes, arguments.after)
-    run = arguments.only_run or (address(ask.after).run if ask.after else "")
+    run = arguments.only_run or _run_of(ask.after)
     with text.progress_bar() as advance:
         report = read_report(arguments.logdir, advance, Wanted(run, arguments.rank, arguments.all))
     why = _say_warnings(report, arguments.logdir)
@@ -60,6 +60,12 @@ def _print_bounded(report: Report, ask: Ask, arguments: argparse.Namespace) -> N
 
 def _sections(given: list[str]) -> list[str]:
     return [name for names in given for name in names.split(",") if name]
+
+
+def _run_of(after: str) -> str:
+    """Of a row, "" for one of a table of all runs. Raises NoSuchId."""
+    place = address(after) if after else Address()
+    return "" if place.section in OF_LOGDIR else place.run
 
 
 def _say_warnings(report: Report, logdir: str) -> UserError | None:
