@@ -8,7 +8,6 @@ progress go to stderr.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +24,7 @@ from tb_torchcompile_plugin.cli.gate.show import GateFiles, show_gate
 from tb_torchcompile_plugin.cli.index import show_index
 from tb_torchcompile_plugin.cli.kernel import show_kernel
 from tb_torchcompile_plugin.cli.mcp.command import add_mcp
+from tb_torchcompile_plugin.cli.text_table import nobody_reads
 from tb_torchcompile_plugin.cli.what_if import NoSuchFix, show_what_if
 from tb_torchcompile_plugin.errors import UserError, WrongArgument, visible
 
@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        nobody_reads()
         return 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
@@ -30,6 +32,11 @@ class Plain(Text):
 
 class Whole(str):
     """A text that is not cut, however long: to be copied."""
+
+
+def nobody_reads() -> None:
+    """After BrokenPipeError: `| head` has seen enough, and what is still to be printed goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def table(

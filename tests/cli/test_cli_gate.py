@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +188,42 @@ def test_markdown_is_never_more_than_github_shows():
     text = markdown(gate([run], run, settings_of(names, [], "")), ["a", "b"])
     assert len(text.encode()) <= MOST_BYTES and text.endswith("than GitHub shows.\n")
     assert escaped("a\nb") == "a b"
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_verdict_that_nobody_reads_is_the_same(recording, as_json):
+    folder, command = (
+        str(recording("breaks")),
+        "import sys; from tb_torchcompile_plugin.cli.command import main; ",
+    )
+    words = [
+        sys.executable,
+        "-c",
+        command + "sys.exit(main())",
+        "compare",
+        folder,
+        folder,
+        "--fail-on",
+        "breaks>=0",
+    ]
+    with subprocess.Popen([*words, *as_json], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (3, b"")
+
+
+def test_fewer_breaks_in_a_damaged_log_are_not_known(recording, tmp_path, capsys):
+    log = next(recording("breaks").glob("*.log"))
+    for name, data in (("base", log.read_bytes()), ("head", _damaged(log.read_bytes()))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / log.name).write_bytes(data)
+    assert compare(tmp_path / "base", tmp_path / "head", "breaks>0", "compile>50%") == 4
+    assert "HEAD: 1 record of its compile data could not be read" in capsys.readouterr().out
+
+
+def _damaged(log: bytes) -> bytes:
+    """Within the last of its breaks."""
+    return log[: log.rindex(b"dynamo_graph_break_reason") + 10]
 
 
 def test_nothing_runs_on_when_the_verdict_is_there(recording, monkeypatch):

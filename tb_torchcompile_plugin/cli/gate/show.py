@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.cli.gate.bmf import bmf
 from tb_torchcompile_plugin.cli.gate.junit import junit
 from tb_torchcompile_plugin.cli.gate.markdown import markdown
 from tb_torchcompile_plugin.cli.gate.text import print_gate
+from tb_torchcompile_plugin.cli.text_table import nobody_reads
 from tb_torchcompile_plugin.errors import UserError
 
 STATUS: dict[Verdict, int] = {"passed": 0, "failed": 3, "unknown": 4, "not_comparable": 4}
@@ -38,12 +39,21 @@ def show_gate(
     head = _one(recorded_runs(paths[-1], runs[-1]), paths[-1])
     report = gate(base, head, settings)
     _write(files, report, head, paths)
-    if as_json:
-        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
-    else:
-        with suppress(SystemExit):  # of `| head`, which has seen enough: the status is the verdict's
-            print_gate(report)
+    _print(report, as_json)
     return STATUS[report.outcome]
+
+
+def _print(report: GateReport, as_json: bool) -> None:
+    """Who reads it may have seen enough, of which rich makes SystemExit: the status is the verdict's all the same."""
+    try:
+        if as_json:
+            sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+            sys.stdout.flush()
+        else:
+            with suppress(SystemExit):
+                print_gate(report)
+    except BrokenPipeError:
+        nobody_reads()
 
 
 def _one(runs: list[MeasuredRun], path: str) -> MeasuredRun:

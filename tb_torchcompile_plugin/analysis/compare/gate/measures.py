@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.compile_log.counts import CountedRow
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -73,6 +74,12 @@ class RunSource(NamedTuple):
 
 def unknown(why: str) -> Measure:
     return Measure(None, why_unknown=why)
+
+
+def why_damaged(recording: RunSource) -> str:
+    """Why fewer things may be counted than there were, "" where all was read."""
+    lost = sum(sum(data.summary.records.unreadable.values()) for data in recording.data)
+    return f"{plural(lost, 'record')} of its compile data could not be read" if lost else ""
 
 
 def of_samples(samples: list[int], items: list[MeasuredItem], *, needs_runs: bool = False) -> Measure:

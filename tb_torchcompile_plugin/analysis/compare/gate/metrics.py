@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.compare.gate.measures import (
     item_of,
     largest,
     unknown,
+    why_damaged,
 )
 from tb_torchcompile_plugin.analysis.compare.gate.timed import compile_time, kernels, memory_peak, steps
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted, together
@@ -43,6 +44,8 @@ def _count(name: CountName, recording: RunSource) -> Measure:
             else "it has"
         )
         return unknown(f"{who} no compile data (an eager run has none)")
+    if damaged := why_damaged(recording):
+        return unknown(damaged)
     rows = [counted(data.summary, name) for data in recording.data]
     if None in rows:
         return unknown(COUNTS[name].why_not)

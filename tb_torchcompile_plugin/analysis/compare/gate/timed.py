@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.analysis.compare.gate.measures import (
     short_path,
     some,
     unknown,
+    why_damaged,
 )
 from tb_torchcompile_plugin.analysis.compare.jobs import job_step_ns
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as compiling
@@ -137,6 +138,8 @@ def compile_time(recording: RunSource) -> Measure:
         return unknown(
             "torch did not say how long compilations took" if recording.data else "it has no compile data"
         )
+    if damaged := why_damaged(recording):
+        return unknown(damaged)
     total, data = max(totals, key=lambda one: one[0])
     return Measure(round(1e9 * total), items=largest([*_compilations(data)]))
 
