@@ -42,14 +42,15 @@ def fitted(answer: msgspec.Struct, most_bytes: int) -> str:
     characters of a list or text are left of how many."""
     whole: dict[str, Any] = compact(msgspec.to_builtins(answer))
     items = most(_LONGEST, lambda items: _size(_shortened(whole, items)) <= most_bytes)
-    names = list(whole)
-    fields = most(len(names), lambda many: _size(_shortened(_first(whole, many), items)) <= most_bytes)
-    return msgspec.json.encode(_shortened(_first(whole, fields), items)).decode()
+    fields = most(len(whole), lambda many: _size(_first(whole, many, items)) <= most_bytes)
+    return msgspec.json.encode(_first(whole, fields, items)).decode()
 
 
-def _first(whole: dict[str, Any], fields: int) -> dict[str, Any]:
+def _first(whole: dict[str, Any], fields: int, items: int) -> dict[str, Any]:
+    """So many fields, shortened, and the names of the others."""
     left = list(whole)[fields:]
-    return {name: whole[name] for name in list(whole)[:fields]} | ({"left_out": left} if left else {})
+    kept = _shortened({name: whole[name] for name in list(whole)[:fields]}, items)
+    return kept | ({"left_out": left} if left else {})
 
 
 def _shortened(whole: dict[str, Any], items: int) -> dict[str, Any]:
