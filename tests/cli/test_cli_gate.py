@@ -285,6 +285,18 @@ def test_another_gpu_is_four_and_says_which(recording, tmp_path, capsys):
     assert compare(recording("resnet18"), tmp_path / "other", "step>3%", allow="gpu") == 0
 
 
+def test_a_run_that_fell_back_to_the_cpu_is_four(tmp_path, capsys):
+    step, card = (
+        [slice_("ProfilerStep#1", 0, 90, "user_annotation"), slice_("op", 3, 4)],
+        {"id": 0, "name": "H200"},
+    )
+    for name, work, cards in (("base", [kernel("k", 20, 30)], [card]), ("head", [], [])):
+        (tmp_path / name).mkdir()
+        write_trace(tmp_path / name, [*step, *work], deviceProperties=cards)
+    assert compare(tmp_path / "base", tmp_path / "head", "step>3%") == 4
+    assert "GPU: H200 in BASE, CPU in HEAD." in capsys.readouterr().out
+
+
 def test_of_a_job_all_ranks_count(recording, tmp_path, capsys):
     """One of the two recompiled twice."""
     assert compare(recording("ddp"), recording("ddp"), "recompiles>0") == 0

@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 MOST_SAMPLES = 64  # steps that are kept of a run
 MOST_ITEMS = 500  # of a measure: those with the largest values
+CPU = "CPU"  # the device of a run without a GPU
 MOST_TEXT = 240  # characters of a name or a reason
 _FOLDERS = 2  # parts of a path that are kept: a baseline is committed, and its home is nobody's business
 
@@ -50,8 +51,8 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class MeasuredRun(msgspec.Struct, frozen=True):
-    """One run, by the names of its measures. devices: names of its GPUs, [] without any or where nothing tells; torch:
-    "" where nothing tells. ranks: that were recorded, of world_size."""
+    """One run, by the names of its measures. devices: names of its GPUs, [CPU] of a trace without any work on one,
+    [] where nothing tells; torch: "" where nothing tells. ranks: that were recorded, of world_size."""
 
     name: str
     devices: list[str]

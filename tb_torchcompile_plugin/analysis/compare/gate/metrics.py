@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.analysis.compare.gate.measures import (
+    CPU,
     Measure,
     MeasuredRun,
     RunSource,
@@ -19,7 +20,7 @@ from tb_torchcompile_plugin.analysis.compare.gate.measures import (
 from tb_torchcompile_plugin.analysis.compare.gate.timed import compile_time, kernels, memory_peak, steps
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, CountName, counted, together
 from tb_torchcompile_plugin.job.digest.make import claimed
-from tb_torchcompile_plugin.profile.gpu_work import device_names
+from tb_torchcompile_plugin.profile.gpu_work import device_names, gpu_work
 
 Unit = Literal["time", "bytes", "count"]
 
@@ -80,6 +81,12 @@ def recorded(recording: RunSource) -> MeasuredRun:
 def _devices(recording: RunSource) -> list[str]:
     names = [name for profile in recording.profiles for name in device_names(profile.trace).values() if name]
     names = names or [name for one in recording.data for name in one.summary.environment.device_names]
+    if (
+        not names
+        and recording.profiles
+        and not any(len(one.of(gpu_work).index) for one in recording.profiles)
+    ):
+        return [CPU]
     return sorted(set(names))
 
 
