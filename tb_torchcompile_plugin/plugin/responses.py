@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from tensorboard.util import tb_logging
 from werkzeug import Request, Response
 from werkzeug.datastructures import Headers
 
+from tb_torchcompile_plugin.api.bodies import json_body, text_body
 from tb_torchcompile_plugin.api.downloads import Download
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.routes import Answer
@@ -50,9 +50,6 @@ _COMPRESSED = frozenset(
 )
 _WORTH_COMPRESSING = 1024  # bytes; below, gzip saves less than a packet
 
-
-# Marks that turn the letters around them to the other direction, our own sentences' too: U+061C, 200E … 2069.
-_TURNING = re.compile(rb"\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 
 READ = ("GET", "HEAD")
 
@@ -87,18 +84,12 @@ def answer(request: Request, value: Answer | Progress) -> Response:
 
 def json(request: Request, value: object, status: int = 200) -> Response:
     """`value` (a Struct, a dataclass or plain data) as JSON. NaN and infinities become null."""
-    return _respond(request, _inert(msgspec.json.encode(value), b"\\\\"), "application/json", status)
+    return _respond(request, json_body(value), "application/json", status)
 
 
 def text(request: Request, value: str) -> Response:
     """`value` as plain text. The header keeps a browser from taking it for anything else."""
-    body = _inert(value.encode("utf-8", "replace"), b"\\")
-    return _respond(request, body, "text/plain", 200, [("X-Content-Type-Options", "nosniff")])
-
-
-def _inert(body: bytes, backslash: bytes) -> bytes:
-    """What of a program or a log stands in it, with such marks written out."""
-    return _TURNING.sub(lambda mark: backslash + b"u%04x" % ord(mark[0].decode()), body)
+    return _respond(request, text_body(value), "text/plain", 200, [("X-Content-Type-Options", "nosniff")])
 
 
 def html(request: Request, value: str) -> Response:

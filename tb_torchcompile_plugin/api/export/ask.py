@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-import msgspec
-
+from tb_torchcompile_plugin.api.bodies import json_body, text_body
 from tb_torchcompile_plugin.api.downloads import Download
 from tb_torchcompile_plugin.api.export.pack import Body, Pack
 from tb_torchcompile_plugin.api.export.without_code import without_code
@@ -78,14 +77,14 @@ def body_of(answer: Answer) -> Body:
     """As the server sends it."""
     assert not isinstance(answer, Download)
     if isinstance(answer, str):
-        return Body("text/plain", answer.encode("utf-8", "replace"))
+        return Body("text/plain", text_body(answer))
     if isinstance(answer, bytes):
         return Body("application/octet-stream", answer)
-    return Body("application/json", msgspec.json.encode(answer))
+    return Body("application/json", json_body(answer))
 
 
 def failure(error: UserError) -> Body:
     """In the one shape of errors."""
     notice = error.notice
     body = ApiErrorBody(error.code, notice.problem, notice.file, notice.next_step)
-    return Body("application/json", msgspec.json.encode({"error": body}), error.status)
+    return Body("application/json", json_body({"error": body}), error.status)

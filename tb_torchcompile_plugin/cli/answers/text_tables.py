@@ -32,7 +32,7 @@ def _print_cut(console: Console, one: Cut) -> None:
     )
     for raw in one.rows:
         row: dict[str, Any] = msgspec.json.decode(raw)
-        console.print(Plain(row["id"]), soft_wrap=True)
+        console.print(Plain(row.get("address", row["id"])), soft_wrap=True)
         console.print(Plain(f"    {in_a_line(row)}"), soft_wrap=True)
     if out := one.omitted:
         share = "" if out.share is None else f", {100 * out.share:.1f} % of {out.share_of}"
