@@ -187,7 +187,9 @@ def test_markdown_says_the_command_that_judged_so(torch):
         for of in ("2.13", torch)
     )
     settings = settings_of(["breaks>0", "step>3%"], ["gpu", "unknown"], "")
-    command = "tb-torchcompile compare a b --fail-on 'breaks>0' --fail-on 'step>3%' --allow gpu --allow unknown"
+    command = (
+        "tb-torchcompile compare a b --fail-on 'breaks>0' --fail-on 'step>3%' --allow gpu --allow unknown"
+    )
     assert command in markdown(gate([base], head, settings), ["a", "b"]).splitlines()
 
 
