@@ -158,7 +158,9 @@ def _ranks(said: FirstAnswer) -> Iterator[ScreenLine]:
         return
     named = said.first.where if said.first else []
     rows = sorted(job.by_rank, key=lambda row: (f"rank {row.rank}" not in named, -row.late_us))
-    yield ScreenLine(f"Ranks, {min(_RANKS, len(rows))} of {job.ranks}", "bold")
+    yield ScreenLine(
+        f"Ranks, {min(_RANKS, len(rows))} of {job.ranks}; waits are of all that was recorded", "bold"
+    )
     for row in rows[:_RANKS]:
         step = "" if row.step_us is None else f"{duration(row.step_us)} a step, "
         host = f" on {row.host}" if row.host else ""
