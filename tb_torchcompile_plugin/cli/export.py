@@ -70,6 +70,8 @@ def _export(
 ) -> int:
     if (arguments.begin is None) != (arguments.end is None):
         parser.error("--from and --to go together")
+    if not arguments.budget >= 0:
+        parser.error("--budget is 0 or more")
     check(arguments.logdir)
     chosen = Chosen(
         run=arguments.only_run,

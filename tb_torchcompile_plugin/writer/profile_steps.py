@@ -19,10 +19,11 @@ R = TypeVar("R")
 _QUIET_STEPS = 2  # in which nothing was compiled: what follows is how the program goes on
 _LONGEST_WAIT = 20  # a program that compiles in each step is recorded as it is
 _TOO_SHORT = (
-    "profile_steps recorded nothing: the loop ended after {} steps, while it waited for its program to stop "
+    "profile_steps recorded nothing: the loop ended after {}, while it waited for its program to stop "
     "compiling, or for another profiler to stop. Run more steps, or say after how many recording begins: "
     "profile_steps(..., after=1)"
 )
+_NO_STEP = "profile_steps recorded nothing: no step was told. Call step() at the end of each"
 
 
 class profile_steps:  # named as torch.profiler.profile is
@@ -100,7 +101,7 @@ class profile_steps:  # named as torch.profiler.profile is
         except Exception as error:
             self._give_up(error)
         if not self._wrote:
-            recorder().warn(_TOO_SHORT.format(profiler.step_num))
+            recorder().warn(_why_nothing(profiler.step_num))
 
     def __enter__(self) -> profile_steps:
         self.start()
@@ -160,3 +161,7 @@ class _Schedule:
         taken, self._taken = self._taken, recorder().taken
         self._quiet = self._quiet + 1 if step and self._taken == taken else 0
         return self._quiet >= _QUIET_STEPS or step >= _LONGEST_WAIT
+
+
+def _why_nothing(steps: int) -> str:
+    return _TOO_SHORT.format("1 step" if steps == 1 else f"{steps} steps") if steps else _NO_STEP

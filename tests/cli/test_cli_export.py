@@ -71,9 +71,12 @@ def test_a_number_that_is_none_is_a_wrong_argument(
     assert stopped.value.code == 2
 
 
-def test_both_ends_of_a_stretch_are_needed(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [("--from", "3"), ("--budget", "-1"), ("--budget", "nan")])
+def test_a_stretch_has_two_ends_and_a_budget_is_a_size(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
-        run(tmp_path, tmp_path / "out.html", "--from", "3")
+        run(tmp_path, tmp_path / "out.html", *arguments)
     assert stopped.value.code == 2
 
 

@@ -182,6 +182,19 @@ def test_what_is_called_like_markup_stays_text(tmp_path):
     assert [case.get("name") for case in cases] == ["breaks>0", "step>3%"]
 
 
+@pytest.mark.parametrize("torch", ["2.13", "2.14"])
+def test_markdown_says_the_command_that_judged_so(torch):
+    base, head = (
+        MeasuredRun("run", [], of, 1, 1, {name: unknown("") for name in METRICS} | {"breaks": Measure(0)})
+        for of in ("2.13", torch)
+    )
+    settings = settings_of(["breaks>0", "step>3%"], ["gpu", "unknown"], "")
+    command = (
+        "tb-torchcompile compare a b --fail-on 'breaks>0' --fail-on 'step>3%' --allow gpu --allow unknown"
+    )
+    assert command in markdown(gate([base], head, settings), ["a", "b"]).splitlines()
+
+
 def test_markdown_is_never_more_than_github_shows():
     names = [f"kernel:{number}{'x' * 500}>1%" for number in range(2000)]
     run = MeasuredRun("run", [], "", 1, 1, {name: unknown("nobody measured it") for name in METRICS})

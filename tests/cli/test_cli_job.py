@@ -95,7 +95,7 @@ def test_many_ranks_fit_one_screen(many: Path, capsys: pytest.CaptureFixture[str
     verdict, finding, to_do, *rest = capsys.readouterr().out.splitlines()
     assert verdict.startswith("Job of 72 ranks, ") and "Rank 37 is late" in finding and "→" in finding
     assert to_do.startswith("Do: ") and len(rest) < 57
-    first = rest.index("Ranks, 5 of 72") + 1
+    first = rest.index("Ranks, 5 of 72; waits are of all that was recorded") + 1
     assert rest[first].startswith("  rank 37 on node")
 
 

@@ -63,6 +63,12 @@ def test_of_a_job_the_rank_and_its_price_come_first(run: Run, job: Path) -> None
     assert any(line.startswith("  rank 1: ") for line in rest)
 
 
+def test_of_a_job_it_says_whose_compiling_it_tells(run: Run, recording: Callable[[str], Path]) -> None:
+    lines = run(recording("ddp"))[1].splitlines()
+    assert "Compiled, on worker rank1" in lines and "Compiled" not in lines
+    assert "Compiled" in run(recording("breaks"))[1].splitlines()
+
+
 def test_a_long_title_keeps_its_place_and_price(job: Path) -> None:
     report = read_report(str(job))
     (first, *_) = report.findings
@@ -98,6 +104,17 @@ def test_without_findings_it_says_so(run: Run, recording: Callable[[str], Path])
 def test_several_runs_are_listed(run: Run, recording: Callable[[str], Path]) -> None:
     out = run(recording("old_logs"))[1]
     assert "\n9 runs\n" in out and "… and 4 more" in out
+
+
+def test_of_several_runs_it_says_which_comes_first(
+    run: Run, recording: Callable[[str], Path], tmp_path: Path
+) -> None:
+    shutil.copytree(recording("everything"), tmp_path / "quiet")
+    assert run(tmp_path)[1].startswith("Step ")
+    shutil.copytree(recording("everything"), tmp_path / "other")
+    assert re.match(r"Run (other|quiet): Step ", run(tmp_path)[1])
+    shutil.copytree(recording("breaks"), tmp_path / "broken")
+    assert run(tmp_path)[1].startswith("Run broken: Step 6.02 ms")
 
 
 def test_full_is_all_tables(run: Run, recording: Callable[[str], Path]) -> None:

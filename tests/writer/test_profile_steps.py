@@ -94,7 +94,16 @@ def test_a_loop_that_is_too_short_is_told_so(
         step(1)
         steps.step()
     assert not names(tmp_path, TRACE)
-    assert "the loop ended after 1 steps" in caplog.text and "after=1" in caplog.text
+    assert "the loop ended after 1 step, while" in caplog.text and "after=1" in caplog.text
+
+
+def test_a_loop_that_tells_no_step_is_told_so(
+    step: Callable[[int], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with profile_steps(tmp_path):
+        step(1)
+    assert not names(tmp_path, TRACE)
+    assert "Call step() at the end of each" in caplog.text and "after=1" not in caplog.text
 
 
 def test_another_profiler_is_left_alone_and_nothing_is_raised(

@@ -152,9 +152,10 @@ class CompileInSteps(Rule):
         share = context.share(us)
         if share is None or share < thresholds.compile_percent:
             return
+        what = "Compiling for the first time" if _recompilations(context) else "Compiling"
         yield self.finding(
             context,
-            f"Compiling took {duration(us)} of what was profiled, {percent(share)} of it",
+            f"{what} took {duration(us)} of what was profiled, {percent(share)} of it",
             "Run the model a few times before the profiled steps: schedule(wait=1, warmup=3, active=3)",
             {"compile_us": us, "share_percent": share},
             saves_us=us,

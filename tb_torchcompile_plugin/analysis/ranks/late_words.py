@@ -112,4 +112,4 @@ def all_does(row: LateRank, steps: int) -> str:
 def advice(row: LateReason) -> str:
     """What to write instead."""
     known = [words.next_step.format() for kind, words in WORDS.items() if kind == row.cause]
-    return _ADVICE.get(row.cause) or next(iter(known), "See its timeline at the begin of a step")
+    return _ADVICE.get(row.cause) or next(iter(known), "See its timeline at the beginning of a step")

@@ -95,7 +95,7 @@ def _finding(job: Job, one: Outlier, predicted: Predicted) -> Finding:
         saves_us=(predicted.step_us - predicted.after_us) * steps,
         panel="ranks",
         row=f"ranks:{job.numbers[what.places[0]]}" if isinstance(what, Slow) else None,
-        next_step=_advice(what) or (advice(main) if main else "See its timeline at the begin of a step"),
+        next_step=_advice(what) or (advice(main) if main else "See its timeline at the beginning of a step"),
         predicted=predicted,
         where=[*(where or [f"ranks {_ranks(job, what)}"]), *([main.where] if main and main.where else [])],
     )

@@ -47,7 +47,7 @@ def screen(report: Report, logdir: str, width: int) -> list[ScreenLine]:
     """All lines, cut to the width but for commands."""
     said = first_answer(report)
     parts = [
-        list(_first_three(said, width)),
+        list(_first_three(said, _of_run(report, said), width)),
         list(_findings(report, said, width)),
         list(_runs(report)),
         list(_ranks(said)),
@@ -68,13 +68,18 @@ def cut(text: str, width: int) -> str:
     return (head[: head.rfind(" ")] if " " in head[width // 2 :] else head).rstrip(" ,:;") + "…"
 
 
-def _first_three(said: FirstAnswer, width: int) -> Iterator[ScreenLine]:
+def _of_run(report: Report, said: FirstAnswer) -> str:
+    """Of several runs: which one is told of first."""
+    return f"Run {said.run.run}: " if said.run and len(report.runs) > 1 else ""
+
+
+def _first_three(said: FirstAnswer, of: str, width: int) -> Iterator[ScreenLine]:
     if (first := said.first) is None:
-        yield ScreenLine(said.headline or "Nothing was recorded.", "bold")
+        yield ScreenLine(of + (said.headline or "Nothing was recorded."), "bold")
         yield ScreenLine(NOTHING_TO_CHANGE)
         yield ScreenLine(f"Considered: {_considered(said)}")
         return
-    yield ScreenLine(_verdict(said, first), "bold")
+    yield ScreenLine(of + _verdict(said, first), "bold")
     yield ScreenLine(_in_one_line(first, width), _style(first))
     yield from map(
         ScreenLine,
@@ -153,7 +158,9 @@ def _ranks(said: FirstAnswer) -> Iterator[ScreenLine]:
         return
     named = said.first.where if said.first else []
     rows = sorted(job.by_rank, key=lambda row: (f"rank {row.rank}" not in named, -row.late_us))
-    yield ScreenLine(f"Ranks, {min(_RANKS, len(rows))} of {job.ranks}", "bold")
+    yield ScreenLine(
+        f"Ranks, {min(_RANKS, len(rows))} of {job.ranks}; waits are of all that was recorded", "bold"
+    )
     for row in rows[:_RANKS]:
         step = "" if row.step_us is None else f"{duration(row.step_us)} a step, "
         host = f" on {row.host}" if row.host else ""
@@ -170,9 +177,8 @@ def _parts(said: FirstAnswer) -> Iterator[ScreenLine]:
         what = (
             f"a step goes, mean of {plural(report.times.steps, 'step')}" if report.times else "the span goes"
         )
-        of = f", on worker {said.worker.worker}" if said.job and said.worker else ""
         gpu = "" if rows[0].kind == "host" else ": the GPU at work, or idle while the host does what is named"
-        yield ScreenLine(f"Where {what}{of}{gpu}", "bold")
+        yield ScreenLine(f"Where {what}{_of_worker(said)}{gpu}", "bold")
         named = [(f"{row.kind} {row.part.replace('_', ' ')}", row.time_us, row.percent) for row in rows]
         yield from _shares(sorted(named, key=lambda row: -row[1]))
     elif said.compiled and (phases := said.compiled.phases_s):
@@ -180,6 +186,11 @@ def _parts(said: FirstAnswer) -> Iterator[ScreenLine]:
         share = said.compiled.phases_percent
         named = [(phase.replace("_", " "), 1e6 * s, share[phase]) for phase, s in phases.items()]
         yield from _shares(sorted(named, key=lambda row: -row[1]))
+
+
+def _of_worker(said: FirstAnswer) -> str:
+    """Of a job: whose numbers they are."""
+    return f", on worker {said.worker.worker}" if said.job and said.worker else ""
 
 
 def _shares(rows: Sequence[tuple[str, float, float]]) -> Iterator[ScreenLine]:
@@ -204,7 +215,7 @@ def _compiled(said: FirstAnswer) -> Iterator[ScreenLine]:
     ]
     known.append(said.span.overview.recording if said.span else None)
     if any(known):
-        yield ScreenLine("Compiled", "bold")
+        yield ScreenLine(f"Compiled{_of_worker(said)}", "bold")
     yield from (ScreenLine(f"  {sentence}") for sentence in known if sentence)
 
 

@@ -69,10 +69,7 @@ def escaped(text: str) -> str:
 
 
 def _command(report: GateReport, paths: Sequence[str]) -> str:
-    words = ["tb-torchcompile", "compare", *map(_near, paths)]
-    for one in report.conditions:
-        words += ["--fail-on", one.condition]
-    return visible(shlex.join(words))
+    return visible(shlex.join(["tb-torchcompile", "compare", *map(_near, paths), *report.options]))
 
 
 def _near(path: str) -> str:

@@ -186,6 +186,7 @@ def test_compiling_again_is_told_apart(tmp_path: Path) -> None:
     assert (rows["recompiles"].saves_us, rows["recompiles"].evidence["recompiles"]) == (20, 1)
     assert "float" in rows["recompiles"].next_step and rows["recompiles"].row == "recompiles:0/1,0"
     assert rows["compile_in_steps"].saves_us == 7
+    assert rows["compile_in_steps"].title.startswith("Compiling for the first time took 7.00 µs")
 
 
 def test_expensive_guards(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class GateFigure(msgspec.Struct, frozen=True):
 class GateReport(msgspec.Struct, frozen=True):
     """outcome: failed where a condition holds; else not_comparable where the runs differ in what must not; else unknown
     where a condition cannot be checked. Differences and unknowns that are allowed count as passed. causes: of all
-    conditions that hold, three at most."""
+    conditions that hold, three at most. options: of the command line that asks the same again."""
 
     name: str
     outcome: Verdict
@@ -53,6 +53,7 @@ class GateReport(msgspec.Struct, frozen=True):
     causes: list[GateCause]
     figures: list[GateFigure]
     notes: list[str]
+    options: list[str]
 
 
 def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings) -> GateReport:
@@ -75,7 +76,14 @@ def gate(base: Sequence[MeasuredRun], head: MeasuredRun, settings: GateSettings)
         causes=list(dict.fromkeys(every))[:_MOST_CAUSES],
         figures=[_figure(name, base, head) for name in METRICS],
         notes=[*_notes(base, head)],
+        options=_options(settings),
     )
+
+
+def _options(settings: GateSettings) -> list[str]:
+    asked = [("--fail-on", one.text) for one in settings.conditions]
+    allowed = [("--allow", one) for one in dict.fromkeys(settings.allow)]
+    return [word for pair in (*asked, *allowed) for word in pair]
 
 
 def _differences(base: Sequence[MeasuredRun], head: MeasuredRun) -> Iterator[tuple[str, str]]:
