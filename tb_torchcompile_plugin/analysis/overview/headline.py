@@ -81,7 +81,7 @@ def _whose(clock: StepPace) -> str:
 
 def _which(profile: Profile, clock: StepPace) -> str:
     """What the number is of, and what tells steps where the profiler did not mark them."""
-    mean = f"mean of {clock.steps}" if clock.steps > 1 else ""
+    mean = f"mean of {clock.averaged}" if clock.averaged > 1 else ""
     parts = ", ".join(filter(None, (mean, profile.of(told_by))))
     return f" ({parts})" if parts else ""
 

@@ -34,6 +34,11 @@ class StepPace(NamedTuple):
         """By the clock that sets the pace."""
         return self.gpu if self.gpu is not None and self.host_is_ahead else self.host
 
+    @property
+    def averaged(self) -> int:
+        """Of how many steps that is the mean: nobody knows when the last one's end is on a GPU."""
+        return self.steps - 1 if self.host_is_ahead and self.steps > 1 else self.steps
+
 
 class PacedSteps(NamedTuple):
     """The whole steps by the host's clock, by that of the slowest GPU or None, and what tells them."""

@@ -51,7 +51,7 @@ def behind() -> list[Event]:
 def test_a_host_that_runs_ahead_does_not_set_the_pace(tmp_path: Path) -> None:
     profile = with_findings(profile_with(tmp_path, ahead()))
     assert headline(profile) == (
-        "Step 100 µs on the GPU (mean of 3); the host needs 10.0 µs and runs ahead · GPU busy 100 % → compute bound."
+        "Step 100 µs on the GPU (mean of 2); the host needs 10.0 µs and runs ahead · GPU busy 100 % → compute bound."
     )
 
 
@@ -61,12 +61,12 @@ def test_a_host_does_not_run_ahead_of_a_gpu_that_idles(tmp_path: Path) -> None:
     for at, begin in enumerate((20, 150, 400)):
         events += launch("k", 100 * at + 10, begin, 5)
     said = headline(with_findings(profile_with(tmp_path, events)))
-    assert said.startswith("Step 190 µs on the GPU (mean of 3); 100 µs on the host · GPU busy 3.9"), said
+    assert said.startswith("Step 190 µs on the GPU (mean of 2); 100 µs on the host · GPU busy 3.9"), said
 
 
 def test_the_slowest_gpu_is_named(tmp_path: Path) -> None:
     profile = with_findings(profile_with(tmp_path, ahead(device=3)))
-    assert headline(profile).startswith("Step 100 µs on GPU 3 (mean of 3); the host needs 10.0 µs")
+    assert headline(profile).startswith("Step 100 µs on GPU 3 (mean of 2); the host needs 10.0 µs")
 
 
 def test_a_gpu_that_waits_does_not_either(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_how_much_recording_slowed_a_step(tmp_path: Path) -> None:
 def test_a_healthy_run_whose_host_runs_ahead(recording: Callable[[str], Path]) -> None:
     profile = profile_in(recording("exam") / "healthy_host_ahead")
     assert headline(profile) == (
-        "Step 2.61 ms on the GPU (mean of 4); the host needs 1.59 ms and runs ahead · GPU busy 97.1 % → compute bound."
+        "Step 2.61 ms on the GPU (mean of 3); the host needs 1.59 ms and runs ahead · GPU busy 97.1 % → compute bound."
     )
 
 
