@@ -220,6 +220,7 @@ def test_a_verdict_that_nobody_reads_is_the_same(recording, as_json):
         "breaks>=0",
     ]
     with subprocess.Popen([*words, *as_json], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout and process.stderr
         process.stdout.close()
         said = process.stderr.read()
     assert (process.returncode, said) == (3, b"")
