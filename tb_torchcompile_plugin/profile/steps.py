@@ -120,10 +120,20 @@ class GpuSteps(NamedTuple):
         """Of a step (ns)."""
         return mean_of_steps(self.length)
 
+    @property
+    def averaged(self) -> int:
+        """Of how many steps that is the mean."""
+        return len(_ended(self.length))
+
 
 def mean_of_steps(length: Int64s) -> float:
-    """Of all but the last one, of which nobody knows when the next one's work would have begun."""
-    return float((length[:-1] if len(length) > 1 else length).mean())
+    """Of those that ended."""
+    return float(_ended(length).mean())
+
+
+def _ended(length: Int64s) -> Int64s:
+    """All but the last one, of which nobody knows when the next one's work would have begun."""
+    return length[:-1] if len(length) > 1 else length
 
 
 def steps_by_gpu(profile: Profile) -> list[GpuSteps]:

@@ -39,7 +39,7 @@ def test_a_host_that_runs_ahead(tmp_path: Path) -> None:
     ]
     assert [row.gpu_busy_us for row in rows] == [5, 10, 10], "inside its window, whoever launched it"
     clock = step_clock(profile)
-    assert clock == StepPace(10_000, 100_000, 0, 3, "profiler")
+    assert clock == StepPace(10_000, 100_000, 0, 3, 2, "profiler")
     assert clock.host_is_ahead and clock.step == 100_000
     assert step_ns(profile).tolist() == [100_000, 100_000, 95_000]
 
@@ -51,7 +51,7 @@ def test_a_gpu_that_waits_for_the_host(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, events)
     assert [row.gpu_us for row in profiled_steps(profile)] == [100, 100, 20]
     clock = step_clock(profile)
-    assert clock == StepPace(100_000, 100_000, 0, 3, "profiler")
+    assert clock == StepPace(100_000, 100_000, 0, 3, 2, "profiler")
     assert not clock.host_is_ahead and clock.step == 100_000
     assert step_ns(profile).tolist() == [100_000] * 3
 
@@ -63,7 +63,7 @@ def test_of_two_devices_the_slower_one_counts(tmp_path: Path) -> None:
         events += launch("long", 10 * at + 2, 4 + 50 * at, 50, device=3)
     profile = profile_with(tmp_path, events)
     assert [row.gpu_us for row in profiled_steps(profile)] == [50, 50]
-    assert step_clock(profile) == StepPace(10_000, 50_000, 3, 2, "profiler")
+    assert step_clock(profile) == StepPace(10_000, 50_000, 3, 2, 1, "profiler")
 
 
 def test_work_launched_outside_of_the_steps_is_of_none(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_without_a_gpu_there_is_one_clock(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, [*steps(0, 10), slice_("aten::mm", 1, 5)])
     assert [row.gpu_us for row in profiled_steps(profile)] == [None, None]
     clock = step_clock(profile)
-    assert clock == StepPace(10_000, None, -1, 2, "profiler") and clock.step == 10_000
+    assert clock == StepPace(10_000, None, -1, 2, 0, "profiler") and clock.step == 10_000
 
 
 def test_of_a_cut_trace_the_last_step_is_not_known(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_of_a_cut_trace_the_last_step_is_not_known(tmp_path: Path) -> None:
     profile = profile_of(path)
     assert profile.trace.notices
     assert [row.gpu_us for row in profiled_steps(profile)] == [100, 100, None]
-    assert step_clock(profile) == StepPace(10_000, 100_000, 0, 2, "profiler")
+    assert step_clock(profile) == StepPace(10_000, 100_000, 0, 2, 1, "profiler")
 
 
 def optimizer(end: float) -> Event:
@@ -101,13 +101,13 @@ def test_steps_of_a_loop_without_marks_are_told_by_the_optimizer(tmp_path: Path)
         events += launch("k", 20 * at - 5, 60 * at, 50)
     profile = profile_with(tmp_path, events)
     assert profiled_steps(profile) == []
-    assert step_clock(profile) == StepPace(20_000, 60_000, 0, 2, "optimizer")
+    assert step_clock(profile) == StepPace(20_000, 60_000, 0, 2, 1, "optimizer")
 
 
 def test_or_by_the_compiled_region_that_is_called_most(tmp_path: Path) -> None:
     events = [slice_("Torch-Compiled Region: 0/0", 10 * at, 4) for at in range(4)]
     profile = profile_with(tmp_path, [*events, slice_("Torch-Compiled Region: 1/0", 35, 2)])
-    assert step_clock(profile) == StepPace(10_000, None, -1, 3, "compiled_region")
+    assert step_clock(profile) == StepPace(10_000, None, -1, 3, 0, "compiled_region")
 
 
 def test_nothing_tells_steps_of_a_single_call(tmp_path: Path) -> None:

@@ -16,12 +16,13 @@ from tb_torchcompile_plugin.profile.steps import GpuSteps, StepWindows, gpu_step
 
 class StepPace(NamedTuple):
     """Mean lengths of `steps` steps (ns). gpu: on the slowest device, None where they launched nothing; device: its
-    number, -1 without. source: what tells the steps."""
+    number, -1 without. gpu_steps: of how many that is the mean. source: what tells the steps."""
 
     host: float
     gpu: float | None
     device: int
     steps: int
+    gpu_steps: int
     source: StepSource
 
     @property
@@ -36,8 +37,8 @@ class StepPace(NamedTuple):
 
     @property
     def averaged(self) -> int:
-        """Of how many steps that is the mean: nobody knows when the last one's end is on a GPU."""
-        return self.steps - 1 if self.host_is_ahead and self.steps > 1 else self.steps
+        """Of how many steps that is the mean."""
+        return self.gpu_steps if self.host_is_ahead else self.steps
 
 
 class PacedSteps(NamedTuple):
@@ -80,5 +81,6 @@ def step_clock(profile: Profile) -> StepPace | None:
     number = len(steps.host.starts)
     host = steps.host.total_ns / number
     if steps.gpu is None:
-        return StepPace(host, None, -1, number, steps.source)
-    return StepPace(host, steps.gpu.mean, steps.gpu.device, number, steps.source)
+        return StepPace(host, None, -1, number, 0, steps.source)
+    gpu = steps.gpu
+    return StepPace(host, gpu.mean, gpu.device, number, gpu.averaged, steps.source)
