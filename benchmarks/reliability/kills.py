@@ -172,7 +172,7 @@ class _Handler:
 
     def __init__(self) -> None:
         import torch._dynamo
-        import torch.profiler  # noqa: F401
+        import torch.profiler  # noqa: F401  # loaded before the work begins that is killed
 
         self._number = 0
 

@@ -6,19 +6,11 @@ import sys
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, JobsCompared, compare_jobs
-from tb_torchcompile_plugin.analysis.compare.sides import Sides
-from tb_torchcompile_plugin.analysis.compare.verdict import FullReport, full_report
 from tb_torchcompile_plugin.api.catalog import only_run
+from tb_torchcompile_plugin.api.comparison import comparison
 from tb_torchcompile_plugin.api.newest import newest_span
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.text_compare import print_comparison
-
-
-class WithJobs(FullReport, frozen=True):
-    """With the jobs that the two spans are of; None where one of them is of none."""
-
-    jobs: JobsCompared | None
 
 
 def show_comparison(a: tuple[str, str], b: tuple[str, str], as_json: bool) -> None:
@@ -28,11 +20,8 @@ def show_comparison(a: tuple[str, str], b: tuple[str, str], as_json: bool) -> No
     newest = [
         newest_span(only_run(session.runs(), run), logdir) for session, (logdir, run) in zip(sessions, (a, b))
     ]
-    comparison = full_report(Sides(*(session.side(*ids) for session, ids in zip(sessions, newest))))
-    jobs = [session.job(run, span) for session, (run, _, span) in zip(sessions, newest)]
-    compared = compare_jobs(Jobs(*(job for job in jobs if job))) if all(jobs) else None
+    compared = comparison(*zip(sessions, newest))
     if as_json:
-        whole = WithJobs(**msgspec.structs.asdict(comparison), jobs=compared)
-        sys.stdout.write(msgspec.json.encode(whole).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(compared).decode() + "\n")
     else:
-        print_comparison(comparison, compared)
+        print_comparison(compared, compared.jobs)

@@ -15,8 +15,8 @@ from tb_torchcompile_plugin.api.export.export import TIMELINE_BYTES, Chosen, Exp
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
-from tb_torchcompile_plugin.errors import UserError, visible
-from tb_torchcompile_plugin.logdir.filesystem import replaced
+from tb_torchcompile_plugin.errors import visible
+from tb_torchcompile_plugin.logdir.filesystem import replaced, written
 from tb_torchcompile_plugin.torch_names.slices import step_name
 
 _MS = 1_000_000  # ns
@@ -92,13 +92,8 @@ def write_export(session: Session, chosen: Chosen, file: str) -> None:
     """The whole file, or none. Raises UserError."""
     with text.progress_bar() as advance:
         export = Export(session, chosen, lambda progress: advance(progress) if _moves(progress) else None)
-        try:
-            with replaced(file) as target:
-                _write(export, target)
-        except OSError as error:
-            raise UserError(
-                f"cannot be written ({error.strerror})", file=file, next_step="Name another"
-            ) from error
+        with written(file), replaced(file) as target:
+            _write(export, target)
     print(visible(f"wrote {file}: {size(os.path.getsize(file))}"), file=sys.stderr)
     contents = export.contents()
     for one in (*contents.holds, *contents.left_out):

@@ -7,7 +7,7 @@ import os
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.kernel_search import benchmark_of, find_kernels
 from tb_torchcompile_plugin.cli.text_kernel import print_kernel
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.filesystem import written
 
 
 def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) -> None:
@@ -21,10 +21,5 @@ def show_kernel(logdir: str, name: str, graph: str | None, extract: str | None) 
 
 
 def _write(file: str, text: str) -> None:
-    try:
-        with open(file, "w", encoding="utf-8") as target:
-            target.write(text)
-    except OSError as error:
-        raise UserError(
-            f"cannot be written ({error.strerror})", file=file, next_step="Name another"
-        ) from error
+    with written(file), open(file, "w", encoding="utf-8") as target:
+        target.write(text)

@@ -154,6 +154,17 @@ def write_whole(path: str, data: bytes) -> None:
 
 
 @contextlib.contextmanager
+def written(path: str) -> Iterator[None]:
+    """Around what writes a file that the user named. Raises UserError where it cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot be written ({error.strerror})", file=path, next_step="Name another"
+        ) from error
+
+
+@contextlib.contextmanager
 def replaced(path: str) -> Iterator[BinaryIO]:
     """What is written becomes the local file in the end, whole or not at all. Raises OSError."""
     temporary = f"{path}.{os.getpid()}.tmp"

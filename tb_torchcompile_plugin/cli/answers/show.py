@@ -13,11 +13,13 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails
 from tb_torchcompile_plugin.api.answers.asking import Commands
+from tb_torchcompile_plugin.api.answers.fitting import is_nothing
 from tb_torchcompile_plugin.api.answers.logdir import Logdir
 from tb_torchcompile_plugin.api.answers.show import Shown, Verify
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli import text
+from tb_torchcompile_plugin.cli.answers.text_tables import as_text
 from tb_torchcompile_plugin.errors import visible
 
 USUAL = "runs"  # the logdir that everybody's example writes
@@ -55,7 +57,7 @@ def _lines(one: Shown) -> Iterator[str]:
 
 def _field(name: str, value: Any, indent: str) -> Iterator[str]:
     """What is null or empty is not told; rows within a row are told a line each."""
-    if value is None or value in ("", [], {}):
+    if is_nothing(value):
         return
     if isinstance(value, list) and isinstance(value[0], dict):
         yield f"{indent}{name}:"
@@ -64,17 +66,13 @@ def _field(name: str, value: Any, indent: str) -> Iterator[str]:
     elif isinstance(value, dict):
         yield f"{indent}{name}: {'  '.join(_words(value))}"
     else:
-        yield f"{indent}{name}: {_text(value)}"
+        yield f"{indent}{name}: {as_text(value)}"
 
 
 def _words(row: dict[str, Any]) -> Iterator[str]:
     for name, value in row.items():
-        if value is not None and value not in ("", [], {}):
-            yield f"{name}={_text(value)}"
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if not is_nothing(value):
+            yield f"{name}={as_text(value)}"
 
 
 def _kernel(details: KernelDetails) -> Iterator[str]:

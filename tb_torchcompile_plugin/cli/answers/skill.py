@@ -7,7 +7,7 @@ import os
 import sys
 from importlib.resources import files
 
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.filesystem import written
 
 NAME = "tb-torchcompile"  # the folder of a skill is named as it is
 
@@ -23,12 +23,8 @@ def show_skill(arguments: argparse.Namespace) -> None:
         sys.stdout.write(skill())
         return
     file = os.path.join(arguments.install, NAME, "SKILL.md")
-    try:
+    with written(file):
         os.makedirs(os.path.dirname(file), exist_ok=True)
         with open(file, "w", encoding="utf-8") as target:
             target.write(skill())
-    except OSError as error:
-        raise UserError(
-            f"cannot be written ({error.strerror})", file=file, next_step="Name another"
-        ) from error
     print(f"wrote {file}", file=sys.stderr)

@@ -41,8 +41,9 @@ def _print_cut(console: Console, one: Cut) -> None:
 
 def in_a_line(row: dict[str, Any]) -> str:
     """ "name=aten::mm calls=15 …": what is not in the id, numbers as they are."""
-    return "  ".join(f"{name}={_text(value)}" for name, value in row.items() if name not in _TOLD)
+    return "  ".join(f"{name}={as_text(value)}" for name, value in row.items() if name not in _TOLD)
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A text as it is, all else as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

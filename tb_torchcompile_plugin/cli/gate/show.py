@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.cli.gate.junit import junit
 from tb_torchcompile_plugin.cli.gate.markdown import markdown
 from tb_torchcompile_plugin.cli.gate.text import print_gate
 from tb_torchcompile_plugin.cli.text_table import nobody_reads
-from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir.filesystem import written
 
 STATUS: dict[Verdict, int] = {"passed": 0, "failed": 3, "unknown": 4, "not_comparable": 4}
 
@@ -75,10 +75,5 @@ def _write(files: GateFiles, report: GateReport, head: MeasuredRun, paths: Seque
 
 
 def _save(file: str, mode: str, text: str) -> None:
-    try:
-        with open(file, mode, encoding="utf-8", errors="backslashreplace") as target:
-            target.write(text)
-    except OSError as error:
-        raise UserError(
-            f"cannot be written ({error.strerror})", file=file, next_step="Name another"
-        ) from error
+    with written(file), open(file, mode, encoding="utf-8", errors="backslashreplace") as target:
+        target.write(text)

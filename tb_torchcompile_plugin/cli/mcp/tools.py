@@ -8,9 +8,6 @@ from threading import Lock
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.jobs import Jobs, compare_jobs
-from tb_torchcompile_plugin.analysis.compare.sides import Sides
-from tb_torchcompile_plugin.analysis.compare.verdict import full_report
 from tb_torchcompile_plugin.api.answers.address import Address
 from tb_torchcompile_plugin.api.answers.bounded import Ask
 from tb_torchcompile_plugin.api.answers.fitting import fitted
@@ -18,10 +15,10 @@ from tb_torchcompile_plugin.api.answers.logdir import Logdir
 from tb_torchcompile_plugin.api.answers.search import search, source_lines
 from tb_torchcompile_plugin.api.answers.sections import schema
 from tb_torchcompile_plugin.api.catalog import Runs, only_run
+from tb_torchcompile_plugin.api.comparison import comparison
 from tb_torchcompile_plugin.api.newest import Ids, newest_span
 from tb_torchcompile_plugin.api.report import Report, check
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.cli.compare import WithJobs
 from tb_torchcompile_plugin.cli.mcp.below import OutsideError, below
 from tb_torchcompile_plugin.cli.mcp.calls import ToolCalls
 from tb_torchcompile_plugin.cli.what_if import scenario_of
@@ -95,11 +92,8 @@ class Tools:
     def compare(self, a: str, b: str, max_bytes: int = MAX_BYTES) -> str:
         """The newest spans of two runs of the logdir, or of two paths below it: which is faster, is it more than noise,
         and what accounts for it."""
-        sides = self._side(a), self._side(b)
-        report = full_report(Sides(*(one.session.side(*ids) for one, ids in sides)))
-        jobs = [one.session.job(run, span) for one, (run, _, span) in sides]
-        compared = compare_jobs(Jobs(*(job for job in jobs if job))) if all(jobs) else None
-        return fitted(WithJobs(**msgspec.structs.asdict(report), jobs=compared), _bytes(max_bytes))
+        sides = [(one.session, ids) for one, ids in (self._side(a), self._side(b))]
+        return fitted(comparison(*sides), _bytes(max_bytes))
 
     def what_if(
         self,

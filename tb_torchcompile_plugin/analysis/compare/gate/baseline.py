@@ -22,6 +22,7 @@ from tb_torchcompile_plugin.logdir.filesystem import (
     read_range,
     remote_file,
     write_whole,
+    written,
 )
 
 KIND = "tb_torchcompile_plugin baseline"
@@ -46,12 +47,8 @@ def save(runs: Sequence[MeasuredRun], path: str, plugin_version: str) -> int:
     """Writes the file, whole or not at all, and returns how many bytes it has: of runs of many steps it keeps fewer of
     each, so that it never has more than 200 kB. Raises UserError where that is not enough, or it cannot be written."""
     data = _fitting(runs, plugin_version)
-    try:
+    with written(path):
         write_whole(path, data)
-    except OSError as error:
-        raise UserError(
-            f"cannot be written ({error.strerror})", file=path, next_step="Name another"
-        ) from error
     return len(data)
 
 
