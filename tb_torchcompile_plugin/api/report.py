@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.ranks.rank_differences import RankDifferenc
 from tb_torchcompile_plugin.analysis.ranks.rank_findings import rank_findings
 from tb_torchcompile_plugin.analysis.ranks.rank_what_if import rank_what_if
 from tb_torchcompile_plugin.analysis.runs.remembered import JobLine, job_line, job_remembered
-from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, compile_line, span_line
+from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, SpanLine, compile_line, span_line
 from tb_torchcompile_plugin.analysis.runs.runs import NO_COMPILE_DATA, KnownRun, RunRow, all_runs
 from tb_torchcompile_plugin.analysis.source.source import ProgramLine
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
@@ -47,6 +47,7 @@ from tb_torchcompile_plugin.job.together import calls_of_each
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.cache import answers
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
@@ -76,6 +77,14 @@ class UnreadSpan(msgspec.Struct, frozen=True):
     trace_file: str
     size_bytes: int
     warnings: list[Notice]
+
+
+class SpanRead(msgspec.Struct, frozen=True):
+    """All that a report makes of a span: its part, what should be changed, and its line among all runs."""
+
+    report: SpanReport
+    findings: list[Finding]
+    line: SpanLine
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -248,11 +257,11 @@ def _without_symptoms(rows: list[RunFinding], job: TracedJob | None) -> list[Run
 def span_answers(profile: Profile) -> SpanReport:
     """All that a report tells of one span: a field of `SpanReport` is what its route answers, or the rows of that."""
     fields = msgspec.structs.asdict(profile.of(span_report))
-    answers: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
-    said = {name: answers[name].headline for name in ("kernels", "operators", "source")}
+    asked: dict[str, Any] = {name: profile.of(ROUTES[name].ask) for name in get_annotations(SpanReport)}
+    said = {name: asked[name].headline for name in ("kernels", "operators", "source")}
     if (used := profile.of(memory)).recorded:
         said["memory"] = used.headline
-    rows = {name: getattr(answer, "rows", answer) for name, answer in answers.items()}
+    rows = {name: getattr(answer, "rows", answer) for name, answer in asked.items()}
     rows["source"] = rows["source"][:_LINES]
     return SpanReport(**fields | rows | {"headlines": fields["headlines"] | said})
 
@@ -264,16 +273,16 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
     if data:
         reading.findings += _located(data.of(compile_findings), reading.run, worker.worker, None)
         reading.lines[worker.worker, None] = data.of(compile_line)
-    spans = []
+    spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
-        report, rows, profile = _span_or_why_not((worker, span), data, calls_of_each(len(profiles)), progress)
-        spans.append(report)
-        reading.findings += _located(rows, reading.run, worker.worker, span.span)
-        if profile:
-            reading.lines[worker.worker, span.span] = profile.of(span_line)
+        read, profile = _span_or_why_not((worker, span), data, len(profiles), progress)
+        spans.append(read.report if isinstance(read, SpanRead) else read)
+        if isinstance(read, SpanRead):
+            reading.findings += _located(read.findings, reading.run, worker.worker, span.span)
+            reading.lines[worker.worker, span.span] = read.line
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
         if member in profiles:
-            profiles[member] = profile or report.warnings[0]
+            profiles[member] = profile or spans[-1].warnings[0]
     return Worker(worker=worker.worker, rank=worker.rank, spans=spans, compile=compiled, warnings=notices)
 
 
@@ -294,17 +303,30 @@ def _compile_side(
 
 
 def _span_or_why_not(
-    place: tuple[WorkerFiles, SpanFile], data: CompileData | None, most_calls: int, progress: Advance | None
-) -> tuple[SpanReport | UnreadSpan, list[Finding], Profile | None]:
+    place: tuple[WorkerFiles, SpanFile], data: CompileData | None, ranks: int, progress: Advance | None
+) -> tuple[SpanRead | UnreadSpan, Profile | None]:
     span = place[1]
     try:
-        profile = Profile(read(span.file, progress, progress), data, span, most_calls, files_of(*place))
-        return span_answers(profile), profile.of(span_findings), profile
+        return _read_span(place, data, ranks, progress)
     except UserError as error:
         notice = error.notice
     except Exception as error:
         notice = unexpected(span.file, error)
-    return UnreadSpan(span.span, span.file.name, span.file.size, [notice]), [], None
+    return UnreadSpan(span.span, span.file.name, span.file.size, [notice]), None
+
+
+def _read_span(
+    place: tuple[WorkerFiles, SpanFile], data: CompileData | None, ranks: int, progress: Advance | None
+) -> tuple[SpanRead, Profile | None]:
+    """ranks: with how many it was recorded; what was said of one alone is known the next time without its trace."""
+    span, files = place[1], files_of(*place)
+    if not ranks and (known := answers.kept("report", SpanRead, files)):
+        return known, None
+    profile = Profile(read(span.file, progress, progress), data, span, calls_of_each(ranks), files)
+    made = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
+    if not ranks:
+        answers.keep("report", made, files)
+    return made, profile
 
 
 def check(logdir: str) -> None:

@@ -71,6 +71,7 @@ from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
+from tb_torchcompile_plugin.reader.cache import answers
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
 
@@ -139,6 +140,8 @@ FILES = Subject("span", span_ids(), Session.files)
 SPAN_OR_WORKER: Subject[Profile | CompileData] = Subject("span", side_ids(), Session.poll)
 JOBS = Subject("jobs", (*JOB.ids, text("run2"), text("span2", "")), Session.poll_jobs)
 SIDES = Subject("sides", (*side_ids(), *side_ids("2")), Session.poll_sides)
+
+_KEPT: tuple[Subject[Any], ...] = (SPAN, SPAN_OR_WORKER)  # answers about a span alone, which are kept on disk
 
 _COMPILE_ID = (number("epoch"), text("compile_id"))
 _KERNEL = (text("device"), text("name"), text("compile_id", ""), text("graph_key", ""))
@@ -211,16 +214,38 @@ def poll(session: Session, route: Route[Any], texts: Mapping[str, str]) -> Answe
     """
     ids = route.subject.ids
     given = values((*ids, *route.parameters), texts)
+    plain = not any(parameter.given(texts) for parameter in route.parameters)
+    if plain and (known := _kept(session, route, *given[: len(ids)])):
+        return known
     about = route.subject.find(session, *given[: len(ids)])
     if isinstance(about, Progress):
         return about
     arguments = given[len(ids) :]
     if isinstance(about, (Job, OneRank)):
         return _soon(about, route.ask, *arguments)
-    if any(parameter.given(texts) for parameter in route.parameters) or not isinstance(about, Memoized):
+    if not plain or not isinstance(about, Memoized):
         answer: Answer = route.ask(about, *arguments)
         return answer
-    return about.of(route.ask) if isinstance(about, CompileData) else _soon(about, route.ask)
+    if isinstance(about, CompileData):
+        return about.of(route.ask)
+    return _soon(about, _keep, route.name) if route.subject in _KEPT else _soon(about, route.ask)
+
+
+def _kept(session: Session, route: Route[Any], *ids: str) -> Answer | None:
+    """What was answered of a large trace before it was closed: nobody waits until it is open again. Raises NotFound."""
+    kind = route.answer
+    if route.subject not in _KEPT or not all(ids) or not issubclass(kind, msgspec.Struct):
+        return None
+    run, worker, span = ids
+    return answers.kept(route.name, kind, session.files(run, worker, span), session.most_calls(run))
+
+
+def _keep(profile: Profile, name: str) -> Answer:
+    """The answer, which is written down for the next time."""
+    answer: Answer = profile.of(ROUTES[name].ask)
+    if isinstance(answer, msgspec.Struct) and profile.trace.is_whole():
+        answers.keep(name, answer, profile.files, profile.most_calls)
+    return answer
 
 
 def _soon(about: Memoized, question: Callable[..., Result], *arguments: Any) -> Result | Progress:

@@ -294,7 +294,7 @@ class Session:
 
     def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[Profile]:
         worker, span = self._catalog.span(*ids)
-        most_calls = self._most_calls(ids[0])
+        most_calls = self.most_calls(ids[0])
         made_of = span.file, worker.compile_files, most_calls
 
         def start() -> Reading[Profile]:
@@ -314,7 +314,8 @@ class Session:
             self._readings.forget(ids, reading)
             raise
 
-    def _most_calls(self, run: str) -> int:
+    def most_calls(self, run: str) -> int:
+        """Of how many calls the model of a span of this run is made. Raises NotFound."""
         return calls_of_each(len(self.job_members(run)))
 
     def _read_span(

@@ -77,7 +77,10 @@ def peak_of(name: str | None) -> Peak | None:
 
 def table() -> list[tuple[str, Peak]]:
     """(pattern, peaks), in the order in which they are tried."""
-    return [(pattern, Peak(*figures)) for pattern, *figures in _TABLE]
+    return [
+        (pattern, Peak(*(None if one is None else float(one) for one in figures)))
+        for pattern, *figures in _TABLE
+    ]
 
 
 def _known(name: str) -> Peak | None:

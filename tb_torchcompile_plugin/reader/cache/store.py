@@ -87,6 +87,12 @@ def is_stored(path: str) -> bool:
     return key is not None and (cache_directory() / key / "contents.json").is_file()
 
 
+def entry_of(path: str) -> Path | None:
+    """Where the trace lies once it was read; None for one that is not there, or that is not stored."""
+    key = _key(os.fspath(path)) if max_cache_bytes() > 0 else None
+    return None if key is None else cache_directory() / key
+
+
 def _key(path: str) -> str | None:
     """The entry's name; None where the file is not there or too small to be stored."""
     try:

@@ -1,0 +1,88 @@
+"""Whole answers about a trace on disk, so that the second opening of a large one makes nothing anew.
+
+They lie in the trace's own entry (see `store`), are counted and evicted with it, and are gone with whatever they were
+made of: the trace, its compile data, or a line of this package. Small traces have no entry and are asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import cache as once
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from tb_torchcompile_plugin.logdir.filesystem import File, is_remote
+from tb_torchcompile_plugin.reader.cache.cache import name_of
+from tb_torchcompile_plugin.reader.cache.store import entry_of
+from tb_torchcompile_plugin.torch_names.devices import VARIABLE as PEAKS
+
+Answer = TypeVar("Answer", bound=msgspec.Struct)
+
+_PACKAGE = Path(__file__).parents[2]
+_ENDING = ".answer"
+
+
+def kept(question: str, kind: type[Answer], files: Sequence[File], *settings: object) -> Answer | None:
+    """What was answered before; None where nothing is known. files: all that it was made of, the trace first.
+    settings: what else it depends on."""
+    place = _place(question, files, settings)
+    if place is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(place.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeError):
+        return None
+
+
+def keep(question: str, answer: msgspec.Struct, files: Sequence[File], *settings: object) -> None:
+    """Write it down in place of an older one; where that cannot be done it is made again the next time."""
+    place = _place(question, files, settings)
+    if place is None or not place.parent.is_dir():
+        return
+    with contextlib.suppress(OSError, ValueError):  # a full disk, a name that is no UTF-8
+        text = msgspec.msgpack.encode(answer)
+        _write(place, text)
+        for other in place.parent.glob(f"{question}-*{_ENDING}"):
+            if other != place:
+                other.unlink(missing_ok=True)
+
+
+def _write(place: Path, text: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text)
+        os.replace(temporary, place)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _place(question: str, files: Sequence[File], settings: tuple[object, ...]) -> Path | None:
+    """The file of an answer; None where the trace has no entry of its own, or nobody knows what answers are made by."""
+    if not files or is_remote(files[0].path) or not (code := _code()):
+        return None
+    entry = entry_of(files[0].path)
+    made_of = [
+        code,
+        os.environ.get(PEAKS, ""),
+        *settings,
+        *([file.path, file.size, file.tag or file.mtime_ns] for file in files),
+    ]
+    return entry and entry / f"{question}-{name_of(made_of)}{_ENDING}"
+
+
+@once
+def _code() -> str:
+    """What the package's files are told apart by from those of another version, or of before an edit."""
+    try:
+        known = [(path, path.stat()) for path in sorted(_PACKAGE.rglob("*.py"))]
+    except OSError:
+        return ""
+    rows = [[str(path), status.st_size, status.st_mtime_ns] for path, status in known]
+    return name_of(rows) if rows else ""
