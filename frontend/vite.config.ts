@@ -32,7 +32,7 @@ const GROUPS = {
   // And small parts of the shell that are seldom needed.
   summary: /src.(panels.(findings|what_if|compare|runs)|states.EmptyLogdir|shell.Reads)/,
   run: /src.panels.(step_breakdown|gpu_utilization|memory|ranks|timeline)/,
-  code: /src.panels.(source|kernels|operators|python|modules)/,
+  code: /src.panels.(source|kernels|operators|python)/,
   compile: /src.panels.(compilations|compile_time|graph_breaks|recompiles|compiled_regions|code)/,
 };
 const FIRST = /src.(main.ts|panels.overview.Overview.svelte)$/;

@@ -215,7 +215,7 @@ def _lists(kind: type, path: _Path = ()) -> Iterator[tuple[str, _Path, _Fields]]
     for name, types in fields.items():
         here = (*path, name)
         origin: Any = get_origin(types[0])
-        if origin in (list, Sequence):
+        if origin in (list, tuple, Sequence):
             item = get_args(types[0])[0]
             if _has_fields(item) and item not in _APART:
                 table = _PREFIXES.get(kind, "") + "_".join(here)
@@ -243,7 +243,7 @@ def _has_fields(kind: Any) -> bool:
 def _rows(node: Row, path: _Path) -> list[Row]:
     """The rows at a place; the single values of the node itself at no place."""
     if not path:
-        return [{key: value for key, value in node.items() if not isinstance(value, (dict, list))}]
+        return [{key: value for key, value in node.items() if not isinstance(value, (dict, list, tuple))}]
     rows: Any = node
     for name in path:
         rows = rows[name] if rows is not None else None

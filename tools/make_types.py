@@ -73,7 +73,9 @@ def _reach(kind: inspect.Type, reached: list[inspect.Type]) -> None:
     if kind in reached:
         return
     reached.append(kind)
-    if isinstance(kind, _STRUCTS):
+    if isinstance(kind, inspect.Metadata):
+        inner = [kind.type]
+    elif isinstance(kind, _STRUCTS):
         inner = [field.type for field in kind.fields]
     elif isinstance(kind, inspect.DictType):
         inner = [kind.key_type, kind.value_type]
@@ -122,6 +124,8 @@ def _field(name: str, spelled: str) -> str:
 
 def _spell(kind: inspect.Type, unions: dict[tuple[Any, ...], str]) -> str:
     """The TypeScript for a type."""
+    if isinstance(kind, inspect.Metadata):
+        return _spell(kind.type, unions)
     if isinstance(kind, _STRUCTS):
         return kind.cls.__name__
     if isinstance(kind, _LISTS):

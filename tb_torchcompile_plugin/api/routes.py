@@ -67,6 +67,7 @@ from tb_torchcompile_plugin.api.parameters import (
 )
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session, all_read
+from tb_torchcompile_plugin.api.sheets import Sheets, is_sheet, tables_of
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -127,6 +128,10 @@ def _side_by_side(session: Session, run: str, span: str) -> SideBySide | Progres
     return _soon(job, SideBySide)
 
 
+def _sheets(session: Session) -> Sheets:
+    return Sheets({name: tables_of(route.answer) for name, route in ROUTES.items() if is_sheet(route.answer)})
+
+
 LOGDIR: Subject[Session] = Subject("logdir", (), lambda session: session)
 RUN = Subject("run", (text("run"),), Session.ranks)
 JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
@@ -156,6 +161,7 @@ _SEARCH = (
 
 _TABLE = (  # without a type of its own: each row is checked, whether its function is of its subject
     Route("runs", LOGDIR, Session.runs),
+    Route("sheets", LOGDIR, _sheets),
     Route("all_runs", LOGDIR, Session.all_runs, (text("pin", ""),)),
     Route("compile", WORKER, compile_remembered),
     Route("compile_time", WORKER, compile_time),

@@ -151,7 +151,7 @@ def test_the_example_of_a_route_has_exactly_the_fields_of_its_type(name: str) ->
     alike = [name, *(other for other, answer in ANSWERS.items() if answer is kind)]
     (text,) = [EXAMPLES[other] for other in alike if other in EXAMPLES][:1]
     example = json.loads(text)
-    assert msgspec.to_builtins(msgspec.convert(example, kind)) == example
+    assert msgspec.json.decode(msgspec.json.encode(msgspec.convert(example, kind))) == example
 
 
 def test_all_examples_are_of_something() -> None:

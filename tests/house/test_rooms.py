@@ -10,11 +10,16 @@ from pathlib import Path
 import pytest
 
 import tb_torchcompile_plugin
+from tb_torchcompile_plugin.api.routes import ROUTES
+from tb_torchcompile_plugin.api.sheets import is_sheet
 
 PACKAGE = Path(tb_torchcompile_plugin.__file__).parent
 REPOSITORY = PACKAGE.parent
 
-PANELS_ALONE = {"code": "shows what the compiler wrote, as it is: generated_code, and nothing is counted"}
+PANELS_ALONE = {
+    "sheet": "shows what any route says and lists",
+    "code": "shows what the compiler wrote, as it is: generated_code, and nothing is counted",
+}
 ROOMS_ALONE: dict[str, str] = {}
 TESTED_ELSEWHERE: dict[str, str] = {}
 WITHOUT_DEFINITIONS = {"overview": "numbers of other rooms"}
@@ -29,7 +34,9 @@ ANALYSES = rooms_in(PACKAGE / "analysis")
 
 def test_every_analysis_has_its_panel() -> None:
     panels = rooms_in(REPOSITORY / "frontend" / "src" / "panels")
-    assert panels - PANELS_ALONE.keys() == ANALYSES - ROOMS_ALONE.keys()
+    sheets = {name for name, route in ROUTES.items() if is_sheet(route.answer)}
+    assert not panels & sheets, "a sheet needs no panel of its own"
+    assert (panels | sheets & ANALYSES) - PANELS_ALONE.keys() == ANALYSES - ROOMS_ALONE.keys()
 
 
 def test_every_analysis_is_defined() -> None:

@@ -66,6 +66,15 @@ export function askAboutSides<Q extends keyof (AboutSides & AboutJobs)>(
   return asked(question, ids, () => data.span.value ?? data.compile.value);
 }
 
+/** The same about whatever is selected, of which a route takes what it is about. */
+export function askHere<Q extends Question>(question: Q): Resource<Q> {
+  const ids = () => {
+    const { run, worker, span } = data.selection;
+    return run && worker && { run: run.run, worker: worker.worker, span: span?.span ?? '' };
+  };
+  return asked(question, ids, () => data.span.value ?? data.compile.value);
+}
+
 function asked<Q extends Question>(question: Q, ids: () => Ids | null, again: () => unknown): Resource<Q> {
   const resource = new Resource(question);
   // Objects are new after every reload: the key says whether it is still the same question.

@@ -1429,13 +1429,15 @@ export interface Module {
   parent: number;
   depth: number;
   in_graph: boolean;
-  calls: number | null;
   host_us: number | null;
   self_host_us: number | null;
   device_us: number | null;
   self_device_us: number | null;
   backward_device_us: number | null;
+  calls: number | null;
   compile_ids: string[];
+  slices: string | null;
+  kernels_of: string | null;
 }
 
 export interface ModuleDifference {
@@ -1448,9 +1450,9 @@ export interface ModuleDifference {
 }
 
 export interface Modules {
-  headline: string;
-  recorded: boolean;
+  says: string[];
   modules: Module[];
+  code: string | null;
 }
 
 export interface Notice {
@@ -1935,6 +1937,27 @@ export interface SharedLine {
   time_us: number;
 }
 
+export interface SheetColumn {
+  key: string;
+  label: string;
+  kind: string;
+  bar: boolean;
+  total: boolean;
+  hidden: boolean;
+  grow: boolean;
+}
+
+export interface SheetTable {
+  rows: string;
+  title: string;
+  names: string[];
+  columns: SheetColumn[];
+}
+
+export interface Sheets {
+  sheets: Record<string, SheetTable[]>;
+}
+
 export interface SideWork {
   kernels: string[];
   operators: string[];
@@ -2355,6 +2378,7 @@ export interface WorkerRef {
 
 export interface AboutLogdir {
   runs: Runs;
+  sheets: Sheets;
   all_runs: AllRuns;
 }
 

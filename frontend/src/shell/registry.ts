@@ -32,6 +32,9 @@ export type Place = Needs & {
 
 const seriousFindings = () => findingsOn()?.filter(({ severity }) => severity !== 'info').length ?? null;
 
+/** What is all laid out by the server. */
+const sheet = () => import('../panels/sheet/Sheet.svelte');
+
 export const PANELS: Record<Panel, Place> = {
   runs: {
     needs: 'itself',
@@ -86,6 +89,6 @@ export const PANELS: Record<Panel, Place> = {
   operators: { needs: 'trace', load: () => import('../panels/operators/Operators.svelte') },
   python: { needs: 'trace', load: () => import('../panels/python/Python.svelte') },
   memory: { needs: 'trace', load: () => import('../panels/memory/Memory.svelte') },
-  modules: { needs: 'trace', load: () => import('../panels/modules/Modules.svelte') },
+  modules: { needs: 'trace', load: sheet },
   compare: { needs: 'itself', load: () => import('../panels/compare/Compare.svelte') },
 };

@@ -1,9 +1,10 @@
 /** The table's logic without its looks: search, sort, totals, units, export. */
+import type { HashChange } from '../host/nav.svelte';
 import { median } from '../widgets/charts/buckets';
 import { bytes, count, significant, UNKNOWN, unitFor, type Unit } from '../widgets/format';
 
 export type Cell = number | string | null;
-export type ColumnKind = 'text' | 'count' | 'us' | 's' | 'percent' | 'bytes';
+export type ColumnKind = 'text' | 'count' | 'us' | 'ns' | 's' | 'percent' | 'bytes';
 
 /** A field of the rows as it comes, or what `value` makes of a row; it sorts, searches and exports. Null is unknown. */
 export type Column<Row> = ColumnLook<Row> &
@@ -23,6 +24,8 @@ interface ColumnLook<Row> {
   title?: (row: Row) => string;
   /** What the word in the cell means: it opens that. */
   meaning?: (row: Row) => string;
+  /** Where what the cell names is shown; null leads nowhere. */
+  link?: (row: Row) => HashChange | null;
   /** Why a null is unknown, on hover: of all rows, or of each; "" where the server's sentence (`unknownHelp`) does. */
   unknown?: string | ((row: Row) => string);
   /** Explains the column where the server's sentence of it (`columnHelp`) would not do. */
@@ -65,7 +68,7 @@ export function cellOf<Row>(row: Row, { key, value }: Column<Row>): Cell {
 }
 
 export function kindOf<Row>({ key, kind }: Column<Row>): ColumnKind {
-  return kind ?? (/_(us|s|percent|bytes)(_per_\w+)?$/.exec(key)?.[1] as ColumnKind | undefined) ?? 'text';
+  return kind ?? (/_(us|ns|s|percent|bytes)(_per_\w+)?$/.exec(key)?.[1] as ColumnKind | undefined) ?? 'text';
 }
 
 export function isNumeric<Row>(column: Column<Row>): boolean {
@@ -152,7 +155,7 @@ export function columnScale(kind: ColumnKind, values: number[], shared = values)
   if (kind === 'count') return { unit: '', text: count };
   if (kind === 'percent') return { unit: '%', text: fixed(values.some((v) => v !== 0 && v < 1) ? 2 : 1) };
   if (values.length + shared.length === 0) return { unit: '', text: count };
-  const perUs = kind === 's' ? 1e6 : 1;
+  const perUs = kind === 's' ? 1e6 : kind === 'ns' ? 1e-3 : 1;
   const unit = columnUnit(shared.map((v) => Math.abs(v * perUs)).filter((us) => us > 0));
   const scaled = values.map((v) => (v * perUs) / unit.us).filter((v) => v !== 0);
   const decimals = fixed(decimalsFor(scaled));

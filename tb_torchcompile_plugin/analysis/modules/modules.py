@@ -8,13 +8,15 @@ below the frame that was compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.modules.graph_modules import GraphModule, graph_modules
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.generated_code.module_paths import ROOT
 from tb_torchcompile_plugin.profile.columns import distinct, sums
@@ -32,6 +34,8 @@ from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
+_RECORDS_STACKS = "with_stack=True"
+
 
 class Module(msgspec.Struct, frozen=True):
     """`parent`: place of the row of the module that called it, -1 for none. Device fields are None without GPU events.
@@ -39,27 +43,30 @@ class Module(msgspec.Struct, frozen=True):
     `self_…` is without the modules it called; `backward_device_us` is no part of `device_us`. `compile_ids`: of what
     it ran itself, empty where all of it was eager. in_graph: of a compiled graph, its `name` being its path: a part of
     what the module around it launched itself. There calls and host time are None, but for C++ kernels on the CPU.
+    slices, kernels_of: what its calls are called on the timeline, and its kernels by module, where it has those.
     """
 
-    name: str
+    name: Annotated[str, head("Module")]
     parent: int
     depth: int
-    in_graph: bool
-    calls: int | None
-    host_us: float | None
+    in_graph: Annotated[bool, head("In a compiled graph", hidden=True)]
+    host_us: Annotated[float | None, head(bar=True)]
     self_host_us: float | None
-    device_us: float | None
+    device_us: Annotated[float | None, head(bar=True)]
     self_device_us: float | None
-    backward_device_us: float | None
-    compile_ids: list[str]
+    backward_device_us: Annotated[float | None, head("GPU in backward", bar=True)]
+    calls: int | None
+    compile_ids: Annotated[list[str], head("Compiled")]
+    slices: str | None
+    kernels_of: str | None
 
 
 class Modules(msgspec.Struct, frozen=True):
-    """Callers come before what they called. `recorded` is false where no stacks were recorded, and so no calls."""
+    """Callers come before what they called. code: what records stacks, where there were none, and so no calls."""
 
-    headline: str
-    recorded: bool
-    modules: list[Module]
+    says: tuple[str, ...]
+    modules: tuple[Module, ...]
+    code: str | None
 
 
 def modules(profile: Profile) -> Modules:
@@ -104,7 +111,22 @@ def _modules(profile: Profile, rows: Int64s, figures: tuple[Int64s, ...], around
         nodes += _graph_nodes(owner, paths, len(nodes))
     gpu = len(profile.of(gpu_work).index) > 0
     made = _in_order(nodes, gpu)
-    return Modules(_headline(made), PYTHON_FUNCTION in profile.trace.cats, made)
+    recorded = PYTHON_FUNCTION in profile.trace.cats
+    return Modules(tuple(_says(made, recorded)), tuple(made), None if recorded else _RECORDS_STACKS)
+
+
+def _says(rows: list[Module], recorded: bool) -> Iterator[str]:
+    yield _headline(rows)
+    if any(row.in_graph for row in rows):
+        yield (
+            "torch calls no modules in compiled code: there the graph tells whose parameters and lines a kernel "
+            "computes; one of several modules counts for each in equal parts."
+        )
+    if not recorded:
+        yield (
+            "Python stacks, and with them calls of modules, were not recorded. The next profile has them with this "
+            "argument of torch.profiler.profile:"
+        )
 
 
 @dataclass
@@ -194,13 +216,15 @@ def _module(node: _Node, parent: int, depth: int, total: tuple[int, int], gpu: b
         parent=parent,
         depth=depth,
         in_graph=node.in_graph,
-        calls=node.calls,
         host_us=host[0],
         self_host_us=host[1],
         device_us=us(total[0]) if gpu else None,
         self_device_us=us(node.device) if gpu else None,
         backward_device_us=us(total[1]) if gpu else None,
+        calls=node.calls,
         compile_ids=sorted(node.compile_ids),
+        slices=None if node.in_graph else node.name,
+        kernels_of=node.name if node.in_graph else None,
     )
 
 

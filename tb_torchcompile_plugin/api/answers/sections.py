@@ -124,7 +124,7 @@ def _walk(
 def _structs_in(kind: Any, of_list: bool) -> Iterator[type[msgspec.Struct]]:
     """Those that a field may hold, or the rows of its list."""
     for option in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
-        if of_list and get_origin(option) is list:
+        if of_list and get_origin(option) in (list, tuple):
             yield from _structs_in(get_args(option)[0], of_list=False)
         elif not of_list and isinstance(option, type) and issubclass(option, msgspec.Struct):
             yield option

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tb_torchcompile_plugin.api.answers.address import Address
-from tb_torchcompile_plugin.api.answers.keys import key_of
+from tb_torchcompile_plugin.api.keys import key_of
 from tb_torchcompile_plugin.api.report import Report
 
 LEVELS = {
@@ -89,11 +89,11 @@ def _outline(struct: msgspec.Struct, place: Address, path: str) -> dict[str, Any
 def _field(field: str, value: Any, place: Address, path: str) -> Any:
     if isinstance(value, msgspec.Struct):
         return _outline(value, place, path if field in HALVES else f"{path}{field}.")
-    if not isinstance(value, list) or not value or not isinstance(value[0], msgspec.Struct):
+    if not isinstance(value, list | tuple) or not value or not isinstance(value[0], msgspec.Struct):
         return value
     if (level := LEVELS.get(field)) and hasattr(value[0], level):
         return [_outline(one, place._replace(**{level: getattr(one, level)}), "") for one in value]
-    return Table(place, path + field, value)
+    return Table(place, path + field, [*value])
 
 
 def _place_of(row: msgspec.Struct, place: Address) -> Address:

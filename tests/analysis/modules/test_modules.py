@@ -45,7 +45,7 @@ def of_recording(folder):
 
 def test_inside_compiled_code_the_graph_tells_modules(recording):
     """Below the module that ran the compilations: a part of what it launched itself."""
-    rows: list[Any] = modules(of_recording(recording("breaks"))).modules
+    rows: Any = modules(of_recording(recording("breaks"))).modules
     inside = {row.name: row for row in rows if row.in_graph}
     assert set(inside) == {f"m{block}{part}" for block in "1234" for part in ("", ".0", ".2")}
     (around,) = {row.parent for row in inside.values() if "." not in row.name}
@@ -60,7 +60,7 @@ def test_without_stacks_the_compiled_frame_holds_them(recording):
     profile = of_recording(recording("resnet18"))
     answer: Any = modules(profile)
     first, *others = answer.modules
-    assert (first.name, first.parent, answer.recorded) == ("forward (resnet.py)", -1, False)
+    assert (first.name, first.parent, answer.code) == ("forward (resnet.py)", -1, "with_stack=True")
     compiled = [row for row in profile.of(kernel_table).rows if row.compile_id]
     ran_us = sum(row.time_us for row in compiled)
     assert first.device_us + first.backward_device_us == pytest.approx(ran_us)
@@ -72,7 +72,8 @@ def test_without_stacks_the_compiled_frame_holds_them(recording):
 
 
 def test_without_stacks_nothing_is_known(tmp_path):
-    assert modules(profile_with(tmp_path, [slice_("aten::mm", 0, 1)])).recorded is False
+    answer = modules(profile_with(tmp_path, [slice_("aten::mm", 0, 1)]))
+    assert answer.says[0] == "No modules in this span." and "not recorded" in answer.says[1]
 
 
 def test_self_times_sum_to_what_the_outermost_calls_took(recording):

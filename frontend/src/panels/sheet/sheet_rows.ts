@@ -1,0 +1,131 @@
+/** Columns, keys and links of rows whose fields only the server knows. */
+import type { Panel, SheetColumn, SheetTable } from '../../api/types';
+import type { HashChange } from '../../host/nav.svelte';
+import { NO_TIMELINE, toCategory, toCompilation, toKernel, toKernelRow, toPanel } from '../../links/places';
+import { categoryLabel, isCategory } from '../../names/categories';
+import type { Cell, Column, ColumnKind } from '../../table/table';
+import { bytes, count, duration, location, percent, shortPath, significant } from '../../widgets/format';
+
+export type SheetRow = Record<string, unknown>;
+
+const DEEPEST = 12;
+
+/** A value of a row as a table sorts and exports it: lists are texts, and a file has its line. */
+function valueOf(row: SheetRow, { key, kind }: SheetColumn): Cell {
+  const value = row[key] ?? null;
+  if (Array.isArray(value)) return value.join(', ') || null;
+  if (kind === 'flag') return value === null ? null : value ? 'yes' : 'no';
+  if (key === 'file') return value && location(value as string, (row.line as number) ?? null);
+  return (value as Cell) === '' ? null : (value as Cell);
+}
+
+/** A word of the server for people. */
+function wordOf(word: string, key: string): string {
+  return key === 'category' && isCategory(word) ? categoryLabel(word) : word.replaceAll('_', ' ');
+}
+
+const TEXTS: Record<string, (value: number) => string> = {
+  us: duration,
+  ns: (ns) => duration(ns / 1000),
+  s: (s) => duration(s * 1e6),
+  percent,
+  bytes: (size) => (size < 0 ? '−' : '') + bytes(Math.abs(size)),
+  count,
+  number: significant,
+};
+
+/** The same as it is read by itself. */
+export function textOf(row: SheetRow, column: SheetColumn): string | null {
+  const value = valueOf(row, column);
+  if (value === null) return null;
+  if (typeof value === 'number') return (TEXTS[column.kind] ?? significant)(value);
+  return column.kind === 'word' ? wordOf(value, column.key) : value;
+}
+
+const KINDS = new Set<string>(['us', 'ns', 's', 'percent', 'bytes', 'count'] satisfies ColumnKind[]);
+
+/** What the first column looks like in a tree, a file and a word. */
+function showOf(column: SheetColumn, i: number): Column<SheetRow>['show'] {
+  const { key, kind } = column;
+  const deep = (row: SheetRow) => '\u2003'.repeat(Math.min(Number(row.depth ?? 0), DEEPEST));
+  if (kind === 'number' || kind === 'word') return (row) => textOf(row, column) ?? '';
+  if (key === 'file') return (row) => location(shortPath(String(row.file), 1), row.line as number | null);
+  return i === 0 ? (row) => deep(row) + textOf(row, column) : undefined;
+}
+
+/** Columns that no row knows are for those who choose them. */
+export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<SheetRow>[] {
+  return columns.map((column, i) => {
+    const { key, label, kind, bar, total, hidden, grow } = column;
+    const whole = key.replace(/^self_/, '');
+    return {
+      ...{ key, label, bar, show: showOf(column, i), value: (row: SheetRow) => valueOf(row, column) },
+      link: (row: SheetRow) => linkOf(row, key),
+      kind: (KINDS.has(kind) ? kind : kind === 'number' ? 'count' : 'text') as ColumnKind,
+      hidden: hidden || rows.every((row) => valueOf(row, column) === null),
+      total: total ? ('sum' as const) : undefined,
+      grow: grow ? (i === 0 ? 2 : 1) : undefined,
+      scaleWith: columns.some((other) => other.key === whole) ? whole : undefined,
+      title: key === 'file' || i === 0 ? (row: SheetRow) => textOf(row, column) ?? '' : undefined,
+    };
+  });
+}
+
+/** As the server makes it (`api/answers/keys.py`). */
+export function sheetKey({ names }: SheetTable, row: SheetRow): string {
+  const said = names.map((name) => row[name]).filter((value) => value !== null && value !== '');
+  return [...new Set(said.map(String))].join() || 'all';
+}
+
+const compilation = (id: string, epoch: unknown) =>
+  toCompilation({ compile_id: id, epoch: Number(epoch ?? 0) });
+const optional = (value: unknown) => (value as string | null | undefined) ?? null;
+
+/** Where what a row names is shown, by the field that names it, and what that is called. */
+const LINKS: Record<
+  string,
+  [text: (value: string) => string, to: (row: SheetRow, value: string) => HashChange]
+> = {
+  file: [
+    () => 'Among the lines of your program',
+    (row, file) => ({
+      ...toPanel('source'),
+      file: null,
+      'search.source': location(file.split('/').at(-1)!, optional(row.line) as number | null),
+    }),
+  ],
+  compile_id: [(id) => `Compilation ${id}`, (row, id) => compilation(id, row.epoch)],
+  kernel: [
+    () => 'The kernel',
+    (row, name) =>
+      row.kernel_row ? toKernelRow(String(row.kernel_row)) : toKernel(name, optional(row.compile_id) ?? ''),
+  ],
+  kernels_of: [
+    () => 'Its kernels',
+    (_, module) => ({ ...toCategory(null), by: 'module', 'search.kernel_groups': module }),
+  ],
+  run: [() => 'This run', (row, run) => ({ ...elsewhere(row), run })],
+  worker: [() => 'This worker', elsewhere],
+  panel: [() => 'What it is about', (row, panel) => ({ ...toPanel(panel as Panel), row: optional(row.row) })],
+};
+
+function elsewhere(row: SheetRow): HashChange {
+  const place = { ...toPanel('overview'), ...NO_TIMELINE, span: optional(row.span) };
+  return { ...place, worker: optional(row.worker) };
+}
+
+/** Of a cell; null where it leads nowhere. */
+function linkOf(row: SheetRow, key: string): HashChange | null {
+  return row[key] ? (LINKS[key]?.[1](row, String(row[key])) ?? null) : null;
+}
+
+/** Every place that a row leads to, with what it is called. */
+export function placesOf(row: SheetRow): [text: string, to: HashChange][] {
+  const ids = (row.compile_ids ?? []) as string[];
+  return [
+    ...Object.entries(LINKS).flatMap(([key, [text, to]]): [string, HashChange][] =>
+      row[key] ? [[text(String(row[key])), to(row, String(row[key]))]] : [],
+    ),
+    ...ids.map((id): [string, HashChange] => [`Compilation ${id}`, compilation(id, 0)]),
+  ];
+}

@@ -1,0 +1,62 @@
+import { expect, test } from 'vitest';
+import type { SheetColumn } from '../../src/api/types';
+import { placesOf, sheetColumns, sheetKey, textOf, type SheetRow } from '../../src/panels/sheet/sheet_rows';
+import { cellOf, haystack, toCsv, totalOf } from '../../src/table/table';
+
+const column = (key: string, kind: string, more: Partial<SheetColumn> = {}): SheetColumn => ({
+  ...{ key, kind, label: key, bar: false, total: false, hidden: false, grow: false },
+  ...more,
+});
+const table = {
+  ...{ rows: 'calls', title: 'Calls', names: ['name', 'compile_id'] },
+  columns: [
+    column('name', 'text', { grow: true }),
+    column('file', 'text'),
+    column('compile_id', 'text'),
+    column('time_us', 'us', { total: true }),
+    column('self_time_us', 'us'),
+    column('cached', 'flag'),
+    column('cause', 'word'),
+    column('ops', 'text'),
+    column('never_us', 'us'),
+  ],
+};
+const row: SheetRow = {
+  ...{ depth: 2, name: 'forward', file: '/home/user/model.py', line: 7, compile_id: '0/1', epoch: 1 },
+  ...{ time_us: 1500, self_time_us: 20, cached: false, cause: 'host_wait', ops: ['a', 'b'], never_us: null },
+  ...{ kernels_of: 'layer1', panel: 'kernels', row: 'kernels:k' },
+};
+const columns = sheetColumns(table, [row]);
+const of = (key: string) => columns.find((one) => one.key === key)!;
+
+test('a row is shown, sorted and searched by what its fields are called', () => {
+  expect(of('name').show!(row)).toBe('\u2003\u2003forward');
+  expect([of('file').show!(row), cellOf(row, of('file'))]).toEqual(['…/model.py:7', '/home/user/model.py:7']);
+  expect(of('cause').show!(row)).toBe('host wait');
+  expect(['cached', 'ops'].map((key) => cellOf(row, of(key)))).toEqual(['no', 'a, b']);
+  expect(of('self_time_us').scaleWith).toBe('time_us');
+  expect(totalOf([row, row], of('time_us'))).toBe(3000);
+  expect(columns.filter(({ hidden }) => hidden).map(({ key }) => key)).toEqual(['never_us']);
+  expect(haystack(row, columns)).toContain('host wait');
+  expect(toCsv([row], columns)).toContain('forward,/home/user/model.py:7,0/1,1500,20,no,host_wait,"a, b",');
+});
+
+test('details are read by themselves', () => {
+  const texts = table.columns.map((one) => textOf(row, one));
+  expect(texts.slice(3)).toEqual(['1.50\u202fms', '20.0\u202fµs', 'no', 'host wait', 'a, b', null]);
+});
+
+test('what a row names is a link', () => {
+  expect(of('file').link!(row)).toMatchObject({ panel: 'source', 'search.source': 'model.py:7' });
+  expect(of('compile_id').link!(row)).toMatchObject({ row: 'compilation:0/1,1,forward' });
+  expect(of('name').link!(row)).toBeNull();
+  expect(placesOf(row).map(([text]) => text)).toEqual([
+    ...['Among the lines of your program', 'Compilation 0/1', 'Its kernels', 'What it is about'],
+  ]);
+  expect(placesOf(row).at(-1)![1]).toMatchObject({ panel: 'kernels', row: 'kernels:k' });
+});
+
+test('a row has the key that the server gives it', () => {
+  expect(sheetKey(table, row)).toBe('forward,0/1');
+  expect(sheetKey({ ...table, names: [] }, row)).toBe('all');
+});

@@ -1,0 +1,88 @@
+"""sheets.py: columns of rows by their types alone."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from tb_torchcompile_plugin.analysis.sheet import head
+from tb_torchcompile_plugin.api.keys import key_of
+from tb_torchcompile_plugin.api.sheets import SheetColumn, is_sheet, tables_of
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Of every kind."""
+
+    depth: int
+    name: str
+    file: str | None
+    line: int | None
+    compile_id: str | None
+    epoch: int
+    self_device_us: float | None
+    gap_ns: int
+    duration_s: Annotated[float, head("Compile time", total=True)]
+    gpu_percent: float
+    size_bytes: int
+    calls: int | None
+    ratio: float
+    cached: bool
+    cache: Literal["hit", "miss"]
+    ops: tuple[str, ...]
+    inner: dict[str, int]
+    reason: Annotated[str, head(hidden=True)]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A sheet."""
+
+    says: tuple[str, ...]
+    slow_calls: tuple[Row, ...]
+    others: Annotated[list[Row], head("What else there is")]
+    code: str | None = None
+
+
+def columns() -> dict[str, SheetColumn]:
+    return {column.key: column for column in tables_of(Answer)[0].columns}
+
+
+def test_each_field_of_rows_is_a_table() -> None:
+    assert [(one.rows, one.title) for one in tables_of(Answer)] == [
+        ("slow_calls", "Slow calls"),
+        ("others", "What else there is"),
+    ]
+    assert is_sheet(Answer) and not is_sheet(Row) and not is_sheet(str)
+
+
+def test_the_name_and_the_type_of_a_field_tell_its_head_and_unit() -> None:
+    assert {key: (one.label, one.kind) for key, one in columns().items()} == {
+        "name": ("Name", "text"),
+        "file": ("Where", "text"),
+        "compile_id": ("Compile id", "text"),
+        "self_device_us": ("Self GPU", "us"),
+        "gap_ns": ("Gap", "ns"),
+        "duration_s": ("Compile time", "s"),
+        "gpu_percent": ("GPU", "percent"),
+        "size_bytes": ("Size", "bytes"),
+        "calls": ("Calls", "count"),
+        "ratio": ("Ratio", "number"),
+        "cached": ("Cached", "flag"),
+        "cache": ("Cache", "word"),
+        "ops": ("Ops", "text"),
+        "reason": ("Reason", "text"),
+    }
+
+
+def test_where_nobody_says_otherwise_the_first_amount_has_a_bar_and_the_first_text_grows() -> None:
+    made = columns().values()
+    assert [one.key for one in made if one.bar] == ["self_device_us"]
+    assert [one.key for one in made if one.grow] == ["name"]
+    assert [one.key for one in made if one.total] == ["duration_s"]
+    assert [one.key for one in made if one.hidden] == ["reason"]
+
+
+def test_rows_are_told_apart_by_the_same_fields_as_elsewhere() -> None:
+    row = Row(1, "a", "x.py", 7, "0/0", 0, 1.0, 2, 3.0, 4.0, 512, 6, 0.5, True, "hit", ("b",), {}, "c")
+    names = tables_of(Answer)[0].names
+    assert key_of(row) == ",".join(dict.fromkeys(str(getattr(row, name)) for name in names))
