@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -28,6 +29,16 @@ needs_torch = [
     # torch's own warnings (deprecations, the profiler's hints) are not ours to fail on.
     pytest.mark.filterwarnings("ignore"),
 ]
+
+
+def torch_before(version: str) -> bool:
+    """Whether the torch that is installed is older than this, such as "2.11"."""
+    if not HAS_TORCH:
+        return False
+    here = importlib.metadata.version("torch").split("+")[0]
+    return [int(part) for part in here.split(".")[:2]] < [int(part) for part in version.split(".")]
+
+
 TRACE_LOGGER = logging.getLogger("torch.__trace")
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 300.0

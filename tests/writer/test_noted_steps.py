@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from live import needs_torch, run, summaries
+from live import needs_torch, run, summaries, torch_before
 from profiles import data_of
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.compile_log.summary_pb2 import StepTimes
@@ -120,7 +120,9 @@ def test_what_step_raises_and_returns_is_its_own(torch: Any, clock: list[int], t
     prof.schedule = lambda number: torch.profiler.ProfilerAction.NONE
     take_steps(prof.step, clock, [4])
     assert list(noted().unrecorded_ns) == [2, 0, 4]
-    assert prof.step_num == 3
+    assert prof.step_num == (
+        4 if torch_before("2.13") else 3
+    )  # older ones count before they ask the schedule
 
 
 def test_a_second_handler_and_other_wrappers(
