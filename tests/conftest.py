@@ -99,13 +99,35 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
     @cache
     def unpack(name: str) -> Path:
         archive = _archive(name)
-        with (folder / f"{name}.lock").open("w") as lock:
-            flock(lock, LOCK_EX)
-            if not (folder / name).exists():
-                _extract(archive, folder / f"{name}.part").rename(folder / name)
-        return folder / name
+        return _made_once(folder / name, lambda part: _extract(archive, part).rename(folder / name))
 
     return unpack
+
+
+@pytest.fixture(scope="session")
+def exported_breaks(tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], Path]) -> Path:
+    """The recording `breaks` as one file, with all that `export` puts into it unless it is told otherwise."""
+    from tb_torchcompile_plugin.api.export.export import Chosen, Export
+    from tb_torchcompile_plugin.api.session import Session
+
+    def write(part: Path) -> None:
+        session = Session([("", str(recording("breaks")))])
+        chosen = Chosen(logdir=str(recording("breaks")))
+        part.write_bytes(b"".join(Export(session, chosen).blocks()))
+        session.close()
+        part.rename(file)
+
+    file = _of_all_processes(tmp_path_factory) / "breaks.html"
+    return _made_once(file, write)
+
+
+def _made_once(path: Path, make: Callable[[Path], object]) -> Path:
+    """What the first process of tests that asks for it makes; `make` is given a name of its own to make it under."""
+    with path.with_suffix(".lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if not path.exists():
+            make(path.with_suffix(".part"))
+    return path
 
 
 @pytest.fixture(scope="session")
