@@ -23,7 +23,15 @@ pytestmark = pytest.mark.browser
 
 BRIEF = {"timeline_bytes": 300_000}  # most of what takes long to write are details of the timeline
 SMALL = (("breaks", {}), ("jobs", BRIEF))
-LARGE = ("jobs", "resnet18", "resnet18_eager", "ddp", "recompiles", "resnet18_compile", "densenet_train_815mb")
+LARGE = (
+    "jobs",
+    "resnet18",
+    "resnet18_eager",
+    "ddp",
+    "recompiles",
+    "resnet18_compile",
+    "densenet_train_815mb",
+)
 # Of a file with one run and one rank, these say so.
 ALONE = {"runs": "Other runs are left out of this file.", "compare": "", "ranks": ""}
 OFFLINE = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
