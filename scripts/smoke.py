@@ -69,10 +69,10 @@ def try_out(python: str, archive: Path) -> None:
 
 def install(python: str, archive: Path, work: Path) -> str:
     """The interpreter of a new environment that holds an archive and what it requires."""
-    subprocess.run([python, "-m", "venv", str(work / "venv")], check=True)
+    subprocess.run([python, "-m", "venv", "--without-pip", str(work / "venv")], check=True)
     installed = str(work / "venv" / "bin" / "python")
-    pip = [installed, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-compile"]
-    subprocess.run([*pip, str(archive.resolve())], check=True, timeout=900)
+    pip = [sys.executable, "-m", "pip", "--python", installed, "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--no-compile", str(archive.resolve())], check=True, timeout=900)
     return installed
 
 

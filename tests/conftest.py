@@ -38,6 +38,7 @@ settings.load_profile("brief")
 FRUGAL = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 # Each of these rooms is run by one process, for the sake of the browser, the torch or the jobs that its tests share.
+# The one that takes longest is the first.
 ROOMS = ("tests/browser/", "tests/writer/", "tests/exam/")
 
 
@@ -45,15 +46,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first. What no test of these needs is not loaded to know them."""
     assert "torch" not in sys.modules, "a module of tests imports torch: each process of tests waits for that"
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (not item.nodeid.startswith(ROOMS), item.path not in slow))
+    begins = {room: place for place, room in enumerate(ROOMS)}
+    items.sort(key=lambda item: (begins.get(_room(item.nodeid), len(begins)), item.path not in slow))
+
+
+def _room(nodeid: str) -> str:
+    """Where a test runs: its room or, of the other rooms, its file. All that runs torch is at home with the writer."""
+    file = nodeid.partition("::")[0]
+    return "tests/writer/" if _runs_torch(file) else next(filter(file.startswith, ROOMS), file)
+
+
+@cache
+def _runs_torch(file: str) -> bool:
+    return "needs_torch" in (DATA.parents[2] / file).read_text()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
     """Files are shared out whole, in the order of the collection; each of the rooms above as if it were one file."""
     config.option.loadscopereorder = False
     scheduler = LoadFileScheduling(config, log)
-    file_of = scheduler._split_scope
-    scheduler._split_scope = lambda nodeid: next(filter(nodeid.startswith, ROOMS), file_of(nodeid))
+    scheduler._split_scope = _room
     return scheduler
 
 
@@ -79,6 +91,17 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def remembered() -> Iterator[None]:
+    """What is answered of a recording is remembered, as of large traces: for modules that ask one many times, about
+    how the answer is shown."""
+    from tb_torchcompile_plugin.reader.cache import store
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_WORTH_STORING", 0)
+        yield
+
+
 @pytest.fixture
 def torch() -> Iterator[Any]:
     """torch, which has compiled nothing and is not recorded yet, as far as it lets itself be reset."""
@@ -99,13 +122,35 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
     @cache
     def unpack(name: str) -> Path:
         archive = _archive(name)
-        with (folder / f"{name}.lock").open("w") as lock:
-            flock(lock, LOCK_EX)
-            if not (folder / name).exists():
-                _extract(archive, folder / f"{name}.part").rename(folder / name)
-        return folder / name
+        return _made_once(folder / name, lambda part: _extract(archive, part).rename(folder / name))
 
     return unpack
+
+
+@pytest.fixture(scope="session")
+def exported_breaks(tmp_path_factory: pytest.TempPathFactory, recording: Callable[[str], Path]) -> Path:
+    """The recording `breaks` as one file, with all that `export` puts into it unless it is told otherwise."""
+    from tb_torchcompile_plugin.api.export.export import Chosen, Export
+    from tb_torchcompile_plugin.api.session import Session
+
+    def write(part: Path) -> None:
+        session = Session([("", str(recording("breaks")))])
+        chosen = Chosen(logdir=str(recording("breaks")))
+        part.write_bytes(b"".join(Export(session, chosen).blocks()))
+        session.close()
+        part.rename(file)
+
+    file = _of_all_processes(tmp_path_factory) / "breaks.html"
+    return _made_once(file, write)
+
+
+def _made_once(path: Path, make: Callable[[Path], object]) -> Path:
+    """What the first process of tests that asks for it makes; `make` is given a name of its own to make it under."""
+    with path.with_suffix(".lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if not path.exists():
+            make(path.with_suffix(".part"))
+    return path
 
 
 @pytest.fixture(scope="session")

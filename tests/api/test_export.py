@@ -48,8 +48,8 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 
 @pytest.fixture(scope="module")
-def breaks(make: Make, recording: Callable[[str], Path]) -> Exported:
-    return make(recording("breaks"))
+def breaks(exported_breaks: Path) -> Exported:
+    return exported(exported_breaks)
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,8 @@ from tb_torchcompile_plugin.cli.mcp.server import server, tools_of
 from tb_torchcompile_plugin.cli.mcp.tools import MAX_BYTES, Tools
 from traces import kernel, slice_, write_trace
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 EVENTS = [slice_("aten::mm", 0, 50), kernel("gemm", 5, 2)]
 
 

@@ -18,6 +18,8 @@ from tb_torchcompile_plugin.cli.answers.screen import cut, screen
 from tb_torchcompile_plugin.cli.command import main
 from terminal import Run, command_line
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 DATA = Path(__file__).parents[1] / "data"
 OTHERS = {"exam", "jobs", "library_kernels"}  # many programs, of which tests/exam looks at some; no logdir
 RECORDINGS = sorted({path.parent.name for path in DATA.glob("*/*/*.tar.xz")} - OTHERS)

@@ -105,8 +105,9 @@ def breaks(recording: Callable[[str], Path]) -> Path:
     return path
 
 
-def test_500_windows_of_a_recording_are_what_the_events_give(
-    breaks: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("windows", [100, pytest.param(500, marks=pytest.mark.large)])
+def test_windows_of_a_recording_are_what_the_events_give(
+    breaks: Path, monkeypatch: pytest.MonkeyPatch, windows: int
 ) -> None:
     monkeypatch.setattr(trace_rows, "_WORTH_LEVELS", 0)
     monkeypatch.setattr(detail, "_FINEST", 9)
@@ -114,7 +115,7 @@ def test_500_windows_of_a_recording_are_what_the_events_give(
     lines = lines_of(timeline, breaks)
     assert sum(map(len, lines.values())) == 6401
     draw = random.Random(7)
-    for _ in range(500):
+    for _ in range(windows):
         length = int(10 ** draw.uniform(0, np.log10(timeline.duration * 1.5)))
         start = draw.randint(-length // 2, timeline.duration)
         check_window(timeline, lines, start, start + max(1, length), draw.choice([1, 50, 700, 3000]))

@@ -19,6 +19,8 @@ from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.cli.command import main
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 ASK = Commands("runs", "", 10)
 
 

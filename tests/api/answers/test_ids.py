@@ -22,6 +22,8 @@ from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.api.session import Session
 from traces import kernel, slice_, write_trace
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 ASK = Commands("runs")
 NAMES = st.text(st.characters(), max_size=30)
 ODD = ["-", "--", "a/b", "%2F", "a b", "void f<T, 4>(T&&)", "a~2", "ü#?&=", "'\"$(x)`", "\udcff"]

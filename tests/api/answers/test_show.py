@@ -17,6 +17,8 @@ from tb_torchcompile_plugin.api.answers.tables import Table, tables
 from tb_torchcompile_plugin.api.session import Session
 from traces import slice_, write_trace
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 FRONTEND = Path(__file__).parents[3] / "frontend" / "src"
 SPAN = "./vm_1027/1795230252555613000"
 ASK = Commands("runs")

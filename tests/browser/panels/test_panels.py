@@ -1,6 +1,6 @@
 """Every panel: axe-core objects to nothing in either theme, and whatever is drawn is a door, by keyboard too.
 
-A panel is loaded once for all that is looked at in it.
+The tab is loaded once, with axe-core, and each panel shown once for all that is looked at in it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ _CANVASES = "main canvas[role='application']"
 
 @pytest.fixture(scope="module")
 def tab(driver: Chrome, everywhere: str) -> Tab:
-    return Tab(driver, everywhere)
+    it = Tab(driver, everywhere)
+    it.leave()
+    it.complaints(), it.outside_requests()  # of whoever used the browser before
+    it.open(**place("overview"))
+    return it
 
 
 @pytest.fixture(autouse=True)
@@ -60,11 +64,9 @@ def _quiet(tab: Tab) -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=PANELS)
 def shown(tab: Tab, request: pytest.FixtureRequest) -> Panel:
-    """A panel that is loaded, for all tests of it."""
+    """A panel that is there, for all tests of it."""
     panel: Panel = request.param
-    tab.leave()
-    tab.complaints(), tab.outside_requests()  # of whoever used the browser before
-    tab.open(**place(panel))
+    tab.go(**place(panel))
     return panel
 
 

@@ -120,13 +120,14 @@ def test_a_format_of_another_version(
     assert len(reads) == 2
 
 
-def test_heals_itself(cache: Path, recording: Callable[[str], Path], reads: list[str]) -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.large)])
+def test_heals_itself(cache: Path, recording: Callable[[str], Path], reads: list[str], every: int) -> None:
     """Whatever file of an entry is changed, cut, emptied, lengthened or gone: there are many, so the trace is small."""
     trace_file = next(recording("handler_late").glob("*.pt.trace.json"))
     whole = read_trace(str(trace_file))
     open_trace(str(trace_file))  # and let go of: a mapped file must not be cut while it is in use
     draw = random.Random(3)
-    for name in sorted(file.name for file in entries(cache)[0].iterdir()):
+    for name in sorted(file.name for file in entries(cache)[0].iterdir())[::every]:
         file = entries(cache)[0] / name
         data = bytearray(file.read_bytes())
         how = draw.choice(["flip", "cut", "empty", "longer", "gone"])
@@ -241,7 +242,8 @@ def test_two_servers(cache: Path, trace_file: Path) -> None:
     assert len(list(cache.iterdir())) == 1
 
 
-def test_killed_at_any_moment(cache: Path, trace_file: Path) -> None:
+@pytest.mark.parametrize("times", [4, pytest.param(12, marks=pytest.mark.large)])
+def test_killed_at_any_moment(cache: Path, trace_file: Path, times: int) -> None:
     """What a killed reader leaves is never taken for a table, and is cleared away."""
     whole = read_trace(str(trace_file))
     draw = random.Random(4)
@@ -249,7 +251,7 @@ def test_killed_at_any_moment(cache: Path, trace_file: Path) -> None:
     started = time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     usual = time.monotonic() - started
-    for _ in range(12):
+    for _ in range(times):
         shutil.rmtree(cache, ignore_errors=True)
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         time.sleep(draw.uniform(usual * 0.5, usual * 1.1))
