@@ -18,7 +18,9 @@ from tb_torchcompile_plugin.api.answers.keys import NAMES
 
 SAYS = "says"
 # Fields of a row that no column shows: what orders it, and where it leads (`frontend/src/panels/sheet`).
-UNSEEN = frozenset("key depth parent epoch slices kernels_of kernel_row panel row stack code".split())
+UNSEEN = frozenset(
+    ("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code")
+)
 _UNIT = re.compile(r"_(us|ns|s|percent|bytes)$")
 _WORDS = {"gpu": "GPU", "cpu": "CPU", "device": "GPU", "cuda": "CUDA", "id": "id", "ids": "ids"}
 _HEADS = {"file": "Where", "device": "Device"}
@@ -82,7 +84,9 @@ def _table(field: inspect.Field, row: inspect.StructType) -> SheetTable:
     unseen = UNSEEN | ({"line"} if "file" in fields else set())
     shown = [column for one in row.fields if one.name not in unseen and (column := _column(one))]
     names = ["key"] if "key" in fields else [name for name in fields if name in NAMES]
-    return SheetTable(field.name, _looked(field.type)[1].get("title") or _title(field.name), names, _drawn(shown))
+    return SheetTable(
+        field.name, _looked(field.type)[1].get("title") or _title(field.name), names, _drawn(shown)
+    )
 
 
 def _drawn(columns: list[SheetColumn]) -> list[SheetColumn]:

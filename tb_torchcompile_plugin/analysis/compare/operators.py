@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -107,7 +108,7 @@ def _module(rows: list[Module], steps: int) -> tuple[float | None, float | None,
     )
 
 
-def _by_path(rows: list[Module]) -> dict[str, list[Module]]:
+def _by_path(rows: Sequence[Module]) -> dict[str, list[Module]]:
     """torch.compile's wrapper is no part of a path, or nothing would be called the same on both sides: what is called
     with and without it has two rows. Modules in graphs, which nobody called, are left out."""
     paths: list[str] = []

@@ -3,4 +3,4 @@ interface Explained {
   /** help: it may still be on its way. */
   now: { help: () => string; at: HTMLElement } | null;
 }
-export const explained = $state<Explained>({ now: null });
+export const explained = $state.raw<Explained>({ now: null });
