@@ -85,7 +85,9 @@ describe('the rooms', () => {
   });
 
   it('keep no deep state, of which the build leaves out what Svelte has for it', () => {
-    const deep = files.filter((file) => /\$state[(<]|const \w+ = \$state/.test(readFileSync(join(ROOT, file), 'utf8')));
+    const deep = files.filter((file) =>
+      /\$state[(<]|const \w+ = \$state/.test(readFileSync(join(ROOT, file), 'utf8')),
+    );
     expect(deep).toEqual([]);
   });
 
