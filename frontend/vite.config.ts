@@ -89,7 +89,6 @@ export default defineConfig({
     rolldownOptions: {
       // A busy machine is no fault of the bundle.
       checks: { pluginTimings: false },
-      treeshake: { propertyReadSideEffects: false },
       optimization: { inlineConst: { mode: 'all', pass: 3 } },
       input: ['src/main.ts', 'src/file.ts'],
       preserveEntrySignatures: 'strict',
