@@ -23,6 +23,28 @@ function noPreload(): Plugin {
   };
 }
 
+const FLAT = 'export const proxy = (value) => value, get_proxied_value = proxy, is = Object.is;';
+const UNUSED = /svelte.src.internal.(client.(proxy|dom.hydration)|flags.index)\.js$/;
+
+/**
+ * Nothing was rendered on a server, no component is of an old kind, and no state is deep (`tests/rooms.test.ts`): what
+ * Svelte has for that falls away.
+ */
+function onlyWhatIsUsed(): Plugin {
+  const NEVER = /export let (hydrating|async_mode_flag|legacy_mode_flag|tracing_mode_flag) = false/g;
+  return {
+    name: 'only-what-is-used',
+    apply: 'build',
+    transform: {
+      filter: { id: UNUSED },
+      handler: (code, id) =>
+        id.includes('proxy')
+          ? FLAT
+          : code.replace(NEVER, 'export const $1 = false').replace(/^\t(\w+_flag|hydrating) = .*;$/gm, ''),
+    },
+  };
+}
+
 const SHARED = /node_modules|preload-helper|src.(?!main|shell|panels|widgets.(code|icicle|timeline).)/;
 /** And what the overview shows of other panels. */
 const COMMON =
@@ -30,7 +52,7 @@ const COMMON =
 /** Panels of one group of the sidebar: one file of them compresses better, and who opens one soon opens the next. */
 const GROUPS = {
   // And small parts of the shell that are seldom needed.
-  summary: /src.(panels.(findings|what_if|compare|runs)|states.EmptyLogdir|shell.Reads)/,
+  summary: /src.(panels.(findings|what_if|compare|runs|sheet)|states.EmptyLogdir|shell.Reads)/,
   run: /src.panels.(step_breakdown|gpu_utilization|memory|ranks|timeline)/,
   code: /src.panels.(source|kernels|operators|python)/,
   compile: /src.panels.(compilations|compile_time|graph_breaks|recompiles|compiled_regions|code)/,
@@ -53,7 +75,7 @@ function isFirst(id: string, graph: Graph, seen = new Set<string>()): boolean {
 // (Library mode would not minify white space.)
 export default defineConfig({
   base: './',
-  plugins: [svelte(), noPreload(), failOnWarnings()],
+  plugins: [svelte(), noPreload(), onlyWhatIsUsed(), failOnWarnings()],
   resolve: { conditions: ['browser'] },
   build: {
     target: 'es2022',
@@ -67,6 +89,7 @@ export default defineConfig({
     rolldownOptions: {
       // A busy machine is no fault of the bundle.
       checks: { pluginTimings: false },
+      optimization: { inlineConst: { mode: 'all', pass: 3 } },
       input: ['src/main.ts', 'src/file.ts'],
       preserveEntrySignatures: 'strict',
       output: {

@@ -84,6 +84,13 @@ describe('the rooms', () => {
     expect([...open.keys()]).toEqual([]);
   });
 
+  it('keep no deep state, of which the build leaves out what Svelte has for it', () => {
+    const deep = files.filter((file) =>
+      /\$state[(<]|const \w+ = \$state/.test(readFileSync(join(ROOT, file), 'utf8')),
+    );
+    expect(deep).toEqual([]);
+  });
+
   it('are small, and the tests lie in the same ones', () => {
     const sizes = new Map<string, number>();
     for (const file of [...files, ...filesOf('tests')])

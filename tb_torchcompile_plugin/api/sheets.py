@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.api.keys import NAMES
 SAYS = "says"
 # Fields of a row that no column shows: what orders it, and where it leads (`frontend/src/panels/sheet`).
 UNSEEN = frozenset(
-    ["key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code"]
+    ("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code")
 )
 _UNIT = re.compile(r"_(us|ns|s|percent|bytes)$")
 _WORDS = {"gpu": "GPU", "cpu": "CPU", "device": "GPU", "cuda": "CUDA", "id": "id", "ids": "ids"}

@@ -22,7 +22,7 @@ from traces import Event, slice_
 pytestmark = pytest.mark.browser
 
 BRIEF = {"timeline_bytes": 300_000}  # most of what takes long to write are details of the timeline
-SMALL = (("breaks", {}), ("jobs", BRIEF))
+SMALL: tuple[tuple[str, dict[str, int]], ...] = (("breaks", {}), ("jobs", BRIEF))
 LARGE = (
     "jobs",
     "resnet18",

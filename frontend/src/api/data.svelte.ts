@@ -13,7 +13,7 @@ class Data {
   span = new Resource('span');
   findings = new Resource('findings');
   /** The panel still waits for what it draws: findings are asked for behind it. */
-  drawing = $state(false);
+  drawing = $state.raw(false);
   /** What was seen first of the span when it was last read. */
   last = new Resource('last_overview');
   /** The ranks of the run together. Every trace of the job is read for it. */

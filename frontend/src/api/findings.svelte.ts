@@ -5,7 +5,7 @@ import type { Finding } from './types';
 const KEY = 'torch_compile.findings_off';
 
 /** "run rule" → why it is switched off there. */
-let off = $state<Record<string, string>>(read());
+let off = $state.raw<Record<string, string>>(read());
 
 function read(): Record<string, string> {
   try {

@@ -6,7 +6,7 @@ export class Resource<Q extends Question> {
   value = $state.raw<Answers[Q] | null>(null);
   error = $state.raw<ApiError | null>(null);
   progress = $state.raw<Progress | null>(null);
-  loading = $state(false);
+  loading = $state.raw(false);
   #key = '';
   #abort = new AbortController();
 

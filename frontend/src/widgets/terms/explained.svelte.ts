@@ -1,6 +1,6 @@
 /** The word whose meaning is open, one at a time. */
-interface Explained {
+class Explained {
   /** help: it may still be on its way. */
-  now: { help: () => string; at: HTMLElement } | null;
+  now: { help: () => string; at: HTMLElement } | null = $state.raw(null);
 }
-export const explained = $state<Explained>({ now: null });
+export const explained = new Explained();
