@@ -62,7 +62,7 @@ GROUPS: dict[str, str] = {
         remote_cache_version remote_fx_graph_cache_get_time_ms remote_fx_graph_cache_put_time_ms
         remote_fx_graph_cache_get_time_us remote_fx_graph_cache_put_time_us num_triton_bundles
         pgo_put_remote_code_state_time_us pgo_get_remote_code_state_time_us""",
-    "cudagraphs": """cudagraph_skip_reason runtime_cudagraphify_time_us""",
+    "cudagraphs": """cudagraph_skip_reason runtime_cudagraphify_time_us cuda_synchronize_time_us""",
     "settings": """config_suppress_errors config_recompile_limit config_inline_inbuilt_nn_modules dynamo_config
         inductor_config compiler_config functorch_config feature_usage
         inline_inbuilt_nn_modules_candidate inductor_provenance""",

@@ -169,7 +169,9 @@ LIMITED = """
     from torch.profiler import ProfilerActivity, profile, schedule
     from tb_torchcompile_plugin import tensorboard_trace_handler
 
-    torch._dynamo.config.recompile_limit = 2
+    config = torch._dynamo.config
+    config.specialize_float = True  # torch 2.6 takes a float for a symbol
+    setattr(config, "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit", 2)
     compiled = torch.compile(lambda x, n: x * n, backend="aot_eager", dynamic=False)
     cycle = schedule(wait=0, warmup=1, active=3)
     handler = tensorboard_trace_handler("profiled", worker_name="w")

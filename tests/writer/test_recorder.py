@@ -264,6 +264,7 @@ def test_after_the_last_recorder_torch_builds_no_records(torch: Any, tmp_path: P
         assert recorder_module.recorder().taken > 0
 
 
+@pytest.mark.skipif(torch_before("2.8"), reason="torch 2.6 breaks without a text")
 def test_capture_summary_writes_no_line_of_the_program(torch: Any, tmp_path: Path) -> None:
     def model(x: Any, word: str) -> Any:
         y = x.sin() + 12.625
