@@ -14,7 +14,7 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Record
-from tb_torchcompile_plugin.torch_names.artifacts import NAMED_PARTS, is_cache_lookup, name_of
+from tb_torchcompile_plugin.torch_names.artifacts import NAMED_PARTS, TYPE, is_cache_lookup, name_of
 from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
 from tb_torchcompile_plugin.torch_names.records import ARTIFACT, CHROMIUM_EVENT, KINDS, METRICS, SUBGRAPH
 
@@ -60,6 +60,8 @@ class PayloadStore:
         if not text:
             return
         encoding = "" if record.payload else "json"
+        if kind in NAMED_PARTS and record.metadata[kind].get(TYPE):
+            encoding = str(record.metadata[kind][TYPE])
         if name_of(kind):
             encoding = str(record.metadata[ARTIFACT].get("encoding") or "")
         if is_cache_lookup(kind) and encoding == "json" and record.place is None:

@@ -16,7 +16,7 @@ FORWARD: Direction
 BACKWARD: Direction
 
 class CompileSummary(_message.Message):
-    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics", "steps")
+    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics", "steps", "export_issues", "compiled_kernels")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     COMPILATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,8 @@ class CompileSummary(_message.Message):
     SHAPE_EVENTS_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_METRICS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_ISSUES_FIELD_NUMBER: _ClassVar[int]
+    COMPILED_KERNELS_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     environment: Environment
     compilations: _containers.RepeatedCompositeFieldContainer[Compilation]
@@ -55,7 +57,9 @@ class CompileSummary(_message.Message):
     shape_events: _containers.RepeatedCompositeFieldContainer[ShapeEvent]
     runtime_metrics: _containers.RepeatedCompositeFieldContainer[RuntimeMetrics]
     steps: StepTimes
-    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ...) -> None: ...
+    export_issues: _containers.RepeatedCompositeFieldContainer[ExportIssue]
+    compiled_kernels: _containers.RepeatedCompositeFieldContainer[CompiledKernel]
+    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ..., export_issues: _Optional[_Iterable[_Union[ExportIssue, _Mapping]]] = ..., compiled_kernels: _Optional[_Iterable[_Union[CompiledKernel, _Mapping]]] = ...) -> None: ...
 
 class Environment(_message.Message):
     __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns")
@@ -131,7 +135,7 @@ class Phase(_message.Message):
     def __init__(self, name: _Optional[str] = ..., exclusive_ns: _Optional[int] = ...) -> None: ...
 
 class Compilation(_message.Message):
-    __slots__ = ("key", "direction", "function", "file", "line", "attempts", "start_ns", "duration_ns", "phases", "graph_ops", "graph_nodes", "graph_inputs", "guards", "cache", "failure", "restart_reasons", "stack", "recovered", "thread", "metrics")
+    __slots__ = ("key", "direction", "function", "file", "line", "attempts", "start_ns", "duration_ns", "phases", "graph_ops", "graph_nodes", "graph_inputs", "guards", "cache", "failure", "restart_reasons", "stack", "recovered", "thread", "elsewhere", "metrics")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +162,7 @@ class Compilation(_message.Message):
     STACK_FIELD_NUMBER: _ClassVar[int]
     RECOVERED_FIELD_NUMBER: _ClassVar[int]
     THREAD_FIELD_NUMBER: _ClassVar[int]
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     key: CompileKey
     direction: Direction
@@ -178,8 +183,9 @@ class Compilation(_message.Message):
     stack: _containers.RepeatedCompositeFieldContainer[Frame]
     recovered: bool
     thread: int
+    elsewhere: bool
     metrics: _containers.ScalarMap[str, str]
-    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., function: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., attempts: _Optional[int] = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., graph_ops: _Optional[int] = ..., graph_nodes: _Optional[int] = ..., graph_inputs: _Optional[int] = ..., guards: _Optional[int] = ..., cache: _Optional[_Iterable[_Union[CacheResult, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., restart_reasons: _Optional[_Iterable[str]] = ..., stack: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., recovered: bool = ..., thread: _Optional[int] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., function: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., attempts: _Optional[int] = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., graph_ops: _Optional[int] = ..., graph_nodes: _Optional[int] = ..., graph_inputs: _Optional[int] = ..., guards: _Optional[int] = ..., cache: _Optional[_Iterable[_Union[CacheResult, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., restart_reasons: _Optional[_Iterable[str]] = ..., stack: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., recovered: bool = ..., thread: _Optional[int] = ..., elsewhere: bool = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class CacheResult(_message.Message):
     __slots__ = ("cache", "result", "key", "reason", "time_saved_ns", "direction", "graph", "nearest", "differences", "parts_told", "first")
@@ -443,6 +449,50 @@ class ShapeEvent(_message.Message):
     reason: str
     stack: _containers.RepeatedCompositeFieldContainer[Frame]
     def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., attempt: _Optional[int] = ..., kind: _Optional[str] = ..., symbol: _Optional[str] = ..., value: _Optional[str] = ..., range: _Optional[str] = ..., source: _Optional[str] = ..., reason: _Optional[str] = ..., stack: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
+
+class ExportIssue(_message.Message):
+    __slots__ = ("key", "kind", "subject", "details", "stack")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    STACK_FIELD_NUMBER: _ClassVar[int]
+    key: CompileKey
+    kind: str
+    subject: str
+    details: str
+    stack: _containers.RepeatedCompositeFieldContainer[Frame]
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., kind: _Optional[str] = ..., subject: _Optional[str] = ..., details: _Optional[str] = ..., stack: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
+
+class CompiledKernel(_message.Message):
+    __slots__ = ("key", "name", "config", "registers", "spills", "shared_bytes", "num_warps", "num_stages", "time_us", "chosen", "target", "cache_key", "direction")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    REGISTERS_FIELD_NUMBER: _ClassVar[int]
+    SPILLS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NUM_WARPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CACHE_KEY_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    key: CompileKey
+    name: str
+    config: str
+    registers: int
+    spills: int
+    shared_bytes: int
+    num_warps: int
+    num_stages: int
+    time_us: float
+    chosen: bool
+    target: str
+    cache_key: str
+    direction: Direction
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., name: _Optional[str] = ..., config: _Optional[str] = ..., registers: _Optional[int] = ..., spills: _Optional[int] = ..., shared_bytes: _Optional[int] = ..., num_warps: _Optional[int] = ..., num_stages: _Optional[int] = ..., time_us: _Optional[float] = ..., chosen: bool = ..., target: _Optional[str] = ..., cache_key: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ...) -> None: ...
 
 class RuntimeMetrics(_message.Message):
     __slots__ = ("key", "direction", "metrics")

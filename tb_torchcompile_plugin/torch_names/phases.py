@@ -14,7 +14,8 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 # the function names; traces until torch 2.10 still do.
 FRAME_ROOTS = frozenset({"entire_frame_compile", "_compile.compile_inner"})
 BACKWARD_ROOTS = frozenset({"entire_backward_compile", "backward._backward_impl"})
-COMPILATIONS = FRAME_ROOTS | BACKWARD_ROOTS
+AOT_ROOTS = frozenset({"compile_fx_aot"})  # of a package, where torch gives no compile id
+COMPILATIONS = FRAME_ROOTS | BACKWARD_ROOTS | AOT_ROOTS
 # A backward may also be compiled inside its frame.
 COMPILING_BACKWARD = BACKWARD_ROOTS | {"compile_fx.<locals>.bw_compiler"}
 DYNAMO = "dynamo"  # the first mark of a frame's compilation
