@@ -268,7 +268,7 @@ def span_answers(profile: Profile) -> SpanReport:
 
 def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, reading: _Reading) -> Worker:
     """Adds what should be changed, and what was read, to `reading`."""
-    data, compiled, notices = _compile_side(session, worker)
+    data, compiled, notices = _compile_side(session, reading.run, worker)
     profiles = reading.profiles
     if data:
         reading.findings += _located(data.of(compile_findings), reading.run, worker.worker, None)
@@ -292,11 +292,11 @@ def _located(rows: list[Finding], run: str, worker: str, span: str | None) -> li
 
 
 def _compile_side(
-    session: Session, worker: WorkerFiles
+    session: Session, run: str, worker: WorkerFiles
 ) -> tuple[CompileData | None, Compile | None, list[Notice]]:
     """The compile data of a worker, what there is to say of it, and where there is nothing, why not."""
     try:
-        data, notices = session.compile_data_of(worker)
+        data, notices = session.with_packages(run, worker)
         return (data, data.of(compile_report), []) if data else (None, None, notices)
     except Exception as error:
         return None, None, [unexpected(worker.compile_files[0], error)]

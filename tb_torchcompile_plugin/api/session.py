@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.overview.halves import span_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.analysis.runs.runs import AllRuns, all_runs
 from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
-from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
+from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not, with_makers
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
@@ -112,7 +112,7 @@ class Session:
 
     def compile_data(self, run: str, worker: str) -> CompileData:
         """Raises NotFound, and NoCompileData where none could be read."""
-        data, notices = self.compile_data_of(self._catalog.worker(run, worker))
+        data, notices = self.with_packages(run, self._catalog.worker(run, worker))
         if data is None:
             raise _no_compile_data(worker, notices)
         return data
@@ -124,6 +124,10 @@ class Session:
         return self._compile_data.get(
             (folder, worker.worker), partial(read_compile_data, worker), files, _all_was_read
         )
+
+    def with_packages(self, run: str, worker: WorkerFiles) -> _Merged:
+        """The same, with the packages that another process of the run compiled."""
+        return with_makers(worker, self._catalog.workers(run), self.compile_data_of, self._compile_data)
 
     def ranks(self, run: str) -> list[Rank]:
         """Those of a run that have compile data. Raises NotFound."""
@@ -299,7 +303,9 @@ class Session:
 
         def start() -> Reading[Profile]:
             progress = Progress(span.file.name, 0, span.file.size, 0, None)
-            return Reading(progress, lambda reading: self._read_span(worker, span, most_calls, reading))
+            return Reading(
+                progress, lambda reading: self._read_span(ids[0], worker, span, most_calls, reading)
+            )
 
         reading = self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
         if not _lost(reading):
@@ -319,9 +325,9 @@ class Session:
         return calls_of_each(len(self.job_members(run)))
 
     def _read_span(
-        self, worker: WorkerFiles, span: SpanFile, most_calls: int, reading: Reading[Profile]
+        self, run: str, worker: WorkerFiles, span: SpanFile, most_calls: int, reading: Reading[Profile]
     ) -> Profile:
-        data, _ = self.compile_data_of(worker)
+        data, _ = self.with_packages(run, worker)
         trace = read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
         files = files_of(worker, span)
         profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span, most_calls, files)

@@ -59,6 +59,8 @@ class AheadOfTime:
         stack = metadata.get("stack")
         paths = _paths(stack, files) if isinstance(stack, list) else []
         place = names.export_call(paths)
+        if kind in names.ISSUES:  # of draft export, which tells them without saying where it is
+            return self._export[1]
         owner = self._open.get(thread) or (
             self._exported(metadata, stack, place)
             if place is not None

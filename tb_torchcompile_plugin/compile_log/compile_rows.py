@@ -6,6 +6,7 @@ Each takes `source`: without it, nothing that quotes the user's code gets into t
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,11 +150,12 @@ def span_row(span: CompileSpan) -> pb.PhaseSpan:
     )
 
 
-def open_span_row(span: CompileSpan, last_ns: int) -> pb.PhaseSpan:
-    """Of a span that did not end until then."""
-    row = span_row(span)
-    row.unfinished, row.duration_ns = True, max(0, last_ns - span.start_ns)
-    return row
+def open_span_rows(spans: Iterable[CompileSpan], last_ns: int) -> Iterator[pb.PhaseSpan]:
+    """Of spans that did not end until then."""
+    for span in spans:
+        row = span_row(span)
+        row.unfinished, row.duration_ns = True, max(0, last_ns - span.start_ns)
+        yield row
 
 
 def add_autotuned(span: CompileSpan, arguments: dict[str, Any]) -> None:

@@ -370,10 +370,7 @@ class CompileLog:
         self._frames.put(summary)
         summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
-        still_open = self._lanes.still_open()
-        summary.spans.extend(
-            compile_rows.open_span_row(span, self._facts.last_ns or 0) for span in still_open
-        )
+        summary.spans.extend(compile_rows.open_span_rows(self._lanes.still_open(), self._facts.last_ns or 0))
         summary.shape_events.extend(self._shape_events)
         summary.runtime_metrics.extend(self._runtime_metrics)
         summary.export_issues.extend(self._issues)

@@ -33,7 +33,7 @@ from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.memo import once
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead, is_package
 from tb_torchcompile_plugin.torch_names.artifacts import (
     AOT_CODE,
     EXPORTED_GRAPH,
@@ -313,6 +313,15 @@ class GeneratedCode:
     def user_kernels(self) -> set[str]:
         """The Triton kernels among them that the user wrote."""
         return set().union(*(graph.user_kernels for graph in self.graphs))
+
+    @once
+    def packages(self) -> dict[str, str]:
+        """Kernel names that exactly one package of AOTInductor defines, with its compile id."""
+        owners: dict[str, set[str]] = defaultdict(set)
+        for graph in self.graphs:
+            for name in graph.names if is_package(graph.compile_id) else ():
+                owners[name].add(graph.compile_id)
+        return {name: ids.pop() for name, ids in owners.items() if len(ids) == 1}
 
     @once
     def defined_once(self) -> dict[str, GraphCode]:

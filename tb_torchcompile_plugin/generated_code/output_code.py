@@ -65,12 +65,11 @@ def _with_calls(by_name: dict[str, Definition], code: str) -> dict[str, Definiti
     first: dict[str | None, CodeCall] = {}
     for call in calls(code):
         first.setdefault(call.kernel, call)
-    return {
-        name: replace(row, source_nodes=call.source_nodes, aten_ops=call.aten_ops)
-        if row.language == names.TRITON and (call := first.get(name))
-        else row
-        for name, row in by_name.items()
-    }
+    for name, row in by_name.items():
+        if row.language == names.TRITON and name in first:
+            own = first[name]
+            by_name[name] = replace(row, source_nodes=own.source_nodes, aten_ops=own.aten_ops)
+    return by_name
 
 
 def call_places(code: str) -> dict[str, list[int]]:

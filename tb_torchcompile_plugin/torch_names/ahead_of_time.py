@@ -49,6 +49,11 @@ def is_export(compile_id: str) -> bool:
     return compile_id.startswith(f"{EXPORT}/")
 
 
+def is_package(compile_id: str) -> bool:
+    """Whether it is the id of a package of AOTInductor."""
+    return compile_id.startswith(f"{AOT}/")
+
+
 def is_package_call(name: str) -> bool:
     """Whether a slice is one call of a compiled package."""
     return name == "inductor_wrapper_call" or _PACKAGE_CALL.fullmatch(name) is not None

@@ -9,6 +9,7 @@ from typing import Literal
 
 from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
 from tb_torchcompile_plugin.torch_names.records import ARTIFACT, INFERENCE_GRAPH, OUTPUT_CODE
+from tb_torchcompile_plugin.torch_names.triton_files import TEXTS
 
 Language = Literal["python", "cpp", "json", "text"]
 Cache = Literal["fx_graph", "aotautograd"]
@@ -22,7 +23,11 @@ STACK_TRACES = "inductor_provenance_tracking_kernel_stack_traces"
 COLLECTIVES = "inductor_collective_schedule"
 EXECUTION_ORDER = "graph_execution"
 EXECUTED = "graph_execution_order"  # what it lists
-NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump")  # one of several: its record names the part
+NAMED_PARTS = (
+    "optimize_ddp_split_child",
+    "graph_dump",
+    *TEXTS.values(),
+)  # one of several: its record names the part
 TYPE = "type"  # of a dump: the language of its text
 # What AOTInductor writes instead of output code: torch 2.4 and 2.5 all in one text.
 WRAPPER_CODE = ("graph_dump_inductor_aot_wrapper_code", "graph_dump_inductor_aot_code")
@@ -99,6 +104,7 @@ _KNOWN: dict[str, tuple[int, str]] = {
     "compiled_fn_wrapper": (_AOT, "AOT runtime: wrapper of the compiled function"),
     "runtime_wrapper_orchestration": (_AOT, "AOT runtime: wrapper"),
 }
+_KNOWN |= {name: (_REST, f"Triton: {ending.upper()}") for ending, name in TEXTS.items()}
 _ORDER = {name: place for place, name in enumerate(_KNOWN)}
 _BYTECODE = ("_ORIGINAL_BYTECODE", "_MODIFIED_BYTECODE")
 _BACKWARD_ONLY = frozenset(
@@ -186,5 +192,10 @@ def language_of(name: str, encoding: str = "") -> Language:
         return "json"
     if encoding == "cpp":
         return "cpp"
-    is_text = name in _TEXT or name.endswith(_BYTECODE) or kind_and_part(name)[0] not in _KNOWN
+    is_text = (
+        name in _TEXT
+        or name.startswith(tuple(TEXTS.values()))
+        or name.endswith(_BYTECODE)
+        or kind_and_part(name)[0] not in _KNOWN
+    )
     return "text" if is_text else "python"

@@ -31,6 +31,7 @@ from tb_torchcompile_plugin.writer.sources import fill_sources
 from tb_torchcompile_plugin.writer.step_notes import StepClock
 from tb_torchcompile_plugin.writer.taps import Taps
 from tb_torchcompile_plugin.writer.torch_state import Counters, Times, compiling_now, file_names
+from tb_torchcompile_plugin.writer.triton_files import TritonFiles
 from tb_torchcompile_plugin.writer.winners import add_winners
 
 logger = logging.getLogger("tb_torchcompile_plugin")
@@ -80,6 +81,7 @@ class Recorder:
         self._holders = 0
         self._forever = False
         self._steps = StepClock(self)
+        self._triton: TritonFiles | None = None
         self._reset_to_empty()
         atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):
@@ -159,6 +161,13 @@ class Recorder:
         """From now on the times of steps are noted, too. Never raises."""
         with self._lock:
             self._steps.listen()
+
+    def keep_triton(self) -> None:
+        """From now on summaries say what Triton made of inductor's kernels. Never raises."""
+        try:
+            self._triton = self._triton or TritonFiles(self.report).listening()
+        except Exception as error:
+            self.report("what Triton compiles cannot be kept", error)
 
     def _listens(self) -> bool:
         return self._taps.on(TRACE_LOGGER)
@@ -285,6 +294,8 @@ class Recorder:
         self._add("the times of steps", lambda: self._steps.put(summary))
         self._add("torch's counters", lambda: self._counters.put(summary, source=source))
         self._add("the winners of autotuning", lambda: add_winners(summary))
+        if triton := self._triton:
+            self._add("Triton's files", lambda: triton.put(summary, texts=source))
         if source:
             self._add("the lines of the program", lambda: fill_sources(summary))
         summary.warnings.extend(self._warnings)

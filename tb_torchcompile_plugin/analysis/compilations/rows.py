@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheResult, cache_results
+from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.compile_log import fields
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -21,6 +22,8 @@ from tb_torchcompile_plugin.torch_names.phases import PHASES, Phase
 Status = Literal[
     "ok", "failed", "limit", "empty", "break", "recovered", "unfinished", "exported", "elsewhere"
 ]
+
+NOT_COMPILED_HERE: tuple[Status, ...] = ("exported", "elsewhere")
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -92,6 +95,15 @@ def compilations(data: CompileData) -> list[Compilation]:
         )
         before[kin] += 1
     return answer
+
+
+def beside_compilations(data: CompileData) -> str:
+    """ "2 exports, 1 package that another process compiled"; "" without any."""
+    statuses = [row.status for row in data.of(compilations)]
+    exported, elsewhere = (statuses.count(status) for status in NOT_COMPILED_HERE)
+    parts = [plural(exported, "export")] if exported else []
+    parts += [f"{plural(elsewhere, 'package')} that another process compiled"] if elsewhere else []
+    return ", ".join(parts)
 
 
 def phases_s(data: CompileData) -> dict[Phase, float]:

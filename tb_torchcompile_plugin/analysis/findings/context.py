@@ -25,6 +25,7 @@ from tb_torchcompile_plugin.analysis.what_if.words import A_STEP, Paced
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, every, every_break, region_calls
+from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union, within
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -110,7 +111,7 @@ class RuleContext:
             eager = bool(self.profile.of(eager_points).any())
         else:
             eager = (self.eager_percent or 0.0) >= thresholds.gain_percent
-        if not eager:
+        if not eager or self.profile.of(ran_packages):
             return False
         if not self.profile.of(region_calls) and any(map(is_region, self.profile.trace.names)):
             return False  # of torch before 2.6: regions without ids

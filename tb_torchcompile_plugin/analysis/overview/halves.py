@@ -12,6 +12,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compilations.details import compile_time_headline
+from tb_torchcompile_plugin.analysis.compilations.exports import Export, ExportIssue, exports
 from tb_torchcompile_plugin.analysis.compilations.rows import (
     Compilation,
     compilations,
@@ -42,6 +43,7 @@ from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
     kernel_categories,
     unnamed_triton,
 )
+from tb_torchcompile_plugin.analysis.kernels.triton_kernels import Candidate, CompiledKernel, triton_kernels
 from tb_torchcompile_plugin.analysis.overview.overview import compile_headline
 from tb_torchcompile_plugin.analysis.recompiles.moments import (
     GuardScan,
@@ -126,6 +128,10 @@ class Compile(msgspec.Struct, frozen=True):
     generated_kernels: list[GeneratedKernels]
     generated_kernel_count: int
     autotune: list[Autotune]
+    exports: list[Export]
+    export_issues: list[ExportIssue]
+    triton_kernels: list[CompiledKernel]
+    triton_candidates: list[Candidate]
     autotuning: str
     compile_functions: list[ct.FunctionTime]
     compile_times: dict[str, list[float]]
@@ -270,6 +276,10 @@ def compile_report(data: CompileData) -> Compile:
         generated_kernels=data.of(generated_kernels),
         generated_kernel_count=sum(len(row.kernels) for row in data.of(generated_kernels)),
         autotune=data.of(autotune),
+        exports=list(data.of(exports).exports),
+        export_issues=list(data.of(exports).issues),
+        triton_kernels=list(data.of(triton_kernels).kernels),
+        triton_candidates=list(data.of(triton_kernels).candidates),
         autotuning=data.of(autotuning_headline),
         compile_functions=data.of(ct.function_times),
         compile_times=data.of(ct.compile_times),

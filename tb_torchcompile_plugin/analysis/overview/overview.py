@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compilations.rows import beside_compilations
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compiled_regions.coverage import Coverage, coverage
 from tb_torchcompile_plugin.analysis.findings import thresholds
@@ -70,7 +71,7 @@ def _compiled(data: CompileData | None, inside: str) -> str:
         return "No compile data."
     number = ct.count_compilations(data.summary.compilations)
     if number == 0:
-        return "Nothing was compiled."
+        return f"{data.of(beside_compilations) or 'Nothing was compiled'}."
     return f"Compile {seconds(data.of(ct.total_s))} ({plural(number, 'compilation')}){inside}."
 
 

@@ -1,6 +1,7 @@
 """Which host operators ran eager? Those that start outside of everything that torch.compile made.
 
-Compiled are regions, the lookups before them, backward graphs with the autograd nodes that call them, and compiling.
+Compiled are regions, the lookups before them, backward graphs with the autograd nodes that call them, calls of packages,
+and compiling.
 Of nested eager operators the outermost counts; compiled code that runs inside it is no part of its time.
 """
 
@@ -19,6 +20,7 @@ from tb_torchcompile_plugin.profile.slices import Cover, Mask, by_track, host_sl
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package_call
 from tb_torchcompile_plugin.torch_names.autograd import node
 
 
@@ -90,7 +92,10 @@ def _parts_of(names: list[str]) -> Callable[[str], bool]:
     """Which names are of compiled code, of what calls it, and of compiling."""
     compiled = {name for name, at_work in zip(names, slices.compiling(names), strict=True) if at_work}
     return lambda name: (
-        name in compiled or name in (*slices.LOOKUPS, *slices.WRAPPERS) or slices.is_graph(node(name))
+        name in compiled
+        or name in (*slices.LOOKUPS, *slices.WRAPPERS)
+        or slices.is_graph(node(name))
+        or is_package_call(name)
     )
 
 
