@@ -20,12 +20,11 @@ from tb_torchcompile_plugin.analysis.compare.tables import compare_tables
 from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
 from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, compile_time, guard_checks
-from tb_torchcompile_plugin.analysis.compilations.exports import exports
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
+from tb_torchcompile_plugin.analysis.exports.exports import exports
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
-from tb_torchcompile_plugin.analysis.kernels.triton_kernels import triton_kernels
 from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.modules.modules import modules
 from tb_torchcompile_plugin.analysis.operators.operators import operators
@@ -52,6 +51,7 @@ from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import timeline_window
+from tb_torchcompile_plugin.analysis.triton.triton import triton
 from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
 from tb_torchcompile_plugin.api.downloads import Download, timeline_trim, trace_file
 from tb_torchcompile_plugin.api.parameters import (
@@ -176,7 +176,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("side_by_side", SIDE_BY_SIDE, side_by_side, (text("step", ""), window(None))),
     Route("rank_collectives", RANK, rank_collectives),
     Route("exports", WORKER, exports),
-    Route("triton_kernels", WORKER, triton_kernels),
+    Route("triton", WORKER, triton),
     Route("compilation", WORKER, compilation, _COMPILE_ID),
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),

@@ -44,12 +44,7 @@ def with_packages(own: CompileData | None, others: Sequence[CompileData]) -> Com
     first = len(summary.artifacts)
     numbers = _add(summary, maker.summary)
     base = own if own is not None else CompileData(summary, maker.source, maker.file)
-    return replace(
-        base,
-        summary=summary,
-        notices=[*base.notices, notice],
-        packages=Packages(maker, first, tuple(numbers)),
-    )
+    return replace(base, summary=summary, packages=Packages(maker, first, tuple(numbers)))
 
 
 def _compiled(summary: CompileSummary) -> list[Compilation]:

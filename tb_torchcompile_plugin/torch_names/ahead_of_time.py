@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tb_torchcompile_plugin.torch_names.artifacts import (
     AOT_GRAPHS,
@@ -23,14 +23,17 @@ AOT, EXPORT = "aot", "export"
 STRICT_CAPTURE = "fullgraph_capture"  # dynamo's work in a strict export
 FAILED_TRACE = "make_fx_fail_partial"  # the graph until tracing raised
 EXPORTED_PROGRAM = "exported_program"
-# What draft export would have failed of. The last two: it took the value of the example.
-ISSUES = (
-    "missing_fake_kernel",
-    "mismatched_fake_kernel",
-    "propagate_real_tensors",
-    "propagate_real_tensors_provenance",
-    "guard_on_data_dependent_error",
-)
+IssueKind = Literal[
+    "missing fake kernel", "wrong fake kernel", "value of the example used", "value only the data tells"
+]
+# What draft export would have failed of.
+ISSUES: dict[str, IssueKind] = {
+    "missing_fake_kernel": "missing fake kernel",
+    "mismatched_fake_kernel": "wrong fake kernel",
+    "propagate_real_tensors": "value of the example used",
+    "propagate_real_tensors_provenance": "value of the example used",
+    "guard_on_data_dependent_error": "value only the data tells",
+}
 _TORCH_EXPORT = re.compile(r"(?:^|[\\/])torch[\\/]export[\\/]\w+\.py$")
 _TORCH = re.compile(r"(?:^|[\\/])torch[\\/](?:_?[a-z]\w*[\\/])*\w+\.py$")
 # One call of a package that was loaded, as the profiler's stacks name it.

@@ -9,7 +9,6 @@ from typing import Literal
 
 from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
 from tb_torchcompile_plugin.torch_names.records import ARTIFACT, INFERENCE_GRAPH, OUTPUT_CODE
-from tb_torchcompile_plugin.torch_names.triton_files import TEXTS
 
 Language = Literal["python", "cpp", "json", "text"]
 Cache = Literal["fx_graph", "aotautograd"]
@@ -23,10 +22,17 @@ STACK_TRACES = "inductor_provenance_tracking_kernel_stack_traces"
 COLLECTIVES = "inductor_collective_schedule"
 EXECUTION_ORDER = "graph_execution"
 EXECUTED = "graph_execution_order"  # what it lists
+# The texts that are kept of a Triton kernel: ending of its file in Triton's cache → name of the artifact.
+TRITON_TEXTS = {
+    "ttir": "triton_ttir",
+    "ttgir": "triton_ttgir",
+    "ptx": "triton_ptx",
+    "amdgcn": "triton_amdgcn",
+}
 NAMED_PARTS = (
     "optimize_ddp_split_child",
     "graph_dump",
-    *TEXTS.values(),
+    *TRITON_TEXTS.values(),
 )  # one of several: its record names the part
 TYPE = "type"  # of a dump: the language of its text
 # What AOTInductor writes instead of output code: torch 2.4 and 2.5 all in one text.
@@ -104,7 +110,7 @@ _KNOWN: dict[str, tuple[int, str]] = {
     "compiled_fn_wrapper": (_AOT, "AOT runtime: wrapper of the compiled function"),
     "runtime_wrapper_orchestration": (_AOT, "AOT runtime: wrapper"),
 }
-_KNOWN |= {name: (_REST, f"Triton: {ending.upper()}") for ending, name in TEXTS.items()}
+_KNOWN |= {name: (_REST, f"Triton: {ending.upper()}") for ending, name in TRITON_TEXTS.items()}
 _ORDER = {name: place for place, name in enumerate(_KNOWN)}
 _BYTECODE = ("_ORIGINAL_BYTECODE", "_MODIFIED_BYTECODE")
 _BACKWARD_ONLY = frozenset(
@@ -194,7 +200,7 @@ def language_of(name: str, encoding: str = "") -> Language:
         return "cpp"
     is_text = (
         name in _TEXT
-        or name.startswith(tuple(TEXTS.values()))
+        or name.startswith(tuple(TRITON_TEXTS.values()))
         or name.endswith(_BYTECODE)
         or kind_and_part(name)[0] not in _KNOWN
     )

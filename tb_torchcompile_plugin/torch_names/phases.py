@@ -1,11 +1,13 @@
 """Timed functions of torch's compiler by name, and the phase of a compilation that each belongs to.
 
-Both the compile log and traces name them. Standard library only: this runs inside training.
+Both the compile log and traces name them. And what the autotuner of a Triton kernel tells its logger. Standard library
+only: this runs inside training.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+import re
+from typing import Literal, NamedTuple, get_args
 
 Phase = Literal["dynamo", "aot_autograd", "inductor", "triton", "autotune", "cache", "other"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -76,3 +78,44 @@ def tuned_operator(name: str) -> str:
 def compiles_templates(name: str) -> bool:
     """Whether it compiles the templates of an operator, before they are tuned."""
     return name.endswith(_PRECOMPILING)
+
+
+TUNING_LOGGER = "torch._inductor.runtime.triton_heuristics"
+_BENCHMARK = re.compile(r"Benchmark all input configs for (?P<kernel>\S+), get:")
+_MEASURED = re.compile(
+    r"(?P<config>\w+: .+): (?P<ms>[\d.]+), nreg (?P<registers>\d+), nspill (?P<spills>\d+), #shared-mem (?P<shared>\d+)"
+)
+_UNSET = re.compile(
+    r"(?:num_ctas=1|maxnreg=None|num_buffers_warp_spec=0|num_consumer_groups=0|reg_\w+_warp_spec=0)"
+)
+
+
+class Measured(NamedTuple):
+    """One configuration that an autotuner measured. shared: bytes."""
+
+    config: str
+    time_us: float
+    registers: int
+    spills: int
+    shared: int
+
+
+def tuned_kernel(line: str) -> str | None:
+    """The kernel that the lines after this one are about."""
+    match = _BENCHMARK.fullmatch(line)
+    return match["kernel"] if match else None
+
+
+def measured(line: str) -> Measured | None:
+    """What a line of TUNING_LOGGER tells of one configuration."""
+    match = _MEASURED.fullmatch(line)
+    if match is None:
+        return None
+    numbers = (int(match[name]) for name in ("registers", "spills", "shared"))
+    return Measured(config_text(match["config"]), 1000 * float(match["ms"]), *numbers)
+
+
+def config_text(text: str) -> str:
+    """A configuration as torch's records have it: `XBLOCK=128, num_warps=4, num_stages=1`."""
+    parts = text.replace(": ", "=").split(", ")
+    return ", ".join(part for part in parts if not _UNSET.fullmatch(part))

@@ -1,7 +1,7 @@
 """What Triton made of inductor's kernels, where the user asks for it: `tensorboard_trace_handler(…, triton=True)`.
 
-Registers, spills and shared memory of each configuration come from inductor's autotuners, which torch keeps; the texts
-of the one in use from Triton's cache folder; times of configurations from what the autotuner tells its logger, and those
+Registers, spills and shared memory of each configuration come from inductor's autotuners, which torch keeps; texts of
+the one in use from Triton's cache folder; times of configurations from what the autotuner tells its logger, and those
 of templates from a callback that inductor has for it. All is read when a summary is written, each file once.
 """
 
@@ -21,20 +21,20 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import readable
+from tb_torchcompile_plugin.torch_names.artifacts import TRITON_TEXTS
 from tb_torchcompile_plugin.torch_names.kernels import launches
-from tb_torchcompile_plugin.torch_names.records import compile_id_of
-from tb_torchcompile_plugin.torch_names.triton_files import (
-    METADATA,
-    TEXTS,
+from tb_torchcompile_plugin.torch_names.phases import (
     TUNING_LOGGER,
     Measured,
     config_text,
     measured,
     tuned_kernel,
 )
+from tb_torchcompile_plugin.torch_names.records import compile_id_of
 from tb_torchcompile_plugin.writer.torch_state import compiling_now
 from tb_torchcompile_plugin.writer.winners import config_of, generated_modules, is_autotuner
 
+_METADATA = "json"
 _MOST_TEXT = 1 << 20  # bytes of one text
 _MOST_TEXTS = 32 << 20  # of all of a process
 _MOST_ROWS = 4096
@@ -119,13 +119,13 @@ class TritonFiles:
                 (path for root in _roots() if os.path.isdir(path := os.path.join(root, cache_key))), ""
             )
             texts = _texts_in(folder) if folder else {}
-            details = json.loads(texts.pop(METADATA, b"{}"))
+            details = json.loads(texts.pop(_METADATA, b"{}"))
             self._bytes += sum(map(len, texts.values()))
             self._files[cache_key] = texts, details if isinstance(details, dict) else {}
         return self._files.get(cache_key, ({}, {}))
 
 
-class _Heard(logging.Filter):
+class _TuningLines(logging.Filter):
     """Takes what a logger is told below the level that it had, and lets nothing of that through."""
 
     def __init__(self, level: int, take: Callable[[str], None]) -> None:
@@ -138,8 +138,8 @@ class _Heard(logging.Filter):
 
 
 def _hear(logger: logging.Logger, take: Callable[[str], None]) -> None:
-    if not any(isinstance(one, _Heard) for one in logger.filters):
-        logger.addFilter(_Heard(logger.getEffectiveLevel(), take))
+    if not any(isinstance(one, _TuningLines) for one in logger.filters):
+        logger.addFilter(_TuningLines(logger.getEffectiveLevel(), take))
         logger.setLevel(logging.DEBUG)
 
 
@@ -197,10 +197,10 @@ def _texts_in(folder: str) -> _Texts:
     for name in sorted(os.listdir(folder)):
         ending = name.rpartition(".")[2]
         path = os.path.join(folder, name)
-        wanted = ending in TEXTS or (ending == METADATA and not name.startswith("__grp__"))
+        wanted = ending in TRITON_TEXTS or (ending == _METADATA and not name.startswith("__grp__"))
         if wanted and os.path.getsize(path) <= _MOST_TEXT:
             with open(path, "rb") as file:
-                texts[TEXTS.get(ending, METADATA)] = file.read(_MOST_TEXT)
+                texts[TRITON_TEXTS.get(ending, _METADATA)] = file.read(_MOST_TEXT)
     return texts
 
 

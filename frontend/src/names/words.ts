@@ -30,16 +30,18 @@ export const PANEL_TITLES: Record<Panel, string> = {
   python: 'Python',
   memory: 'Memory',
   modules: 'Modules',
+  exports: 'Exports',
+  triton: 'Triton',
   compare: 'Compare',
 };
 /** The sidebar: what a group is called, and its panels in their order. The first one opens with the group. */
 export const GROUPS: { title: string; panels: Panel[] }[] = [
   { title: 'Summary', panels: ['overview', 'findings', 'what_if', 'compare', 'runs'] },
   { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'timeline', 'memory', 'ranks'] },
-  { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules'] },
+  { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules', 'triton'] },
   {
     title: 'Compile',
-    panels: ['compilations', 'compile_time', 'graph_breaks', 'recompiles', 'compiled_regions', 'code'],
+    panels: ['compilations', 'compile_time', 'graph_breaks', 'recompiles', 'compiled_regions', 'exports', 'code'],
   },
 ];
 export const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);

@@ -90,5 +90,7 @@ export const PANELS: Record<Panel, Place> = {
   python: { needs: 'trace', load: () => import('../panels/python/Python.svelte') },
   memory: { needs: 'trace', load: () => import('../panels/memory/Memory.svelte') },
   modules: { needs: 'trace', load: sheet },
+  exports: { needs: 'compile', hidden: () => !data.compile.value?.exports.length, load: sheet },
+  triton: { needs: 'compile', hidden: () => !data.compile.value?.triton_kernels.length, load: sheet },
   compare: { needs: 'itself', load: () => import('../panels/compare/Compare.svelte') },
 };

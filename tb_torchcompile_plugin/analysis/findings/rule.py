@@ -33,6 +33,8 @@ Panel = Literal[
     "python",
     "memory",
     "modules",
+    "exports",
+    "triton",
     "compare",
     "ranks",
 ]

@@ -12,7 +12,6 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compilations.details import compile_time_headline
-from tb_torchcompile_plugin.analysis.compilations.exports import Export, ExportIssue, exports
 from tb_torchcompile_plugin.analysis.compilations.rows import (
     Compilation,
     compilations,
@@ -25,6 +24,7 @@ from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import CallO
 from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import headline as regions_headline
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import CompiledRegion, compiled_regions
 from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import FrameTime, frame_times
+from tb_torchcompile_plugin.analysis.exports.exports import ExportCall, ExportIssue, exports
 from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import Gpu, gpus
 from tb_torchcompile_plugin.analysis.graph_breaks.chain import BreakChain, break_chain
@@ -43,7 +43,6 @@ from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
     kernel_categories,
     unnamed_triton,
 )
-from tb_torchcompile_plugin.analysis.kernels.triton_kernels import Candidate, CompiledKernel, triton_kernels
 from tb_torchcompile_plugin.analysis.overview.overview import compile_headline
 from tb_torchcompile_plugin.analysis.recompiles.moments import (
     GuardScan,
@@ -60,6 +59,7 @@ from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
     recompiles,
     recompiles_headline,
 )
+from tb_torchcompile_plugin.analysis.triton.triton import Candidate, CompiledKernel, triton
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.fields import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -128,7 +128,7 @@ class Compile(msgspec.Struct, frozen=True):
     generated_kernels: list[GeneratedKernels]
     generated_kernel_count: int
     autotune: list[Autotune]
-    exports: list[Export]
+    exports: list[ExportCall]
     export_issues: list[ExportIssue]
     triton_kernels: list[CompiledKernel]
     triton_candidates: list[Candidate]
@@ -278,8 +278,8 @@ def compile_report(data: CompileData) -> Compile:
         autotune=data.of(autotune),
         exports=list(data.of(exports).exports),
         export_issues=list(data.of(exports).issues),
-        triton_kernels=list(data.of(triton_kernels).kernels),
-        triton_candidates=list(data.of(triton_kernels).candidates),
+        triton_kernels=list(data.of(triton).kernels),
+        triton_candidates=list(data.of(triton).candidates),
         autotuning=data.of(autotuning_headline),
         compile_functions=data.of(ct.function_times),
         compile_times=data.of(ct.compile_times),

@@ -1,7 +1,7 @@
 """Which host operators ran eager? Those that start outside of everything that torch.compile made.
 
-Compiled are regions, the lookups before them, backward graphs with the autograd nodes that call them, calls of packages,
-and compiling.
+Compiled are regions, the lookups before them, backward graphs with the autograd nodes that call them, calls of
+packages, and compiling.
 Of nested eager operators the outermost counts; compiled code that runs inside it is no part of its time.
 """
 

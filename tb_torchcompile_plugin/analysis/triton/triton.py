@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import counted, duration, percent, plural
 from tb_torchcompile_plugin.compile_log.fields import key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompiledKernel as CompiledKernelMessage
@@ -23,13 +26,13 @@ class CompiledKernel(msgspec.Struct, frozen=True):
     config: str
     registers: int | None
     spills: int | None
-    shared_bytes: int | None
-    num_warps: int | None
-    num_stages: int | None
-    target: str | None
-    time_us: float | None
-    configs: int
-    slowest_percent: float | None
+    shared_bytes: Annotated[int | None, head("Shared memory")]
+    num_warps: Annotated[int | None, head("Warps")]
+    num_stages: Annotated[int | None, head("Stages")]
+    target: Annotated[str | None, head(hidden=True)]
+    time_us: Annotated[float | None, head("Tuned time", bar=True)]
+    configs: Annotated[int, head("Configurations")]
+    slowest_percent: Annotated[float | None, head("Slowest takes more")]
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -39,29 +42,29 @@ class Candidate(msgspec.Struct, frozen=True):
     epoch: int
     kernel: str
     config: str
-    time_us: float | None
-    slower_percent: float | None
+    time_us: Annotated[float | None, head("Time", bar=True)]
+    slower_percent: Annotated[float | None, head("Slower by")]
     registers: int | None
     spills: int | None
-    shared_bytes: int | None
+    shared_bytes: Annotated[int | None, head("Shared memory")]
     chosen: bool
 
 
-class TritonKernels(msgspec.Struct, frozen=True):
+class Triton(msgspec.Struct, frozen=True):
     """says: the first sentence tells what they cost. kernels: those that spill first, then by their registers."""
 
     says: tuple[str, ...]
     kernels: tuple[CompiledKernel, ...]
-    candidates: tuple[Candidate, ...]
+    candidates: Annotated[tuple[Candidate, ...], head("What was tried")]
 
 
-def triton_kernels(data: CompileData) -> TritonKernels:
+def triton(data: CompileData) -> Triton:
     """Empty where the handler was not asked for it."""
     by_kernel = grouped(data.summary.compiled_kernels, lambda row: (key_of(row.key), row.name))
     tried = [row for rows in by_kernel.values() if len(rows) > 1 for row in _candidates(rows)]
     in_use = [_kernel(rows) for rows in by_kernel.values() if rows[0].cache_key]
     kernels = sorted(in_use, key=lambda row: (-(row.spills or 0), -(row.registers or 0)))
-    return TritonKernels(_says(kernels, tried), tuple(kernels), tuple(tried))
+    return Triton(_says(kernels, tried), tuple(kernels), tuple(tried))
 
 
 def _kernel(rows: list[CompiledKernelMessage]) -> CompiledKernel:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from tb_torchcompile_plugin.analysis.words import plural
@@ -11,27 +9,17 @@ from tb_torchcompile_plugin.compile_log.fields import forwards, key_of, known_nu
 from tb_torchcompile_plugin.compile_log.summary_pb2 import ExportIssue as ExportIssueMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_export
+from tb_torchcompile_plugin.torch_names.ahead_of_time import ISSUES, IssueKind, is_export
 
-IssueKind = Literal[
-    "missing fake kernel", "wrong fake kernel", "value of the example used", "value only the data tells"
-]
-_KINDS: dict[str, tuple[IssueKind, str]] = {
-    "missing_fake_kernel": ("missing fake kernel", "Register one: torch.library.register_fake"),
-    "mismatched_fake_kernel": (
-        "wrong fake kernel",
-        "Mend its fake kernel: it must give what the operator gives",
-    ),
-    "propagate_real_tensors": ("value of the example used", "State it: torch._check"),
-    "propagate_real_tensors_provenance": ("value of the example used", "State it: torch._check"),
-    "guard_on_data_dependent_error": (
-        "value only the data tells",
-        "State it: torch._check, or branch with torch.cond",
-    ),
+_STEPS: dict[IssueKind, str] = {
+    "missing fake kernel": "Register one: torch.library.register_fake",
+    "wrong fake kernel": "Mend its fake kernel: it must give what the operator gives",
+    "value of the example used": "State it: torch._check",
+    "value only the data tells": "State it: torch._check, or branch with torch.cond",
 }
 
 
-class Export(msgspec.Struct, frozen=True):
+class ExportCall(msgspec.Struct, frozen=True):
     """One call of torch.export: `function` of torch, at the program's line."""
 
     compile_id: str
@@ -59,7 +47,7 @@ class ExportIssue(msgspec.Struct, frozen=True):
 
 class Exports(msgspec.Struct, frozen=True):
     says: tuple[str, ...]
-    exports: tuple[Export, ...]
+    exports: tuple[ExportCall, ...]
     issues: tuple[ExportIssue, ...]
 
 
@@ -68,7 +56,7 @@ def exports(data: CompileData) -> Exports:
     rows = _issues(data)
     calls = [row for row in forwards(data.summary).values() if is_export(row.key.compile_id)]
     known = tuple(
-        Export(
+        ExportCall(
             compile_id=row.key.compile_id,
             epoch=row.key.epoch,
             function=row.function,
@@ -83,7 +71,7 @@ def exports(data: CompileData) -> Exports:
 
 def _issues(data: CompileData) -> list[ExportIssue]:
     """torch tells a value that was taken twice, the second time with its line."""
-    known = [row for row in data.summary.export_issues if row.kind in _KINDS]
+    known = [row for row in data.summary.export_issues if row.kind in ISSUES]
     placed = {_about(row) for row in known if row.stack}
     rows = [row for row in known if row.stack or _about(row) not in placed]
     same = grouped(
@@ -93,11 +81,11 @@ def _issues(data: CompileData) -> list[ExportIssue]:
 
 
 def _about(row: ExportIssueMessage) -> tuple[object, ...]:
-    return key_of(row.key), _KINDS[row.kind][0], row.subject
+    return key_of(row.key), ISSUES[row.kind][0], row.subject
 
 
 def _issue(row: ExportIssueMessage, times: int) -> ExportIssue:
-    kind, step = _KINDS[row.kind]
+    kind = ISSUES[row.kind]
     at = row.stack[-1] if row.stack else None
     return ExportIssue(
         compile_id=row.key.compile_id,
@@ -108,11 +96,11 @@ def _issue(row: ExportIssueMessage, times: int) -> ExportIssue:
         file=at.file if at else "",
         line=at.line if at else None,
         times=times,
-        next_step=step,
+        next_step=_STEPS[kind],
     )
 
 
-def _headline(known: tuple[Export, ...], rows: list[ExportIssue]) -> str:
+def _headline(known: tuple[ExportCall, ...], rows: list[ExportIssue]) -> str:
     if not known:
         return "torch.export was not called."
     begun = plural(len(known), "export")
