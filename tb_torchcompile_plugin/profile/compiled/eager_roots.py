@@ -16,11 +16,10 @@ from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every, m
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Cover, Mask, by_track, host_slices
+from tb_torchcompile_plugin.profile.slices import Cover, Mask, by_track, host_slices, package_calls
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package_call
 from tb_torchcompile_plugin.torch_names.autograd import node
 
 
@@ -51,7 +50,7 @@ class EagerRoots:
         self._gpu_ns = trace.dur[work.index]
         regions, parts = host_slices(trace, slices.is_region), host_slices(trace, _parts_of(trace.names))
         made, ops = np.zeros((2, len(trace)), bool)
-        made[regions] = made[parts] = True
+        made[regions] = made[parts] = made[package_calls(trace)] = True
         ops[trace.select(cat=slices.OPERATOR)] = ops[launch[launch >= 0]] = True
         ops, made = np.flatnonzero(ops & ~made), np.flatnonzero(made)
         compiled, graphs = Cover(trace, made), Cover(trace, parts)
@@ -92,10 +91,7 @@ def _parts_of(names: list[str]) -> Callable[[str], bool]:
     """Which names are of compiled code, of what calls it, and of compiling."""
     compiled = {name for name, at_work in zip(names, slices.compiling(names), strict=True) if at_work}
     return lambda name: (
-        name in compiled
-        or name in (*slices.LOOKUPS, *slices.WRAPPERS)
-        or slices.is_graph(node(name))
-        or is_package_call(name)
+        name in compiled or name in (*slices.LOOKUPS, *slices.WRAPPERS) or slices.is_graph(node(name))
     )
 
 

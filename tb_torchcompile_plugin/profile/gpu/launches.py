@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.columns import alike, distinct
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.package_calls import add_packages
+from tb_torchcompile_plugin.profile.compiled.packages import add_packages
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile

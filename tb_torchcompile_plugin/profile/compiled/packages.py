@@ -11,9 +11,8 @@ import numpy as np
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership, Timelines
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.profile.slices import package_calls
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package_call
 from tb_torchcompile_plugin.torch_names.kernels import defined_name
 
 
@@ -32,7 +31,7 @@ def add_packages(
 
 
 def _by_call(trace: Trace, launch: Int64s, compile_id: Int64s, free: np.ndarray) -> None:
-    calls = host_slices(trace, is_package_call).tolist()
+    calls = package_calls(trace).tolist()
     around = Timelines(trace, [(index, index) for index in calls]).at(launch)
     for call in np.unique(around[free & (around >= 0)]).tolist():
         here = free & (around == call)
