@@ -158,6 +158,20 @@ def _print_caches_and_autotuning(console: Console, compiled: Compile) -> None:
         "kernel compile_id direction during time_s configs choice",
         during=lambda row: row.where,
     )
+    columns = "kernel compile_id config registers spills shared_bytes time_us"
+    table(console, "Triton kernels", compiled.triton_kernels, columns)
+    table(
+        console,
+        "configurations that were tried",
+        compiled.triton_candidates,
+        f"{columns} slower_percent chosen",
+    )
+    table(
+        console,
+        "issues of exports",
+        compiled.export_issues,
+        "compile_id kind subject details where times next_step",
+    )
 
 
 def _print_breaks_and_recompiles(console: Console, compiled: Compile) -> None:

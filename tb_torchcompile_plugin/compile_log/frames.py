@@ -181,6 +181,8 @@ class CompiledFrames:
 
     def _first_of(self, frame: CompiledFrame) -> pb.Compilation | None:
         """The first compilation of the same code. One that hits the recompile limit says neither name nor place."""
+        if is_ahead(frame.key.compile_id):
+            return None
         first = self.find(frame.key.epoch, f"{frame.key.compile_id.rpartition('/')[0]}/0")
         return first.forward if first is not None else None
 

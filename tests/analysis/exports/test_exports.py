@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from profiles import data_of
+from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.analysis.exports.exports import exports
+from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiled_frames
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 DRAFT = pb.CompileKey(compile_id="export/1")
@@ -41,3 +43,10 @@ def test_an_export_is_no_compilation_without_an_end() -> None:
     data = data_of(pb.CompileSummary(compilations=[an_export(0)]))
     assert [row.status for row in data.of(compilations)] == ["exported"]
     assert data_of(pb.CompileSummary()).of(exports).says == ("torch.export was not called.",)
+
+
+def test_neither_exports_nor_packages_are_recompiles_of_each_other() -> None:
+    packages = [pb.Compilation(key=pb.CompileKey(compile_id=f"aot/{n}"), duration_ns=5) for n in range(2)]
+    data = data_of(pb.CompileSummary(compilations=[an_export(0), an_export(1), *packages]))
+    assert data.of(recompiled_frames) == []
+    assert data.of(compilations_overview).frames == 0
