@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +36,7 @@ from tb_torchcompile_plugin.writer.torch_state import compiling_now
 from tb_torchcompile_plugin.writer.winners import config_of, generated_modules, is_autotuner
 
 _METADATA = "json"
+_SIZES = re.compile(r"\b(num_warps|num_stages)=(\d+)")
 _MOST_TEXT = 1 << 20  # bytes of one text
 _MOST_TEXTS = 32 << 20  # of all of a process
 _MOST_ROWS = 4096
@@ -97,6 +99,8 @@ class TritonFiles:
             value = _number(compiled, name)
             if value is not None:
                 setattr(row, field, value)
+        for field, number in _SIZES.findall(config):
+            setattr(row, field, int(number))
         row.cache_key = str(getattr(result, "cache_hash", "") or _cache_key(getattr(compiled, "hash", None)))
         _fill_from_file(row, self._read(row.cache_key, kernel)[1])
         time_us = self._time_us(row)

@@ -130,10 +130,10 @@ def _says(kernels: list[CompiledKernel], tried: list[Candidate]) -> tuple[str, .
 def _slowest(tried: list[Candidate]) -> list[str]:
     """What tuning gained where it gained most."""
     timed = [row for row in tried if row.slower_percent is not None]
-    if not timed:
+    worst = max(timed, key=lambda row: row.slower_percent or 0, default=None)
+    if worst is None or not worst.slower_percent:
         return []
-    worst = max(timed, key=lambda row: row.slower_percent or 0)
-    took, more = duration(worst.time_us or 0), percent(worst.slower_percent or 0)
+    took, more = duration(worst.time_us or 0), percent(worst.slower_percent)
     return [
         f"{plural(len(timed), 'configuration')} were measured: the slowest of {worst.kernel} takes {took}, "
         f"{more} more than its fastest."
