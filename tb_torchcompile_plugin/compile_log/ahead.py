@@ -1,7 +1,7 @@
 """Compilations that torch gives no compile id: packages of AOTInductor, and exports. Here they get one.
 
 `aot/0`, `aot/1` … and `export/0` … in the order in which they began in the process. What is written while AOTInductor
-compiles on a thread belongs to its package. Logs of torch 2.4 and 2.5 do not say when that begins: there the graphs and
+compiles on a thread belongs to its package. Logs of older torch do not say when that begins: there the graphs and
 codes without an id are one package, until another graph follows on a code. An export is told by the program's call of
 torch.export, and by the number of what describes its inputs, which is new in each.
 """
@@ -112,7 +112,7 @@ def _paths(stack: list[dict[str, Any]], files: dict[int, str]) -> list[str]:
 
 
 def add_code(frame: CompiledFrame, record: Record) -> None:
-    """A dump of AOTInductor: it writes the code of a graph in two texts, in torch 2.4 and 2.5 in one."""
+    """A dump of AOTInductor: it writes the code of a graph in two texts, in older torch in one."""
     details = record.metadata[DUMP]
     name, graphs = f"{DUMP}_{details.get('name')}", frame.graphs
     if name in WRAPPER_CODE:

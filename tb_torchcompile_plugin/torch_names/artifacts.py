@@ -35,7 +35,7 @@ NAMED_PARTS = (
     *TRITON_TEXTS.values(),
 )  # one of several: its record names the part
 TYPE = "type"  # of a dump: the language of its text
-# What AOTInductor writes instead of output code: torch 2.4 and 2.5 all in one text.
+# What AOTInductor writes instead of output code: older torch all in one text.
 WRAPPER_CODE = ("graph_dump_inductor_aot_wrapper_code", "graph_dump_inductor_aot_code")
 KERNEL_CODE = "graph_dump_inductor_aot_kernel_code"
 AOT_CODE = (*WRAPPER_CODE, KERNEL_CODE)

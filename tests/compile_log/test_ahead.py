@@ -108,7 +108,7 @@ def test_the_kernels_of_a_package_stand_in_its_cpp() -> None:
 
 
 def test_without_spans_a_graph_that_follows_on_a_code_begins_another_package() -> None:
-    """As torch 2.4 and 2.5 write it."""
+    """As older torch writes it."""
     graph, code = Record(envelope("aot_inference_graph", {}, ""), "relu"), dump("wrapper", WRAPPER)
     old = Record(envelope("graph_dump", {"name": "inductor_aot_code", "filename": "/tmp/x.cpp"}, ""), WRAPPER)
     summary = summary_of([graph, code, dump("kernel", KERNELS), graph, old])
