@@ -22,6 +22,7 @@ STACK_TRACES = "inductor_provenance_tracking_kernel_stack_traces"
 COLLECTIVES = "inductor_collective_schedule"
 EXECUTION_ORDER = "graph_execution"
 EXECUTED = "graph_execution_order"  # what it lists
+KEY_SETTINGS = "cache_key_settings"  # not of torch: the settings among the parts of a cache key, written apart
 NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump")  # one of several: its record names the part
 CACHES: dict[Cache, str] = {"fx_graph": "FX graph", "aotautograd": "AOTAutograd"}
 CACHE_RESULTS = ("hit", "miss", "bypass")
@@ -63,6 +64,7 @@ _KNOWN: dict[str, tuple[int, str]] = {
     GUARDS: (_GUARDS, "Guards"),
     "dynamo_guards": (_GUARDS, "Guards"),
     **{f"aotautograd_cache_{result}": (_REST, f"AOTAutograd cache {result}") for result in CACHE_RESULTS},
+    KEY_SETTINGS: (_REST, "Settings in the key of a cache"),
     "dynamo_config": (_REST, "Settings: dynamo"),
     "inductor_config": (_REST, "Settings: inductor"),
     "functorch_config": (_REST, "Settings: functorch"),

@@ -11,8 +11,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tb_torchcompile_plugin import IMPORTED_NS
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
+from tb_torchcompile_plugin.writer.process_start import process_start_ns
 
 # A list of names, not a pattern: an environment holds secrets.
 _NAMES = """AOT_FX_GRAPHS AOT_PARTITIONER_DEBUG CPP_MIN_CHUNK_SIZE CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING
@@ -49,6 +51,9 @@ def fill_environment(target: Environment) -> None:
     """Writes what can be known without side effects. Each part may fail by itself; it is absent then."""
     target.python_version = platform.python_version()
     target.hostname, target.pid = socket.gethostname(), os.getpid()
+    if (start_ns := process_start_ns()) is not None:
+        target.process_start_ns = start_ns
+    target.imported_ns = IMPORTED_NS
     for name in VARIABLES:
         if name in os.environ:
             target.variables[name] = readable(os.environ[name])
