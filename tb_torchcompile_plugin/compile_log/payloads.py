@@ -234,5 +234,7 @@ def _with_settings_apart(payload: str) -> tuple[str, list[str]]:
     details = json.loads(payload)
     lines = details.get("components") or ()
     if lines:
-        details["components"] = [cache_keys.without_code(line) for line in lines if not cache_keys.is_setting(line)]
+        details["components"] = [
+            cache_keys.without_code(line) for line in lines if not cache_keys.is_setting(line)
+        ]
     return json.dumps(details), [line for line in lines if cache_keys.is_setting(line)]

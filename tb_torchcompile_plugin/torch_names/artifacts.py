@@ -22,7 +22,9 @@ STACK_TRACES = "inductor_provenance_tracking_kernel_stack_traces"
 COLLECTIVES = "inductor_collective_schedule"
 EXECUTION_ORDER = "graph_execution"
 EXECUTED = "graph_execution_order"  # what it lists
-KEY_SETTINGS = "cache_key_settings"  # not of torch: the settings among the parts of a cache key, written apart
+KEY_SETTINGS = (
+    "cache_key_settings"  # not of torch: the settings among the parts of a cache key, written apart
+)
 NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump")  # one of several: its record names the part
 CACHES: dict[Cache, str] = {"fx_graph": "FX graph", "aotautograd": "AOTAutograd"}
 CACHE_RESULTS = ("hit", "miss", "bypass")

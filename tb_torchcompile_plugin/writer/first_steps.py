@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FirstStep
 
 _KEPT = 256  # a program that compiles in each step has no end of them
@@ -29,10 +27,9 @@ class FirstSteps:
         return last.start_ns if last and self.is_over and not last.compiled else None
 
 
-def earliest(sources: Iterable[FirstSteps]) -> list[FirstStep]:
-    """The steps of the source that saw the first steady one, or else the most steps."""
-    steady = [(source.steady_ns, source) for source in sources]
-    known = [(ns, source.rows) for ns, source in steady if ns]
-    if known:
-        return min(known, key=lambda pair: pair[0])[1]
-    return max((source.rows for _, source in steady), key=len, default=[])
+def first_steps(by_profiler: FirstSteps, by_optimizer: FirstSteps) -> list[FirstStep]:
+    """As the profiler's steps tell; as the optimizer's do where the profiler came after the start, or tells less."""
+    if not by_profiler.rows or (by_optimizer.steady_ns and not by_profiler.steady_ns):
+        return by_optimizer.rows
+    came_late = by_optimizer.steady_ns and by_optimizer.rows[-1].end_ns <= by_profiler.rows[0].end_ns
+    return by_optimizer.rows if came_late else by_profiler.rows

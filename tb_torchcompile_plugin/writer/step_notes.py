@@ -16,7 +16,7 @@ from time import perf_counter_ns, time_ns
 from typing import Any, Protocol
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.writer.first_steps import FirstSteps, earliest
+from tb_torchcompile_plugin.writer.first_steps import FirstSteps, first_steps
 from tb_torchcompile_plugin.writer.torch_state import profiler_runs
 
 # What the median of the last steps needs, and no more: a summary is written in each cycle.
@@ -139,7 +139,7 @@ class StepClock:
             summary.steps.source = source.source
             summary.steps.unrecorded_ns.extend(source.unrecorded)
             summary.steps.recorded_ns.extend(source.recorded)
-        if first := earliest(it.first for it in sources):
+        if first := first_steps(*(it.first for it in sources)):
             summary.steps.first.extend(first)
 
 

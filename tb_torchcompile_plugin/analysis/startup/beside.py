@@ -64,7 +64,7 @@ class StartRow(msgspec.Struct, frozen=True):
     common_compile_s: float | None
 
 
-class Place(NamedTuple):
+class LookupPlace(NamedTuple):
     """A lookup in any process: of which frame, which version of it, and which of its graphs."""
 
     file: str
@@ -85,7 +85,8 @@ def frames_of(data: CompileData) -> dict[Frame, Compilation]:
     rows: dict[Frame, Compilation] = {}
     for row in sorted(forwards(data.summary).values(), key=lambda row: row.start_ns):
         frame = (row.file, row.line, row.function)
-        rows[*frame, numbers[frame]] = row
+        key: Frame = (*frame, numbers[frame])
+        rows[key] = row
         numbers[frame] += 1
     return rows
 
@@ -99,11 +100,11 @@ def frame_times_ns(data: CompileData) -> dict[Frame, int]:
     return {frame: ns for frame, ns in times.items() if ns}
 
 
-def places_of(data: CompileData) -> dict[Place, int]:
+def places_of(data: CompileData) -> dict[LookupPlace, int]:
     """Lookup → its place in `looked_up`."""
     frames = {(row.key.epoch, row.key.compile_id): frame for frame, row in data.of(frames_of).items()}
     return {
-        Place(*frames[one.epoch, one.compile_id], one.cache, one.direction, one.graph or 0): place
+        LookupPlace(*frames[one.epoch, one.compile_id], one.cache, one.direction, one.graph or 0): place
         for place, (one, _) in enumerate(data.of(looked_up))
         if (one.epoch, one.compile_id) in frames
     }
@@ -137,8 +138,6 @@ def _row(mine: Start, one: Start) -> StartRow:
     )
 
 
-
-
 def _kind(results: list[str]) -> str | None:
     if not results:
         return None
@@ -149,3 +148,13 @@ def shared(mine: CompileData, other: CompileData) -> Iterator[tuple[int, int]]:
     """The ns that each frame took in both, of those that both compiled."""
     theirs = other.of(frame_times_ns)
     yield from ((ns, theirs[frame]) for frame, ns in mine.of(frame_times_ns).items() if frame in theirs)
+
+
+def have_same_keys(mine: CompileData, other: CompileData) -> bool:
+    """Whether there are lookups of both, all with one key: what one stored is what the other one asked for."""
+    ours, theirs = mine.of(places_of), other.of(places_of)
+    common = [place for place in ours if place in theirs]
+    return bool(common) and all(
+        mine.of(looked_up)[ours[place]][0].key == other.of(looked_up)[theirs[place]][0].key
+        for place in common
+    )

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.phases import BACKEND_CALLS, Phase, phase_of
 
 
-class Compiling(NamedTuple):
+class HostSpan(NamedTuple):
     """One timed function, or a compilation of which nothing inside is known."""
 
     start_ns: int
@@ -20,7 +20,7 @@ class Compiling(NamedTuple):
     key: Key
 
 
-def compiling(data: CompileData) -> list[Compiling]:
+def compiling(data: CompileData) -> list[HostSpan]:
     """In order of time, outer ones first. Work of compile workers is not the host's, and left out."""
     summary = data.summary
     spans = sorted(
@@ -36,11 +36,11 @@ def _is_opaque(row: Compilation) -> bool:
     return row.HasField("start_ns") and row.HasField("duration_ns") and not row.phases
 
 
-def _whole(row: Compilation) -> Compiling:
-    return Compiling(row.start_ns, row.start_ns + row.duration_ns, "other", key_of(row.key))
+def _whole(row: Compilation) -> HostSpan:
+    return HostSpan(row.start_ns, row.start_ns + row.duration_ns, "other", key_of(row.key))
 
 
-def _with_phases(spans: list[PhaseSpan]) -> list[Compiling]:
+def _with_phases(spans: list[PhaseSpan]) -> list[HostSpan]:
     """As `compile_log.spans` does it: a function without a phase is of the one around it; a backend's call is
     AOTAutograd's where that runs inside."""
     phases: list[Phase] = []
@@ -60,7 +60,7 @@ def _with_phases(spans: list[PhaseSpan]) -> list[Compiling]:
     for place, aot in calls.items():
         phases[place] = "aot_autograd" if aot else "other"
     return [
-        Compiling(span.start_ns, _end(span), phase, key_of(span.key)) for span, phase in zip(spans, phases)
+        HostSpan(span.start_ns, _end(span), phase, key_of(span.key)) for span, phase in zip(spans, phases)
     ]
 
 
@@ -68,5 +68,5 @@ def _end(span: PhaseSpan) -> int:
     return span.start_ns + span.duration_ns
 
 
-def last_end_ns(rows: Iterable[Compiling]) -> int:
+def last_end_ns(rows: Iterable[HostSpan]) -> int:
     return max(row.end_ns for row in rows)

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup
-from tb_torchcompile_plugin.analysis.startup.beside import Place, Start, Starts, places_of
+from tb_torchcompile_plugin.analysis.startup.beside import LookupPlace, Start, Starts, places_of
 from tb_torchcompile_plugin.analysis.startup.lookups import looked_up
 from tb_torchcompile_plugin.analysis.words import at_line, plural
 from tb_torchcompile_plugin.errors import UserError
@@ -19,62 +19,70 @@ from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, is_aot_graph
 from tb_torchcompile_plugin.torch_names.cache_keys import CODE, KeyPart, part_of, title_of
-from tb_torchcompile_plugin.torch_names.output_code import NODE_PLACE, NO_PLACE
+from tb_torchcompile_plugin.torch_names.output_code import NO_PLACE, NODE_PLACE
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _FX = "fx_graph"
+FIRST = "not the key: it was compiled here first"
 _CHARS = 60  # of a value in a sentence
 
 
 class KeyDiffers(NamedTuple):
-    """In words, and in which other process."""
+    """In words, and in which other process. same_run: another rank, for one."""
 
     what: str
     than: str
+    same_run: bool
 
 
 def differences(starts: Starts) -> dict[int, KeyDiffers]:
     """By the place of a miss in `looked_up`: how it differs from the nearest process that looked up the same."""
     mine = starts.mine.data
     rows = mine.of(looked_up)
-    found: dict[int, KeyDiffers] = {}
+    rows_of: dict[int, KeyDiffers] = {}
     for place, number in mine.of(places_of).items():
         if rows[number][0].result == "miss" and (known := _nearest(starts, place, rows[number][0])):
-            found[number] = known
-    return found
+            rows_of[number] = known
+    return rows_of
 
 
-def _nearest(starts: Starts, place: Place, lookup: CacheLookup) -> KeyDiffers | None:
-    """Of processes whose key is the same the first; else of those that differ in the fewest parts."""
-    told: list[tuple[int, KeyDiffers]] = []
+def _nearest(starts: Starts, place: LookupPlace, lookup: CacheLookup) -> KeyDiffers | None:
+    """Of processes whose key is the same the first one that says why; else of those that differ in the fewest parts."""
+    near: list[tuple[int, KeyDiffers]] = []
     for other in starts.others:
         number = other.data.of(places_of).get(place)
         if number is None:
             continue
-        theirs = other.data.of(looked_up)[number][0]
+        theirs, same_run = other.data.of(looked_up)[number][0], other.run == starts.mine.run
         if theirs.key == lookup.key:
-            return KeyDiffers(_same_key(starts.mine, other, theirs.result), other.name)
-        if parts := _differing(starts.mine.data, other.data, place):
-            told.append((len(parts), KeyDiffers(_in_words(parts, starts.mine.data, other.data, place), other.name)))
-    return min(told, key=lambda pair: pair[0])[1] if told else None
+            what = _same_key(starts.mine, other, theirs.result)
+            near.append((-1 if what != FIRST else 0, KeyDiffers(what, other.name, same_run)))
+        elif parts := _differing(starts.mine.data, other.data, place):
+            what = _in_words(parts, starts.mine.data, other.data, place)
+            near.append((len(parts), KeyDiffers(what, other.name, same_run)))
+    return min(near, key=lambda pair: pair[0])[1] if near else None
 
 
 def _same_key(mine: Start, other: Start, result: str) -> str:
-    """It is in what the entry was looked for in, then, or in the order of both."""
+    """Then it lies in where the entry was looked for, or in who compiled first."""
     here, there = mine.data.summary.environment, other.data.summary.environment
+    if here.written_ns <= there.recording_start_ns:
+        return FIRST
     folders = here.variables.get(_CACHE_FOLDER), there.variables.get(_CACHE_FOLDER)
     if folders[0] != folders[1]:
-        return f"the same key; {_CACHE_FOLDER} is {folders[0] or 'not set'} here, and {folders[1] or 'not set'} there"
+        return f"not the key: {_CACHE_FOLDER} is {folders[0] or 'not set'} here, and {folders[1] or 'not set'} there"
     if here.hostname != there.hostname:
-        return f"the same key; the caches are of two hosts, {here.hostname} here and {there.hostname} there"
-    if result == "miss" and here.recording_start_ns <= there.written_ns and there.recording_start_ns <= here.written_ns:
-        return "the same key: both compiled it at the same time"
-    return "the same key: the entry was stored later, was removed, or could not be used"
+        return f"not the key: this is host {here.hostname}, and that one {there.hostname}"
+    if result == "miss" and here.recording_start_ns <= there.written_ns:
+        return "not the key: both compiled it at the same time"
+    return "not the key: the entry was removed, or could not be used"
 
 
-def _differing(mine: CompileData, other: CompileData, place: Place) -> list[tuple[str, KeyPart | None, KeyPart | None]]:
-    """Parts that are not the same: settings and all else first, then the inputs and the code. AOTAutograd's keys have no
-    parts; those of the FX graph inside, which they come from, stand for them."""
+def _differing(
+    mine: CompileData, other: CompileData, place: LookupPlace
+) -> list[tuple[str, KeyPart | None, KeyPart | None]]:
+    """Parts that are not the same, the code of the graph first. AOTAutograd's keys have none; those of the FX graph
+    inside, which they come from, stand for them."""
     where = place._replace(cache=_FX)
     ours, theirs = (_parts(data, where) for data in (mine, other))
     if not ours or not theirs:
@@ -88,7 +96,7 @@ def _hash(part: KeyPart | None) -> str | None:
     return None if part is None else part.hash
 
 
-def _parts(data: CompileData, place: Place) -> dict[str, KeyPart]:
+def _parts(data: CompileData, place: LookupPlace) -> dict[str, KeyPart]:
     number = data.of(places_of).get(place)
     artifact = None if number is None else data.of(looked_up)[number][0].artifact
     return {} if artifact is None else data.of(key_parts, artifact)
@@ -121,7 +129,10 @@ def _lines(data: CompileData, artifact: int) -> list[str]:
 
 
 def _in_words(
-    parts: list[tuple[str, KeyPart | None, KeyPart | None]], mine: CompileData, other: CompileData, place: Place
+    parts: list[tuple[str, KeyPart | None, KeyPart | None]],
+    mine: CompileData,
+    other: CompileData,
+    place: LookupPlace,
 ) -> str:
     name, ours, theirs = parts[0]
     more = f", and {plural(len(parts) - 1, 'more part')} of the key" if len(parts) > 1 else ""
@@ -137,7 +148,7 @@ def _value(part: KeyPart | None) -> str:
     return part.value if len(part.value) <= _CHARS else f"{part.value[:_CHARS]}…"
 
 
-def _code_line(mine: CompileData, other: CompileData, place: Place) -> str:
+def _code_line(mine: CompileData, other: CompileData, place: LookupPlace) -> str:
     """The first line of the program whose operators differ."""
     ours, theirs = (_graph(data, place) for data in (mine, other))
     if not ours or not theirs:
@@ -150,7 +161,7 @@ def _code_line(mine: CompileData, other: CompileData, place: Place) -> str:
     return ""
 
 
-def _graph(data: CompileData, place: Place) -> list[tuple[str, str]]:
+def _graph(data: CompileData, place: LookupPlace) -> list[tuple[str, str]]:
     """The operators of a graph as AOTAutograd hands it to inductor, each with the line of the program."""
     number = data.of(places_of).get(place._replace(cache=_FX))
     if number is None:

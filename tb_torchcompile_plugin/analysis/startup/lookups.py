@@ -103,15 +103,15 @@ def _spent_of(misses: list[_Miss], spans: list[PhaseSpan]) -> Iterator[tuple[int
     """Lookups and timed functions of one compilation, each in order of time."""
     graphs = [(place, row) for place, row in misses if row.cache == _FX]
     made = [span.duration_ns for span in spans if span.name in FX_COMPILES]
-    told = [row.time_taken_ns if row.HasField("time_taken_ns") else None for _, row in graphs]
-    if None in told and len(made) == len(graphs):
-        told = [span if ns is None else ns for ns, span in zip(told, made)]
-    yield from ((place, ns) for (place, _), ns in zip(graphs, told) if ns is not None)
+    taken = [row.time_taken_ns if row.HasField("time_taken_ns") else None for _, row in graphs]
+    if None in taken and len(made) == len(graphs):
+        taken = [span if ns is None else ns for ns, span in zip(taken, made)]
+    yield from ((place, ns) for (place, _), ns in zip(graphs, taken) if ns is not None)
     outer = [place for place, row in misses if row.cache == _AOT]
     whole = [span.duration_ns for span in spans if span.name == AOT_COMPILE]
     if len(whole) == len(outer):
         # An entry is stored once its backward is compiled, too.
-        later = [ns for (_, row), ns in zip(graphs, told) if row.direction and ns is not None]
+        later = [ns for (_, row), ns in zip(graphs, taken) if row.direction and ns is not None]
         extra = sum(later) if _is_lazy(spans) else 0
         yield from ((place, ns + extra * (place == outer[0])) for place, ns in zip(outer, whole))
 
@@ -126,11 +126,14 @@ def _is_lazy(spans: list[PhaseSpan]) -> bool:
 
 
 def _row(one: CacheLookup, frames: dict[Key, Compilation], spent: int | None) -> StartLookup:
+    frame = frames.get((one.epoch, one.compile_id)) or Compilation()
     return StartLookup(
         compile_id=one.compile_id,
         epoch=one.epoch,
         direction=one.direction,
-        **_place(frames.get((one.epoch, one.compile_id))),
+        function=frame.function,
+        file=frame.file,
+        line=frame.line or None,
         cache=title_of_cache(one.cache),
         graph=one.graph,
         result=one.result,
@@ -139,12 +142,6 @@ def _row(one: CacheLookup, frames: dict[Key, Compilation], spent: int | None) ->
         saved_s=one.time_saved_s,
         why=one.why,
     )
-
-
-def _place(frame: Compilation | None) -> dict[str, str | int | None]:
-    if frame is None:
-        return {"function": "", "file": "", "line": None}
-    return {"function": frame.function, "file": frame.file, "line": frame.line or None}
 
 
 def _remote(frame: Compilation) -> Iterator[StartLookup]:
@@ -166,7 +163,9 @@ def _tuned(data: CompileData, frames: dict[Key, Compilation]) -> Iterator[StartL
     kinds = Counter((row.epoch, row.compile_id, row.cache or "") for row in rows)
     for (epoch, compile_id, result), number in kinds.items():
         if frame := frames.get((epoch, compile_id)):
-            mine = [row for row in rows if (row.epoch, row.compile_id, row.cache) == (epoch, compile_id, result)]
+            mine = [
+                row for row in rows if (row.epoch, row.compile_id, row.cache) == (epoch, compile_id, result)
+            ]
             yield _counted(frame, "autotune cache", result, number, _tuning_s(mine))
 
 
@@ -180,7 +179,9 @@ def _counted(frame: Compilation, cache: str, result: str, number: int, spent: fl
         compile_id=frame.key.compile_id,
         epoch=frame.key.epoch,
         direction=None,
-        **_place(frame),
+        function=frame.function,
+        file=frame.file,
+        line=frame.line or None,
         cache=cache,
         graph=None,
         result=result,
@@ -189,5 +190,3 @@ def _counted(frame: Compilation, cache: str, result: str, number: int, spent: fl
         saved_s=None,
         why=f"torch counts {plural(number, 'lookup')} and does not say more" if spent is None else None,
     )
-
-

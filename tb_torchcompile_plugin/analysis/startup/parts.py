@@ -1,13 +1,13 @@
-"""From the start of the process to the first step in which nothing is compiled: every nanosecond belongs to one part."""
+"""From the start of the process to the first step in which nothing is compiled: each nanosecond belongs to one part."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.startup.compiling import Compiling, compiling, last_end_ns
+from tb_torchcompile_plugin.analysis.startup.compiling import HostSpan, compiling, last_end_ns
 from tb_torchcompile_plugin.analysis.startup.pieces import pieces
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.units import seconds
@@ -40,9 +40,9 @@ class StartPart(msgspec.Struct, frozen=True):
     pieces: int
 
 
-class Window(NamedTuple):
+class StartWindow(NamedTuple):
     """A start-up in Unix ns. from_process: begins with the process, else when this package was imported or, where that
-    is not known either, with the first compilation. until_step: ends with the first steady step; else no step was noted,
+    is not known either, with the first compilation. until_step: ends with the first steady step; else none was noted,
     and it ends with the last compilation."""
 
     begin_ns: int
@@ -54,7 +54,7 @@ class Window(NamedTuple):
     until_step: bool
 
 
-def window(data: CompileData) -> Window | None:
+def window(data: CompileData) -> StartWindow | None:
     """None where no compilation has a time."""
     rows = data.of(compiling)
     if not rows:
@@ -66,7 +66,7 @@ def window(data: CompileData) -> Window | None:
     began = [ns for ns in (process, imported) if ns is not None and ns <= first]
     steady = _steady_ns(data.summary, first)
     end = steady or last_end_ns(rows)
-    return Window(
+    return StartWindow(
         began[0] if began else first,
         imported if imported in began and imported != began[0] else None,
         first,
@@ -126,16 +126,16 @@ def _loads(summary: CompileSummary) -> list[tuple[int, int]]:
     return [(row.start_ns, row.start_ns + row.duration_ns) for row in summary.cache_transfers if row.load]
 
 
-def _inside(row: Compiling, load: tuple[int, int]) -> bool:
+def _inside(row: HostSpan, load: tuple[int, int]) -> bool:
     return not row.key[1] and load[0] <= row.start_ns < load[1]
 
 
-def _with_edges(spans: list[tuple[int, int]], around: Window) -> list[tuple[int, int]]:
+def _with_edges(spans: list[tuple[int, int]], around: StartWindow) -> list[tuple[int, int]]:
     """With one that covers what lies before the import: so a piece ends there."""
     return [*spans, (around.begin_ns, around.imported_ns)] if around.imported_ns else spans
 
 
-def _part(span: int | None, rows: list[Compiling], spans: int, start_ns: int, around: Window) -> str:
+def _part(span: int | None, rows: list[HostSpan], spans: int, start_ns: int, around: StartWindow) -> str:
     if span is not None and span < len(rows):
         return rows[span].phase
     if span is not None:
