@@ -13,8 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
-from tb_torchcompile_plugin.analysis.findings.compile_rules import CacheMissed
-from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, merged, ranked, span_findings
+from tb_torchcompile_plugin.analysis.findings.findings import merged, ranked, span_findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
@@ -33,8 +32,6 @@ from tb_torchcompile_plugin.analysis.runs.remembered import JobLine, job_line, j
 from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, SpanLine, compile_line, span_line
 from tb_torchcompile_plugin.analysis.runs.runs import NO_COMPILE_DATA, KnownRun, RunRow, all_runs
 from tb_torchcompile_plugin.analysis.source.source import ProgramLine
-from tb_torchcompile_plugin.analysis.startup.beside import Starts
-from tb_torchcompile_plugin.analysis.startup.start_findings import start_findings
 from tb_torchcompile_plugin.analysis.startup.startup import StartUp, startup
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
@@ -43,7 +40,7 @@ from tb_torchcompile_plugin.api.joined import job_of, unexpected
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import files_of, place_of
 from tb_torchcompile_plugin.api.session import Session, read
-from tb_torchcompile_plugin.api.starts import starts_of
+from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.by_digests import by_digests
 from tb_torchcompile_plugin.job.job import TracedJob, one_rank
@@ -276,9 +273,9 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
     """Adds what should be changed, and what was read, to `reading`."""
     data, compiled, notices = _compile_side(session, worker)
     profiles = reading.profiles
-    start = _start(session, reading.run, worker.worker) if data else None
+    start = starts_or_none(session, reading.run, worker.worker) if data else None
     if data:
-        reading.findings += _located(_compile_findings(data, start), reading.run, worker.worker, None)
+        reading.findings += _located(findings_with_start(data, start), reading.run, worker.worker, None)
         reading.lines[worker.worker, None] = data.of(compile_line)
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
@@ -298,25 +295,6 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
         startup=start.of(startup) if start else None,
         warnings=notices,
     )
-
-
-def _start(session: Session, run: str, worker: str) -> Starts | None:
-    """A mistake of ours about another run must not cost this one."""
-    try:
-        return starts_of(session, run, worker)
-    except Exception as error:
-        _log.warning("the start-ups beside %s of %s cannot be told", worker, run, exc_info=error)
-        return None
-
-
-def _compile_findings(data: CompileData, start: Starts | None) -> list[Finding]:
-    """One that says why caches missed stands for the one that says that they did."""
-    why = start.of(start_findings) if start else []
-    rows = data.of(compile_findings)
-    return [
-        *why,
-        *(row for row in rows if not why or row.rule != CacheMissed.id or "lookups" in row.evidence),
-    ]
 
 
 def _located(rows: list[Finding], run: str, worker: str, span: str | None) -> list[RunFinding]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from itertools import islice
 
+from tb_torchcompile_plugin.analysis.findings.compile_rules import CacheMissed
+from tb_torchcompile_plugin.analysis.findings.findings import compile_findings
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.startup.beside import Start, Starts
+from tb_torchcompile_plugin.analysis.startup.start_findings import start_findings
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
+from tb_torchcompile_plugin.reader.compile_data import CompileData
 
+_log = logging.getLogger(__name__)
 _MOST = 24  # that one is compared with: each is read
 
 
@@ -32,3 +39,22 @@ def _others(session: Session, listed: list[tuple[str, list[WorkerFiles]]], mine:
                 data, _ = session.compile_data_of(one)
                 if data is not None:
                     yield Start(run, one.worker, one.rank, data)
+
+
+def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:
+    """The same for a report: a mistake of ours about another run must not cost this one."""
+    try:
+        return starts_of(session, run, worker)
+    except Exception as error:
+        _log.warning("the start-ups beside %s of %s cannot be told", worker, run, exc_info=error)
+        return None
+
+
+def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding]:
+    """What the compile data shows. What says why caches missed stands for what says that they did."""
+    why = start.of(start_findings) if start else []
+    rows = data.of(compile_findings)
+    return [
+        *why,
+        *(row for row in rows if not why or row.rule != CacheMissed.id or "lookups" in row.evidence),
+    ]

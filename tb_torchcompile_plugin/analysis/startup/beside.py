@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time.caches import time_saved_s
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.startup.lookups import looked_up, would_save_ns
 from tb_torchcompile_plugin.analysis.startup.parts import compile_ns, parts_ns, window
 from tb_torchcompile_plugin.compile_log.fields import Direction, forwards
@@ -18,7 +19,8 @@ from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
 
-_ALL_KINDS = {"hit": "warm", "miss": "cold", "bypass": "bypassed"}
+Kind = Literal["cold", "warm", "bypassed", "mixed"]
+_ALL_KINDS: dict[str, Kind] = {"hit": "warm", "miss": "cold", "bypass": "bypassed"}
 
 
 class Start(NamedTuple):
@@ -51,17 +53,17 @@ class StartRow(msgspec.Struct, frozen=True):
     run: str
     worker: str
     rank: int | None
-    kind: str | None
-    from_process: bool
-    start_up_s: float | None
-    compile_s: float
+    kind: Kind | None
+    start_up_s: Annotated[float | None, head("Until steady")]
+    compile_s: Annotated[float, head("Compiling")]
+    common_compile_s: Annotated[float | None, head("Of common frames")]
+    common: Annotated[int, head("Common frames", hidden=True)]
     hits: int
     misses: int
-    bypasses: int
-    saved_s: float | None
-    would_save_s: float | None
-    common: int
-    common_compile_s: float | None
+    bypasses: Annotated[int, head(hidden=True)]
+    saved_s: Annotated[float | None, head("Saved, says torch")]
+    would_save_s: Annotated[float | None, head("Hits would save")]
+    from_process: Annotated[bool, head("From the process on", hidden=True)]
 
 
 class LookupPlace(NamedTuple):
@@ -138,7 +140,7 @@ def _row(mine: Start, one: Start) -> StartRow:
     )
 
 
-def _kind(results: list[str]) -> str | None:
+def _kind(results: list[str]) -> Kind | None:
     if not results:
         return None
     return _ALL_KINDS[results[0]] if len(set(results)) == 1 else "mixed"

@@ -23,16 +23,19 @@ from tb_torchcompile_plugin.torch_names.output_code import NO_PLACE, NODE_PLACE
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _FX = "fx_graph"
+_LAST = 1 << 30  # behind what differs in any number of parts
 FIRST = "not the key: it was compiled here first"
 _CHARS = 60  # of a value in a sentence
 
 
 class KeyDiffers(NamedTuple):
-    """In words, and in which other process. same_run: another rank, for one."""
+    """In words, and in which other process. same_run: another rank, for one. avoidable: the other one had an entry by
+    then, and had it been the same in both, this would have been a hit."""
 
     what: str
     than: str
     same_run: bool
+    avoidable: bool
 
 
 def differences(starts: Starts) -> dict[int, KeyDiffers]:
@@ -53,14 +56,22 @@ def _nearest(starts: Starts, place: LookupPlace, lookup: CacheLookup) -> KeyDiff
         number = other.data.of(places_of).get(place)
         if number is None:
             continue
-        theirs, same_run = other.data.of(looked_up)[number][0], other.run == starts.mine.run
+        theirs = other.data.of(looked_up)[number][0]
+        place_of = (other.name, other.run == starts.mine.run, _had_entry(starts.mine, other, theirs.result))
         if theirs.key == lookup.key:
             what = _same_key(starts.mine, other, theirs.result)
-            near.append((-1 if what != FIRST else 0, KeyDiffers(what, other.name, same_run)))
+            near.append((_LAST if what == FIRST else 0, KeyDiffers(what, *place_of)))
         elif parts := _differing(starts.mine.data, other.data, place):
             what = _in_words(parts, starts.mine.data, other.data, place)
-            near.append((len(parts), KeyDiffers(what, other.name, same_run)))
+            near.append((len(parts), KeyDiffers(what, *place_of)))
     return min(near, key=lambda pair: pair[0])[1] if near else None
+
+
+def _had_entry(mine: Start, other: Start, result: str) -> bool:
+    here, there = mine.data.summary.environment, other.data.summary.environment
+    if result == "hit":
+        return bool(there.recording_start_ns < here.written_ns)
+    return bool(there.written_ns <= here.recording_start_ns)
 
 
 def _same_key(mine: Start, other: Start, result: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.compile_log.fields import Direction, Key, forwards, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilation, PhaseSpan
@@ -27,6 +28,9 @@ _AOT, _FX = "aotautograd", "fx_graph"
 _Miss: TypeAlias = tuple[int, CacheResult]  # with its place among all lookups
 
 
+Result = Literal["hit", "miss", "bypass"]
+
+
 class StartLookup(msgspec.Struct, frozen=True):
     """One lookup, or several alike of one compilation (`lookups`). spent_s: what making the entry took after a miss;
     saved_s: what torch says that a hit saved; both None where nothing tells. why: of a miss or bypass, in words.
@@ -34,21 +38,21 @@ class StartLookup(msgspec.Struct, frozen=True):
     differs: the first part of the key that is not as in `than`, another run or rank of the logdir with this frame.
     """
 
+    cache: str
+    result: Result
     compile_id: str
     epoch: int
     direction: Direction | None
     function: str
     file: str
     line: int | None
-    cache: str
-    graph: int | None
-    result: str
-    lookups: int
-    spent_s: float | None
-    saved_s: float | None
-    why: str | None
-    differs: str | None = None
-    than: str | None = None
+    graph: Annotated[int | None, head(hidden=True)]
+    lookups: Annotated[int, head(hidden=True)]
+    spent_s: Annotated[float | None, head("Took to make")]
+    saved_s: Annotated[float | None, head("Saved, says torch")]
+    why: Annotated[str | None, head(hidden=True)]
+    differs: Annotated[str | None, head("What differs", grow=True)] = None
+    than: Annotated[str | None, head("From")] = None
 
 
 def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:
@@ -136,7 +140,7 @@ def _row(one: CacheLookup, frames: dict[Key, Compilation], spent: int | None) ->
         line=frame.line or None,
         cache=title_of_cache(one.cache),
         graph=one.graph,
-        result=one.result,
+        result=cast(Result, one.result),
         lookups=1,
         spent_s=None if spent is None else seconds(spent),
         saved_s=one.time_saved_s,
@@ -184,7 +188,7 @@ def _counted(frame: Compilation, cache: str, result: str, number: int, spent: fl
         line=frame.line or None,
         cache=cache,
         graph=None,
-        result=result,
+        result=cast(Result, result),
         lookups=number,
         spent_s=spent if result == "miss" else None,
         saved_s=None,

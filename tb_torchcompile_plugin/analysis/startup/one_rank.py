@@ -44,14 +44,14 @@ def one_rank_says(starts: Starts) -> Iterator[str]:
 
 def _settings(data: CompileData) -> Iterator[str]:
     settings = data.summary.environment.settings
-    yield from (text for name, text in IS_OFF.items() if is_on(settings, name) is _told_by(name))
+    yield from (text for name, text in IS_OFF.items() if is_on(settings, name) is _is_bad_when_on(name))
     if is_on(settings, *COMPILE_ON_ONE_RANK):
         yield "compile_on_one_rank is on: graphs do not depend on the rank that compiled them."
     if is_on(settings, *CACHING_PRECOMPILE):
         yield "caching_precompile is on: what Dynamo made is kept, too."
 
 
-def _told_by(name: str) -> bool:
+def _is_bad_when_on(name: str) -> bool:
     """Whether a setting is worth a word when it is on, as `force_disable_caches`, or when it is off."""
     return "disable" in name
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.startup.compiling import HostSpan, compiling, last_end_ns
 from tb_torchcompile_plugin.analysis.startup.pieces import pieces
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -33,11 +34,11 @@ _TITLES = {
 class StartPart(msgspec.Struct, frozen=True):
     """One part of a start-up; all of them sum to its wall time, in ns exactly. pieces: how often it came."""
 
-    part: str
-    title: str
-    time_s: float
-    percent: float
+    title: Annotated[str, head("Part")]
+    time_s: Annotated[float, head("Time", total=True)]
+    percent: Annotated[float, head("Share")]
     pieces: int
+    part: Annotated[str, head("Id", hidden=True)]
 
 
 class StartWindow(NamedTuple):
@@ -97,7 +98,7 @@ def start_parts(data: CompileData) -> tuple[StartPart, ...]:
     counted = data.of(_counted)
     whole = sum(ns for ns, _ in counted.values())
     return tuple(
-        StartPart(part, title, seconds(counted[part][0]), 100 * counted[part][0] / whole, counted[part][1])
+        StartPart(title, seconds(counted[part][0]), 100 * counted[part][0] / whole, counted[part][1], part)
         for part, title in _TITLES.items()
         if counted.get(part, (0, 0))[0]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.startup.beside import Starts
-from tb_torchcompile_plugin.analysis.startup.key_differences import FIRST, differences
+from tb_torchcompile_plugin.analysis.startup.key_differences import differences
 from tb_torchcompile_plugin.analysis.startup.lookups import looked_up, would_save_ns
 from tb_torchcompile_plugin.analysis.startup.parts import parts_ns
 from tb_torchcompile_plugin.analysis.words import at_line, duration
@@ -22,7 +22,7 @@ _NEXT = (
 def start_findings(starts: Starts) -> list[Finding]:
     """One, where a miss has a cause that another process of the logdir shows. A first run has none."""
     data = starts.mine.data
-    avoidable = {place: one for place, one in starts.of(differences).items() if one.what != FIRST}
+    avoidable = {place: one for place, one in starts.of(differences).items() if one.avoidable}
     saved_ns = data.of(would_save_ns)
     if not avoidable or saved_ns is None or seconds(saved_ns) < thresholds.cold_start_s:
         return []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time.caches import time_saved_s
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.startup.beside import (
     Start,
     StartRow,
@@ -15,7 +17,7 @@ from tb_torchcompile_plugin.analysis.startup.beside import (
     shared,
     start_rows,
 )
-from tb_torchcompile_plugin.analysis.startup.key_differences import FIRST, differences
+from tb_torchcompile_plugin.analysis.startup.key_differences import differences
 from tb_torchcompile_plugin.analysis.startup.lookups import StartLookup, start_lookups, would_save_ns
 from tb_torchcompile_plugin.analysis.startup.one_rank import one_rank_says
 from tb_torchcompile_plugin.analysis.startup.parts import StartPart, compile_ns, parts_ns, start_parts, window
@@ -39,10 +41,10 @@ class StartUp(msgspec.Struct, frozen=True):
     """A start-up: its parts, which sum to it; beside it others of the logdir; each lookup; and the program's lines."""
 
     says: tuple[str, ...]
-    parts: tuple[StartPart, ...]
-    starts: tuple[StartRow, ...]
-    lookups: tuple[StartLookup, ...]
-    lines: tuple[CompiledLine, ...]
+    parts: Annotated[tuple[StartPart, ...], head("Until the first steady step")]
+    starts: Annotated[tuple[StartRow, ...], head("Beside others")]
+    start_lookups: Annotated[tuple[StartLookup, ...], head("Cache lookups")]
+    compiled_lines: Annotated[tuple[CompiledLine, ...], head("Compile time by line")]
 
 
 def startup(starts: Starts) -> StartUp:
@@ -52,12 +54,12 @@ def startup(starts: Starts) -> StartUp:
         says=tuple(_says(starts)),
         parts=data.of(start_parts),
         starts=tuple(row for row in starts.of(start_rows) if row.common or row.run == starts.mine.run),
-        lookups=starts.of(told_lookups),
-        lines=starts.of(compiled_lines),
+        start_lookups=starts.of(lookups_beside),
+        compiled_lines=starts.of(compiled_lines),
     )
 
 
-def told_lookups(starts: Starts) -> tuple[StartLookup, ...]:
+def lookups_beside(starts: Starts) -> tuple[StartLookup, ...]:
     """Each with how its key differs from that of another process."""
     known = starts.of(differences)
     rows = starts.mine.data.of(start_lookups)
@@ -129,8 +131,8 @@ def _caches(starts: Starts) -> Iterator[str]:
 
 
 def first_cause(starts: Starts) -> tuple[str, str] | None:
-    """What differs, and from which process; None where every miss was the first of its kind."""
-    return next(((one.what, one.than) for one in starts.of(differences).values() if one.what != FIRST), None)
+    """What differs, and from which process; None where no other one had an entry by then."""
+    return next(((one.what, one.than) for one in starts.of(differences).values() if one.avoidable), None)
 
 
 def _measured(starts: Starts) -> Iterator[str]:

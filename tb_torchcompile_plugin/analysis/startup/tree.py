@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.startup.beside import Starts
 from tb_torchcompile_plugin.analysis.startup.pieces import pieces
 from tb_torchcompile_plugin.compile_log.fields import key_of
@@ -35,10 +36,10 @@ class CompiledLine(msgspec.Struct, frozen=True):
     parent: int
     cumulative_s: float
     own_s: float
-    percent: float
+    percent: Annotated[float, head("Share")]
     compilations: int
     most_elsewhere_s: float | None
-    elsewhere: str | None
+    elsewhere: Annotated[str | None, head("Where")]
 
 
 @dataclass
@@ -121,7 +122,11 @@ def _path(row: Compilation) -> list[_Frame]:
 
 
 def _add(
-    rows: list[CompiledLine], node: _Line, parent: int, whole_ns: int, elsewhere: dict[_Frame, tuple[int, str]]
+    rows: list[CompiledLine],
+    node: _Line,
+    parent: int,
+    whole_ns: int,
+    elsewhere: dict[_Frame, tuple[int, str]],
 ) -> None:
     for place, child in sorted(node.below.items(), key=lambda pair: -pair[1].all_ns):
         file, line, function = place
