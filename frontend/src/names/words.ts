@@ -40,7 +40,15 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
   { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules'] },
   {
     title: 'Compile',
-    panels: ['compilations', 'startup', 'compile_time', 'graph_breaks', 'recompiles', 'compiled_regions', 'code'],
+    panels: [
+      'compilations',
+      'startup',
+      'compile_time',
+      'graph_breaks',
+      'recompiles',
+      'compiled_regions',
+      'code',
+    ],
   },
 ];
 export const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);

@@ -148,7 +148,8 @@ def _in_words(
     name, ours, theirs = parts[0]
     more = f", and {plural(len(parts) - 1, 'more part')} of the key" if len(parts) > 1 else ""
     if name == CODE:
-        return f"{title_of(name)}{_code_line(mine, other, place)}{more}"
+        at, quoted = _code_line(mine, other, place)
+        return f"{title_of(name)}{at}{more}{quoted}"
     values = f" is {_value(ours)} here, and {_value(theirs)} there"
     return f"{title_of(name)}{values if _value(ours) or _value(theirs) else ''}{more}"
 
@@ -159,17 +160,18 @@ def _value(part: KeyPart | None) -> str:
     return part.value if len(part.value) <= _CHARS else f"{part.value[:_CHARS]}…"
 
 
-def _code_line(mine: CompileData, other: CompileData, place: LookupPlace) -> str:
-    """The first line of the program whose operators differ."""
+def _code_line(mine: CompileData, other: CompileData, place: LookupPlace) -> tuple[str, str]:
+    """The first line of the program whose operators differ, and these."""
     ours, theirs = (_graph(data, place) for data in (mine, other))
     if not ours or not theirs:
-        return ""
+        return "", ""
     at = ""
     for (line, where), (another, _) in zip_longest(ours, theirs, fillvalue=("", "")):
         at = where or at
         if line != another:
-            return f" at {at}: {line or 'nothing'} here, and {another or 'nothing'} there"
-    return ""
+            quoted = f"{line or 'nothing'} here, {another or 'nothing'} there"
+            return f" at {at}", f"  # {quoted}"  # as torch quotes code: it stays out of files without code
+    return "", ""
 
 
 def _graph(data: CompileData, place: LookupPlace) -> list[tuple[str, str]]:
