@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import ClassVar
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_the_profiler_tells_unless_it_came_late() -> None:
 
 def test_what_was_loaded_is_noted_and_the_call_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     class Info:
-        artifacts = {"inductor": ["a", "b"]}
+        artifacts: ClassVar = {"inductor": ["a", "b"]}
 
     monkeypatch.setattr(cache_transfers, "_rows", [])
     load = cache_transfers._noting(lambda data: Info, load=True)
