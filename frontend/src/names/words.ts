@@ -13,6 +13,7 @@ export const PANEL_TITLES: Record<Panel, string> = {
   runs: 'All runs',
   overview: 'Overview',
   findings: 'Findings',
+  startup: 'Start-up',
   compile_time: 'Compile time',
   compilations: 'Compilations',
   code: 'Texts',
@@ -41,7 +42,16 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
   { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules', 'triton'] },
   {
     title: 'Compile',
-    panels: ['compilations', 'compile_time', 'graph_breaks', 'recompiles', 'compiled_regions', 'exports', 'code'],
+    panels: [
+      'compilations',
+      'startup',
+      'compile_time',
+      'graph_breaks',
+      'recompiles',
+      'compiled_regions',
+      'exports',
+      'code',
+    ],
   },
 ];
 export const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);
