@@ -49,6 +49,7 @@ def fill_environment(target: Environment) -> None:
     """Writes what can be known without side effects. Each part may fail by itself; it is absent then."""
     target.python_version = platform.python_version()
     target.hostname, target.pid = socket.gethostname(), os.getpid()
+    target.program = _program()
     for name in VARIABLES:
         if name in os.environ:
             target.variables[name] = readable(os.environ[name])
@@ -61,6 +62,12 @@ def fill_environment(target: Environment) -> None:
     for part in (_fill_torch, _fill_devices, _fill_ranks, _fill_backends):
         with contextlib.suppress(Exception):
             part(target, torch)
+
+
+def _program() -> str:
+    """The path of what Python runs, without its arguments, which may hold secrets; "" where it runs no file."""
+    path = sys.argv[0] if sys.argv else ""
+    return readable(os.path.abspath(path)) if os.path.isfile(path) else ""
 
 
 def _version_of(distribution: str) -> str:

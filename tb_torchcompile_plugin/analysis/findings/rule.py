@@ -36,6 +36,7 @@ Panel = Literal[
     "exports",
     "triton",
     "compare",
+    "pays",
     "ranks",
 ]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
