@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
+from tb_torchcompile_plugin.analysis.pays.pays import Pays
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
@@ -39,7 +40,7 @@ from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, unexpected
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import files_of, place_of
-from tb_torchcompile_plugin.api.session import Session, read
+from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.by_digests import by_digests
@@ -50,6 +51,7 @@ from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import answers
+from tb_torchcompile_plugin.reader.cache.anywhere import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
@@ -70,6 +72,7 @@ class SpanReport(Span, frozen=True):
     step_breakdown: StepReport
     collectives: list[Collective]
     what_if: Scenario
+    pays: Pays
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
@@ -279,7 +282,8 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
         reading.lines[worker.worker, None] = data.of(compile_line)
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
-        read, profile = _span_or_why_not((worker, span), data, len(profiles), progress)
+        place = SpanPlace(session, reading.run, worker, span)
+        read, profile = _span_or_why_not(place, data, len(profiles), progress)
         spans.append(read.report if isinstance(read, SpanRead) else read)
         if isinstance(read, SpanRead):
             reading.findings += _located(read.findings, reading.run, worker.worker, span.span)
@@ -313,10 +317,19 @@ def _compile_side(
         return None, None, [unexpected(worker.compile_files[0], error)]
 
 
+class SpanPlace(NamedTuple):
+    """Where a span of a report lies."""
+
+    session: Session
+    run: str
+    worker: WorkerFiles
+    span: SpanFile
+
+
 def _span_or_why_not(
-    place: tuple[WorkerFiles, SpanFile], data: CompileData | None, ranks: int, progress: Advance | None
+    place: SpanPlace, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead | UnreadSpan, Profile | None]:
-    span = place[1]
+    span = place.span
     try:
         return _read_span(place, data, ranks, progress)
     except UserError as error:
@@ -327,16 +340,19 @@ def _span_or_why_not(
 
 
 def _read_span(
-    place: tuple[WorkerFiles, SpanFile], data: CompileData | None, ranks: int, progress: Advance | None
+    place: SpanPlace, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead, Profile | None]:
     """ranks: with how many it was recorded; what was said of one alone is known the next time without its trace."""
-    span, files = place[1], files_of(*place)
-    if not ranks and (known := answers.kept("report", SpanRead, files)):
+    span, files = place.span, files_of(place.worker, place.span)
+    beside = place.session.beside(place.run, place.worker.worker)
+    made_of = (*files, *(beside.files if beside else ()))
+    if not ranks and (known := answers.kept("report", SpanRead, made_of)):
         return known, None
-    profile = Profile(read(span.file, progress, progress), data, span, calls_of_each(ranks), files)
+    trace = read(span.file, progress, progress)
+    profile = Profile(trace, data, span, calls_of_each(ranks), files, beside)
     made = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
     if not ranks:
-        answers.keep("report", made, files)
+        answers.keep("report", made, made_of)
     return made, profile
 
 

@@ -29,6 +29,7 @@ from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.modules.modules import modules
 from tb_torchcompile_plugin.analysis.operators.operators import operators
 from tb_torchcompile_plugin.analysis.overview.halves import span_report
+from tb_torchcompile_plugin.analysis.pays.pays import pays
 from tb_torchcompile_plugin.analysis.python.python import python
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_map import job_map
@@ -212,6 +213,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("collectives", SPAN, collectives),
     Route("step_breakdown", SPAN, step_breakdown),
     Route("what_if", SPAN, scenario, (texts("fixes"),)),
+    Route("pays", SPAN, pays),
     Route("findings", SPAN_OR_WORKER, findings_remembered),
     Route("compare", SIDES, compare_report),
     Route("compare_tables", SIDES, compare_tables),
@@ -251,14 +253,17 @@ def _kept(session: Session, route: Route[Any], *ids: str) -> Answer | None:
     if route.subject not in _KEPT or not all(ids) or not issubclass(kind, msgspec.Struct):
         return None
     run, worker, span = ids
-    return answers.kept(route.name, kind, session.files(run, worker, span), session.most_calls(run))
+    files, other = session.files(run, worker, span), session.beside(run, worker)
+    made_of = (*files, *(other.files if other else ()))
+    return answers.kept(route.name, kind, made_of, session.most_calls(run))
 
 
 def _keep(profile: Profile, name: str) -> Answer:
     """The answer, which is written down for the next time."""
     answer: Answer = profile.of(ROUTES[name].ask)
     if isinstance(answer, msgspec.Struct) and profile.trace.is_whole():
-        answers.keep(name, answer, profile.files, profile.most_calls)
+        made_of = (*profile.files, *(profile.beside.files if profile.beside else ()))
+        answers.keep(name, answer, made_of, profile.most_calls)
     return answer
 
 

@@ -30,7 +30,8 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
         return
     console.print(Plain(f"span {span.span}  {span.trace_file}  {span.events} events"))
     hints = span.hints.unnamed_cpu_kernels, span.hints.unnamed_triton_kernels
-    for line in filter(None, (span.overview.headline, span.overview.recording, *hints)):
+    known = span.overview.headline, span.overview.recording, *span.pays.says, *hints
+    for line in filter(None, known):
         console.print(Plain(f"  {line}"), soft_wrap=True)
     table(
         console,

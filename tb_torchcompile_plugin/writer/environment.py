@@ -54,6 +54,7 @@ def fill_environment(target: Environment) -> None:
     if (start_ns := process_start_ns()) is not None:
         target.process_start_ns = start_ns
     target.imported_ns = sys.modules["tb_torchcompile_plugin"].IMPORTED_NS
+    target.program = _program()
     for name in VARIABLES:
         if name in os.environ:
             target.variables[name] = readable(os.environ[name])
@@ -66,6 +67,12 @@ def fill_environment(target: Environment) -> None:
     for part in (_fill_torch, _fill_devices, _fill_ranks, _fill_backends, _fill_settings):
         with contextlib.suppress(Exception):
             part(target, torch)
+
+
+def _program() -> str:
+    """The path of what Python runs, without its arguments, which may hold secrets; "" where it runs no file."""
+    path = sys.argv[0] if sys.argv else ""
+    return readable(os.path.abspath(path)) if os.path.isfile(path) else ""
 
 
 def _version_of(distribution: str) -> str:

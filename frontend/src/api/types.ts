@@ -126,6 +126,8 @@ export interface CacheResult {
   time_saved_s: number | null;
 }
 
+export type Caches = 'cold' | 'recorded' | 'warm';
+
 export interface CallOverhead {
   window: 'span' | 'steps';
   steps: number;
@@ -404,6 +406,14 @@ export interface CompileOverlap {
   steps: string[];
 }
 
+export interface CompileSeconds {
+  blocked_s: number;
+  cold_s: number | null;
+  warm_s: number | null;
+  cache_hits: number;
+  cache_lookups: number;
+}
+
 export interface CompileTime {
   threads: string[];
   names: string[];
@@ -612,6 +622,15 @@ export interface Environment {
   variables: Record<string, string>;
 }
 
+export interface Even {
+  name: Caches;
+  cost_s: number;
+  steps: number;
+  low_steps: number;
+  high_steps: number | null;
+  after_s: number;
+}
+
 export interface ExportCall {
   compile_id: string;
   epoch: number;
@@ -796,6 +815,18 @@ export interface FunctionTime {
   min_s: number;
   max_s: number;
   mean_s: number;
+}
+
+export interface Gain {
+  verdict: Paying;
+  told_by: ToldBy;
+  eager_us: number | null;
+  compiled_us: number | null;
+  gain_us: number | null;
+  low_us: number | null;
+  high_us: number | null;
+  eager_run: string;
+  compiled_run: string;
 }
 
 export interface GapBin {
@@ -1541,6 +1572,9 @@ export interface Notice {
   next_step: string;
 }
 
+export type Obstacle =
+  'breaks' | 'dynamic' | 'eager' | 'guards' | 'kernels' | 'library' | 'memory' | 'nothing' | 'recompiles';
+
 export interface OpInRange {
   name: string;
   cat: string;
@@ -1641,6 +1675,7 @@ export interface Overview {
   recording: string;
   coverage: Coverage;
   considered: string[];
+  pays: string;
 }
 
 export interface Pair {
@@ -1664,6 +1699,7 @@ export type Panel =
   | 'modules'
   | 'operators'
   | 'overview'
+  | 'pays'
   | 'python'
   | 'ranks'
   | 'recompiles'
@@ -1682,6 +1718,16 @@ export interface PartDifference {
 }
 
 export type PartKind = 'gpu' | 'host' | 'idle';
+
+export type Paying = 'never' | 'pays' | 'unknown';
+
+export interface Pays {
+  says: string[];
+  gain: Gain[];
+  cost: CompileSeconds[];
+  even: Even[];
+  why_not: WhyNot[];
+}
 
 export type Phase = 'aot_autograd' | 'autotune' | 'cache' | 'dynamo' | 'inductor' | 'other' | 'triton';
 
@@ -2444,6 +2490,8 @@ export interface TimelineSlice {
   arguments: Fact[];
 }
 
+export type ToldBy = 'compiled_predicted' | 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
+
 export interface TrieNode {
   frame: Frame;
   users: boolean;
@@ -2484,6 +2532,14 @@ export interface WaitRow {
 }
 
 export type Whose = 'built in' | 'library' | 'operators' | 'yours';
+
+export interface WhyNot {
+  cause: Obstacle;
+  time_us: number | null;
+  percent: number | null;
+  says: string;
+  where: string;
+}
 
 export interface WhyUnknown {
   step: string;
@@ -2573,6 +2629,7 @@ export interface AboutSpan {
   collectives: Collectives;
   step_breakdown: StepReport;
   what_if: Scenario;
+  pays: Pays;
   findings: Findings;
 }
 

@@ -34,10 +34,11 @@ export const PANEL_TITLES: Record<Panel, string> = {
   exports: 'Exports',
   triton: 'Triton',
   compare: 'Compare',
+  pays: 'Does it pay',
 };
 /** The sidebar: what a group is called, and its panels in their order. The first one opens with the group. */
 export const GROUPS: { title: string; panels: Panel[] }[] = [
-  { title: 'Summary', panels: ['overview', 'findings', 'what_if', 'compare', 'runs'] },
+  { title: 'Summary', panels: ['overview', 'findings', 'what_if', 'pays', 'compare', 'runs'] },
   { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'timeline', 'memory', 'ranks'] },
   { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules', 'triton'] },
   {

@@ -93,5 +93,6 @@ export const PANELS: Record<Panel, Place> = {
   modules: { needs: 'trace', load: sheet },
   exports: { needs: 'compile', hidden: () => !data.compile.value?.exports.length, load: sheet },
   triton: { needs: 'compile', hidden: () => !data.compile.value?.triton_kernels.length, load: sheet },
+  pays: { needs: 'trace', load: sheet },
   compare: { needs: 'itself', load: () => import('../panels/compare/Compare.svelte') },
 };

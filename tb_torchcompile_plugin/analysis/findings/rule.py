@@ -37,6 +37,7 @@ Panel = Literal[
     "exports",
     "triton",
     "compare",
+    "pays",
     "ranks",
 ]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")

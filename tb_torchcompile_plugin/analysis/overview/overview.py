@@ -10,6 +10,7 @@ from tb_torchcompile_plugin.analysis.compiled_regions.coverage import Coverage, 
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.overview.headline import distortion, headline
+from tb_torchcompile_plugin.analysis.pays.pays import pays_sentence
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
 from tb_torchcompile_plugin.analysis.what_if.step_words import paced
 from tb_torchcompile_plugin.analysis.what_if.words import sentence
@@ -24,20 +25,27 @@ _CONSIDERED = 3
 class Overview(msgspec.Struct, frozen=True):
     """step: the sentence about a step, also on GPU utilization and in a report. headline: with what was compiled.
     recording: by how much recording slowed the program, "" where it did not by much or nobody noted it.
-    considered: what is not advised, each with its reason."""
+    pays: whether compiling pays, "" where nothing was compiled. considered: what is not advised, each with its
+    reason."""
 
     headline: str
     step: str
     recording: str
     coverage: Coverage
     considered: list[str]
+    pays: str = ""
 
 
 def overview(profile: Profile) -> Overview:
     """ "Step 22.4 ms on the host (mean of 3) · GPU busy 12.9 % → launch bound. Compile 8.1 s (2 compilations)." """
     step = profile.of(headline)
     return Overview(
-        with_compile(profile, step), step, distortion(profile), profile.of(coverage), _considered(profile)
+        with_compile(profile, step),
+        step,
+        distortion(profile),
+        profile.of(coverage),
+        _considered(profile),
+        profile.of(pays_sentence),
     )
 
 
