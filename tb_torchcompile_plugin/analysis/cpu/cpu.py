@@ -162,7 +162,7 @@ def _ran(kernels: list[CpuKernel]) -> Iterator[str]:
         return
     whole, took = sum(row.time_us for row in kernels), f"{plural(len(kernels), 'generated kernel')} took"
     scalar = [row for row in known if row.loops == "scalar"]
-    part = percent(share(sum(row.time_us for row in scalar), whole) or 0.0)
+    part = percent(100 * sum(row.time_us for row in scalar) / whole if whole else 0.0)
     yield (
         f"{took} {duration(whole)}: {len(known) - len(scalar)} go over vectors, {len(scalar)} number by number, "
         f"which is {part} of it."
