@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
 from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, compile_time, guard_checks
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
+from tb_torchcompile_plugin.analysis.cpu.cpu import cpu
 from tb_torchcompile_plugin.analysis.exports.exports import exports
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
@@ -210,6 +211,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("kernel", SPAN, kernel_details, _KERNEL),
     Route("code_kernels", SPAN_OR_WORKER, code_kernels, (number("id"),)),
     Route("gpu_utilization", SPAN, gpu_utilization),
+    Route("cpu", SPAN, cpu),
     Route("collectives", SPAN, collectives),
     Route("step_breakdown", SPAN, step_breakdown),
     Route("what_if", SPAN, scenario, (texts("fixes"),)),

@@ -24,6 +24,9 @@ HARNESS = re.compile(r"^def (get_args|call|benchmark_all_configs)\(", re.MULTILI
 # Inductor's own benchmark of a kernel.
 TUNING_SETTING = re.compile(r"('max_autotune(?:_pointwise)?': )(?:True|False)")
 BENCHMARKED = re.compile(r"return (\w+)\.benchmark_all_configs\(")
+# In a C++ kernel: a loop over vectors, and one that OpenMP's threads share.
+VECTORS = re.compile(r"\bat::vec::")
+PARALLEL = re.compile(r"#pragma omp parallel\b(?:.*\bnum_threads\((\d+)\))?")
 # In the body: a call, and above it the nodes that it is of.
 BODIES = ("\ndef call(", "\nclass Runner", "::run_impl(")
 CALL = re.compile(

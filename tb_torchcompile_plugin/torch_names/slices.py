@@ -207,7 +207,7 @@ def is_cudagraph_recording(name: str) -> bool:
 
 def is_driver_launch(name: str) -> bool:
     """The launch of one kernel through the driver, as Triton does it and the libraries mostly do not."""
-    return name.startswith("cuLaunchKernel")
+    return name.startswith(("cuLaunchKernel", "hipModuleLaunchKernel"))
 
 
 def is_synchronisation(name: str) -> bool:

@@ -502,6 +502,33 @@ export interface Coverage {
   empty_compilations: number | null;
 }
 
+export interface Cpu {
+  says: string[];
+  threads: CpuThread[];
+  cpu_kernels: CpuKernel[];
+  code: string | null;
+}
+
+export interface CpuKernel {
+  kernel: string;
+  compile_id: string | null;
+  time_us: number;
+  share_percent: number;
+  calls: number;
+  loops: Loops | null;
+  threads: number | null;
+  file: string | null;
+  line: number | null;
+  kernel_row: string;
+}
+
+export interface CpuThread {
+  thread: string;
+  busy_us: number;
+  busy_percent: number | null;
+  calls: number;
+}
+
 export interface CudaGraphs {
   replays: number;
   gpu_events: number;
@@ -1462,6 +1489,8 @@ export interface LongestRow {
   text: string;
 }
 
+export type Loops = 'scalar' | 'vectorised';
+
 export interface MeanPart {
   kind: PartKind;
   part: Category | Cause | 'compiled_graph';
@@ -1690,6 +1719,7 @@ export type Panel =
   | 'compilations'
   | 'compile_time'
   | 'compiled_regions'
+  | 'cpu'
   | 'exports'
   | 'findings'
   | 'gpu_utilization'
@@ -2626,6 +2656,7 @@ export interface AboutSpan {
   kernel: KernelDetails;
   code_kernels: CodeKernels;
   gpu_utilization: GpuUtilization;
+  cpu: Cpu;
   collectives: Collectives;
   step_breakdown: StepReport;
   what_if: Scenario;

@@ -35,6 +35,16 @@ export const statusHelp = (status: Status): string => meaningOf('statuses', stat
 
 /** How many of each, the worst first: "1 failed, 4 with a graph break, 9 compiled". */
 export function statusesInOrder(counts: Partial<Record<Status, number>>): [status: Status, n: number][] {
-  const order: Status[] = ['failed', 'limit', 'unfinished', 'break', 'ok', 'exported', 'empty', 'recovered', 'elsewhere'];
+  const order: Status[] = [
+    'failed',
+    'limit',
+    'unfinished',
+    'break',
+    'ok',
+    'exported',
+    'empty',
+    'recovered',
+    'elsewhere',
+  ];
   return order.flatMap((status) => (counts[status] ? [[status, counts[status]]] : []));
 }

@@ -23,6 +23,7 @@ export const PANEL_TITLES: Record<Panel, string> = {
   source: 'Source',
   kernels: 'Kernels',
   gpu_utilization: 'GPU utilization',
+  cpu: 'CPU',
   step_breakdown: 'Steps',
   what_if: 'What if',
   ranks: 'Ranks',
@@ -39,7 +40,7 @@ export const PANEL_TITLES: Record<Panel, string> = {
 /** The sidebar: what a group is called, and its panels in their order. The first one opens with the group. */
 export const GROUPS: { title: string; panels: Panel[] }[] = [
   { title: 'Summary', panels: ['overview', 'findings', 'what_if', 'pays', 'compare', 'runs'] },
-  { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'timeline', 'memory', 'ranks'] },
+  { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'cpu', 'timeline', 'memory', 'ranks'] },
   { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules', 'triton'] },
   {
     title: 'Compile',

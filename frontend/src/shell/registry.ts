@@ -76,6 +76,7 @@ export const PANELS: Record<Panel, Place> = {
   source: { needs: 'trace', load: () => import('../panels/source/Source.svelte') },
   kernels: { needs: 'all', load: () => import('../panels/kernels/Kernels.svelte') },
   gpu_utilization: { needs: 'trace', load: () => import('../panels/gpu_utilization/GpuUtilization.svelte') },
+  cpu: { needs: 'trace', load: sheet },
   step_breakdown: { needs: 'trace', load: () => import('../panels/step_breakdown/StepBreakdown.svelte') },
   what_if: { needs: 'trace', load: () => import('../panels/what_if/WhatIf.svelte') },
   ranks: {

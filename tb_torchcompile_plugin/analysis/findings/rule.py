@@ -27,6 +27,7 @@ Panel = Literal[
     "source",
     "kernels",
     "gpu_utilization",
+    "cpu",
     "step_breakdown",
     "what_if",
     "timeline",

@@ -208,7 +208,7 @@ def span_report(profile: Profile) -> Span:
         compile_overlap=profile.of(ct.compile_overlap),
         frame_versions=profile.of(frame_versions),
         headlines=_headlines(profile),
-        hints=Hints(profile.of(_unnamed_cpu_kernels), _unnamed_triton_kernels(profile)),
+        hints=Hints(profile.of(unnamed_cpu_kernels), _unnamed_triton_kernels(profile)),
     )
 
 
@@ -226,7 +226,7 @@ def _foreign(trace: Trace) -> list[Notice]:
     ]
 
 
-def _unnamed_cpu_kernels(profile: Profile) -> str:
+def unnamed_cpu_kernels(profile: Profile) -> str:
     if not profile.of(compiled_regions) or profile.of(kernel_launches) or _may_have_a_gpu(profile.trace):
         return ""
     return (

@@ -95,6 +95,7 @@ class Export:
         yield page.head(f"torch.compile: {self.title}")
         yield from page.bundle()
         self.pack.add(key_of("runs", {}), body_of(self.runs))
+        self.asker.keep("sheets", {})
         yield from self._first()
         yield from self._rest()
         self.pack.add("terms", Body("application/json", msgspec.json.encode(terms())))

@@ -20,6 +20,7 @@ _PLACES: dict[Panel, dict[str, str]] = {
     "compiled_regions": {"run": "breaks"},
     "recompiles": {"run": "changing_attribute"},
     "what_if": {"run": "attention_of_new_lengths"},
+    "cpu": {"run": "everything"},
     "memory": {"run": "everything"},
     "python": {"run": "breaks"},
     "modules": {"run": "everything"},
