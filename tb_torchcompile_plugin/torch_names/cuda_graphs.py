@@ -21,7 +21,16 @@ Reason = Literal["first", "size", "static_input", "earlier_result", "liveness", 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 _BEGINS = re.compile(r"(?:cuda|hip)StreamBeginCapture")
 _INSTANTIATES = re.compile(r"(?:cuda|hip)GraphInstantiate")
-_DATA = re.compile(r"(?P<what>.+?)_data: .*\bis_backward=(?P<backward>True|False), compile_id=(?P<id>\S+)")
+
+
+def is_recording(name: str) -> bool:
+    """torch recording one function as a CUDA graph. torch before 2.11 has the slice of its own clock alone."""
+    return name == RECORDING
+
+
+def is_preparation(name: str) -> bool:
+    """torch getting ready to run a function that it is to record: before it warms up."""
+    return name == NEW_FUNCTION
 
 
 def is_capture(name: str) -> bool:
@@ -32,11 +41,3 @@ def is_capture(name: str) -> bool:
 def is_instantiation(name: str) -> bool:
     """The call that makes a recorded CUDA graph one that can be launched."""
     return _INSTANTIATES.match(name) is not None
-
-
-def whose(name: str) -> tuple[str, str, bool] | None:
-    """Of the slice beside one of the two spans, which says whose it is: (span, compile id, whether of a backward)."""
-    match = _DATA.fullmatch(name)
-    if match is None or match["what"] not in (NEW_FUNCTION, RECORDING):
-        return None
-    return match["what"], match["id"], match["backward"] == "True"

@@ -200,11 +200,6 @@ def is_replay(name: str) -> bool:
     return _REPLAY.match(name) is not None
 
 
-def is_cudagraph_recording(name: str) -> bool:
-    """torch getting ready to warm up or record a CUDA graph, for inputs that no recorded one takes."""
-    return name == "cudagraphify.get_container"
-
-
 def is_driver_launch(name: str) -> bool:
     """The launch of one kernel through the driver, as Triton does it and the libraries mostly do not."""
     return name.startswith("cuLaunchKernel")

@@ -33,7 +33,7 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
-from tb_torchcompile_plugin.torch_names.slices import is_cudagraph_recording
+from tb_torchcompile_plugin.torch_names.cuda_graphs import is_preparation
 
 _REPLAY_NS = 60_000  # of one CUDA graph: copying its inputs and launching it
 _PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
@@ -106,7 +106,7 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
 def _recordings(profile: Profile) -> float:
     """How often a step torch prepares to record a CUDA graph, as with inputs that it has not seen."""
     lane = profile.of(host_lane)
-    rows = host_slices(profile.trace, is_cudagraph_recording)
+    rows = host_slices(profile.trace, is_preparation)
     begin = profile.trace.ts[rows]
     inside = (begin >= lane.begin[0]) & (begin < lane.begin[-1])
     return max(int(inside.sum()), int(calls_of(profile, "graph_capture").any())) / profile.of(host_lane).steps

@@ -1,0 +1,117 @@
+"""The rows of the panel *CUDA graphs*."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tb_torchcompile_plugin.compile_log.fields import Direction
+from tb_torchcompile_plugin.torch_names.cuda_graphs import Reason
+
+GraphState = Literal["replayed", "recording", "recorded_again", "waiting", "skipped", "partly", "not_run"]
+
+
+class GraphedFunction(msgspec.Struct, frozen=True):
+    """What torch.compile was to run as a CUDA graph, by compile id and direction.
+
+    state: in this span: `replayed` each call; `recording`, as each does once; `recorded_again`; `waiting`: it ran
+    kernel by kernel and could not be recorded; `skipped` by torch; `partly` replayed, partly not; `not_run`. why: of
+    what is not replayed. Of the span: calls, `replayed_calls`, `recorded_calls`, `plain_calls` kernel by kernel.
+    Of the process, by the log: recordings, and how long they took (`recording_us`, of the host); `recording_steps`: in
+    steps. functions: of torch's, one for each set of symbolic sizes and each part of a graph. `replay_us`: median host
+    time of a call that replays; `replay_kernels`: of one such call, mean; `launches_avoided`: all of the span.
+    """
+
+    compile_id: str
+    direction: Direction
+    function: str
+    file: str
+    line: int | None
+    state: GraphState
+    why: str
+    calls: int
+    replayed_calls: int
+    recorded_calls: int
+    plain_calls: int
+    recordings: int | None
+    functions: int | None
+    recording_us: float | None
+    recording_steps: float | None
+    replay_us: float | None
+    replay_kernels: float | None
+    launches_avoided: int | None
+
+
+class GraphRecording(msgspec.Struct, frozen=True):
+    """One recording, in the order in which they were made. reason: None where torch's own objects were not read.
+    sizes: the values of symbolic sizes. inputs: those that lay elsewhere; file, line: where the program uses the
+    first. step: the profiled step that it fell into. recording_us: of the host."""
+
+    compile_id: str
+    direction: Direction
+    graph_id: int
+    function_id: int
+    reason: Reason
+    sizes: str
+    inputs: list[str]
+    file: str
+    line: int | None
+    step: str | None
+    recording_us: float | None
+
+
+class SkippedGraph(msgspec.Struct, frozen=True):
+    """Why torch uses no CUDA graph, in its words, and the line that it names. compile_id: "" where it does not tell."""
+
+    compile_id: str
+    reason: str
+    file: str
+    line: int | None
+    text: str
+
+
+class GraphCount(msgspec.Struct, frozen=True):
+    """One count by several witnesses; None for one that cannot know it. agree: None where there is one alone."""
+
+    counted: str
+    log: int | None
+    trace: int | None
+    torch: int | None
+    agree: bool | None
+
+
+class GraphPool(msgspec.Struct, frozen=True):
+    """The memory that all CUDA graphs of a device share, when the summary was written. warm_ups: runs kernel by kernel
+    inside of it."""
+
+    device: int
+    pool_bytes: int | None
+    graphs: int
+    functions: int
+    warm_ups: int | None
+
+
+class ReplayedKernel(msgspec.Struct, frozen=True):
+    """A kernel that ran out of replayed graphs of a compilation."""
+
+    kernel: str
+    compile_id: str
+    direction: Direction
+    category: str
+    launches: int
+    device_us: float
+
+
+class CudaGraphReport(msgspec.Struct, frozen=True):
+    """Did CUDA graphs serve? says: the first sentence is the answer. Empty tables where torch was not told to use
+    any."""
+
+    says: tuple[str, ...]
+    functions: tuple[GraphedFunction, ...]
+    skipped: tuple[SkippedGraph, ...]
+    recordings: tuple[GraphRecording, ...]
+    counts: tuple[GraphCount, ...]
+    kernels: tuple[ReplayedKernel, ...]
+    pools: tuple[GraphPool, ...]
+    code: str | None
