@@ -14,6 +14,7 @@ SUPPRESS_ERRORS = "config_suppress_errors"
 RECOMPILE_LIMIT = "config_recompile_limit"
 RECOMPILE_LIMIT_SET = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')
 CUDAGRAPH_SKIP_REASON = "cudagraph_skip_reason"
+CUDAGRAPH_TIME = "runtime_cudagraphify_time_us"
 # What a row of a compilation counts, by its own name and torch's.
 COUNTS = (
     ("line", "co_firstlineno"),

@@ -122,7 +122,9 @@ def _kernels(profile: Profile) -> list[ReplayedKernel]:
     return sorted(rows, key=lambda row: -row.device_us)
 
 
-def _kernel(profile: Profile, launched: Launches, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> ReplayedKernel:
+def _kernel(
+    profile: Profile, launched: Launches, places: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> ReplayedKernel:
     one = int(places[0])
     return ReplayedKernel(
         kernel=profile.trace.names[int(launched.name[one])],

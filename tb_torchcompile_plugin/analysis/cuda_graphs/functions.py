@@ -1,8 +1,7 @@
-"""What was to run as CUDA graphs, compile id by compile id: how its calls of the span ran, and what it cost to record."""
+"""What was to run as CUDA graphs, by compile id: how its calls of the span ran, and what recording cost."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -16,23 +15,22 @@ from tb_torchcompile_plugin.analysis.cuda_graphs.recordings import (
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphedFunction, GraphRecording, GraphState
 from tb_torchcompile_plugin.analysis.cuda_graphs.words import why_recorded, why_waiting
 from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, forwards, known_number
-from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, CudaGraphFunction, PhaseSpan
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
 from tb_torchcompile_plugin.profile.compiled.graph_runs import Bools, GraphRuns, graph_runs
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.model.step_clock import step_clock
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.profile.steps import step_ns
 
 Graph = tuple[str, Direction]
 
 
 class _Known(NamedTuple):
-    """What the compile data tells of one. spans: of the log, None where it does not tell whose they are."""
+    """What the compile data tells of one; all is None without any."""
 
     functions: list[CudaGraphFunction]
-    made: list[GraphRecording]
-    spans: list[PhaseSpan] | None
+    made: list[GraphRecording] | None
     skipped: str
 
 
@@ -53,16 +51,21 @@ def graphs(profile: Profile) -> list[Graph]:
         if code >= 0
     }
     if profile.data is not None:
-        known |= {(row.key.compile_id, direction_of(row.direction)) for row in profile.data.of(graph_functions)}
+        known |= {
+            (row.key.compile_id, direction_of(row.direction)) for row in profile.data.of(graph_functions)
+        }
         known |= {(row.compile_id, "forward") for row in profile.data.of(skipped_graphs) if row.compile_id}
         if not known:
             known = {(row.key.compile_id, "forward") for row in profile.data.of(logged_graphs).preparations}
-    return sorted((one for one in known if one[0]), key=lambda one: ([_number(part) for part in one[0].split("/")], one[1] == "backward"))
+    return sorted(
+        (one for one in known if one[0]),
+        key=_order,
+    )
 
 
-def _number(part: str) -> int:
-    digits = part.strip("!")
-    return int(digits) if digits.isdigit() else -1
+def _order(graph: Graph) -> tuple[list[int], bool]:
+    numbers = [part.strip("!") for part in graph[0].split("/")]
+    return [int(one) if one.isdigit() else -1 for one in numbers], graph[1] == "backward"
 
 
 def _rows_of(profile: Profile, runs: GraphRuns, graph: Graph) -> Bools:
@@ -75,11 +78,11 @@ def _row(profile: Profile, graph: Graph, runs: GraphRuns, mine: Bools) -> Graphe
     known = _known(profile, graph)
     replayed, recorded = mine & runs.replayed, mine & runs.recorded
     plain = mine & ~runs.recorded & (runs.launches == 0)
-    state = _state(known, *(int(rows.sum()) for rows in (mine, replayed, recorded, plain)))
+    prepared = mine & (runs.preparations > 0)
+    state = _state(known, *(int(rows.sum()) for rows in (mine, replayed, recorded, plain, prepared)))
     frame = _frame(profile, compile_id)
-    spent = None if known.spans is None else sum(span.duration_ns for span in known.spans)
-    step = _step_ns(profile)
-    dur = profile.trace.dur[runs.row[replayed]]
+    spent = None if known.made is None else _logged(known.made)
+    step = _step_us(profile)
     return GraphedFunction(
         compile_id=compile_id,
         direction=direction,
@@ -92,11 +95,12 @@ def _row(profile: Profile, graph: Graph, runs: GraphRuns, mine: Bools) -> Graphe
         replayed_calls=int(replayed.sum()),
         recorded_calls=int(recorded.sum()),
         plain_calls=int(plain.sum()),
-        recordings=None if known.spans is None else len(known.spans),
+        recordings=None if known.made is None else len(known.made),
         functions=len(known.functions) or None,
-        recording_us=None if spent is None else us(spent),
-        recording_steps=spent / step if spent is not None and step else None,
-        replay_us=float(np.median(dur)) / 1000 if len(dur) else None,
+        recording_us=None if spent is None else sum(spent),
+        recording_steps=sum(spent) / step if spent is not None and step else None,
+        recording_call_us=_median_us(profile, runs.row[recorded]),
+        replay_us=_median_us(profile, runs.row[replayed]),
         replay_kernels=float(runs.events[replayed].mean()) if replayed.any() else None,
         launches_avoided=int((runs.events - runs.launches)[replayed].sum()) if replayed.any() else None,
     )
@@ -108,16 +112,20 @@ def _frame(profile: Profile, compile_id: str) -> tuple[str, str, int | None]:
     return (row.function, row.file, known_number(row, "line")) if row else ("", "", None)
 
 
-def _step_ns(profile: Profile) -> float | None:
-    """Of a step unrecorded, where it was noted, else as recorded."""
+def _median_us(profile: Profile, rows: Int64s) -> float | None:
+    return float(np.median(profile.trace.dur[rows])) / 1000 if len(rows) else None
+
+
+def _step_us(profile: Profile) -> float | None:
+    """Of a step unrecorded, where it was noted, else the median of the recorded ones: some may have compiled."""
     noted = profile.data.of(unrecorded_step_ns) if profile.data else None
-    pace = profile.of(step_clock)
-    return noted or (pace.step if pace else None)
+    steps = profile.of(step_ns)
+    return noted / 1000 if noted else float(np.median(steps)) / 1000 if len(steps) else None
 
 
 def _known(profile: Profile, graph: Graph) -> _Known:
     if profile.data is None:
-        return _Known([], [], None, "")
+        return _Known([], None, "")
     functions = [
         row
         for row in profile.data.of(graph_functions)
@@ -125,22 +133,17 @@ def _known(profile: Profile, graph: Graph) -> _Known:
     ]
     made = [row for row in profile.of(graph_recordings) if (row.compile_id, row.direction) == graph]
     skips = [row.reason for row in profile.data.of(skipped_graphs) if row.compile_id == graph[0]]
-    return _Known(functions, made, _spans(profile, graph, made), skips[0] if skips else "")
+    untold = any(row.direction is None and row.compile_id == graph[0] for row in profile.of(graph_recordings))
+    return _Known(functions, None if untold else made, skips[0] if skips else "")
 
 
-def _spans(profile: Profile, graph: Graph, made: list[GraphRecording]) -> list[PhaseSpan] | None:
-    """The log's recordings of one direction: it names the compile id alone, torch's objects tell which is whose."""
-    assert profile.data is not None
-    spans = [one for one in profile.data.of(logged_graphs).recordings if one.key.compile_id == graph[0]]
-    others = [row for row in profile.of(graph_recordings) if row.compile_id == graph[0]]
-    if len(others) == len(spans):
-        return [span for row, span in zip(others, spans) if row.direction == graph[1]]
-    rows = profile.data.summary.compilations
-    both = any(row.direction == BACKWARD and row.key.compile_id == graph[0] for row in rows)
-    return None if both else spans
+def _logged(made: list[GraphRecording]) -> list[float] | None:
+    """What these took by the log (µs); None where it does not tell of all."""
+    times = [row.recording_us for row in made if row.recording_us is not None]
+    return times if len(times) == len(made) else None
 
 
-def _state(known: _Known, calls: int, replayed: int, recorded: int, plain: int) -> GraphState:
+def _state(known: _Known, calls: int, replayed: int, recorded: int, plain: int, prepared: int) -> GraphState:
     if not calls:
         return "skipped" if known.skipped else "not_run"
     if replayed == calls:
@@ -148,8 +151,11 @@ def _state(known: _Known, calls: int, replayed: int, recorded: int, plain: int) 
     if known.skipped and not replayed and not recorded:
         return "skipped"
     if recorded:
-        again = any(row.reason != "first" for row in known.made) or recorded > max(len(known.functions), 1)
+        reasons = [row.reason for row in known.made or () if row.reason]
+        again = any(reason != "first" for reason in reasons) or recorded > 1
         return "recorded_again" if again else "recording"
+    if 2 * prepared > calls:
+        return "new_sizes" if calls > 1 else "recording"
     return "waiting" if plain == calls else "partly"
 
 
@@ -162,6 +168,6 @@ def _why(known: _Known, state: GraphState) -> str:
         return "it changes an input in place"
     if any(row.over_limit for row in known.functions):
         return "torch gave it up: it was recorded again too often"
-    if state == "waiting":
-        return why_waiting(len(known.functions), known.spans)
-    return why_recorded(Counter(row.reason for row in known.made), known.made)
+    if state in ("waiting", "new_sizes"):
+        return why_waiting(len(known.functions), bool(known.made)) if state == "waiting" else ""
+    return why_recorded(known.made or [])

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphRecording, SkippedGraph
-from tb_torchcompile_plugin.compile_log.fields import direction_of, known_number
+from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, CudaGraphFunction, PhaseSpan
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.torch_names.cuda_graphs import NEW_FUNCTION, RECORDING, REASONS
+from tb_torchcompile_plugin.torch_names.cuda_graphs import NEW_FUNCTION, REASONS, RECORDING
 from tb_torchcompile_plugin.torch_names.failures import skip_reason
-from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON
+from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON, CUDAGRAPH_TIME
+from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 from tb_torchcompile_plugin.torch_names.tracebacks import TracebackFrame, places
 
 
@@ -33,7 +35,8 @@ def logged_graphs(data: CompileData) -> LoggedGraphs:
     """Since recording began: of what was there before the log says nothing."""
     spans = sorted(data.summary.spans, key=lambda span: span.start_ns)
     return LoggedGraphs(
-        [span for span in spans if span.name == NEW_FUNCTION], [span for span in spans if span.name == RECORDING]
+        [span for span in spans if span.name == NEW_FUNCTION],
+        [span for span in spans if span.name == RECORDING],
     )
 
 
@@ -43,24 +46,68 @@ def graph_functions(data: CompileData) -> list[CudaGraphFunction]:
 
 
 def graph_recordings(profile: Profile) -> list[GraphRecording]:
-    """In the order in which they were made; [] where torch's own objects were not read."""
+    """In the order in which they were made: by torch's own objects; where they were not read, by the log."""
     data = profile.data
     if data is None:
         return []
     logged = _by_graph(data)
-    return sorted(
-        (
-            _row(profile, function, place, logged)
-            for function in data.of(graph_functions)
-            for place in range(len(function.recordings))
-        ),
-        key=lambda row: row.graph_id,
-    )
+    known = [
+        _row(profile, function, place, logged)
+        for function in data.of(graph_functions)
+        for place in range(len(function.recordings))
+    ]
+    return sorted(known, key=lambda row: row.graph_id or 0) or _logged_rows(profile, data)
+
+
+def _logged_rows(profile: Profile, data: CompileData) -> list[GraphRecording]:
+    spans, directions = data.of(logged_graphs).recordings, data.of(logged_directions)
+    sizes = _met_sizes(data)
+    return [
+        GraphRecording(
+            compile_id=span.key.compile_id,
+            direction=direction,
+            graph_id=None,
+            function_id=None,
+            reason="size" if span.key.compile_id in sizes else None,
+            sizes="",
+            inputs=[],
+            file="",
+            line=None,
+            step=_step(profile, span),
+            recording_us=us(span.duration_ns),
+        )
+        for span, direction in zip(spans, directions)
+    ]
+
+
+def _met_sizes(data: CompileData) -> set[str]:
+    """Compile ids with symbolic sizes of which torch prepared as many functions as it recorded: each for sizes of its
+    own."""
+    logged = data.of(logged_graphs)
+    made = Counter(span.key.compile_id for span in logged.recordings)
+    prepared = Counter(span.key.compile_id for span in logged.preparations)
+    symbols = {row.key.compile_id for row in data.summary.shape_events if row.kind in SYMBOLS}
+    return {name for name, times in made.items() if 1 < times <= prepared[name] and name in symbols}
+
+
+def logged_directions(data: CompileData) -> list[Direction | None]:
+    """Of each recording of the log. It names the compile id alone; the metrics that torch writes behind it say the
+    direction, and the same time. None where none of them has it."""
+    waiting = [
+        (row.key.compile_id, json.loads(row.metrics.get(CUDAGRAPH_TIME, "null")), direction_of(row.direction))
+        for row in data.summary.runtime_metrics
+    ]
+    directions: list[Direction | None] = []
+    for span in data.of(logged_graphs).recordings:
+        mine = span.key.compile_id, span.duration_ns // 1000
+        at = next((at for at, row in enumerate(waiting) if row[:2] == mine), None)
+        directions.append(None if at is None else waiting.pop(at)[2])
+    return directions
 
 
 def _by_graph(data: CompileData) -> Mapping[int, PhaseSpan]:
-    """The log's span of each recording, by the number of its graph: of one compile id both are in order of time. Nothing
-    where one of the two has seen more of them."""
+    """The log's span of each recording, by the number of its graph: of one compile id both are in order of time.
+    Nothing where one of the two has seen more of them."""
     functions = data.of(graph_functions)
     made = sorted((one.graph_id, row.key.compile_id) for row in functions for one in row.recordings)
     ids = grouped(made, lambda pair: pair[1])

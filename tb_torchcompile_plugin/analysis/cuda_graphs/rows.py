@@ -9,18 +9,21 @@ import msgspec
 from tb_torchcompile_plugin.compile_log.fields import Direction
 from tb_torchcompile_plugin.torch_names.cuda_graphs import Reason
 
-GraphState = Literal["replayed", "recording", "recorded_again", "waiting", "skipped", "partly", "not_run"]
+GraphState = Literal[
+    "replayed", "recording", "recorded_again", "new_sizes", "waiting", "skipped", "partly", "not_run"
+]
 
 
 class GraphedFunction(msgspec.Struct, frozen=True):
     """What torch.compile was to run as a CUDA graph, by compile id and direction.
 
-    state: in this span: `replayed` each call; `recording`, as each does once; `recorded_again`; `waiting`: it ran
-    kernel by kernel and could not be recorded; `skipped` by torch; `partly` replayed, partly not; `not_run`. why: of
-    what is not replayed. Of the span: calls, `replayed_calls`, `recorded_calls`, `plain_calls` kernel by kernel.
-    Of the process, by the log: recordings, and how long they took (`recording_us`, of the host); `recording_steps`: in
-    steps. functions: of torch's, one for each set of symbolic sizes and each part of a graph. `replay_us`: median host
-    time of a call that replays; `replay_kernels`: of one such call, mean; `launches_avoided`: all of the span.
+    state: in this span: `replayed` each call; `recording`, as each does once; `recorded_again`; `new_sizes`: each call
+    warmed up for sizes of its own; `waiting`: it ran kernel by kernel and could not be recorded; `skipped` by torch;
+    `partly` replayed, partly not; `not_run`. why: of what is not replayed. Of the span: calls, `replayed_calls`,
+    `recorded_calls`, `plain_calls` kernel by kernel. Of the process, by the log: recordings, and how long they took
+    (`recording_us`, of the host); `recording_steps`: in steps. functions: of torch's, one for each set of symbolic
+    sizes and each part of a graph. `recording_call_us`, `replay_us`: median host time of a call that records and of one
+    that replays; `replay_kernels`: of one such call, mean; `launches_avoided`: all of the span.
     """
 
     compile_id: str
@@ -38,21 +41,23 @@ class GraphedFunction(msgspec.Struct, frozen=True):
     functions: int | None
     recording_us: float | None
     recording_steps: float | None
+    recording_call_us: float | None
     replay_us: float | None
     replay_kernels: float | None
     launches_avoided: int | None
 
 
 class GraphRecording(msgspec.Struct, frozen=True):
-    """One recording, in the order in which they were made. reason: None where torch's own objects were not read.
-    sizes: the values of symbolic sizes. inputs: those that lay elsewhere; file, line: where the program uses the
-    first. step: the profiled step that it fell into. recording_us: of the host."""
+    """One recording, in the order in which they were made. graph_id, function_id: torch's numbers; these and `reason`
+    are None where its own objects were not read, and then direction is None where the log does not tell. sizes: the
+    values of symbolic sizes. inputs: those that lay elsewhere; file, line: where the program uses the first. step: the
+    profiled step that it fell into. recording_us: of the host."""
 
     compile_id: str
-    direction: Direction
-    graph_id: int
-    function_id: int
-    reason: Reason
+    direction: Direction | None
+    graph_id: int | None
+    function_id: int | None
+    reason: Reason | None
     sizes: str
     inputs: list[str]
     file: str

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphedFunction, GraphRecording
 from tb_torchcompile_plugin.analysis.words import at_line, both, counted, duration, often, plural, significant
-from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.torch_names.cuda_graphs import Reason
 
 NOT_ASKED = "CUDA graphs are not used: torch.compile was not told to."
@@ -51,11 +50,16 @@ WAITING = (
     "torch.compiler.cudagraph_mark_step_begin()",
     "with torch.no_grad():",
 )
+UNKNOWN = (
+    "Give it the same sizes, parameters and inputs in the same memory, and no results that are kept: "
+    "TORCH_LOGS=+cudagraphs tells which of these changed",
+    "TORCH_LOGS=+cudagraphs",
+)
 
 
-def why_recorded(reasons: Counter[Reason], made: Sequence[GraphRecording]) -> str:
-    """ "sizes that it had not seen, 5 times" """
-    again = [(reason, times) for reason, times in reasons.most_common() if reason != "first"]
+def why_recorded(made: Sequence[GraphRecording]) -> str:
+    """ "sizes that it had not seen, 5 times"; "" where torch's objects were not read."""
+    again = Counter(row.reason for row in made if row.reason and row.reason != "first").most_common()
     return "; ".join(f"{_AGAIN[reason]}, {often(times)}{_place(reason, made)}" for reason, times in again)
 
 
@@ -67,10 +71,10 @@ def _place(reason: Reason, made: Sequence[GraphRecording]) -> str:
     return (f" ({shown})" if shown else "") + (f" at {where}" if where else "")
 
 
-def why_waiting(functions: int, spans: Sequence[PhaseSpan] | None) -> str:
+def why_waiting(functions: int, recorded: bool) -> str:
     """Of what is called, and neither recorded nor skipped."""
-    if spans:
-        return "recorded before, but not replayed: the summary does not tell why"
+    if recorded:
+        return "it was recorded before"
     prepared = f"torch warmed up {plural(functions, 'function')} and recorded none: " if functions else ""
     return f"{prepared}results of the call before were alive, or waited for their backward"
 
@@ -80,8 +84,10 @@ def remedy(row: GraphedFunction, made: Sequence[GraphRecording]) -> tuple[str, s
     if row.state == "waiting":
         return WAITING
     mine = [one for one in made if (one.compile_id, one.direction) == (row.compile_id, row.direction)]
-    reasons = Counter(one.reason for one in mine if one.reason != "first")
-    return _HELP[reasons.most_common(1)[0][0] if reasons else "size"]
+    reasons = Counter(one.reason for one in mine if one.reason and one.reason != "first")
+    if reasons:
+        return _HELP[reasons.most_common(1)[0][0]]
+    return _HELP["size"] if row.state == "new_sizes" else UNKNOWN
 
 
 def name_of(row: GraphedFunction) -> str:
@@ -95,24 +101,28 @@ def served(rows: Sequence[GraphedFunction]) -> str:
     """The answer, in a sentence."""
     if not rows:
         return NOT_ASKED
-    bad = [row for row in rows if row.state in ("recorded_again", "waiting", "skipped", "partly")]
+    bad = [
+        row for row in rows if row.state in ("recorded_again", "new_sizes", "waiting", "skipped", "partly")
+    ]
     if bad:
-        return "CUDA graphs do not serve all: " + "; ".join(map(_complaint, bad[:_NAMED])) + "."
+        return "CUDA graphs do not serve all: " + "; ".join(map(complaint, bad[:_NAMED])) + "."
     replaying = [row for row in rows if row.replay_us is not None]
     if not replaying:
         return "CUDA graphs are on; none was replayed in this span."
     launches = sum(row.launches_avoided or 0 for row in replaying)
     calls = sum(row.replayed_calls for row in replaying)
+    names = list(dict.fromkeys(map(name_of, replaying)))
     return (
-        f"CUDA graphs serve: {both([name_of(row) for row in replaying[:_NAMED]])} "
-        f"{'was' if len(replaying) == 1 else 'were'} replayed {often(calls)}, "
+        f"CUDA graphs serve: {both(names[:_NAMED])} {'was' if len(names) == 1 else 'were'} replayed {often(calls)}, "
         f"which saved {plural(launches, 'launch', 'launches')}."
     )
 
 
-def _complaint(row: GraphedFunction) -> str:
+def complaint(row: GraphedFunction) -> str:
+    """ "forward (model.py:12) was recorded in 4 calls of 9 (sizes that it had not seen, 4 times)" """
     verb = {
         "recorded_again": f"was recorded in {plural(row.recorded_calls, 'call')} of {row.calls:,}",
+        "new_sizes": f"met new sizes in {plural(row.plain_calls, 'call')} of {row.calls:,}, and ran kernel by kernel",
         "waiting": f"ran kernel by kernel in all of its {plural(row.calls, 'call')}",
         "skipped": "is skipped",
     }.get(row.state, f"was replayed in {row.replayed_calls:,} of {plural(row.calls, 'call')}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
+from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import asks_for_graphs
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import (
     cudagraph_skip_reasons,
@@ -84,9 +85,10 @@ class RuleContext:
         return next((row for row in self.fixes(kind) if name in ("", row.name)), None)
 
     @property
-    def cuda_graphs_skipped(self) -> bool:
-        """Whether inductor was told to use CUDA graphs and did not."""
-        return bool(self.data and (self.data.of(cudagraph_skips) or self.data.of(cudagraph_skip_reasons)))
+    def cuda_graphs_asked(self) -> bool:
+        """Whether inductor was told to use CUDA graphs."""
+        skips = self.data and (self.data.of(cudagraph_skips) or self.data.of(cudagraph_skip_reasons))
+        return bool(skips or (self.profile and self.profile.of(asks_for_graphs)))
 
     @once
     def symbols(self) -> list[str]:

@@ -99,9 +99,10 @@ WORDS: dict[FixKind, Words] = {
         "It happens once for each kernel: warm up with every shape before the profiled steps",
     ),
     "graph_capture": Words(
-        "CUDA graphs are recorded {often} {each} instead of being replayed{place}",
+        "CUDA graphs are on, and {often} {each} a compiled graph is not replayed{place}",
         "gpu_utilization",
-        "Give the graph the same shapes and the same input buffers in each step: pad, or copy into static inputs",
+        "Give it the same shapes and the same input buffers in each step: pad, or copy into static inputs. CUDA graphs "
+        "says which of them changed",
         "replayed,",
     ),
     "synchronise": Words(

@@ -63,15 +63,17 @@ def graph_runs(profile: Profile) -> GraphRuns:
     ownership = profile.of(Ownership)
     preparing = host_slices(trace, cuda_graphs.is_preparation)
     captures = _calls(trace, cuda_graphs.is_capture)
-    captures = captures[_around(trace, _outermost(trace, preparing), captures) < 0]  # the pool's own, which is empty
+    captures = captures[
+        _around(trace, _outermost(trace, preparing), captures) < 0
+    ]  # the pool's own, which is empty
     replays = _calls(trace, slices.is_replay)
     of_replays = launches.call[launches.replay]
 
     def inside(rows: Int64s, weights: Int64s | None = None) -> Int64s:
         around = _around(trace, row, rows)
-        return np.bincount(around[around >= 0], None if weights is None else weights[around >= 0], len(row)).astype(
-            np.int64
-        )
+        return np.bincount(
+            around[around >= 0], None if weights is None else weights[around >= 0], len(row)
+        ).astype(np.int64)
 
     return GraphRuns(
         row=row,

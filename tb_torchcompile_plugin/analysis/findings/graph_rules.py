@@ -1,0 +1,67 @@
+"""CUDA graphs that were asked for and do not serve: what keeps them from being replayed, where, and at what price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import cuda_graphs
+from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport, GraphedFunction
+from tb_torchcompile_plugin.analysis.cuda_graphs.words import complaint, remedy
+from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.context import RuleContext
+from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.what_if.words import instead
+from tb_torchcompile_plugin.analysis.words import at_line
+
+
+class CudaGraphsNotReplayed(Rule):
+    """Recorded anew, or never: each function with its own cause. What torch skips has a rule of its own; the first
+    recordings of a program are none."""
+
+    id = "graph_capture"
+    panel = "gpu_utilization"
+
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.profile is None:
+            return
+        by = context.best("graph_capture")
+        if by is None or by.predicted.gain_percent < thresholds.gain_percent:
+            return
+        report = context.profile.of(cuda_graphs)
+        causes = [
+            row
+            for row in report.functions
+            if row.state in ("recorded_again", "new_sizes", "waiting", "partly")
+        ]
+        causes.sort(key=lambda row: row.replayed_calls - row.calls)
+        yield from (self._finding(context, report, row, by) for row in causes[:1])
+
+    def _finding(
+        self, context: RuleContext, report: CudaGraphReport, row: GraphedFunction, by: WhatIf
+    ) -> Finding:
+        advice, code = remedy(row, report.recordings)
+        places = [
+            at_line(one.file, one.line)
+            for one in report.recordings
+            if one.compile_id == row.compile_id and one.file
+        ]
+        return self.finding(
+            context,
+            f"{complaint(row)}: replayed, {context.paced.one} takes {instead(by.predicted)}",
+            advice,
+            {
+                "gain_us_per_step": by.predicted.step_us - by.predicted.after_us,
+                "share_percent": by.predicted.gain_percent,
+                "times_per_step": by.times,
+                "calls": row.calls,
+                "calls_that_recorded": row.recorded_calls,
+                "calls_kernel_by_kernel": row.plain_calls,
+            },
+            by=by,
+            where=list(dict.fromkeys([*places, at_line(row.file, row.line)]))[:3],
+            code=code,
+        )
+
+
+GRAPH_RULES: tuple[Rule, ...] = (CudaGraphsNotReplayed(),)
