@@ -14,9 +14,9 @@ CONTAINERS = "tree_manager_containers"  # by device, of a thread and of the auto
 # Spans of the log, and slices of a trace: getting ready to warm up a new function, and recording one.
 NEW_FUNCTION = "cudagraphify.get_container"
 RECORDING = "CUDAGraphNode.record"
-# Why a function was recorded: for the first time; for sizes that it had not seen; because an input that is to stay where
-# it is (a parameter, say) lay elsewhere; because a result of an earlier graph did; because results of earlier graphs
-# were alive that were dead, or dead that were alive; behind another graph than before.
+# Why a function was recorded: for the first time; for sizes that it had not seen; because an input that is to stay
+# where it is (a parameter, say) lay elsewhere; because a result of an earlier graph did; because results of earlier
+# graphs were alive that were dead, or dead that were alive; behind another graph than before.
 Reason = Literal["first", "size", "static_input", "earlier_result", "liveness", "order"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 _BEGINS = re.compile(r"(?:cuda|hip)StreamBeginCapture")

@@ -32,7 +32,7 @@ class _Node:
 
 
 def add_cuda_graphs(summary: pb.CompileSummary, *, source: bool) -> None:
-    """Fills in `cuda_graph_trees`. Milliseconds where there are thousands of recordings, nothing where there are none."""
+    """Fills in `cuda_graph_trees`. Milliseconds where there are thousands of recordings, else nothing."""
     epochs = {row.key.compile_id: row.key.epoch for row in summary.compilations}
     for device, manager in _managers():
         tree = summary.cuda_graph_trees.add(device=device)

@@ -61,14 +61,14 @@ def graph_recordings(profile: Profile) -> list[GraphRecording]:
 
 def _logged_rows(profile: Profile, data: CompileData) -> list[GraphRecording]:
     spans, directions = data.of(logged_graphs).recordings, data.of(logged_directions)
-    sizes = _met_sizes(data)
+    sizes, numbers = _met_sizes(data), _numbered(spans)
     return [
         GraphRecording(
             compile_id=span.key.compile_id,
             direction=direction,
             graph_id=None,
             function_id=None,
-            reason="size" if span.key.compile_id in sizes else None,
+            reason=("first" if number == 0 else "size") if span.key.compile_id in sizes else None,
             sizes="",
             inputs=[],
             file="",
@@ -76,8 +76,18 @@ def _logged_rows(profile: Profile, data: CompileData) -> list[GraphRecording]:
             step=_step(profile, span),
             recording_us=us(span.duration_ns),
         )
-        for span, direction in zip(spans, directions)
+        for span, direction, number in zip(spans, directions, numbers)
     ]
+
+
+def _numbered(spans: list[PhaseSpan]) -> list[int]:
+    """Which recording of its compile id each is, from 0."""
+    seen = Counter[str]()
+    numbers = []
+    for span in spans:
+        numbers.append(seen[span.key.compile_id])
+        seen[span.key.compile_id] += 1
+    return numbers
 
 
 def _met_sizes(data: CompileData) -> set[str]:

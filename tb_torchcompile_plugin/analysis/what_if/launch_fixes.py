@@ -118,7 +118,7 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
 
 
 def not_replayed(profile: Profile) -> Times:
-    """When each thread ran graphs that are to be replayed, and were not: they were recorded, or ran kernel by kernel."""
+    """When each thread ran graphs that are to be replayed and were not: recorded, or run kernel by kernel."""
     runs, names = profile.of(graph_runs), profile.of(Ownership).names
     asked = set(profile.of(graphs))
     owners = zip(runs.compile_id.tolist(), runs.backward.tolist())
