@@ -76,8 +76,8 @@ def _pool_bytes(manager: Any) -> int | None:
     try:
         segments = torch.cuda.memory_snapshot(tuple(pool))
     except TypeError:  # an older torch gives all pools at once
-        segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-    return sum(one["total_size"] for one in segments if tuple(one["segment_pool_id"]) == tuple(pool))
+        segments = torch.cuda.memory_snapshot()
+    return sum(int(one["total_size"]) for one in segments if tuple(one["segment_pool_id"]) == tuple(pool))
 
 
 def _functions(manager: Any, source: bool) -> Iterator[pb.CudaGraphFunction]:

@@ -113,7 +113,7 @@ def _kernels(profile: Profile) -> list[ReplayedKernel]:
         for launched in profile.of(kernel_launches)
         for places in alike(
             np.flatnonzero(np.isin(launched.launch, graph_launches)),
-            launched.backward,
+            launched.backward.astype(np.int64),
             launched.compile_id,
             launched.category,
             launched.name,

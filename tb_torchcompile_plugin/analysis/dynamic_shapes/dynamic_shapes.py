@@ -33,4 +33,9 @@ def size_advice(profile: Profile) -> Advice | None:
     """What helps where torch compiles for each size; None where it does not."""
     if profile.data is None:
         return None
-    return advice(profile.of(sizes_that_came), profile.data.of(dynamic_guards), profile.of(padded_sizes))
+    return advice(
+        profile.of(sizes_that_came),
+        profile.of(dynamic_symbols),
+        profile.data.of(dynamic_guards),
+        profile.of(padded_sizes),
+    )

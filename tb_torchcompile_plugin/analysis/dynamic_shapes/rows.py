@@ -33,8 +33,8 @@ class DynamicSymbol(msgspec.Struct, frozen=True):
 
 
 class DynamicGuard(msgspec.Struct, frozen=True):
-    """An expression over symbols that must hold. recompiles: how often one of this form, whatever its number, failed and
-    was compiled for again. file, line: the code that made torch ask."""
+    """An expression over symbols that must hold. recompiles: how often one of this form, whatever its number, failed
+    and was compiled for again. file, line: the code that made torch ask."""
 
     expression: str
     compile_ids: list[str]
@@ -58,8 +58,8 @@ class SizeThatCame(msgspec.Struct, frozen=True):
 
 
 class PaddedSize(msgspec.Struct, frozen=True):
-    """If a size were padded to multiples of `multiple`: how many sizes would be left, and how much more data, on average
-    over the calls (over the sizes where calls are not known)."""
+    """If a size were padded to multiples of `multiple`: how many sizes would be left, and how much more data, on
+    average over the calls (over the sizes where calls are not known)."""
 
     function: str
     source: str

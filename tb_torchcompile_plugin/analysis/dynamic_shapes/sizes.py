@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.analysis.cuda_graphs.recordings import graph_functions
 from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import PaddedSize, SizeServed, SizeThatCame
 from tb_torchcompile_plugin.analysis.dynamic_shapes.symbols import (
     dynamic_compilations,
@@ -55,13 +56,20 @@ def function_name(row: Compilation | None) -> str:
 
 def _dynamic(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
     for key in data.of(dynamic_compilations):
-        came = profile.of(symbol_sizes, key)
-        if came is None:
+        free = free_symbols(data.of(symbolic_shapes, *key))
+        if len(free) != 1:
             continue
-        (symbol,) = free_symbols(data.of(symbolic_shapes, *key))
+        came = profile.of(symbol_sizes, key) or dict.fromkeys(_recorded(data, key))
         name = function_name(forwards(data.summary).get(key))
         for size, calls in came.items():
-            yield SizeThatCame(name, symbol.source or symbol.symbol, size, "dynamic", key[1], calls, None)
+            yield SizeThatCame(name, free[0].source or free[0].symbol, size, "dynamic", key[1], calls, None)
+
+
+def _recorded(data: CompileData, key: Key) -> Iterator[int]:
+    """The sizes for which torch recorded a CUDA graph of this compilation: inside of a replay nothing has a shape."""
+    for row in data.of(graph_functions):
+        if row.key.compile_id == key[1]:
+            yield from (one.sizes[0] for one in row.recordings if len(one.sizes) == 1)
 
 
 def _specialised(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
@@ -72,7 +80,7 @@ def _specialised(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
         for key in data.of(dynamic_compilations)
         for row in free_symbols(data.of(symbolic_shapes, *key))
     }
-    for (source, size, key), _ in Counter(_compared(data)).items():
+    for source, size, key in _compared(data):
         row = made.get(key)
         if row is None or (key, source) in dynamic:
             continue

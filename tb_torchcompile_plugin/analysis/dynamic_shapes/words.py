@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import (
     PaddedSize,
     SizeThatCame,
 )
-from tb_torchcompile_plugin.analysis.words import at_line, both, listed, often, percent, plural
+from tb_torchcompile_plugin.analysis.words import at_line, both, duration, listed, often, percent, plural
 
 _SOURCE = re.compile(r"L\['(?P<name>\w+)'\]\.size\(\)\[(?P<index>\d+)\]$")
 _MOST_MORE = 25.0  # percent of data that padding may add before another multiple is better
@@ -70,11 +70,13 @@ def _dynamic(free: list[DynamicSymbol], sizes: Sequence[SizeThatCame]) -> str:
 
 
 def advice(
-    sizes: Sequence[SizeThatCame], guards: Sequence[DynamicGuard], padded: Sequence[PaddedSize]
+    sizes: Sequence[SizeThatCame],
+    symbols: Sequence[DynamicSymbol],
+    guards: Sequence[DynamicGuard],
+    padded: Sequence[PaddedSize],
 ) -> Advice | None:
     """What keeps torch from compiling for each size; None where nothing does so."""
     failed = next((row for row in guards if row.recompiles), None)
-    static = [row for row in sizes if row.served != "dynamic"]
     if failed is not None:
         where = at_line(failed.file, failed.line)
         return Advice(
@@ -82,10 +84,23 @@ def advice(
             f"outside of the compiled function{_or_pad(padded)}",
             None,
         )
-    if not static or len({row.size for row in static}) < 2:
-        return None
-    code = mark(static[0].source)
-    return Advice(f"Mark the size dynamic before the first call{_or_pad(padded)}", code)
+    static = [row for row in sizes if row.served != "dynamic"]
+    alone = len({row.size for row in static}) == 1 and any(row.origin == "changed" for row in symbols)
+    if alone:
+        return _first_for_nothing(static[0])
+    return (
+        Advice(f"Mark the size dynamic before the first call{_or_pad(padded)}", mark(static[0].source))
+        if static
+        else None
+    )
+
+
+def _first_for_nothing(row: SizeThatCame) -> Advice:
+    took = "" if row.compile_s is None else f", which took {duration(1e6 * row.compile_s)}"
+    return Advice(
+        f"Marked dynamic before the first call, the graph for {row.size:,} alone is not compiled{took}",
+        mark(row.source),
+    )
 
 
 def mark(source: str) -> str | None:

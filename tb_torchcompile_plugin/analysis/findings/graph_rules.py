@@ -1,4 +1,4 @@
-"""CUDA graphs that were asked for and do not serve: what keeps them from being replayed, where, and at what price."""
+"""CUDA graphs that were asked for and do not serve, and graphs that are compiled for each size."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport, GraphedFunction
 from tb_torchcompile_plugin.analysis.cuda_graphs.words import complaint, remedy
+from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import instead
-from tb_torchcompile_plugin.analysis.words import at_line
+from tb_torchcompile_plugin.analysis.words import at_line, duration
 
 
 class CudaGraphsNotReplayed(Rule):
@@ -64,4 +65,34 @@ class CudaGraphsNotReplayed(Rule):
         )
 
 
-GRAPH_RULES: tuple[Rule, ...] = (CudaGraphsNotReplayed(),)
+class CompiledForEachSize(Rule):
+    """What was compiled for sizes before the profiled time; inside of it `recompiles` tells the same with its price."""
+
+    id = "dynamic_shapes"
+    panel = "recompiles"
+
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        if context.profile is None or context.summary is None:
+            return
+        helps, again = (
+            context.profile.of(size_advice),
+            {row.key.compile_id for row in context.summary.recompiles},
+        )
+        made = [row for row in context.summary.compilations if row.key.compile_id in again]
+        spent_s = sum(row.duration_ns for row in made) / 1e9
+        if helps is None or spent_s < thresholds.sizes_s or context.inside_us(context.compiling(made)):
+            return
+        report = context.profile.of(dynamic_shapes)
+        places = (at_line(row.file, row.line) for row in report.guards if row.recompiles)
+        yield self.finding(
+            context,
+            f"{report.says[0].rstrip('.')}: recompiling took {duration(1e6 * spent_s)} before this span",
+            helps.sentence,
+            {"recompiles": len(made), "compile_s": spent_s, "sizes": len({row.size for row in report.sizes})},
+            severity="info",
+            where=[place for place in places if place],
+            code=helps.code,
+        )
+
+
+GRAPH_RULES: tuple[Rule, ...] = (CudaGraphsNotReplayed(), CompiledForEachSize())
