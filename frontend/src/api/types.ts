@@ -140,19 +140,6 @@ export interface CallOverhead {
   beside_percent: number | null;
 }
 
-export interface Candidate {
-  compile_id: string;
-  epoch: number;
-  kernel: string;
-  config: string;
-  time_us: number | null;
-  slower_percent: number | null;
-  registers: number | null;
-  spills: number | null;
-  shared_bytes: number | null;
-  chosen: boolean;
-}
-
 export type Category =
   | 'aten'
   | 'attention'
@@ -384,10 +371,6 @@ export interface Compile {
   generated_kernels: GeneratedKernels[];
   generated_kernel_count: number;
   autotune: Autotune[];
-  exports: ExportCall[];
-  export_issues: ExportIssue[];
-  triton_kernels: CompiledKernel[];
-  triton_candidates: Candidate[];
   autotuning: string;
   compile_functions: FunctionTime[];
   compile_times: Record<string, number[]>;
@@ -425,22 +408,6 @@ export interface Compiled {
   graph_ops: number | null;
 }
 
-export interface CompiledKernel {
-  compile_id: string;
-  epoch: number;
-  kernel: string;
-  config: string;
-  registers: number | null;
-  spills: number | null;
-  shared_bytes: number | null;
-  num_warps: number | null;
-  num_stages: number | null;
-  target: string | null;
-  time_us: number | null;
-  configs: number;
-  slowest_percent: number | null;
-}
-
 export interface CompiledRegion {
   compile_id: string;
   epoch: number;
@@ -476,6 +443,17 @@ export interface Coverage {
   host_percent: number | null;
   compilations: number | null;
   empty_compilations: number | null;
+}
+
+export interface CudaGraphReport {
+  says: string[];
+  functions: GraphedFunction[];
+  skipped: SkippedGraph[];
+  recordings: GraphRecording[];
+  counts: GraphCount[];
+  kernels: ReplayedKernel[];
+  pools: GraphPool[];
+  code: string | null;
 }
 
 export interface CudaGraphs {
@@ -542,6 +520,39 @@ export interface DynamicChange {
   now: string | null;
 }
 
+export interface DynamicGuard {
+  expression: string;
+  compile_ids: string[];
+  recompiles: number;
+  file: string;
+  line: number | null;
+}
+
+export interface DynamicShapeReport {
+  says: string[];
+  sizes: SizeThatCame[];
+  symbols: DynamicSymbol[];
+  guards: DynamicGuard[];
+  padded: PaddedSize[];
+  code: string | null;
+}
+
+export interface DynamicSymbol {
+  compile_id: string;
+  symbol: string;
+  source: string;
+  origin: SymbolOrigin;
+  value: string | null;
+  range: string | null;
+  fixed: string | null;
+  reason: string | null;
+  guards: number;
+  sizes: number | null;
+  calls: number | null;
+  file: string;
+  line: number | null;
+}
+
 export interface EagerInStep {
   step: string;
   host_us: number;
@@ -596,33 +607,6 @@ export interface Environment {
   capture: string | null;
   backends: string[];
   variables: Record<string, string>;
-}
-
-export interface ExportCall {
-  compile_id: string;
-  epoch: number;
-  function: string;
-  file: string;
-  line: number | null;
-  issues: number;
-}
-
-export interface ExportIssue {
-  compile_id: string;
-  epoch: number;
-  kind: IssueKind;
-  subject: string;
-  details: string;
-  file: string;
-  line: number | null;
-  times: number;
-  next_step: string;
-}
-
-export interface Exports {
-  says: string[];
-  exports: ExportCall[];
-  issues: ExportIssue[];
 }
 
 export interface Fact {
@@ -901,10 +885,65 @@ export interface GraphBreakSite {
   no_price: string | null;
 }
 
+export interface GraphCount {
+  counted: string;
+  log: number | null;
+  trace: number | null;
+  torch: number | null;
+  agree: boolean | null;
+}
+
 export interface GraphPiece {
   artifact: number;
   lines: number[];
   text: string[];
+}
+
+export interface GraphPool {
+  device: number;
+  pool_bytes: number | null;
+  graphs: number;
+  functions: number;
+  warm_ups: number | null;
+}
+
+export interface GraphRecording {
+  compile_id: string;
+  direction: Direction | null;
+  graph_id: number | null;
+  function_id: number | null;
+  reason: Reason | null;
+  sizes: string;
+  inputs: string[];
+  file: string;
+  line: number | null;
+  step: string | null;
+  recording_us: number | null;
+}
+
+export type GraphState =
+  'new_sizes' | 'not_run' | 'partly' | 'recorded_again' | 'recording' | 'replayed' | 'skipped' | 'waiting';
+
+export interface GraphedFunction {
+  compile_id: string;
+  direction: Direction;
+  function: string;
+  file: string;
+  line: number | null;
+  state: GraphState;
+  why: string;
+  calls: number;
+  replayed_calls: number;
+  recorded_calls: number;
+  plain_calls: number;
+  recordings: number | null;
+  functions: number | null;
+  recording_us: number | null;
+  recording_steps: number | null;
+  recording_call_us: number | null;
+  replay_us: number | null;
+  replay_kernels: number | null;
+  launches_avoided: number | null;
 }
 
 export interface Guard {
@@ -1040,9 +1079,6 @@ export interface InWords {
   b: string;
   change: string;
 }
-
-export type IssueKind =
-  'missing fake kernel' | 'value of the example used' | 'value only the data tells' | 'wrong fake kernel';
 
 export interface JobMap {
   measure: Measure;
@@ -1627,6 +1663,15 @@ export interface Overview {
   considered: string[];
 }
 
+export interface PaddedSize {
+  function: string;
+  source: string;
+  multiple: number;
+  sizes: number;
+  left: number;
+  more_percent: number;
+}
+
 export interface Pair {
   a: number | null;
   b: number | null;
@@ -1639,7 +1684,8 @@ export type Panel =
   | 'compilations'
   | 'compile_time'
   | 'compiled_regions'
-  | 'exports'
+  | 'cuda_graphs'
+  | 'dynamic_shapes'
   | 'findings'
   | 'gpu_utilization'
   | 'graph_breaks'
@@ -1655,7 +1701,6 @@ export type Panel =
   | 'source'
   | 'step_breakdown'
   | 'timeline'
-  | 'triton'
   | 'what_if';
 
 export interface PartDifference {
@@ -1862,6 +1907,8 @@ export interface RankRow {
   step_us: number | null;
 }
 
+export type Reason = 'earlier_result' | 'first' | 'liveness' | 'order' | 'size' | 'static_input';
+
 export interface Recompile {
   compile_id: string;
   epoch: number;
@@ -1930,6 +1977,15 @@ export interface Remembered {
   last: LastOverview | null;
 }
 
+export interface ReplayedKernel {
+  kernel: string;
+  compile_id: string;
+  direction: Direction;
+  category: string;
+  launches: number;
+  device_us: number;
+}
+
 export interface RunRef {
   run: string;
   workers: WorkerRef[];
@@ -1982,6 +2038,7 @@ export interface Scenario {
 
 export type SeenIn =
   | 'compiled_regions'
+  | 'cuda_graphs'
   | 'gpu_utilization'
   | 'graph_breaks'
   | 'kernels'
@@ -2028,6 +2085,26 @@ export interface SideWork {
   operators: string[];
   launches: number;
   time_us: number;
+}
+
+export type SizeServed = 'dynamic' | 'eager' | 'specialised';
+
+export interface SizeThatCame {
+  function: string;
+  source: string;
+  size: number;
+  served: SizeServed;
+  compile_id: string;
+  calls: number | null;
+  compile_s: number | null;
+}
+
+export interface SkippedGraph {
+  compile_id: string;
+  reason: string;
+  file: string;
+  line: number | null;
+  text: string;
 }
 
 export type SliceKind =
@@ -2156,8 +2233,7 @@ export interface StackFrames {
 
 export type Stage = 'fetching' | 'queued' | 'reading';
 
-export type Status =
-  'break' | 'elsewhere' | 'empty' | 'exported' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
+export type Status = 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
 
 export interface Step {
   name: string;
@@ -2272,6 +2348,8 @@ export interface Stream {
   busy_percent: number | null;
 }
 
+export type SymbolOrigin = 'asked' | 'changed' | 'data';
+
 export interface SymbolicShape {
   symbol: string;
   value: string | null;
@@ -2381,12 +2459,6 @@ export interface TrieNode {
   compilations: Compilation[];
 }
 
-export interface Triton {
-  says: string[];
-  kernels: CompiledKernel[];
-  candidates: Candidate[];
-}
-
 export interface Verdict {
   bound: Bound;
   share_percent: number | null;
@@ -2458,8 +2530,6 @@ export interface AboutWorker {
   compile: Compile;
   compile_time: CompileTime;
   compilations: Compilations;
-  exports: Exports;
-  triton: Triton;
   compilation: CompilationDetails;
   guards: GuardChecks;
   artifact: string;
@@ -2499,6 +2569,8 @@ export interface AboutSpan {
   kernel: KernelDetails;
   code_kernels: CodeKernels;
   gpu_utilization: GpuUtilization;
+  cuda_graphs: CudaGraphReport;
+  dynamic_shapes: DynamicShapeReport;
   collectives: Collectives;
   step_breakdown: StepReport;
   what_if: Scenario;

@@ -18,10 +18,12 @@ export const PANEL_TITLES: Record<Panel, string> = {
   code: 'Texts',
   graph_breaks: 'Graph breaks',
   recompiles: 'Recompiles',
+  dynamic_shapes: 'Dynamic shapes',
   compiled_regions: 'Regions',
   source: 'Source',
   kernels: 'Kernels',
   gpu_utilization: 'GPU utilization',
+  cuda_graphs: 'CUDA graphs',
   step_breakdown: 'Steps',
   what_if: 'What if',
   ranks: 'Ranks',
@@ -42,6 +44,19 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
   {
     title: 'Compile',
     panels: ['compilations', 'compile_time', 'graph_breaks', 'recompiles', 'compiled_regions', 'exports', 'code'],
+  { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'cuda_graphs', 'timeline', 'memory', 'ranks'] },
+  { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules'] },
+  {
+    title: 'Compile',
+    panels: [
+      'compilations',
+      'compile_time',
+      'graph_breaks',
+      'recompiles',
+      'dynamic_shapes',
+      'compiled_regions',
+      'code',
+    ],
   },
 ];
 export const isPanel = (text: string): text is Panel => Object.hasOwn(PANEL_TITLES, text);

@@ -16,8 +16,8 @@ from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphedFunction, Gr
 from tb_torchcompile_plugin.analysis.cuda_graphs.words import why_recorded, why_waiting
 from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, forwards, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
-from tb_torchcompile_plugin.profile.compiled.graph_runs import Bools, GraphRuns, graph_runs
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu.graph_runs import Bools, GraphRuns, graph_runs
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile

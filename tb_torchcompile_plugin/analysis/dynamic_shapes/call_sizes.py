@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import codes_of
-from tb_torchcompile_plugin.profile.compiled.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -21,7 +21,7 @@ class CudaGraphsNotReplayed(Rule):
     recordings of a program are none."""
 
     id = "graph_capture"
-    panel = "gpu_utilization"
+    panel = "cuda_graphs"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
         if context.profile is None:
@@ -69,7 +69,7 @@ class CompiledForEachSize(Rule):
     """What was compiled for sizes before the profiled time; inside of it `recompiles` tells the same with its price."""
 
     id = "dynamic_shapes"
-    panel = "recompiles"
+    panel = "dynamic_shapes"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
         if context.profile is None or context.summary is None:

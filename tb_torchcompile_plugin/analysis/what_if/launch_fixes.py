@@ -30,8 +30,8 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
 )
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import fused_optimizer
 from tb_torchcompile_plugin.profile.columns import values_of
-from tb_torchcompile_plugin.profile.compiled.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Intervals, union, within
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of

@@ -15,6 +15,7 @@ SeenIn = Literal[
     "compiled_regions",
     "memory",
     "gpu_utilization",
+    "cuda_graphs",
     "kernels",
     "graph_breaks",
     "recompiles",
@@ -100,7 +101,7 @@ WORDS: dict[FixKind, Words] = {
     ),
     "graph_capture": Words(
         "CUDA graphs are on, and {often} {each} a compiled graph is not replayed{place}",
-        "gpu_utilization",
+        "cuda_graphs",
         "Give it the same shapes and the same input buffers in each step: pad, or copy into static inputs. CUDA graphs "
         "says which of them changed",
         "replayed,",
