@@ -23,7 +23,7 @@ _RECORDINGS_KEPT = 4096  # of one device: who records more has a finding long be
 
 
 @dataclass(frozen=True)
-class _Node:
+class _Recorded:
     """A recording, and the id of the one before it on its path."""
 
     graph: Any
@@ -106,15 +106,15 @@ def _functions(manager: Any, source: bool) -> Iterator[pb.CudaGraphFunction]:
         yield row
 
 
-def _nodes(manager: Any) -> Iterator[_Node]:
+def _nodes(manager: Any) -> Iterator[_Recorded]:
     waiting = [(node, None) for nodes in manager.roots.values() for node in nodes]
     while waiting:
         node, after = waiting.pop()
-        yield _Node(node, node.id.id, after)
+        yield _Recorded(node, node.id.id, after)
         waiting += [(child, node.id.id) for children in node.children.values() for child in children]
 
 
-def _recordings(nodes: list[_Node], first: Reason, source: bool) -> Iterator[pb.CudaGraphRecording]:
+def _recordings(nodes: list[_Recorded], first: Reason, source: bool) -> Iterator[pb.CudaGraphRecording]:
     for place, node in enumerate(nodes):
         earlier = [other for other in nodes[:place] if other.after == node.after]
         row = pb.CudaGraphRecording(graph_id=node.id, reason=first if place == 0 else "order")

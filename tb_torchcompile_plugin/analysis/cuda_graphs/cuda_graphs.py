@@ -29,6 +29,7 @@ from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.torch_names.cuda_graphs import is_capture
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
 
 
@@ -63,8 +64,10 @@ def _says(profile: Profile, counts: tuple[GraphCount, ...], pools: tuple[GraphPo
         yield pool_words(reserved)
     for count in counts:
         if count.agree is False:
-            told = {"log": count.log, "trace": count.trace, "torch’s objects": count.torch}
-            numbers = ", ".join(f"{name} {number:,}" for name, number in told.items() if number is not None)
+            witnesses = {"log": count.log, "trace": count.trace, "torch’s objects": count.torch}
+            numbers = ", ".join(
+                f"{name} {number:,}" for name, number in witnesses.items() if number is not None
+            )
             yield f"{count.counted} do not agree: {numbers}."
 
 
@@ -75,7 +78,8 @@ def _counts(profile: Profile) -> Iterator[GraphCount]:
     recorded = _in_span(profile, logged.recordings) if logged else None
     prepared = _in_span(profile, logged.preparations) if logged else None
     yield _count("Recordings in this span", recorded, int(runs.recordings.sum()), None)
-    yield _count("Captures in this span", recorded, int(runs.captures.sum()), None)
+    if any(map(is_capture, profile.trace.names)):  # not every profiler records these calls
+        yield _count("Captures in this span", recorded, int(runs.captures.sum()), None)
     yield _count("New functions in this span", prepared, int(runs.preparations.sum()), None)
     yield _count("Replays in this span", None, int(runs.replays.sum()), None)
     if logged and made is not None:

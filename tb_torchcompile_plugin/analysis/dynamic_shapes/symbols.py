@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import (
     SymbolicShapes,
     symbolic_shapes,
 )
-from tb_torchcompile_plugin.compile_log.fields import Key, forwards
+from tb_torchcompile_plugin.compile_log.fields import Key, forwards, key_of
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -39,8 +39,8 @@ def dynamic_symbols(profile: Profile) -> list[DynamicSymbol]:
 
 def dynamic_compilations(data: CompileData) -> list[Key]:
     """Those with symbols."""
-    made = {(row.key.epoch, row.key.compile_id) for row in data.summary.shape_events if row.kind in SYMBOLS}
-    return [key for key in forwards(data.summary) if key in made]
+    made = (key_of(row.key) for row in data.summary.shape_events if row.kind in SYMBOLS)
+    return list(dict.fromkeys(made))
 
 
 def free_symbols(shapes: SymbolicShapes) -> list[SymbolicShape]:
@@ -71,9 +71,9 @@ def symbol_sizes(profile: Profile, key: Key) -> Counter[int] | None:
 
 
 def _versions(data: CompileData, key: Key) -> list[Key]:
-    """The compilations of the same frame."""
-    frame = frame_of(key[1])
-    return [one for one in forwards(data.summary) if one[0] == key[0] and frame_of(one[1]) == frame]
+    """The compilations of the same frame, in their order."""
+    known = dict.fromkeys([*forwards(data.summary), *data.of(dynamic_compilations)])
+    return [one for one in known if one[0] == key[0] and frame_of(one[1]) == frame_of(key[1])]
 
 
 def _symbol(profile: Profile, data: CompileData, key: Key, row: SymbolicShape) -> DynamicSymbol:
