@@ -98,7 +98,7 @@ def _functions(manager: Any, source: bool) -> Iterator[pb.CudaGraphFunction]:
         mine = [node for node in nodes if node.graph.wrapped_function.id == function_id]
         row.over_limit = any(
             manager.exceed_rerecord_limit(node, function_id)
-            for node, counts in list(manager.num_rerecord.items())
+            for node, counts in list(getattr(manager, "num_rerecord", {}).items())
             if function_id in counts
         )
         row.recordings.extend(_recordings(mine, "size" if kind in seen else "first", source))
@@ -107,7 +107,7 @@ def _functions(manager: Any, source: bool) -> Iterator[pb.CudaGraphFunction]:
 
 
 def _nodes(manager: Any) -> Iterator[_Recorded]:
-    waiting = [(node, None) for nodes in manager.roots.values() for node in nodes]
+    waiting = [(node, None) for nodes in (manager.roots or {}).values() for node in nodes]
     while waiting:
         node, after = waiting.pop()
         yield _Recorded(node, node.id.id, after)

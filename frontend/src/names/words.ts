@@ -45,6 +45,10 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
     title: 'Compile',
     panels: ['compilations', 'compile_time', 'graph_breaks', 'recompiles', 'compiled_regions', 'exports', 'code'],
   { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'cuda_graphs', 'timeline', 'memory', 'ranks'] },
+  {
+    title: 'Run',
+    panels: ['step_breakdown', 'gpu_utilization', 'cuda_graphs', 'timeline', 'memory', 'ranks'],
+  },
   { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules'] },
   {
     title: 'Compile',

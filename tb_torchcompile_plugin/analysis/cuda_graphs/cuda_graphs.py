@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.cuda_graphs.rows import (
     GraphPool,
     ReplayedKernel,
 )
-from tb_torchcompile_plugin.analysis.cuda_graphs.words import pool_words, price, served
+from tb_torchcompile_plugin.analysis.cuda_graphs.words import NOT_REPLAYED, pool_words, price, remedy, served
 from tb_torchcompile_plugin.compile_log.fields import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.columns import alike
@@ -46,7 +46,7 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
         counts=counts,
         kernels=tuple(_kernels(profile)),
         pools=pools,
-        code=None,
+        code=helps[1] if (helps := profile.of(graph_remedy)) else None,
     )
 
 
@@ -55,9 +55,18 @@ def asks_for_graphs(profile: Profile) -> bool:
     return bool(profile.of(graphs))
 
 
+def graph_remedy(profile: Profile) -> tuple[str, str | None] | None:
+    """What helps the function that is replayed least, and the code of it; None where all are, or torch skips them."""
+    rows = [row for row in profile.of(graphed_functions) if row.state in NOT_REPLAYED]
+    worst = min(rows, key=lambda row: row.replayed_calls - row.calls, default=None)
+    return remedy(worst, profile.of(graph_recordings)) if worst else None
+
+
 def _says(profile: Profile, counts: tuple[GraphCount, ...], pools: tuple[GraphPool, ...]) -> Iterator[str]:
     rows = profile.of(graphed_functions)
     yield served(rows)
+    if (helps := profile.of(graph_remedy)) is not None:
+        yield f"{helps[0]}."
     if (said := price(rows)) is not None:
         yield said
     if reserved := sum(pool.pool_bytes or 0 for pool in pools):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphedFunction, GraphRecording
+from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphedFunction, GraphRecording, GraphState
 from tb_torchcompile_plugin.analysis.words import at_line, both, counted, duration, often, plural, significant
 from tb_torchcompile_plugin.torch_names.cuda_graphs import Reason
 
 NOT_ASKED = "CUDA graphs are not used: torch.compile was not told to."
 _NAMED = 3
+NOT_REPLAYED: tuple[GraphState, ...] = ("recorded_again", "new_sizes", "waiting", "partly")
 _AGAIN: dict[Reason, str] = {
     "size": "sizes that it had not seen",
     "static_input": "inputs that are to stay where they are lay elsewhere",
@@ -101,9 +102,7 @@ def served(rows: Sequence[GraphedFunction]) -> str:
     """The answer, in a sentence."""
     if not rows:
         return NOT_ASKED
-    bad = [
-        row for row in rows if row.state in ("recorded_again", "new_sizes", "waiting", "skipped", "partly")
-    ]
+    bad = [row for row in rows if row.state in (*NOT_REPLAYED, "skipped")]
     if bad:
         return "CUDA graphs do not serve all: " + "; ".join(map(complaint, bad[:_NAMED])) + "."
     replaying = [row for row in rows if row.replay_us is not None]

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport, GraphedFunction
-from tb_torchcompile_plugin.analysis.cuda_graphs.words import complaint, remedy
+from tb_torchcompile_plugin.analysis.cuda_graphs.words import NOT_REPLAYED, complaint, remedy
 from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.what_if.words import instead
+from tb_torchcompile_plugin.analysis.what_if.words import instead, next_step, with_gain
 from tb_torchcompile_plugin.analysis.words import at_line, duration
 
 
@@ -30,13 +30,16 @@ class CudaGraphsNotReplayed(Rule):
         if by is None or by.predicted.gain_percent < thresholds.gain_percent:
             return
         report = context.profile.of(cuda_graphs)
-        causes = [
-            row
-            for row in report.functions
-            if row.state in ("recorded_again", "new_sizes", "waiting", "partly")
-        ]
+        causes = [row for row in report.functions if row.state in NOT_REPLAYED]
+        if not report.functions:  # recorded by the program itself
+            yield self._by_itself(context, by)
         causes.sort(key=lambda row: row.replayed_calls - row.calls)
         yield from (self._finding(context, report, row, by) for row in causes[:1])
+
+    def _by_itself(self, context: RuleContext, by: WhatIf) -> Finding:
+        return self.finding(
+            context, with_gain(by, context.paced), next_step(by), {"times_per_step": by.times}, by=by
+        )
 
     def _finding(
         self, context: RuleContext, report: CudaGraphReport, row: GraphedFunction, by: WhatIf

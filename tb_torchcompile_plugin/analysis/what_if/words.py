@@ -100,7 +100,7 @@ WORDS: dict[FixKind, Words] = {
         "It happens once for each kernel: warm up with every shape before the profiled steps",
     ),
     "graph_capture": Words(
-        "CUDA graphs are on, and {often} {each} a compiled graph is not replayed{place}",
+        "CUDA graphs are not replayed {often} {each}{place}: they are recorded anew, or wait to be",
         "cuda_graphs",
         "Give it the same shapes and the same input buffers in each step: pad, or copy into static inputs. CUDA graphs "
         "says which of them changed",

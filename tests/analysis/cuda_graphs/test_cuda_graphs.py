@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graph_programs import GraphProgram, graph_programs
-from profiles import data_of, profile_with
+from profiles import GraphProgram, data_of, graph_programs, profile_with
 from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport
 from tb_torchcompile_plugin.analysis.findings.findings import findings

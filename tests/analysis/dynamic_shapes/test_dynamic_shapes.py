@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graph_programs import GraphProgram, graph_programs
-from profiles import data_of, profile_with
+from profiles import GraphProgram, data_of, graph_programs, profile_with
 from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import DynamicShapeReport
 from tb_torchcompile_plugin.analysis.findings.findings import findings

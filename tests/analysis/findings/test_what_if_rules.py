@@ -67,7 +67,7 @@ def test_an_optimizer_is_not_its_closure(tmp_path: Path) -> None:
 def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) -> None:
     graph = [
         slice_("Torch-Compiled Region: 0/0", 20, 900),
-        slice_("cudagraphify.get_container", 25, 10),
+        slice_("cudagraphify.get_container", 42, 5),
         slice_("## Call CompiledFxGraph key ##", 40, 870),
         *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
     ]
