@@ -21,9 +21,9 @@ from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
 from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, compile_time, guard_checks
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
-from tb_torchcompile_plugin.analysis.exports.exports import exports
 from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import dynamic_shapes
+from tb_torchcompile_plugin.analysis.exports.exports import exports
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table

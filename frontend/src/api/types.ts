@@ -140,6 +140,19 @@ export interface CallOverhead {
   beside_percent: number | null;
 }
 
+export interface Candidate {
+  compile_id: string;
+  epoch: number;
+  kernel: string;
+  config: string;
+  time_us: number | null;
+  slower_percent: number | null;
+  registers: number | null;
+  spills: number | null;
+  shared_bytes: number | null;
+  chosen: boolean;
+}
+
 export type Category =
   | 'aten'
   | 'attention'
@@ -371,6 +384,10 @@ export interface Compile {
   generated_kernels: GeneratedKernels[];
   generated_kernel_count: number;
   autotune: Autotune[];
+  exports: ExportCall[];
+  export_issues: ExportIssue[];
+  triton_kernels: CompiledKernel[];
+  triton_candidates: Candidate[];
   autotuning: string;
   compile_functions: FunctionTime[];
   compile_times: Record<string, number[]>;
@@ -406,6 +423,22 @@ export interface Compiled {
   compile_id: string;
   epoch: number;
   graph_ops: number | null;
+}
+
+export interface CompiledKernel {
+  compile_id: string;
+  epoch: number;
+  kernel: string;
+  config: string;
+  registers: number | null;
+  spills: number | null;
+  shared_bytes: number | null;
+  num_warps: number | null;
+  num_stages: number | null;
+  target: string | null;
+  time_us: number | null;
+  configs: number;
+  slowest_percent: number | null;
 }
 
 export interface CompiledRegion {
@@ -607,6 +640,33 @@ export interface Environment {
   capture: string | null;
   backends: string[];
   variables: Record<string, string>;
+}
+
+export interface ExportCall {
+  compile_id: string;
+  epoch: number;
+  function: string;
+  file: string;
+  line: number | null;
+  issues: number;
+}
+
+export interface ExportIssue {
+  compile_id: string;
+  epoch: number;
+  kind: IssueKind;
+  subject: string;
+  details: string;
+  file: string;
+  line: number | null;
+  times: number;
+  next_step: string;
+}
+
+export interface Exports {
+  says: string[];
+  exports: ExportCall[];
+  issues: ExportIssue[];
 }
 
 export interface Fact {
@@ -1079,6 +1139,9 @@ export interface InWords {
   b: string;
   change: string;
 }
+
+export type IssueKind =
+  'missing fake kernel' | 'value of the example used' | 'value only the data tells' | 'wrong fake kernel';
 
 export interface JobMap {
   measure: Measure;
@@ -1686,6 +1749,7 @@ export type Panel =
   | 'compiled_regions'
   | 'cuda_graphs'
   | 'dynamic_shapes'
+  | 'exports'
   | 'findings'
   | 'gpu_utilization'
   | 'graph_breaks'
@@ -1701,6 +1765,7 @@ export type Panel =
   | 'source'
   | 'step_breakdown'
   | 'timeline'
+  | 'triton'
   | 'what_if';
 
 export interface PartDifference {
@@ -2233,7 +2298,8 @@ export interface StackFrames {
 
 export type Stage = 'fetching' | 'queued' | 'reading';
 
-export type Status = 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
+export type Status =
+  'break' | 'elsewhere' | 'empty' | 'exported' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
 
 export interface Step {
   name: string;
@@ -2459,6 +2525,12 @@ export interface TrieNode {
   compilations: Compilation[];
 }
 
+export interface Triton {
+  says: string[];
+  kernels: CompiledKernel[];
+  candidates: Candidate[];
+}
+
 export interface Verdict {
   bound: Bound;
   share_percent: number | null;
@@ -2530,6 +2602,8 @@ export interface AboutWorker {
   compile: Compile;
   compile_time: CompileTime;
   compilations: Compilations;
+  exports: Exports;
+  triton: Triton;
   compilation: CompilationDetails;
   guards: GuardChecks;
   artifact: string;

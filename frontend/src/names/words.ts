@@ -39,17 +39,11 @@ export const PANEL_TITLES: Record<Panel, string> = {
 /** The sidebar: what a group is called, and its panels in their order. The first one opens with the group. */
 export const GROUPS: { title: string; panels: Panel[] }[] = [
   { title: 'Summary', panels: ['overview', 'findings', 'what_if', 'compare', 'runs'] },
-  { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'timeline', 'memory', 'ranks'] },
-  { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules', 'triton'] },
-  {
-    title: 'Compile',
-    panels: ['compilations', 'compile_time', 'graph_breaks', 'recompiles', 'compiled_regions', 'exports', 'code'],
-  { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'cuda_graphs', 'timeline', 'memory', 'ranks'] },
   {
     title: 'Run',
     panels: ['step_breakdown', 'gpu_utilization', 'cuda_graphs', 'timeline', 'memory', 'ranks'],
   },
-  { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules'] },
+  { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules', 'triton'] },
   {
     title: 'Compile',
     panels: [
@@ -59,6 +53,7 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
       'recompiles',
       'dynamic_shapes',
       'compiled_regions',
+      'exports',
       'code',
     ],
   },
