@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport
 from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import DynamicShapeReport
-from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, merged, ranked, span_findings
+from tb_torchcompile_plugin.analysis.findings.findings import merged, ranked, span_findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
@@ -34,6 +34,7 @@ from tb_torchcompile_plugin.analysis.runs.remembered import JobLine, job_line, j
 from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, SpanLine, compile_line, span_line
 from tb_torchcompile_plugin.analysis.runs.runs import NO_COMPILE_DATA, KnownRun, RunRow, all_runs
 from tb_torchcompile_plugin.analysis.source.source import ProgramLine
+from tb_torchcompile_plugin.analysis.startup.startup import StartUp, startup
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
@@ -41,6 +42,7 @@ from tb_torchcompile_plugin.api.joined import job_of, unexpected
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import files_of, place_of
 from tb_torchcompile_plugin.api.session import Session, read
+from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.by_digests import by_digests
 from tb_torchcompile_plugin.job.job import TracedJob, one_rank
@@ -96,6 +98,7 @@ class Worker(msgspec.Struct, frozen=True):
     rank: int | None
     spans: list[SpanReport | UnreadSpan]
     compile: Compile | None
+    startup: StartUp | None
     warnings: list[Notice]
 
 
@@ -274,8 +277,9 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
     """Adds what should be changed, and what was read, to `reading`."""
     data, compiled, notices = _compile_side(session, reading.run, worker)
     profiles = reading.profiles
+    start = starts_or_none(session, reading.run, worker.worker) if data else None
     if data:
-        reading.findings += _located(data.of(compile_findings), reading.run, worker.worker, None)
+        reading.findings += _located(findings_with_start(data, start), reading.run, worker.worker, None)
         reading.lines[worker.worker, None] = data.of(compile_line)
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
@@ -287,7 +291,14 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
         if member in profiles:
             profiles[member] = profile or spans[-1].warnings[0]
-    return Worker(worker=worker.worker, rank=worker.rank, spans=spans, compile=compiled, warnings=notices)
+    return Worker(
+        worker=worker.worker,
+        rank=worker.rank,
+        spans=spans,
+        compile=compiled,
+        startup=start.of(startup) if start else None,
+        warnings=notices,
+    )
 
 
 def _located(rows: list[Finding], run: str, worker: str, span: str | None) -> list[RunFinding]:

@@ -46,6 +46,7 @@ from tb_torchcompile_plugin.analysis.runs.remembered import (
     remembered,
 )
 from tb_torchcompile_plugin.analysis.source.source import source
+from tb_torchcompile_plugin.analysis.startup.startup import startup
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.flame import timeline_flame
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
@@ -72,6 +73,7 @@ from tb_torchcompile_plugin.api.parameters import (
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session, all_read
 from tb_torchcompile_plugin.api.sheets import Sheets, is_sheet, tables_of
+from tb_torchcompile_plugin.api.starts import starts_of
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -142,6 +144,7 @@ JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
 RANK = Subject("run", (*JOB.ids, number("rank")), Session.poll_rank)
 SIDE_BY_SIDE = Subject("run", JOB.ids, _side_by_side)
 WORKER = Subject("worker", worker_ids(), Session.compile_data)
+STARTS = Subject("worker", worker_ids(), starts_of)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
 TRACE = Subject("span", span_ids(), Session.trace_file)
@@ -170,6 +173,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compile", WORKER, compile_remembered),
     Route("compile_time", WORKER, compile_time),
     Route("compilations", WORKER, compilations_overview),
+    Route("startup", STARTS, startup),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_remembered),
     Route("job_map", JOB, job_map, (text("measure"),)),

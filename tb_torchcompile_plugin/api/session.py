@@ -84,7 +84,7 @@ class Session:
         self._catalog, self._ahead = Catalog(logdirs, within), ahead
         self._readings: Readings[_Ids, Profile] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
-        self._compile_data, self._sides = Memo(_KEPT), Memo(_COMPARED)
+        self._compile_data, self._sides, self.starts = Memo(_KEPT), Memo(_COMPARED), Memo(_COMPARED)
         self._jobs, self._held = Memo(_COMPARED), Memo(_COMPARED)
         self._lines = RunLines()
 
@@ -96,6 +96,10 @@ class Session:
     def look(self) -> Listing:
         """What the logdir holds now. Lists folders and looks at first bytes; parses nothing."""
         return self._catalog.look()
+
+    def last_look(self) -> Listing:
+        """What it held at the last look."""
+        return self._catalog.last()
 
     def runs(self) -> Runs:
         """The same as it leaves."""

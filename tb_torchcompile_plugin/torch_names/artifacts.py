@@ -43,6 +43,9 @@ EXPORTED_GRAPH = "before_pre_grad_graph"  # of a package: what torch.export capt
 AOT_GRAPHS = ("aot_joint_graph", "aot_forward_graph", INFERENCE_GRAPH)
 # The first that inductor writes of a graph.
 FIRST_GRAPH_TEXTS = ("fx_graph_runnable", "inductor_input_graph", "before_post_grad_graph", *POST_GRAD_GRAPHS)
+KEY_SETTINGS = (
+    "cache_key_settings"  # not of torch: the settings among the parts of a cache key, written apart
+)
 CACHES: dict[Cache, str] = {"fx_graph": "FX graph", "aotautograd": "AOTAutograd"}
 CACHE_RESULTS = ("hit", "miss", "bypass")
 
@@ -87,6 +90,7 @@ _KNOWN: dict[str, tuple[int, str]] = {
     GUARDS: (_GUARDS, "Guards"),
     "dynamo_guards": (_GUARDS, "Guards"),
     **{f"aotautograd_cache_{result}": (_REST, f"AOTAutograd cache {result}") for result in CACHE_RESULTS},
+    KEY_SETTINGS: (_REST, "Settings in the key of a cache"),
     "dynamo_config": (_REST, "Settings: dynamo"),
     "inductor_config": (_REST, "Settings: inductor"),
     "functorch_config": (_REST, "Settings: functorch"),

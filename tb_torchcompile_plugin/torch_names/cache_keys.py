@@ -54,3 +54,9 @@ def is_setting(line: str) -> bool:
 
 def is_input(part: str) -> bool:
     return part.startswith(f"{_INPUTS}[")
+
+
+def without_code(line: str) -> str:
+    """The part that is the graph's code without that code: its hash remains."""
+    part = part_of(line)
+    return f"[{part.hash}] {part.name}:" if part and part.name == CODE else line

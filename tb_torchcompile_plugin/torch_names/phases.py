@@ -24,6 +24,9 @@ DYNAMO = "dynamo"  # the first mark of a frame's compilation
 COMPILE_FILE = "compile_file"  # of Triton or C++, in a worker process
 # Calls of the backend: AOTAutograd's own time if it runs inside, any other backend's otherwise.
 BACKEND_CALLS = frozenset({"backend_compile", "OutputGraph.call_user_compiler"})
+# What is skipped where AOTAutograd's cache hits, but for a backward that is compiled later; and where inductor's does.
+AOT_COMPILE = "create_aot_dispatcher_function"
+FX_COMPILES = frozenset({"fx_codegen_and_compile", "compile_fx_inner"})
 AUTOTUNER = "CachingAutotuner."  # tunes a Triton kernel
 
 _NAMES: dict[Phase, str] = {

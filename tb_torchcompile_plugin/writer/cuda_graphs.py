@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.compile_log.fields import Reason
 from tb_torchcompile_plugin.compile_log.record import readable
-from tb_torchcompile_plugin.torch_names.cuda_graphs import CONTAINERS, TREES_MODULE, Reason
+from tb_torchcompile_plugin.torch_names.slices import CONTAINERS, TREES_MODULE
 from tb_torchcompile_plugin.torch_names.tracebacks import places
 
 _COUNT = re.compile(r"count\((-?\d+)")

@@ -25,6 +25,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.failures import CUDAGRAPH_LOGGER, says_cudagraphs_are_skipped
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
+from tb_torchcompile_plugin.writer.cache_transfers import note_cache_transfers, put_cache_transfers
 from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
 from tb_torchcompile_plugin.writer.environment import default_worker, fill_environment
 from tb_torchcompile_plugin.writer.recover import KnownObjects, known_now, recover
@@ -199,6 +200,7 @@ class Recorder:
 
         assert torch is not None
         self._taps.install()
+        note_cache_transfers()
 
     def _recovered_into(self, log: CompileLog, capture: str, known: KnownObjects | None = None) -> CompileLog:
         try:
@@ -293,6 +295,7 @@ class Recorder:
         self._add("the environment", lambda: fill_environment(environment))
         self._add("torch's times", lambda: self._times.put(summary))
         self._add("the times of steps", lambda: self._steps.put(summary))
+        self._add("what was saved and loaded of caches", lambda: put_cache_transfers(summary))
         self._add("torch's counters", lambda: self._counters.put(summary, source=source))
         self._add("the winners of autotuning", lambda: add_winners(summary))
         if triton := self._triton:

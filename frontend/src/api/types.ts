@@ -441,6 +441,20 @@ export interface CompiledKernel {
   slowest_percent: number | null;
 }
 
+export interface CompiledLine {
+  function: string;
+  file: string;
+  line: number;
+  depth: number;
+  parent: number;
+  cumulative_s: number;
+  own_s: number;
+  percent: number;
+  compilations: number;
+  most_elsewhere_s: number | null;
+  elsewhere: string | null;
+}
+
 export interface CompiledRegion {
   compile_id: string;
   epoch: number;
@@ -1340,6 +1354,8 @@ export interface KeyDifference {
   now: string | null;
 }
 
+export type Kind = 'bypassed' | 'cold' | 'mixed' | 'warm';
+
 export interface Lane {
   id: number;
   kind: LaneKind;
@@ -1763,6 +1779,7 @@ export type Panel =
   | 'recompiles'
   | 'runs'
   | 'source'
+  | 'startup'
   | 'step_breakdown'
   | 'timeline'
   | 'triton'
@@ -2051,6 +2068,8 @@ export interface ReplayedKernel {
   device_us: number;
 }
 
+export type Result = 'bypass' | 'hit' | 'miss';
+
 export interface RunRef {
   run: string;
   workers: WorkerRef[];
@@ -2297,6 +2316,57 @@ export interface StackFrames {
 }
 
 export type Stage = 'fetching' | 'queued' | 'reading';
+
+export interface StartLookup {
+  cache: string;
+  result: Result;
+  compile_id: string;
+  epoch: number;
+  direction: Direction | null;
+  function: string;
+  file: string;
+  line: number | null;
+  graph: number | null;
+  lookups: number;
+  spent_s: number | null;
+  saved_s: number | null;
+  why: string | null;
+  differs: string | null;
+  than: string | null;
+}
+
+export interface StartPart {
+  title: string;
+  time_s: number;
+  percent: number;
+  pieces: number;
+  part: string;
+}
+
+export interface StartRow {
+  run: string;
+  worker: string;
+  rank: number | null;
+  kind: Kind | null;
+  start_up_s: number | null;
+  compile_s: number;
+  common_compile_s: number | null;
+  common: number;
+  hits: number;
+  misses: number;
+  bypasses: number;
+  saved_s: number | null;
+  would_save_s: number | null;
+  from_process: boolean;
+}
+
+export interface StartUp {
+  says: string[];
+  parts: StartPart[];
+  starts: StartRow[];
+  start_lookups: StartLookup[];
+  compiled_lines: CompiledLine[];
+}
 
 export type Status =
   'break' | 'elsewhere' | 'empty' | 'exported' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
@@ -2602,6 +2672,7 @@ export interface AboutWorker {
   compile: Compile;
   compile_time: CompileTime;
   compilations: Compilations;
+  startup: StartUp;
   exports: Exports;
   triton: Triton;
   compilation: CompilationDetails;

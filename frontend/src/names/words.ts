@@ -13,6 +13,7 @@ export const PANEL_TITLES: Record<Panel, string> = {
   runs: 'All runs',
   overview: 'Overview',
   findings: 'Findings',
+  startup: 'Start-up',
   compile_time: 'Compile time',
   compilations: 'Compilations',
   code: 'Texts',
@@ -48,6 +49,7 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
     title: 'Compile',
     panels: [
       'compilations',
+      'startup',
       'compile_time',
       'graph_breaks',
       'recompiles',

@@ -48,6 +48,7 @@ export const PANELS: Record<Panel, Place> = {
     means: 'critical findings and warnings',
     load: () => import('../panels/findings/Findings.svelte'),
   },
+  startup: { needs: 'compile', load: sheet },
   compile_time: { needs: 'compile', load: () => import('../panels/compile_time/CompileTime.svelte') },
   compilations: {
     needs: 'compile',

@@ -29,8 +29,8 @@ from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
-from tb_torchcompile_plugin.torch_names.cuda_graphs import is_capture
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
+from tb_torchcompile_plugin.torch_names.slices import is_capture
 
 
 def cuda_graphs(profile: Profile) -> CudaGraphReport:

@@ -10,17 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphRecording, SkippedGraph
-from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, known_number
+from tb_torchcompile_plugin.compile_log.fields import REASONS, Direction, direction_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, CudaGraphFunction, PhaseSpan
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.torch_names.cuda_graphs import NEW_FUNCTION, REASONS, RECORDING
 from tb_torchcompile_plugin.torch_names.failures import skip_reason
 from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON, CUDAGRAPH_TIME
 from tb_torchcompile_plugin.torch_names.records import SYMBOLS
+from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, RECORDING
 from tb_torchcompile_plugin.torch_names.tracebacks import TracebackFrame, places
 
 

@@ -6,8 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.fields import Direction
-from tb_torchcompile_plugin.torch_names.cuda_graphs import Reason
+from tb_torchcompile_plugin.compile_log.fields import Direction, Reason
 
 GraphState = Literal[
     "replayed", "recording", "recorded_again", "new_sizes", "waiting", "skipped", "partly", "not_run"

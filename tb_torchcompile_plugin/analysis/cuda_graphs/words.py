@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphedFunction, GraphRecording, GraphState
 from tb_torchcompile_plugin.analysis.words import at_line, both, counted, duration, often, plural, significant
-from tb_torchcompile_plugin.torch_names.cuda_graphs import Reason
+from tb_torchcompile_plugin.compile_log.fields import Reason
 
 NOT_ASKED = "CUDA graphs are not used: torch.compile was not told to."
 _NAMED = 3

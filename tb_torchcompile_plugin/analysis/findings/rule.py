@@ -17,6 +17,7 @@ Panel = Literal[
     "runs",
     "overview",
     "findings",
+    "startup",
     "compile_time",
     "compilations",
     "code",

@@ -31,6 +31,7 @@ from tb_torchcompile_plugin.api.routes import (
     SIDE_BY_SIDE,
     SPAN,
     SPAN_OR_WORKER,
+    STARTS,
     WORKER,
     Route,
 )
@@ -135,7 +136,7 @@ class Export:
         yield from self._others()
 
     def _worker_once(self, run: str, worker: str) -> Iterator[bytes]:
-        yield from self._once({"run": run, "worker": worker}, WORKER)
+        yield from self._once({"run": run, "worker": worker}, WORKER, STARTS)
         yield from self._once({"run": run}, RUN)
 
     def _span_once(self, run: str, worker: str, span: str) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, within
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import by_track, host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names import cuda_graphs, slices
+from tb_torchcompile_plugin.torch_names import slices
 
 Bools = npt.NDArray[np.bool_]
 
@@ -61,8 +61,8 @@ def graph_runs(profile: Profile) -> GraphRuns:
     trace, launches = profile.trace, profile.of(launch_calls)
     row = _outermost(trace, _graph_calls(trace))
     ownership = profile.of(Ownership)
-    preparing = host_slices(trace, cuda_graphs.is_preparation)
-    captures = _calls(trace, cuda_graphs.is_capture)
+    preparing = host_slices(trace, slices.is_preparation)
+    captures = _calls(trace, slices.is_capture)
     captures = captures[
         _around(trace, _outermost(trace, preparing), captures) < 0
     ]  # the pool's own, which is empty
@@ -80,7 +80,7 @@ def graph_runs(profile: Profile) -> GraphRuns:
         compile_id=ownership.compile_ids(row),
         backward=ownership.is_backward(row),
         preparations=inside(preparing),
-        recordings=inside(host_slices(trace, cuda_graphs.is_recording)),
+        recordings=inside(host_slices(trace, slices.is_recording)),
         captures=inside(captures),
         launches=inside(replays),
         events=inside(of_replays, launches.events[launches.replay]),
