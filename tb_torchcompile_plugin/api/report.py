@@ -13,6 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
+from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport
+from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import DynamicShapeReport
 from tb_torchcompile_plugin.analysis.findings.findings import merged, ranked, span_findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
@@ -69,6 +71,8 @@ class SpanReport(Span, frozen=True):
     kernels: list[Kernel]
     source: list[ProgramLine]
     gpu_utilization: GpuUtilization
+    cuda_graphs: CudaGraphReport
+    dynamic_shapes: DynamicShapeReport
     step_breakdown: StepReport
     collectives: list[Collective]
     what_if: Scenario

@@ -22,6 +22,8 @@ from tb_torchcompile_plugin.analysis.compilations.compilations import compilatio
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, compile_time, guard_checks
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
 from tb_torchcompile_plugin.analysis.cpu.cpu import cpu
+from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import cuda_graphs
+from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import dynamic_shapes
 from tb_torchcompile_plugin.analysis.exports.exports import exports
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
@@ -212,6 +214,8 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("code_kernels", SPAN_OR_WORKER, code_kernels, (number("id"),)),
     Route("gpu_utilization", SPAN, gpu_utilization),
     Route("cpu", SPAN, cpu),
+    Route("cuda_graphs", SPAN, cuda_graphs),
+    Route("dynamic_shapes", SPAN, dynamic_shapes),
     Route("collectives", SPAN, collectives),
     Route("step_breakdown", SPAN, step_breakdown),
     Route("what_if", SPAN, scenario, (texts("fixes"),)),

@@ -16,7 +16,7 @@ FORWARD: Direction
 BACKWARD: Direction
 
 class CompileSummary(_message.Message):
-    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics", "steps", "cache_transfers", "export_issues", "compiled_kernels")
+    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics", "steps", "cache_transfers", "export_issues", "compiled_kernels", "cuda_graph_trees")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     COMPILATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class CompileSummary(_message.Message):
     CACHE_TRANSFERS_FIELD_NUMBER: _ClassVar[int]
     EXPORT_ISSUES_FIELD_NUMBER: _ClassVar[int]
     COMPILED_KERNELS_FIELD_NUMBER: _ClassVar[int]
+    CUDA_GRAPH_TREES_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     environment: Environment
     compilations: _containers.RepeatedCompositeFieldContainer[Compilation]
@@ -61,7 +62,8 @@ class CompileSummary(_message.Message):
     cache_transfers: _containers.RepeatedCompositeFieldContainer[CacheTransfer]
     export_issues: _containers.RepeatedCompositeFieldContainer[ExportIssue]
     compiled_kernels: _containers.RepeatedCompositeFieldContainer[CompiledKernel]
-    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ..., cache_transfers: _Optional[_Iterable[_Union[CacheTransfer, _Mapping]]] = ..., export_issues: _Optional[_Iterable[_Union[ExportIssue, _Mapping]]] = ..., compiled_kernels: _Optional[_Iterable[_Union[CompiledKernel, _Mapping]]] = ...) -> None: ...
+    cuda_graph_trees: _containers.RepeatedCompositeFieldContainer[CudaGraphTree]
+    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ..., cache_transfers: _Optional[_Iterable[_Union[CacheTransfer, _Mapping]]] = ..., export_issues: _Optional[_Iterable[_Union[ExportIssue, _Mapping]]] = ..., compiled_kernels: _Optional[_Iterable[_Union[CompiledKernel, _Mapping]]] = ..., cuda_graph_trees: _Optional[_Iterable[_Union[CudaGraphTree, _Mapping]]] = ...) -> None: ...
 
 class Environment(_message.Message):
     __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns", "process_start_ns", "imported_ns", "settings", "program")
@@ -572,3 +574,53 @@ class CacheTransfer(_message.Message):
     size: int
     entries: _containers.ScalarMap[str, int]
     def __init__(self, load: bool = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., size: _Optional[int] = ..., entries: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class CudaGraphTree(_message.Message):
+    __slots__ = ("device", "warm_ups", "pool_bytes", "functions")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    WARM_UPS_FIELD_NUMBER: _ClassVar[int]
+    POOL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FUNCTIONS_FIELD_NUMBER: _ClassVar[int]
+    device: int
+    warm_ups: int
+    pool_bytes: int
+    functions: _containers.RepeatedCompositeFieldContainer[CudaGraphFunction]
+    def __init__(self, device: _Optional[int] = ..., warm_ups: _Optional[int] = ..., pool_bytes: _Optional[int] = ..., functions: _Optional[_Iterable[_Union[CudaGraphFunction, _Mapping]]] = ...) -> None: ...
+
+class CudaGraphFunction(_message.Message):
+    __slots__ = ("key", "direction", "function_id", "name", "warmed_up", "mutates", "over_limit", "recordings")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WARMED_UP_FIELD_NUMBER: _ClassVar[int]
+    MUTATES_FIELD_NUMBER: _ClassVar[int]
+    OVER_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    RECORDINGS_FIELD_NUMBER: _ClassVar[int]
+    key: CompileKey
+    direction: Direction
+    function_id: int
+    name: str
+    warmed_up: bool
+    mutates: bool
+    over_limit: bool
+    recordings: _containers.RepeatedCompositeFieldContainer[CudaGraphRecording]
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., function_id: _Optional[int] = ..., name: _Optional[str] = ..., warmed_up: bool = ..., mutates: bool = ..., over_limit: bool = ..., recordings: _Optional[_Iterable[_Union[CudaGraphRecording, _Mapping]]] = ...) -> None: ...
+
+class CudaGraphRecording(_message.Message):
+    __slots__ = ("graph_id", "after", "reason", "sizes", "inputs", "file", "line")
+    GRAPH_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    graph_id: int
+    after: int
+    reason: str
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    inputs: _containers.RepeatedScalarFieldContainer[str]
+    file: str
+    line: int
+    def __init__(self, graph_id: _Optional[int] = ..., after: _Optional[int] = ..., reason: _Optional[str] = ..., sizes: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[str]] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...

@@ -26,6 +26,7 @@ from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.failures import CUDAGRAPH_LOGGER, says_cudagraphs_are_skipped
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
 from tb_torchcompile_plugin.writer.cache_transfers import note_cache_transfers, put_cache_transfers
+from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
 from tb_torchcompile_plugin.writer.environment import default_worker, fill_environment
 from tb_torchcompile_plugin.writer.recover import KnownObjects, known_now, recover
 from tb_torchcompile_plugin.writer.sources import fill_sources
@@ -299,6 +300,7 @@ class Recorder:
         self._add("the winners of autotuning", lambda: add_winners(summary))
         if triton := self._triton:
             self._add("Triton's files", lambda: triton.put(summary, texts=source))
+        self._add("CUDA graphs", lambda: add_cuda_graphs(summary, source=source))
         if source:
             self._add("the lines of the program", lambda: fill_sources(summary))
         summary.warnings.extend(self._warnings)

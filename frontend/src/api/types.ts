@@ -529,6 +529,17 @@ export interface CpuThread {
   calls: number;
 }
 
+export interface CudaGraphReport {
+  says: string[];
+  functions: GraphedFunction[];
+  skipped: SkippedGraph[];
+  recordings: GraphRecording[];
+  counts: GraphCount[];
+  kernels: ReplayedKernel[];
+  pools: GraphPool[];
+  code: string | null;
+}
+
 export interface CudaGraphs {
   replays: number;
   gpu_events: number;
@@ -591,6 +602,39 @@ export interface DynamicChange {
   change: string;
   before: string | null;
   now: string | null;
+}
+
+export interface DynamicGuard {
+  expression: string;
+  compile_ids: string[];
+  recompiles: number;
+  file: string;
+  line: number | null;
+}
+
+export interface DynamicShapeReport {
+  says: string[];
+  sizes: SizeThatCame[];
+  symbols: DynamicSymbol[];
+  guards: DynamicGuard[];
+  padded: PaddedSize[];
+  code: string | null;
+}
+
+export interface DynamicSymbol {
+  compile_id: string;
+  symbol: string;
+  source: string;
+  origin: SymbolOrigin;
+  value: string | null;
+  range: string | null;
+  fixed: string | null;
+  reason: string | null;
+  guards: number;
+  sizes: number | null;
+  calls: number | null;
+  file: string;
+  line: number | null;
 }
 
 export interface EagerInStep {
@@ -973,10 +1017,65 @@ export interface GraphBreakSite {
   no_price: string | null;
 }
 
+export interface GraphCount {
+  counted: string;
+  log: number | null;
+  trace: number | null;
+  torch: number | null;
+  agree: boolean | null;
+}
+
 export interface GraphPiece {
   artifact: number;
   lines: number[];
   text: string[];
+}
+
+export interface GraphPool {
+  device: number;
+  pool_bytes: number | null;
+  graphs: number;
+  functions: number;
+  warm_ups: number | null;
+}
+
+export interface GraphRecording {
+  compile_id: string;
+  direction: Direction | null;
+  graph_id: number | null;
+  function_id: number | null;
+  reason: Reason | null;
+  sizes: string;
+  inputs: string[];
+  file: string;
+  line: number | null;
+  step: string | null;
+  recording_us: number | null;
+}
+
+export type GraphState =
+  'new_sizes' | 'not_run' | 'partly' | 'recorded_again' | 'recording' | 'replayed' | 'skipped' | 'waiting';
+
+export interface GraphedFunction {
+  compile_id: string;
+  direction: Direction;
+  function: string;
+  file: string;
+  line: number | null;
+  state: GraphState;
+  why: string;
+  calls: number;
+  replayed_calls: number;
+  recorded_calls: number;
+  plain_calls: number;
+  recordings: number | null;
+  functions: number | null;
+  recording_us: number | null;
+  recording_steps: number | null;
+  recording_call_us: number | null;
+  replay_us: number | null;
+  replay_kernels: number | null;
+  launches_avoided: number | null;
 }
 
 export interface Guard {
@@ -1707,6 +1806,15 @@ export interface Overview {
   pays: string;
 }
 
+export interface PaddedSize {
+  function: string;
+  source: string;
+  multiple: number;
+  sizes: number;
+  left: number;
+  more_percent: number;
+}
+
 export interface Pair {
   a: number | null;
   b: number | null;
@@ -1720,6 +1828,8 @@ export type Panel =
   | 'compile_time'
   | 'compiled_regions'
   | 'cpu'
+  | 'cuda_graphs'
+  | 'dynamic_shapes'
   | 'exports'
   | 'findings'
   | 'gpu_utilization'
@@ -1955,6 +2065,8 @@ export interface RankRow {
   step_us: number | null;
 }
 
+export type Reason = 'earlier_result' | 'first' | 'liveness' | 'order' | 'size' | 'static_input';
+
 export interface Recompile {
   compile_id: string;
   epoch: number;
@@ -2023,6 +2135,15 @@ export interface Remembered {
   last: LastOverview | null;
 }
 
+export interface ReplayedKernel {
+  kernel: string;
+  compile_id: string;
+  direction: Direction;
+  category: string;
+  launches: number;
+  device_us: number;
+}
+
 export type Result = 'bypass' | 'hit' | 'miss';
 
 export interface RunRef {
@@ -2077,6 +2198,7 @@ export interface Scenario {
 
 export type SeenIn =
   | 'compiled_regions'
+  | 'cuda_graphs'
   | 'gpu_utilization'
   | 'graph_breaks'
   | 'kernels'
@@ -2123,6 +2245,26 @@ export interface SideWork {
   operators: string[];
   launches: number;
   time_us: number;
+}
+
+export type SizeServed = 'dynamic' | 'eager' | 'specialised';
+
+export interface SizeThatCame {
+  function: string;
+  source: string;
+  size: number;
+  served: SizeServed;
+  compile_id: string;
+  calls: number | null;
+  compile_s: number | null;
+}
+
+export interface SkippedGraph {
+  compile_id: string;
+  reason: string;
+  file: string;
+  line: number | null;
+  text: string;
 }
 
 export type SliceKind =
@@ -2418,6 +2560,8 @@ export interface Stream {
   busy_percent: number | null;
 }
 
+export type SymbolOrigin = 'asked' | 'changed' | 'data';
+
 export interface SymbolicShape {
   symbol: string;
   value: string | null;
@@ -2657,6 +2801,8 @@ export interface AboutSpan {
   code_kernels: CodeKernels;
   gpu_utilization: GpuUtilization;
   cpu: Cpu;
+  cuda_graphs: CudaGraphReport;
+  dynamic_shapes: DynamicShapeReport;
   collectives: Collectives;
   step_breakdown: StepReport;
   what_if: Scenario;

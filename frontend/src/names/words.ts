@@ -19,11 +19,13 @@ export const PANEL_TITLES: Record<Panel, string> = {
   code: 'Texts',
   graph_breaks: 'Graph breaks',
   recompiles: 'Recompiles',
+  dynamic_shapes: 'Dynamic shapes',
   compiled_regions: 'Regions',
   source: 'Source',
   kernels: 'Kernels',
   gpu_utilization: 'GPU utilization',
   cpu: 'CPU',
+  cuda_graphs: 'CUDA graphs',
   step_breakdown: 'Steps',
   what_if: 'What if',
   ranks: 'Ranks',
@@ -40,7 +42,10 @@ export const PANEL_TITLES: Record<Panel, string> = {
 /** The sidebar: what a group is called, and its panels in their order. The first one opens with the group. */
 export const GROUPS: { title: string; panels: Panel[] }[] = [
   { title: 'Summary', panels: ['overview', 'findings', 'what_if', 'pays', 'compare', 'runs'] },
-  { title: 'Run', panels: ['step_breakdown', 'gpu_utilization', 'cpu', 'timeline', 'memory', 'ranks'] },
+  {
+    title: 'Run',
+    panels: ['step_breakdown', 'gpu_utilization', 'cuda_graphs', 'cpu', 'timeline', 'memory', 'ranks'],
+  },
   { title: 'Code', panels: ['source', 'kernels', 'operators', 'python', 'modules', 'triton'] },
   {
     title: 'Compile',
@@ -50,6 +55,7 @@ export const GROUPS: { title: string; panels: Panel[] }[] = [
       'compile_time',
       'graph_breaks',
       'recompiles',
+      'dynamic_shapes',
       'compiled_regions',
       'exports',
       'code',

@@ -95,5 +95,7 @@ export const PANELS: Record<Panel, Place> = {
   exports: { needs: 'compile', hidden: () => !data.compile.value?.exports.length, load: sheet },
   triton: { needs: 'compile', hidden: () => !data.compile.value?.triton_kernels.length, load: sheet },
   pays: { needs: 'trace', load: sheet },
+  cuda_graphs: { needs: 'trace', load: sheet },
+  dynamic_shapes: { needs: 'trace', load: sheet },
   compare: { needs: 'itself', load: () => import('../panels/compare/Compare.svelte') },
 };
