@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,10 +70,11 @@ def test_nothing_is_guessed_of_two_dynamic_sizes(tmp_path: Path) -> None:
     for number, symbol in enumerate(("s1", "s2")):
         event = summary.shape_events.add(kind="create_symbol", symbol=symbol, value="8")
         event.key.compile_id, event.source = "0/0", f"L['x'].size()[{number}]"
+    shapes: dict[str, Any] = {"Input Dims": [[8, 9], [9, 4]]}
     events = [
         slice_("Torch-Compiled Region: 0/0", 0, 50),
         slice_("## Call CompiledFxGraph k ##", 5, 40),
-        slice_("aten::mm", 10, 5, **{"Input Dims": [[8, 9], [9, 4]]}),
+        slice_("aten::mm", 10, 5, **shapes),
     ]
     report = profile_with(tmp_path, events, data_of(summary)).of(dynamic_shapes)
     assert [(row.sizes, row.calls, row.origin) for row in report.symbols] == [(None, None, "asked")] * 2

@@ -25,10 +25,12 @@ def package(number: int, *kernels: str) -> tuple[pb.Compilation, pb.Graph]:
 
 def recorded(folder: Path, *, with_stack: bool) -> Session:
     """A process that compiled two packages, and one that ran them and compiled nothing."""
-    rows, graphs = zip(
-        package(0, SHARED, "triton_per_fused_sum_1"), package(1, SHARED, "triton_poi_fused_tanh_1")
+    packages = [package(0, SHARED, "triton_per_fused_sum_1"), package(1, SHARED, "triton_poi_fused_tanh_1")]
+    made = pb.CompileSummary(
+        compilations=[row for row, _ in packages],
+        graphs=[graph for _, graph in packages],
+        payloads=[pb.Payload(data=b"code")],
     )
-    made = pb.CompileSummary(compilations=rows, graphs=graphs, payloads=[pb.Payload(data=b"code")])
     made.artifacts.add(key=pb.CompileKey(compile_id="aot/1"), name="graph_dump_inductor_aot_wrapper_code")
     save(made, str(folder / "maker.1.pt.compile.pb"))
     events = []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.triton.triton import triton
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 
 def compiled(
-    name: str, config: str, time_us: float | None, chosen: bool = False, **more: int
+    name: str, config: str, time_us: float | None, chosen: bool = False, **more: Any
 ) -> pb.CompiledKernel:
     row = pb.CompiledKernel(name=name, config=config, chosen=chosen, cache_key="ABC", **more)
     row.key.compile_id = "0/0"
