@@ -40,7 +40,7 @@ test: prerequisites $(ENVIRONMENT) browser ## set everything up and run all chec
 	@echo "==> Tests"
 	@$(PYTEST)
 
-thorough: $(ENVIRONMENT) browser ## run the property tests on many new examples, and large recordings through everything
+thorough: $(ENVIRONMENT) browser ## run the property tests on many new examples, and all that takes too long for `make test`
 	@$(PYTEST) -m "hypothesis or large" --hypothesis-profile thorough
 
 test-torch: .venv-torch-$(TORCH)/.installed ## run the tests that compile on another torch, in an environment of its own: TORCH=2.14.1

@@ -6,6 +6,7 @@ it is imported both inside the training process and inside TensorBoard.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tb_torchcompile_plugin.writer.profile_steps import profile_steps
 
 __version__ = "0.1.0"
+IMPORTED_NS = time.time_ns()  # of the start-up of a process that is recorded, one part ends here
 
 __all__ = ["CompileRecorder", "__version__", "load", "profile_steps", "tensorboard_trace_handler"]
 

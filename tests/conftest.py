@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 DATA = Path(__file__).parent / "data" / "2.11.0"
+CXX = Path(__file__).parent / "bin" / "g++"
 VARIABLE = "TB_TORCHCOMPILE_RECORDINGS"
 
 
@@ -58,7 +61,7 @@ def _room(nodeid: str) -> str:
 
 @cache
 def _runs_torch(file: str) -> bool:
-    return "needs_torch" in (DATA.parents[2] / file).read_text()
+    return bool(re.search("needs_torch|from forked import", (DATA.parents[2] / file).read_text()))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
@@ -76,15 +79,20 @@ def _of_all_processes(factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _own_folders(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests keep parsed traces and compiled programs apart from the user's.
 
-    What one process of tests has parsed the others need not: they read the same recordings.
+    What one process of tests has parsed the others need not: they read the same recordings. Tests find inductor's own
+    caches empty, but what its C++ compiler makes of a kernel is kept, by this session and the next.
     """
     own = {
         "TB_TORCHCOMPILE_CACHE": str(_of_all_processes(tmp_path_factory) / "parsed"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("inductor")),
     }
+    if (compiler := shutil.which("g++")) and "CXX" not in os.environ:
+        kept: pytest.Cache | None = getattr(pytestconfig, "cache", None)  # none with -p no:cacheprovider
+        folder = (kept.mkdir if kept else tmp_path_factory.mktemp)("kernels")
+        own |= {"CXX": str(CXX), "REAL_CXX": compiler, "COMPILED_ONCE": str(folder)}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**own, **FRUGAL}.items():
             patch.setenv(name, value)

@@ -3,14 +3,16 @@ says of sums, of any profile: to the nanosecond."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isclose
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.api import routes
+from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, Graph
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
@@ -180,3 +182,43 @@ IDENTITIES: tuple[Callable[[Profile], None], ...] = (
     operators_split_into_their_parts,
     a_frames_time_is_whole,
 )
+
+
+class GraphProgram(NamedTuple):
+    """spans: in order of time. truth: by span, how often torch warmed up, recorded and replayed."""
+
+    name: str
+    spans: list[Profile]
+    truth: list[Counter[str]]
+    measured: dict[str, Any]
+
+
+def graph_programs(folder: Path) -> dict[str, GraphProgram]:
+    """By name."""
+    rows = json.loads((folder / "measured.json").read_text())["programs"]
+    planted = [row for row in rows if not row["mended"]]
+    return {row["name"]: _program(folder / row["name"], row) for row in planted}
+
+
+def _program(folder: Path, row: dict[str, Any]) -> GraphProgram:
+    spans = list(_profiles(folder))
+    return GraphProgram(
+        row["name"], spans, [counted(row[one]) for one in ("life", "steady")][-len(spans) :], row
+    )
+
+
+def _profiles(folder: Path) -> Iterator[Profile]:
+    session = Session([("", str(folder))])
+    for run in session.runs().runs:
+        for worker in run.workers:
+            for span in worker.spans:
+                yield session.profile(run.run, worker.worker, span.span)
+    session.close()
+
+
+def counted(truth: dict[str, int]) -> Counter[str]:
+    """Of all functions together: "0/0/0/replayed" is what one of compile id 0/0 did."""
+    counts = Counter[str]()
+    for key, times in truth.items():
+        counts[key.rpartition("/")[2]] += times
+    return counts

@@ -50,7 +50,7 @@ NAMES = frozenset(
             "cache",
             "kernel",
         ),
-        *("message_bytes", "size_bytes", "group_size", "beside", "operator", "id"),
+        *("message_bytes", "size_bytes", "group_size", "beside", "operator", "id", "config", "subject"),
     )
 )
 

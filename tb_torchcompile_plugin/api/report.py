@@ -13,7 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
-from tb_torchcompile_plugin.analysis.findings.findings import compile_findings, merged, ranked, span_findings
+from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport
+from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import DynamicShapeReport
+from tb_torchcompile_plugin.analysis.findings.findings import merged, ranked, span_findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
@@ -21,6 +23,7 @@ from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.operators.operators import Operator
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, Span, compile_report, span_report
 from tb_torchcompile_plugin.analysis.overview.overview import Overview
+from tb_torchcompile_plugin.analysis.pays.pays import Pays
 from tb_torchcompile_plugin.analysis.ranks.collectives import Collective, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
@@ -32,13 +35,15 @@ from tb_torchcompile_plugin.analysis.runs.remembered import JobLine, job_line, j
 from tb_torchcompile_plugin.analysis.runs.rows import CompileLine, SpanLine, compile_line, span_line
 from tb_torchcompile_plugin.analysis.runs.runs import NO_COMPILE_DATA, KnownRun, RunRow, all_runs
 from tb_torchcompile_plugin.analysis.source.source import ProgramLine
+from tb_torchcompile_plugin.analysis.startup.startup import StartUp, startup
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, unexpected
 from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.run_lines import files_of, place_of
-from tb_torchcompile_plugin.api.session import Session, read
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
 from tb_torchcompile_plugin.errors import Notice, UserError
 from tb_torchcompile_plugin.job.by_digests import by_digests
 from tb_torchcompile_plugin.job.job import TracedJob, one_rank
@@ -48,6 +53,7 @@ from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import answers
+from tb_torchcompile_plugin.reader.cache.anywhere import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Advance
 
@@ -65,9 +71,12 @@ class SpanReport(Span, frozen=True):
     kernels: list[Kernel]
     source: list[ProgramLine]
     gpu_utilization: GpuUtilization
+    cuda_graphs: CudaGraphReport
+    dynamic_shapes: DynamicShapeReport
     step_breakdown: StepReport
     collectives: list[Collective]
     what_if: Scenario
+    pays: Pays
 
 
 class UnreadSpan(msgspec.Struct, frozen=True):
@@ -92,6 +101,7 @@ class Worker(msgspec.Struct, frozen=True):
     rank: int | None
     spans: list[SpanReport | UnreadSpan]
     compile: Compile | None
+    startup: StartUp | None
     warnings: list[Notice]
 
 
@@ -268,14 +278,16 @@ def span_answers(profile: Profile) -> SpanReport:
 
 def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, reading: _Reading) -> Worker:
     """Adds what should be changed, and what was read, to `reading`."""
-    data, compiled, notices = _compile_side(session, worker)
+    data, compiled, notices = _compile_side(session, reading.run, worker)
     profiles = reading.profiles
+    start = starts_or_none(session, reading.run, worker.worker) if data else None
     if data:
-        reading.findings += _located(data.of(compile_findings), reading.run, worker.worker, None)
+        reading.findings += _located(findings_with_start(data, start), reading.run, worker.worker, None)
         reading.lines[worker.worker, None] = data.of(compile_line)
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
-        read, profile = _span_or_why_not((worker, span), data, len(profiles), progress)
+        place = SpanPlace(session, reading.run, worker, span)
+        read, profile = _span_or_why_not(place, data, len(profiles), progress)
         spans.append(read.report if isinstance(read, SpanRead) else read)
         if isinstance(read, SpanRead):
             reading.findings += _located(read.findings, reading.run, worker.worker, span.span)
@@ -283,7 +295,14 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
         if member in profiles:
             profiles[member] = profile or spans[-1].warnings[0]
-    return Worker(worker=worker.worker, rank=worker.rank, spans=spans, compile=compiled, warnings=notices)
+    return Worker(
+        worker=worker.worker,
+        rank=worker.rank,
+        spans=spans,
+        compile=compiled,
+        startup=start.of(startup) if start else None,
+        warnings=notices,
+    )
 
 
 def _located(rows: list[Finding], run: str, worker: str, span: str | None) -> list[RunFinding]:
@@ -292,20 +311,29 @@ def _located(rows: list[Finding], run: str, worker: str, span: str | None) -> li
 
 
 def _compile_side(
-    session: Session, worker: WorkerFiles
+    session: Session, run: str, worker: WorkerFiles
 ) -> tuple[CompileData | None, Compile | None, list[Notice]]:
     """The compile data of a worker, what there is to say of it, and where there is nothing, why not."""
     try:
-        data, notices = session.compile_data_of(worker)
+        data, notices = session.with_packages(run, worker)
         return (data, data.of(compile_report), []) if data else (None, None, notices)
     except Exception as error:
         return None, None, [unexpected(worker.compile_files[0], error)]
 
 
+class SpanPlace(NamedTuple):
+    """Where a span of a report lies."""
+
+    session: Session
+    run: str
+    worker: WorkerFiles
+    span: SpanFile
+
+
 def _span_or_why_not(
-    place: tuple[WorkerFiles, SpanFile], data: CompileData | None, ranks: int, progress: Advance | None
+    place: SpanPlace, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead | UnreadSpan, Profile | None]:
-    span = place[1]
+    span = place.span
     try:
         return _read_span(place, data, ranks, progress)
     except UserError as error:
@@ -316,16 +344,19 @@ def _span_or_why_not(
 
 
 def _read_span(
-    place: tuple[WorkerFiles, SpanFile], data: CompileData | None, ranks: int, progress: Advance | None
+    place: SpanPlace, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead, Profile | None]:
     """ranks: with how many it was recorded; what was said of one alone is known the next time without its trace."""
-    span, files = place[1], files_of(*place)
-    if not ranks and (known := answers.kept("report", SpanRead, files)):
+    span, files = place.span, files_of(place.worker, place.span)
+    beside = place.session.beside(place.run, place.worker.worker)
+    made_of = (*files, *(beside.files if beside else ()))
+    if not ranks and (known := answers.kept("report", SpanRead, made_of)):
         return known, None
-    profile = Profile(read(span.file, progress, progress), data, span, calls_of_each(ranks), files)
+    trace = read(span.file, progress, progress)
+    profile = Profile(trace, data, span, calls_of_each(ranks), files, beside)
     made = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
     if not ranks:
-        answers.keep("report", made, files)
+        answers.keep("report", made, made_of)
     return made, profile
 
 

@@ -21,6 +21,10 @@ from tb_torchcompile_plugin.analysis.compare.verdict import compare_report
 from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, compile_time, guard_checks
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
+from tb_torchcompile_plugin.analysis.cpu.cpu import cpu
+from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import cuda_graphs
+from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import dynamic_shapes
+from tb_torchcompile_plugin.analysis.exports.exports import exports
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import gpu_utilization
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_details, kernel_table
@@ -28,6 +32,7 @@ from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.modules.modules import modules
 from tb_torchcompile_plugin.analysis.operators.operators import operators
 from tb_torchcompile_plugin.analysis.overview.halves import span_report
+from tb_torchcompile_plugin.analysis.pays.pays import pays
 from tb_torchcompile_plugin.analysis.python.python import python
 from tb_torchcompile_plugin.analysis.ranks.collectives import collectives, rank_collectives
 from tb_torchcompile_plugin.analysis.ranks.job_map import job_map
@@ -43,6 +48,7 @@ from tb_torchcompile_plugin.analysis.runs.remembered import (
     remembered,
 )
 from tb_torchcompile_plugin.analysis.source.source import source
+from tb_torchcompile_plugin.analysis.startup.startup import startup
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import step_breakdown
 from tb_torchcompile_plugin.analysis.timeline.flame import timeline_flame
 from tb_torchcompile_plugin.analysis.timeline.range import timeline_range
@@ -50,6 +56,7 @@ from tb_torchcompile_plugin.analysis.timeline.search import timeline_search
 from tb_torchcompile_plugin.analysis.timeline.slice import timeline_slice
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import timeline_window
+from tb_torchcompile_plugin.analysis.triton.triton import triton
 from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
 from tb_torchcompile_plugin.api.downloads import Download, timeline_trim, trace_file
 from tb_torchcompile_plugin.api.parameters import (
@@ -68,6 +75,7 @@ from tb_torchcompile_plugin.api.parameters import (
 from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.session import Session, all_read
 from tb_torchcompile_plugin.api.sheets import Sheets, is_sheet, tables_of
+from tb_torchcompile_plugin.api.starts import starts_of
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -138,6 +146,7 @@ JOB = Subject("run", (text("run"), text("span", "")), Session.poll_job)
 RANK = Subject("run", (*JOB.ids, number("rank")), Session.poll_rank)
 SIDE_BY_SIDE = Subject("run", JOB.ids, _side_by_side)
 WORKER = Subject("worker", worker_ids(), Session.compile_data)
+STARTS = Subject("worker", worker_ids(), starts_of)
 SPAN = Subject("span", span_ids(), Session.poll_profile)
 TIMELINE = Subject("span", span_ids(), _timeline)
 TRACE = Subject("span", span_ids(), Session.trace_file)
@@ -166,6 +175,7 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("compile", WORKER, compile_remembered),
     Route("compile_time", WORKER, compile_time),
     Route("compilations", WORKER, compilations_overview),
+    Route("startup", STARTS, startup),
     Route("rank_differences", RUN, rank_differences),
     Route("job", JOB, job_remembered),
     Route("job_map", JOB, job_map, (text("measure"),)),
@@ -173,6 +183,8 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("rank_what_if", RANK, rank_what_if, (texts("fixes"),)),
     Route("side_by_side", SIDE_BY_SIDE, side_by_side, (text("step", ""), window(None))),
     Route("rank_collectives", RANK, rank_collectives),
+    Route("exports", WORKER, exports),
+    Route("triton", WORKER, triton),
     Route("compilation", WORKER, compilation, _COMPILE_ID),
     Route("guards", WORKER, guard_checks, _COMPILE_ID),
     Route("artifact", WORKER, read_payload, (number("id"),)),
@@ -201,9 +213,13 @@ _TABLE = (  # without a type of its own: each row is checked, whether its functi
     Route("kernel", SPAN, kernel_details, _KERNEL),
     Route("code_kernels", SPAN_OR_WORKER, code_kernels, (number("id"),)),
     Route("gpu_utilization", SPAN, gpu_utilization),
+    Route("cpu", SPAN, cpu),
+    Route("cuda_graphs", SPAN, cuda_graphs),
+    Route("dynamic_shapes", SPAN, dynamic_shapes),
     Route("collectives", SPAN, collectives),
     Route("step_breakdown", SPAN, step_breakdown),
     Route("what_if", SPAN, scenario, (texts("fixes"),)),
+    Route("pays", SPAN, pays),
     Route("findings", SPAN_OR_WORKER, findings_remembered),
     Route("compare", SIDES, compare_report),
     Route("compare_tables", SIDES, compare_tables),
@@ -243,14 +259,17 @@ def _kept(session: Session, route: Route[Any], *ids: str) -> Answer | None:
     if route.subject not in _KEPT or not all(ids) or not issubclass(kind, msgspec.Struct):
         return None
     run, worker, span = ids
-    return answers.kept(route.name, kind, session.files(run, worker, span), session.most_calls(run))
+    files, other = session.files(run, worker, span), session.beside(run, worker)
+    made_of = (*files, *(other.files if other else ()))
+    return answers.kept(route.name, kind, made_of, session.most_calls(run))
 
 
 def _keep(profile: Profile, name: str) -> Answer:
     """The answer, which is written down for the next time."""
     answer: Answer = profile.of(ROUTES[name].ask)
     if isinstance(answer, msgspec.Struct) and profile.trace.is_whole():
-        answers.keep(name, answer, profile.files, profile.most_calls)
+        made_of = (*profile.files, *(profile.beside.files if profile.beside else ()))
+        answers.keep(name, answer, made_of, profile.most_calls)
     return answer
 
 

@@ -22,8 +22,9 @@ from tb_torchcompile_plugin.analysis.compare.sides import Side, Sides, side_of
 from tb_torchcompile_plugin.analysis.overview.halves import span_report
 from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.analysis.runs.runs import AllRuns, all_runs
+from tb_torchcompile_plugin.api.beside import run_beside
 from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
-from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
+from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not, with_makers
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
@@ -32,12 +33,10 @@ from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob, one_rank, pl
 from tb_torchcompile_plugin.job.members import DigestFile, Member, asks_digests, digest_files, members
 from tb_torchcompile_plugin.job.together import calls_of_each, recorded_trace, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
-from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.cache import copies
-from tb_torchcompile_plugin.reader.cache.store import open_trace
+from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
+from tb_torchcompile_plugin.reader.cache.anywhere import read
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.trace.kineto import Advance, BytesRead, Cancel, Trace
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +83,7 @@ class Session:
         self._catalog, self._ahead = Catalog(logdirs, within), ahead
         self._readings: Readings[_Ids, Profile] = Readings()
         weakref.finalize(self, self._readings.close)  # also when the process ends
-        self._compile_data, self._sides = Memo(_KEPT), Memo(_COMPARED)
+        self._compile_data, self._sides, self.starts = Memo(_KEPT), Memo(_COMPARED), Memo(_COMPARED)
         self._jobs, self._held = Memo(_COMPARED), Memo(_COMPARED)
         self._lines = RunLines()
 
@@ -96,6 +95,10 @@ class Session:
     def look(self) -> Listing:
         """What the logdir holds now. Lists folders and looks at first bytes; parses nothing."""
         return self._catalog.look()
+
+    def last_look(self) -> Listing:
+        """What it held at the last look."""
+        return self._catalog.last()
 
     def runs(self) -> Runs:
         """The same as it leaves."""
@@ -110,9 +113,17 @@ class Session:
         """All that a span is read from. Raises NotFound."""
         return files_of(*self._catalog.span(run, worker, span))
 
+    def beside(self, run: str, worker: str) -> RunBeside | None:
+        """The other run of the same program, one of them eager; None where there is none. Raises NotFound."""
+        return run_beside(self._catalog.last(), run, self._catalog.worker(run, worker), self._read_beside)
+
+    def _read_beside(self, worker: WorkerFiles, span: SpanFile) -> Profile:
+        """Read apart, as only numbers of it are kept. Raises UserError."""
+        return Profile(read(span.file, None, None), self.compile_data_of(worker)[0], span)
+
     def compile_data(self, run: str, worker: str) -> CompileData:
         """Raises NotFound, and NoCompileData where none could be read."""
-        data, notices = self.compile_data_of(self._catalog.worker(run, worker))
+        data, notices = self.with_packages(run, self._catalog.worker(run, worker))
         if data is None:
             raise _no_compile_data(worker, notices)
         return data
@@ -124,6 +135,10 @@ class Session:
         return self._compile_data.get(
             (folder, worker.worker), partial(read_compile_data, worker), files, _all_was_read
         )
+
+    def with_packages(self, run: str, worker: WorkerFiles) -> _Merged:
+        """The same, with the packages that another process of the run compiled."""
+        return with_makers(worker, self._catalog.workers(run), self.compile_data_of, self._compile_data)
 
     def ranks(self, run: str) -> list[Rank]:
         """Those of a run that have compile data. Raises NotFound."""
@@ -294,12 +309,12 @@ class Session:
 
     def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[Profile]:
         worker, span = self._catalog.span(*ids)
-        most_calls = self.most_calls(ids[0])
-        made_of = span.file, worker.compile_files, most_calls
+        most_calls, other = self.most_calls(ids[0]), self.beside(*ids[:2])
+        made_of = span.file, worker.compile_files, most_calls, other.files if other else ()
 
         def start() -> Reading[Profile]:
             progress = Progress(span.file.name, 0, span.file.size, 0, None)
-            return Reading(progress, lambda reading: self._read_span(worker, span, most_calls, reading))
+            return Reading(progress, partial(self._read_span, ids, most_calls, other))
 
         reading = self._readings.ask(ids, made_of, start, to_the_end=to_the_end)
         if not _lost(reading):
@@ -319,12 +334,13 @@ class Session:
         return calls_of_each(len(self.job_members(run)))
 
     def _read_span(
-        self, worker: WorkerFiles, span: SpanFile, most_calls: int, reading: Reading[Profile]
+        self, ids: _Ids, most_calls: int, other: RunBeside | None, reading: Reading[Profile]
     ) -> Profile:
-        data, _ = self.compile_data_of(worker)
+        worker, span = self._catalog.span(*ids)
+        data, _ = self.with_packages(ids[0], worker)
         trace = read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
-        files = files_of(worker, span)
-        profile = Profile(replace(trace, notices=_will_retry(trace.notices)), data, span, most_calls, files)
+        trace, files = replace(trace, notices=_will_retry(trace.notices)), files_of(worker, span)
+        profile = Profile(trace, data, span, most_calls, files, other)
         if self._ahead:
             profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it
         return profile
@@ -342,20 +358,6 @@ def all_read(profile: Profile | None) -> Progress:
         return Progress("", 0, 0, 0, None)
     file = profile.span.file
     return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
-
-
-def read(
-    file: File, progress: Advance | None, fetching: Advance | None, cancelled: Cancel | None = None
-) -> Trace:
-    """The trace in a file, which its progress and notices name, however far away it is."""
-
-    def advance(moved: BytesRead) -> None:
-        if progress is not None:
-            progress(replace(moved, file=file.path))
-
-    with copies.local(file, fetching, cancelled) as path:
-        trace = open_trace(path, progress=advance, cancelled=cancelled)
-    return replace(trace, notices=copies.named(trace.notices, path, file))
 
 
 def _all_was_read(merged: _Merged) -> bool:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.overview.halves import Compile
 from tb_torchcompile_plugin.analysis.runs.runs import RunRow
+from tb_torchcompile_plugin.analysis.startup.startup import StartUp
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, Worker
 from tb_torchcompile_plugin.cli.text_job import folds, print_folded, print_job
 from tb_torchcompile_plugin.cli.text_span import print_span
@@ -72,8 +73,36 @@ def _print_worker(console: Console, run: Run, worker: Worker) -> None:
     if worker.compile:
         # What breaks cost stands with each span.
         _print_compile(console, worker.compile, _SAID if worker.spans else (*_SAID, "graph_breaks"))
+    if worker.startup:
+        _print_startup(console, worker.startup)
     for span in worker.spans:
         print_span(console, span)
+
+
+def _print_startup(console: Console, start: StartUp) -> None:
+    for sentence in start.says:
+        console.print(Plain(f"  {sentence}"), soft_wrap=True)
+    table(console, "start-up", start.parts, "title time_s percent pieces")
+    if len(start.starts) > 1:
+        table(
+            console,
+            "start-up, beside others",
+            start.starts,
+            "run worker kind start_up_s compile_s common_compile_s hits misses saved_s would_save_s",
+        )
+    table(
+        console,
+        "start-up: cache lookups",
+        start.start_lookups,
+        "cache result compile_id direction function where spent_s saved_s differs than",
+    )
+    table(
+        console,
+        "start-up: compile time by line",
+        start.compiled_lines,
+        "function where cumulative_s own_s percent compilations",
+        function=lambda row: "  " * row.depth + row.function,
+    )
 
 
 def _print_ranks(console: Console, run: Run) -> None:
@@ -157,6 +186,20 @@ def _print_caches_and_autotuning(console: Console, compiled: Compile) -> None:
         compiled.autotune,
         "kernel compile_id direction during time_s configs choice",
         during=lambda row: row.where,
+    )
+    columns = "kernel compile_id config registers spills shared_bytes time_us"
+    table(console, "Triton kernels", compiled.triton_kernels, columns)
+    table(
+        console,
+        "configurations that were tried",
+        compiled.triton_candidates,
+        f"{columns} slower_percent chosen",
+    )
+    table(
+        console,
+        "issues of exports",
+        compiled.export_issues,
+        "compile_id kind subject details where times next_step",
     )
 
 

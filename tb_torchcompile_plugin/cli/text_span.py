@@ -21,6 +21,7 @@ _EAGER_SHOWN = 15
 _KERNELS_SHOWN = 20
 _LINES_SHOWN = 20
 _OPERATORS_SHOWN = 20
+_SIZES_SHOWN = 20
 
 
 def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
@@ -30,7 +31,8 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
         return
     console.print(Plain(f"span {span.span}  {span.trace_file}  {span.events} events"))
     hints = span.hints.unnamed_cpu_kernels, span.hints.unnamed_triton_kernels
-    for line in filter(None, (span.overview.headline, span.overview.recording, *hints)):
+    known = span.overview.headline, span.overview.recording, *span.pays.says, *hints
+    for line in filter(None, known):
         console.print(Plain(f"  {line}"), soft_wrap=True)
     table(
         console,
@@ -47,6 +49,7 @@ def print_span(console: Console, span: SpanReport | UnreadSpan) -> None:
     )
     _print_steps(console, span)
     _print_regions(console, span)
+    _print_graphs(console, span)
     _print_work(console, span)
     _print_source(console, span)
 
@@ -103,6 +106,29 @@ def _print_gpu_utilization(console: Console, used: GpuUtilization) -> None:
         used.longest_gaps,
         "device start_us idle_us step cause thread before",
         _GAPS_SHOWN,
+    )
+
+
+def _print_graphs(console: Console, span: SpanReport) -> None:
+    """Whether CUDA graphs served, and which sizes came. Nothing where there is nothing but that sentence."""
+    graphs, shapes = span.cuda_graphs, span.dynamic_shapes
+    for report, rows in ((graphs, graphs.functions), (shapes, (*shapes.sizes, *shapes.symbols))):
+        for line in report.says if rows else ():
+            console.print(Plain(f"  {line}"), soft_wrap=True)
+    table(
+        console,
+        "CUDA graphs",
+        list(graphs.functions),
+        "compile_id direction function state calls replayed_calls recorded_calls plain_calls recordings recording_us "
+        "replay_us replay_kernels launches_avoided",
+    )
+    table(console, "counts of CUDA graphs", list(graphs.counts), "counted log trace torch agree")
+    table(
+        console,
+        "sizes that came",
+        list(shapes.sizes),
+        "function source size served compile_id calls",
+        _SIZES_SHOWN,
     )
 
 

@@ -138,4 +138,6 @@ def cache_row(cache: str, result: str, details: dict[str, Any], *, source: bool)
         row.time_saved_ns = int(details["time_saved_ns"])
     elif details.get("time_saved_ms") is not None:
         row.time_saved_ns = round(float(details["time_saved_ms"]) * 1_000_000)
+    if details.get("time_taken_ns") is not None:
+        row.time_taken_ns = int(details["time_taken_ns"])
     return row

@@ -6,6 +6,7 @@ Each takes `source`: without it, nothing that quotes the user's code gets into t
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import nanoseconds
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan
 from tb_torchcompile_plugin.torch_names import metrics as metric_names
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_export
 from tb_torchcompile_plugin.torch_names.failures import exception_name
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.phases import tuned_operator
@@ -69,7 +71,12 @@ def fill_from_metrics(row: pb.Compilation, metrics: dict[str, Any], *, source: b
             setattr(row, target, int(metrics[name]))
     if not row.HasField("start_ns") and (start := _start_ns(metrics)) is not None:
         row.start_ns = start
-    if not row.HasField("duration_ns") and (duration := _duration_ns(row.direction, metrics)) is not None:
+    whole = not is_export(row.key.compile_id)  # of an export the metrics tell dynamo's part alone
+    if (
+        whole
+        and not row.HasField("duration_ns")
+        and (duration := _duration_ns(row.direction, metrics)) is not None
+    ):
         row.duration_ns = duration
     _fill_failure(row, metrics, source)
     row.metrics.update(metrics_json(metrics, source=source))
@@ -143,6 +150,14 @@ def span_row(span: CompileSpan) -> pb.PhaseSpan:
     )
 
 
+def open_span_rows(spans: Iterable[CompileSpan], last_ns: int) -> Iterator[pb.PhaseSpan]:
+    """Of spans that did not end until then."""
+    for span in spans:
+        row = span_row(span)
+        row.unfinished, row.duration_ns = True, max(0, last_ns - span.start_ns)
+        yield row
+
+
 def add_autotuned(span: CompileSpan, arguments: dict[str, Any]) -> None:
     """Which kernel a span autotuned, or which operator and shapes, and what came of it, from its end mark."""
     if arguments.get("kernel_name"):
@@ -156,6 +171,14 @@ def place_from_stack(row: pb.Compilation) -> None:
     """Without metrics (the process died, or is still compiling) the innermost frame names the place."""
     if row.stack and not row.file:
         row.function, row.file, row.line = row.stack[-1].function, row.stack[-1].file, row.stack[-1].line
+
+
+def place_of_call(row: pb.Compilation, function: str, stack: list[pb.Frame]) -> None:
+    """Of a compilation ahead of time: the program's line, and what of torch it calls there."""
+    row.stack.extend(stack)
+    if stack:
+        row.file, row.line = stack[-1].file, stack[-1].line
+    row.function = function
 
 
 def torch_version(payload: str) -> str:

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.compile_log.fields import direction_of, forwards, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary, Graph
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
 from tb_torchcompile_plugin.torch_names.kernels import without_number
 
 CountName = Literal["breaks", "skipped", "recompiles", "graphs", "guards", "kernels", "cache_misses"]
@@ -121,7 +122,8 @@ def _cache_misses(summary: CompileSummary) -> Iterator[CountedRow] | None:
 
 
 def _frames(summary: CompileSummary) -> Iterator[Compilation]:
-    return (row for row in summary.compilations if row.direction == FORWARD)
+    rows = (row for row in summary.compilations if row.direction == FORWARD)
+    return (row for row in rows if not is_ahead(row.key.compile_id))
 
 
 def _knows(summary: CompileSummary, field: str) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 
 Direction = Literal["forward", "backward"]
+# Why a CUDA graph was recorded: for the first time; for sizes that it had not seen; because an input that is to stay
+# where it is (a parameter, say) lay elsewhere; because a result of an earlier graph did; because results of earlier
+# graphs were alive that were dead, or dead that were alive; behind another graph than before.
+Reason = Literal["first", "size", "static_input", "earlier_result", "liveness", "order"]
+REASONS: tuple[Reason, ...] = get_args(Reason)
 Key = tuple[int, str]  # epoch and compile id: ids start anew when dynamo is reset
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from tb_torchcompile_plugin.compile_log import compile_rows
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
 
 
 @dataclass
@@ -23,6 +25,9 @@ class CompiledFrame:
     backwards_measured: int = 0
     graphs: list[pb.Graph] = field(default_factory=list)
     cache_keys: list[str] = field(default_factory=list)  # of cache records that came before their code
+    kernel_infos: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # that came before their code, as AOTInductor's do
     recompile: pb.Recompile | None = None
     attempt: int | None = None
     for_inference: bool = False  # AOTAutograd said so: it has no backward
@@ -118,12 +123,28 @@ class CompiledFrames:
 
     def now(self, compile_id: str) -> CompiledFrame:
         """The frame that has this id in the newest epoch."""
-        return self.at(self.epoch, compile_id)
+        return self.at(self.epoch_of(compile_id), compile_id)
+
+    def epoch_of(self, compile_id: str) -> int:
+        """The newest; ids of what was compiled ahead of time do not restart."""
+        return 0 if is_ahead(compile_id) else self.epoch
+
+    def key(self, compile_id: str) -> pb.CompileKey:
+        """Of a record that has this id now."""
+        return pb.CompileKey(compile_id=compile_id, epoch=self.epoch_of(compile_id))
+
+    def called_ahead(self, compile_id: str, thread: int) -> pb.Compilation:
+        """The row of a compilation ahead of time, from any record of it."""
+        frame = self.now(compile_id)
+        known = frame.is_compilation
+        row = frame.begun()
+        row.thread = row.thread if known else thread
+        return row
 
     def begin(self, compile_id: str, mark: str, attempt: int = 0) -> CompiledFrame:
         """The frame of an id whose compilation begins. If it has begun before, torch was reset: a new epoch."""
         frame = self.now(compile_id)
-        if compile_id and frame.begins_again(mark, attempt):
+        if compile_id and not is_ahead(compile_id) and frame.begins_again(mark, attempt):
             self.epoch += 1
             frame = self.now(compile_id)
         frame.marks.add(mark)
@@ -160,6 +181,8 @@ class CompiledFrames:
 
     def _first_of(self, frame: CompiledFrame) -> pb.Compilation | None:
         """The first compilation of the same code. One that hits the recompile limit says neither name nor place."""
+        if is_ahead(frame.key.compile_id):
+            return None
         first = self.find(frame.key.epoch, f"{frame.key.compile_id.rpartition('/')[0]}/0")
         return first.forward if first is not None else None
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import compile_rows, prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.compile_log.ahead import AheadOfTime, add_code, export_issue
 from tb_torchcompile_plugin.compile_log.caches import CacheLookups
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.facts import Facts
@@ -25,7 +26,7 @@ from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds
 from tb_torchcompile_plugin.compile_log.shapes import change_event, shape_event
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
-from tb_torchcompile_plugin.torch_names import artifacts, phases, records
+from tb_torchcompile_plugin.torch_names import ahead_of_time, artifacts, phases, records
 from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON
 from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
 
@@ -47,6 +48,8 @@ class CompileLog:
         self._lanes = OpenSpans()
         self._has_spans = False  # logs of torch 2.4 have none
         self._frames = CompiledFrames()
+        self._ahead = AheadOfTime()
+        self._issues: list[pb.ExportIssue] = []
         self._caches = CacheLookups(source=source)
         self._recovered_breaks: list[pb.GraphBreak] = []
         self.codes: Counter[int] = Counter()  # hashes of the output code of all graphs
@@ -67,6 +70,7 @@ class CompileLog:
             records.METRICS: self._on_metrics,
             records.BACKWARD_METRICS: self._on_backward_metrics,
             records.OUTPUT_CODE: self._on_output_code,
+            records.DUMP: self._on_dump,
             records.INFERENCE_GRAPH: self._on_inference_graph,
             records.CUDAGRAPH_SKIP: self._on_cudagraph_skip,
             artifacts.kind(artifacts.GRAPH_BREAK): self._on_graph_break,
@@ -76,6 +80,7 @@ class CompileLog:
         }
         self._handlers.update(dict.fromkeys(records.RUNTIME_METRICS, self._on_runtime_metrics))
         self._handlers.update(dict.fromkeys(records.SHAPE_KINDS, self._on_shape))
+        self._handlers.update(dict.fromkeys(ahead_of_time.ISSUES, self._on_export_issue))
         for cache in artifacts.CACHES:
             for result in artifacts.CACHE_RESULTS:
                 kind = artifacts.kind(artifacts.cache_lookup(cache, result))
@@ -117,7 +122,7 @@ class CompileLog:
             self.unknown[kind] += 1
 
     def _add(self, kind: str, record: Record) -> None:
-        compile_id = records.compile_id_of(record.metadata)
+        compile_id = records.compile_id_of(record.metadata) or self._ahead_id(kind, record)
         if record.metadata.get("rank") is not None:
             self._facts.learn("rank", record.metadata["rank"])
         if handler := self._handlers.get(kind):
@@ -126,8 +131,17 @@ class CompileLog:
             frame = self._frames.now(compile_id)
             frame.attempt = max(frame.attempt or 0, record.attempt)
         if self._payloads is not None and has_text(kind, record):
-            key = pb.CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
+            key = self._frames.key(compile_id)
             self._payloads.keep(kind, record, key, self._direction(record, compile_id))
+
+    def _ahead_id(self, kind: str, record: Record) -> str:
+        """The id of a compilation ahead of time, whose row begins with its first record."""
+        compile_id = self._ahead.owner(record.metadata, kind, record.thread, self.files)
+        if compile_id:
+            row = self._frames.called_ahead(compile_id, record.thread)
+            if not row.stack and (call := self._ahead.calls.get(compile_id)):
+                compile_rows.place_of_call(row, call.function, self._stack(call.stack))
+        return compile_id
 
     def _direction(self, record: Record, compile_id: str) -> pb.Direction:
         """Of what is being compiled: also that of a backward inside its frame."""
@@ -171,6 +185,7 @@ class CompileLog:
         time_ns = nanoseconds(event["ts"])
         self._facts.see_time(time_ns)
         name = str(event["name"])
+        compile_id = self._ahead.marked(name, mark, compile_id, record.thread)
         # Work that compile workers did for nobody in particular must not be paired with a frame's own.
         lane = (record.thread, compile_id) if compile_id else (record.thread, "", name)
         if mark == "B":
@@ -186,10 +201,12 @@ class CompileLog:
                 self._end_span(span)
 
     def _begin_span(self, span: CompileSpan, compile_id: str, record: Record) -> None:
-        self._has_spans = self._has_spans or span.name in phases.FRAME_ROOTS
-        if span.name in phases.FRAME_ROOTS or span.name == phases.DYNAMO:
+        is_root = _is_root(span.name, compile_id)
+        self._has_spans = self._has_spans or is_root
+        if is_root or span.name == phases.DYNAMO:
             self._frames.begin(compile_id, span.name)
-        span.compile_id, span.epoch, span.thread = compile_id, self._frames.epoch, record.thread
+        span.compile_id, span.thread = compile_id, record.thread
+        span.epoch = self._frames.epoch_of(compile_id)
         span.worker_process = not compile_id and span.name == phases.COMPILE_FILE
         if span.name in phases.BACKWARD_ROOTS and compile_id:
             frame = self._frames.now(compile_id)
@@ -198,7 +215,7 @@ class CompileLog:
                     key=frame.key, direction=pb.BACKWARD, start_ns=span.start_ns, thread=record.thread
                 )
             )
-        elif span.name in phases.FRAME_ROOTS:
+        elif is_root:
             row = self._frames.now(compile_id).begun()
             row.start_ns, row.thread = span.start_ns, record.thread
         self._lanes.begin(span)
@@ -212,7 +229,7 @@ class CompileLog:
         frame = self._frames.find(span.epoch, span.compile_id)
         if frame is None:
             return
-        if span.name in phases.FRAME_ROOTS:
+        if _is_root(span.name, span.compile_id):
             frame.finished = True
             compile_rows.set_duration(frame.forward_row(), span)
         elif span.name in phases.BACKWARD_ROOTS:
@@ -260,6 +277,12 @@ class CompileLog:
             reason = {CUDAGRAPH_SKIP_REASON: json.dumps(record.payload.strip())}
             self._runtime_metrics.append(pb.RuntimeMetrics(key=key, direction=direction, metrics=reason))
 
+    def _on_export_issue(self, record: Record, compile_id: str) -> None:
+        details = record.metadata[records.kind_of(record.metadata)]
+        stack = self._stack(details.get("user_stack") or [])
+        key = self._frames.key(compile_id)
+        self._issues.append(export_issue(record, key, stack, source=self._source))
+
     def _on_shape(self, record: Record, compile_id: str) -> None:
         kind = records.kind_of(record.metadata)
         details = record.metadata[kind]
@@ -268,8 +291,7 @@ class CompileLog:
         self._shape_events.append(shape_event(kind, details, key, attempt, stack, source=self._source))
 
     def _key_and_attempt(self, record: Record, compile_id: str) -> tuple[pb.CompileKey, int]:
-        key = pb.CompileKey(compile_id=compile_id, epoch=self._frames.epoch)
-        return key, record.attempt
+        return self._frames.key(compile_id), record.attempt
 
     def _on_torch_version(self, record: Record, compile_id: str) -> None:
         if record.payload:
@@ -326,13 +348,18 @@ class CompileLog:
             )
         )
 
+    def _on_dump(self, record: Record, compile_id: str) -> None:
+        add_code(self._frames.now(compile_id), record)
+
     def _on_inference_graph(self, record: Record, compile_id: str) -> None:
         self._frames.now(compile_id).for_inference = True
 
     def _on_kernel_info(self, record: Record, compile_id: str) -> None:
-        graphs = self._frames.now(compile_id).graphs
-        if graphs:
-            compile_rows.add_kernel_info(graphs[-1], self._loads(record.payload or "{}"))
+        frame, info = self._frames.now(compile_id), self._loads(record.payload or "{}")
+        if frame.graphs and not ahead_of_time.is_ahead(compile_id):
+            compile_rows.add_kernel_info(frame.graphs[-1], info)
+        else:
+            frame.kernel_infos.append(info)
 
     # -- summary out --------------------------------------------------------------------------------------------
 
@@ -343,9 +370,10 @@ class CompileLog:
         self._frames.put(summary)
         summary.graph_breaks.extend([*self._recovered_breaks, *self._breaks.values()])
         summary.spans.extend(sorted(self._spans, key=lambda span: (span.start_ns, -span.duration_ns)))
-        summary.spans.extend(self._open_spans())
+        summary.spans.extend(compile_rows.open_span_rows(self._lanes.still_open(), self._facts.last_ns or 0))
         summary.shape_events.extend(self._shape_events)
         summary.runtime_metrics.extend(self._runtime_metrics)
+        summary.export_issues.extend(self._issues)
         summary.compile_times.extend(
             pb.FunctionTimes(function=name, seconds=s) for name, s in self._times.items()
         )
@@ -353,15 +381,6 @@ class CompileLog:
         if self._payloads is not None:
             self._payloads.put(summary)
         return summary
-
-    def _open_spans(self) -> list[pb.PhaseSpan]:
-        rows = []
-        for span in self._lanes.still_open():
-            row = compile_rows.span_row(span)
-            row.unfinished = True
-            row.duration_ns = max(0, (self._facts.last_ns or 0) - span.start_ns)
-            rows.append(row)
-        return rows
 
     def _put_counts(self, summary: pb.CompileSummary) -> None:
         for counter, target in (
@@ -374,3 +393,8 @@ class CompileLog:
         if self._lanes.unmatched_ends:
             cause = f"{records.CHROMIUM_EVENT}: end without a beginning"
             summary.records.unreadable[cause] = self._lanes.unmatched_ends
+
+
+def _is_root(name: str, compile_id: str) -> bool:
+    """Whether a span is the whole compilation of a frame, or of a package."""
+    return name in phases.FRAME_ROOTS or (name in phases.AOT_ROOTS and ahead_of_time.is_ahead(compile_id))

@@ -14,7 +14,14 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Record
-from tb_torchcompile_plugin.torch_names.artifacts import NAMED_PARTS, is_cache_lookup, name_of
+from tb_torchcompile_plugin.torch_names import cache_keys
+from tb_torchcompile_plugin.torch_names.artifacts import (
+    KEY_SETTINGS,
+    NAMED_PARTS,
+    TYPE,
+    is_cache_lookup,
+    name_of,
+)
 from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
 from tb_torchcompile_plugin.torch_names.records import ARTIFACT, CHROMIUM_EVENT, KINDS, METRICS, SUBGRAPH
 
@@ -48,6 +55,7 @@ class PayloadStore:
         self._index: dict[bytes, int] = {}
         self._payloads: list[pb.Payload] = []
         self._artifacts: list[pb.Artifact] = []
+        self._settings: set[int] = set()
 
     def keep(self, kind: str, record: Record, key: pb.CompileKey, direction: pb.Direction) -> None:
         """Stores the payload of one record, and the settings inside compilation metrics (the same in each of them)."""
@@ -60,11 +68,23 @@ class PayloadStore:
         if not text:
             return
         encoding = "" if record.payload else "json"
+        if kind in NAMED_PARTS and record.metadata[kind].get(TYPE):
+            encoding = str(record.metadata[kind][TYPE])
         if name_of(kind):
             encoding = str(record.metadata[ARTIFACT].get("encoding") or "")
         if is_cache_lookup(kind) and encoding == "json" and record.place is None:
-            text = _without_components(text)
+            text, settings = _with_settings_apart(text)
+            self._keep_settings(settings, record, key, direction)
         self._add(_name(kind, record), encoding, text, record, key, direction)
+
+    def _keep_settings(
+        self, settings: list[str], record: Record, key: pb.CompileKey, direction: pb.Direction
+    ) -> None:
+        """Those in the key of a cache: mostly the same in all lookups of a process, and most of a log's bytes."""
+        digest = hash((key.epoch, key.compile_id, *settings))
+        if settings and digest not in self._settings:
+            self._settings.add(digest)
+            self._add(KEY_SETTINGS, "json", json.dumps(settings), record, key, direction)
 
     def _add(
         self, name: str, encoding: str, text: str, record: Record, key: pb.CompileKey, direction: pb.Direction
@@ -217,8 +237,12 @@ def _inflated(block: bytes) -> bytes:
     return data
 
 
-def _without_components(payload: str) -> str:
-    """A cache record without its `components`: a dump of graph and settings, 70 % of a log's bytes."""
+def _with_settings_apart(payload: str) -> tuple[str, list[str]]:
+    """A cache record without what makes it large: the graph's code, which is a text of its own, and the settings."""
     details = json.loads(payload)
-    details.pop("components", None)
-    return json.dumps(details)
+    lines = details.get("components") or ()
+    if lines:
+        details["components"] = [
+            cache_keys.without_code(line) for line in lines if not cache_keys.is_setting(line)
+        ]
+    return json.dumps(details), [line for line in lines if cache_keys.is_setting(line)]

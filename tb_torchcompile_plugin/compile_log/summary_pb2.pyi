@@ -16,7 +16,7 @@ FORWARD: Direction
 BACKWARD: Direction
 
 class CompileSummary(_message.Message):
-    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics", "steps")
+    __slots__ = ("format_version", "environment", "compilations", "graph_breaks", "recompiles", "graphs", "spans", "compile_times", "compile_times_complete", "counters", "records", "payloads", "payload_block", "rows", "artifacts", "warnings", "shape_events", "runtime_metrics", "steps", "cache_transfers", "export_issues", "compiled_kernels", "cuda_graph_trees")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     COMPILATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,10 @@ class CompileSummary(_message.Message):
     SHAPE_EVENTS_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_METRICS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_TRANSFERS_FIELD_NUMBER: _ClassVar[int]
+    EXPORT_ISSUES_FIELD_NUMBER: _ClassVar[int]
+    COMPILED_KERNELS_FIELD_NUMBER: _ClassVar[int]
+    CUDA_GRAPH_TREES_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     environment: Environment
     compilations: _containers.RepeatedCompositeFieldContainer[Compilation]
@@ -55,11 +59,22 @@ class CompileSummary(_message.Message):
     shape_events: _containers.RepeatedCompositeFieldContainer[ShapeEvent]
     runtime_metrics: _containers.RepeatedCompositeFieldContainer[RuntimeMetrics]
     steps: StepTimes
-    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ...) -> None: ...
+    cache_transfers: _containers.RepeatedCompositeFieldContainer[CacheTransfer]
+    export_issues: _containers.RepeatedCompositeFieldContainer[ExportIssue]
+    compiled_kernels: _containers.RepeatedCompositeFieldContainer[CompiledKernel]
+    cuda_graph_trees: _containers.RepeatedCompositeFieldContainer[CudaGraphTree]
+    def __init__(self, format_version: _Optional[int] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., compilations: _Optional[_Iterable[_Union[Compilation, _Mapping]]] = ..., graph_breaks: _Optional[_Iterable[_Union[GraphBreak, _Mapping]]] = ..., recompiles: _Optional[_Iterable[_Union[Recompile, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[Graph, _Mapping]]] = ..., spans: _Optional[_Iterable[_Union[PhaseSpan, _Mapping]]] = ..., compile_times: _Optional[_Iterable[_Union[FunctionTimes, _Mapping]]] = ..., compile_times_complete: bool = ..., counters: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., records: _Optional[_Union[RecordCounts, _Mapping]] = ..., payloads: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., payload_block: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., shape_events: _Optional[_Iterable[_Union[ShapeEvent, _Mapping]]] = ..., runtime_metrics: _Optional[_Iterable[_Union[RuntimeMetrics, _Mapping]]] = ..., steps: _Optional[_Union[StepTimes, _Mapping]] = ..., cache_transfers: _Optional[_Iterable[_Union[CacheTransfer, _Mapping]]] = ..., export_issues: _Optional[_Iterable[_Union[ExportIssue, _Mapping]]] = ..., compiled_kernels: _Optional[_Iterable[_Union[CompiledKernel, _Mapping]]] = ..., cuda_graph_trees: _Optional[_Iterable[_Union[CudaGraphTree, _Mapping]]] = ...) -> None: ...
 
 class Environment(_message.Message):
-    __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns")
+    __slots__ = ("torch_version", "python_version", "plugin_version", "cuda_version", "hip_version", "triton_version", "device_names", "hostname", "pid", "rank", "world_size", "worker", "capture", "variables", "backends", "recording_start_ns", "written_ns", "process_start_ns", "imported_ns", "settings", "program")
     class VariablesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +98,10 @@ class Environment(_message.Message):
     BACKENDS_FIELD_NUMBER: _ClassVar[int]
     RECORDING_START_NS_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_NS_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_START_NS_FIELD_NUMBER: _ClassVar[int]
+    IMPORTED_NS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
     torch_version: str
     python_version: str
     plugin_version: str
@@ -100,7 +119,11 @@ class Environment(_message.Message):
     backends: _containers.RepeatedScalarFieldContainer[str]
     recording_start_ns: int
     written_ns: int
-    def __init__(self, torch_version: _Optional[str] = ..., python_version: _Optional[str] = ..., plugin_version: _Optional[str] = ..., cuda_version: _Optional[str] = ..., hip_version: _Optional[str] = ..., triton_version: _Optional[str] = ..., device_names: _Optional[_Iterable[str]] = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., worker: _Optional[str] = ..., capture: _Optional[str] = ..., variables: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[str]] = ..., recording_start_ns: _Optional[int] = ..., written_ns: _Optional[int] = ...) -> None: ...
+    process_start_ns: int
+    imported_ns: int
+    settings: _containers.ScalarMap[str, str]
+    program: str
+    def __init__(self, torch_version: _Optional[str] = ..., python_version: _Optional[str] = ..., plugin_version: _Optional[str] = ..., cuda_version: _Optional[str] = ..., hip_version: _Optional[str] = ..., triton_version: _Optional[str] = ..., device_names: _Optional[_Iterable[str]] = ..., hostname: _Optional[str] = ..., pid: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., worker: _Optional[str] = ..., capture: _Optional[str] = ..., variables: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[str]] = ..., recording_start_ns: _Optional[int] = ..., written_ns: _Optional[int] = ..., process_start_ns: _Optional[int] = ..., imported_ns: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., program: _Optional[str] = ...) -> None: ...
 
 class CompileKey(_message.Message):
     __slots__ = ("compile_id", "epoch")
@@ -131,7 +154,7 @@ class Phase(_message.Message):
     def __init__(self, name: _Optional[str] = ..., exclusive_ns: _Optional[int] = ...) -> None: ...
 
 class Compilation(_message.Message):
-    __slots__ = ("key", "direction", "function", "file", "line", "attempts", "start_ns", "duration_ns", "phases", "graph_ops", "graph_nodes", "graph_inputs", "guards", "cache", "failure", "restart_reasons", "stack", "recovered", "thread", "metrics")
+    __slots__ = ("key", "direction", "function", "file", "line", "attempts", "start_ns", "duration_ns", "phases", "graph_ops", "graph_nodes", "graph_inputs", "guards", "cache", "failure", "restart_reasons", "stack", "recovered", "thread", "elsewhere", "metrics")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +181,7 @@ class Compilation(_message.Message):
     STACK_FIELD_NUMBER: _ClassVar[int]
     RECOVERED_FIELD_NUMBER: _ClassVar[int]
     THREAD_FIELD_NUMBER: _ClassVar[int]
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     key: CompileKey
     direction: Direction
@@ -178,11 +202,12 @@ class Compilation(_message.Message):
     stack: _containers.RepeatedCompositeFieldContainer[Frame]
     recovered: bool
     thread: int
+    elsewhere: bool
     metrics: _containers.ScalarMap[str, str]
-    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., function: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., attempts: _Optional[int] = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., graph_ops: _Optional[int] = ..., graph_nodes: _Optional[int] = ..., graph_inputs: _Optional[int] = ..., guards: _Optional[int] = ..., cache: _Optional[_Iterable[_Union[CacheResult, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., restart_reasons: _Optional[_Iterable[str]] = ..., stack: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., recovered: bool = ..., thread: _Optional[int] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., function: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., attempts: _Optional[int] = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., phases: _Optional[_Iterable[_Union[Phase, _Mapping]]] = ..., graph_ops: _Optional[int] = ..., graph_nodes: _Optional[int] = ..., graph_inputs: _Optional[int] = ..., guards: _Optional[int] = ..., cache: _Optional[_Iterable[_Union[CacheResult, _Mapping]]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., restart_reasons: _Optional[_Iterable[str]] = ..., stack: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ..., recovered: bool = ..., thread: _Optional[int] = ..., elsewhere: bool = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class CacheResult(_message.Message):
-    __slots__ = ("cache", "result", "key", "reason", "time_saved_ns", "direction", "graph", "nearest", "differences", "parts_told", "first")
+    __slots__ = ("cache", "result", "key", "reason", "time_saved_ns", "direction", "graph", "nearest", "differences", "parts_told", "first", "time_taken_ns")
     CACHE_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -194,6 +219,7 @@ class CacheResult(_message.Message):
     DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     PARTS_TOLD_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
+    TIME_TAKEN_NS_FIELD_NUMBER: _ClassVar[int]
     cache: str
     result: str
     key: str
@@ -205,7 +231,8 @@ class CacheResult(_message.Message):
     differences: _containers.RepeatedCompositeFieldContainer[KeyDifference]
     parts_told: bool
     first: bool
-    def __init__(self, cache: _Optional[str] = ..., result: _Optional[str] = ..., key: _Optional[str] = ..., reason: _Optional[str] = ..., time_saved_ns: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., graph: _Optional[int] = ..., nearest: _Optional[_Union[CompileKey, _Mapping]] = ..., differences: _Optional[_Iterable[_Union[KeyDifference, _Mapping]]] = ..., parts_told: bool = ..., first: bool = ...) -> None: ...
+    time_taken_ns: int
+    def __init__(self, cache: _Optional[str] = ..., result: _Optional[str] = ..., key: _Optional[str] = ..., reason: _Optional[str] = ..., time_saved_ns: _Optional[int] = ..., direction: _Optional[_Union[Direction, str]] = ..., graph: _Optional[int] = ..., nearest: _Optional[_Union[CompileKey, _Mapping]] = ..., differences: _Optional[_Iterable[_Union[KeyDifference, _Mapping]]] = ..., parts_told: bool = ..., first: bool = ..., time_taken_ns: _Optional[int] = ...) -> None: ...
 
 class KeyDifference(_message.Message):
     __slots__ = ("part", "before", "now")
@@ -444,6 +471,50 @@ class ShapeEvent(_message.Message):
     stack: _containers.RepeatedCompositeFieldContainer[Frame]
     def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., attempt: _Optional[int] = ..., kind: _Optional[str] = ..., symbol: _Optional[str] = ..., value: _Optional[str] = ..., range: _Optional[str] = ..., source: _Optional[str] = ..., reason: _Optional[str] = ..., stack: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
 
+class ExportIssue(_message.Message):
+    __slots__ = ("key", "kind", "subject", "details", "stack")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    STACK_FIELD_NUMBER: _ClassVar[int]
+    key: CompileKey
+    kind: str
+    subject: str
+    details: str
+    stack: _containers.RepeatedCompositeFieldContainer[Frame]
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., kind: _Optional[str] = ..., subject: _Optional[str] = ..., details: _Optional[str] = ..., stack: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
+
+class CompiledKernel(_message.Message):
+    __slots__ = ("key", "name", "config", "registers", "spills", "shared_bytes", "num_warps", "num_stages", "time_us", "chosen", "target", "cache_key", "direction")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    REGISTERS_FIELD_NUMBER: _ClassVar[int]
+    SPILLS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NUM_WARPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_STAGES_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CACHE_KEY_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    key: CompileKey
+    name: str
+    config: str
+    registers: int
+    spills: int
+    shared_bytes: int
+    num_warps: int
+    num_stages: int
+    time_us: float
+    chosen: bool
+    target: str
+    cache_key: str
+    direction: Direction
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., name: _Optional[str] = ..., config: _Optional[str] = ..., registers: _Optional[int] = ..., spills: _Optional[int] = ..., shared_bytes: _Optional[int] = ..., num_warps: _Optional[int] = ..., num_stages: _Optional[int] = ..., time_us: _Optional[float] = ..., chosen: bool = ..., target: _Optional[str] = ..., cache_key: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ...) -> None: ...
+
 class RuntimeMetrics(_message.Message):
     __slots__ = ("key", "direction", "metrics")
     class MetricsEntry(_message.Message):
@@ -462,11 +533,94 @@ class RuntimeMetrics(_message.Message):
     def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., metrics: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class StepTimes(_message.Message):
-    __slots__ = ("source", "unrecorded_ns", "recorded_ns")
+    __slots__ = ("source", "unrecorded_ns", "recorded_ns", "first")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     UNRECORDED_NS_FIELD_NUMBER: _ClassVar[int]
     RECORDED_NS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     source: str
     unrecorded_ns: _containers.RepeatedScalarFieldContainer[int]
     recorded_ns: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, source: _Optional[str] = ..., unrecorded_ns: _Optional[_Iterable[int]] = ..., recorded_ns: _Optional[_Iterable[int]] = ...) -> None: ...
+    first: _containers.RepeatedCompositeFieldContainer[FirstStep]
+    def __init__(self, source: _Optional[str] = ..., unrecorded_ns: _Optional[_Iterable[int]] = ..., recorded_ns: _Optional[_Iterable[int]] = ..., first: _Optional[_Iterable[_Union[FirstStep, _Mapping]]] = ...) -> None: ...
+
+class FirstStep(_message.Message):
+    __slots__ = ("start_ns", "end_ns", "compiled")
+    START_NS_FIELD_NUMBER: _ClassVar[int]
+    END_NS_FIELD_NUMBER: _ClassVar[int]
+    COMPILED_FIELD_NUMBER: _ClassVar[int]
+    start_ns: int
+    end_ns: int
+    compiled: bool
+    def __init__(self, start_ns: _Optional[int] = ..., end_ns: _Optional[int] = ..., compiled: bool = ...) -> None: ...
+
+class CacheTransfer(_message.Message):
+    __slots__ = ("load", "start_ns", "duration_ns", "size", "entries")
+    class EntriesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    START_NS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    load: bool
+    start_ns: int
+    duration_ns: int
+    size: int
+    entries: _containers.ScalarMap[str, int]
+    def __init__(self, load: bool = ..., start_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., size: _Optional[int] = ..., entries: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class CudaGraphTree(_message.Message):
+    __slots__ = ("device", "warm_ups", "pool_bytes", "functions")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    WARM_UPS_FIELD_NUMBER: _ClassVar[int]
+    POOL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FUNCTIONS_FIELD_NUMBER: _ClassVar[int]
+    device: int
+    warm_ups: int
+    pool_bytes: int
+    functions: _containers.RepeatedCompositeFieldContainer[CudaGraphFunction]
+    def __init__(self, device: _Optional[int] = ..., warm_ups: _Optional[int] = ..., pool_bytes: _Optional[int] = ..., functions: _Optional[_Iterable[_Union[CudaGraphFunction, _Mapping]]] = ...) -> None: ...
+
+class CudaGraphFunction(_message.Message):
+    __slots__ = ("key", "direction", "function_id", "name", "warmed_up", "mutates", "over_limit", "recordings")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WARMED_UP_FIELD_NUMBER: _ClassVar[int]
+    MUTATES_FIELD_NUMBER: _ClassVar[int]
+    OVER_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    RECORDINGS_FIELD_NUMBER: _ClassVar[int]
+    key: CompileKey
+    direction: Direction
+    function_id: int
+    name: str
+    warmed_up: bool
+    mutates: bool
+    over_limit: bool
+    recordings: _containers.RepeatedCompositeFieldContainer[CudaGraphRecording]
+    def __init__(self, key: _Optional[_Union[CompileKey, _Mapping]] = ..., direction: _Optional[_Union[Direction, str]] = ..., function_id: _Optional[int] = ..., name: _Optional[str] = ..., warmed_up: bool = ..., mutates: bool = ..., over_limit: bool = ..., recordings: _Optional[_Iterable[_Union[CudaGraphRecording, _Mapping]]] = ...) -> None: ...
+
+class CudaGraphRecording(_message.Message):
+    __slots__ = ("graph_id", "after", "reason", "sizes", "inputs", "file", "line")
+    GRAPH_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    graph_id: int
+    after: int
+    reason: str
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    inputs: _containers.RepeatedScalarFieldContainer[str]
+    file: str
+    line: int
+    def __init__(self, graph_id: _Optional[int] = ..., after: _Optional[int] = ..., reason: _Optional[str] = ..., sizes: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[str]] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...

@@ -33,7 +33,10 @@ from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.memo import once
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead, is_package
 from tb_torchcompile_plugin.torch_names.artifacts import (
+    AOT_CODE,
+    EXPORTED_GRAPH,
     POST_GRAD_GRAPHS,
     STACK_TRACES,
     is_aot_graph,
@@ -81,16 +84,26 @@ class GraphCode:
 
     @property
     def artifact(self) -> int | None:
-        """The artifact that holds the output code."""
-        return self._by_name.get(OUTPUT_CODE)
+        """The artifact that holds the output code: of AOTInductor's texts the one that defines the kernels."""
+        return self._by_name[self._codes[0]] if len(self._codes) == 1 else self._defining
+
+    @property
+    def _codes(self) -> list[str]:
+        return [name for name in (OUTPUT_CODE, *AOT_CODE) if name in self._by_name]
+
+    @once
+    def _defining(self) -> int | None:
+        defining = [name for name in self._codes if definitions(self._text(name))]
+        return self._by_name.get(next(iter((*defining, *self._codes)), ""))
 
     @once
     def definitions(self) -> dict[str, Definition]:
-        return definitions(self._text(OUTPUT_CODE))
+        each = [definitions(self._text(name)) for name in reversed(self._codes)]
+        return {name: row for rows in each for name, row in rows.items()}
 
     @once
     def calls(self) -> list[CodeCall]:
-        return calls(self._text(OUTPUT_CODE))
+        return [call for name in self._codes for call in calls(self._text(name))]
 
     @once
     def nodes(self) -> dict[str, Frame]:
@@ -302,6 +315,15 @@ class GeneratedCode:
         return set().union(*(graph.user_kernels for graph in self.graphs))
 
     @once
+    def packages(self) -> dict[str, str]:
+        """Kernel names that exactly one package of AOTInductor defines, with its compile id."""
+        owners: dict[str, set[str]] = defaultdict(set)
+        for graph in self.graphs:
+            for name in graph.names if is_package(graph.compile_id) else ():
+                owners[name].add(graph.compile_id)
+        return {name: ids.pop() for name, ids in owners.items() if len(ids) == 1}
+
+    @once
     def defined_once(self) -> dict[str, GraphCode]:
         """Kernel names that exactly one graph defines, with it."""
         owners: dict[str, list[GraphCode]] = defaultdict(list)
@@ -326,6 +348,8 @@ def _graphs(data: CompileData) -> list[GraphCode]:
         if key not in texts:
             texts[key] = data.of(artifacts, *key)
         users = [row for row in texts[key] if is_captured_graph(row.name)]
+        if is_ahead(graph.key.compile_id):
+            users = [row for row in texts[key] if row.name == EXPORTED_GRAPH]
         mine = [row for row in texts[key] if row.graph == counted[key]]
         counted[key] += 1
         before = [row for row in texts[key] if is_aot_graph(row.name, backward=graph.direction == BACKWARD)]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tb_torchcompile_plugin.torch_names import output_code as names
 
@@ -56,6 +57,18 @@ def definitions(code: str) -> dict[str, Definition]:
         line += code.count("\n", counted, kernel.start)
         counted = kernel.start
         by_name.setdefault(kernel.name, _definition(code, kernel, line))
+    return _with_calls(by_name, code) if names.is_cpp(code) else by_name
+
+
+def _with_calls(by_name: dict[str, Definition], code: str) -> dict[str, Definition]:
+    """In C++ what was fused into a Triton kernel stands above its first call."""
+    first: dict[str | None, CodeCall] = {}
+    for call in calls(code):
+        first.setdefault(call.kernel, call)
+    for name, row in by_name.items():
+        if row.language == names.TRITON and name in first:
+            own = first[name]
+            by_name[name] = replace(row, source_nodes=own.source_nodes, aten_ops=own.aten_ops)
     return by_name
 
 
@@ -73,31 +86,35 @@ class CodeCall:
     """One call in the body of an output code.
 
     operator: "aten::mm" of a library call, else None. kernel: the variable of a generated kernel. source_nodes: from
-    the comment above it. buffers: names among its arguments and results.
+    the comment above it. buffers: names among its arguments and results. aten_ops: from the comment, too.
     """
 
     operator: str | None
     kernel: str | None
     source_nodes: list[str]
     buffers: frozenset[str]
+    aten_ops: list[str] = field(default_factory=list)
 
 
 def calls(code: str) -> list[CodeCall]:
     """The calls of kernels and of libraries in the body of an output code, in order."""
     rows: list[CodeCall] = []
     nodes: list[str] = []
+    operators: list[str] = []
     body = max(*(code.rfind(body) for body in names.BODIES), 0)
     for line in code[body:].splitlines():
         comment = names.CALL_NODES.match(line)
         if comment:
-            nodes = _listed(comment[1])
+            nodes, operators = _listed(comment[1]), _listed(comment[2] or "")
         elif match := names.CALL.match(line):
+            own = names.has_comment(match)
             rows.append(
                 CodeCall(
                     names.called_operator(match),
-                    match["kernel"],
-                    nodes,
+                    names.called_kernel(match),
+                    nodes if own else [],
                     frozenset(names.BUFFER.findall(line)),
+                    operators if own else [],
                 )
             )
     return rows
@@ -124,6 +141,8 @@ def _definition(code: str, kernel: names.KernelDefinition, line: int) -> Definit
 
 def _source(code: str, kernel: names.KernelDefinition) -> str:
     """The text between the quotes; of a definition without a text, its own line."""
+    if kernel.language == names.CPP:
+        return names.cpp_body(code, kernel)
     line_end = code.find("\n", kernel.opened)
     line_end = len(code) if line_end < 0 else line_end
     opening = names.TEXT_OPENS.search(code, kernel.opened, line_end)
@@ -134,7 +153,7 @@ def _source(code: str, kernel: names.KernelDefinition) -> str:
         text = ast.literal_eval(code[opening.start() : closing + 3])
     except (SyntaxError, ValueError):
         text = code[opening.end() : closing]
-    return str(text).strip("\n") + "\n"
+    return textwrap.dedent(str(text)).strip("\n") + "\n"
 
 
 def _comment_above(code: str, end: int) -> Iterator[str]:

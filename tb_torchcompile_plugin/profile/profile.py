@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile
@@ -11,11 +13,20 @@ from tb_torchcompile_plugin.reader.memo import Memoized
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 
+class RunBeside(NamedTuple):
+    """Another run, by a span of it. read: opens its trace; raises UserError."""
+
+    run: str
+    files: tuple[File, ...]
+    read: Callable[[], Profile]
+
+
 @dataclass(eq=False)
 class Profile(Memoized):
     """A trace, and the compile data of its worker or None. span: whose it is, None for a trace from nowhere.
     most_calls: of how many calls the model of its steps is made; of more, the first steps stand for all.
-    files: what it was read from, () where nothing of it is to be remembered.
+    files: what it was read from, () where nothing of it is to be remembered. beside: the run of the same program that
+    is eager where this one is compiled, or compiled where it is eager; None where there is none.
 
     Several questions need the answers to the same ones first: which events are GPU work, whose launch each is.
     """
@@ -25,6 +36,7 @@ class Profile(Memoized):
     span: SpanFile | None = None
     most_calls: int = 6_000
     files: tuple[File, ...] = ()
+    beside: RunBeside | None = None
 
     @property
     def summary(self) -> CompileSummary | None:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package_call
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION
 
 Mask = npt.NDArray[np.bool_]
 
@@ -23,6 +24,11 @@ def host_slices(trace: Trace, wanted: Callable[[str], bool], cats: Sequence[str]
     """Rows of these kinds whose name is wanted, in the order of the trace."""
     rows = trace.select(cat=cats)
     return rows[mask_of(trace.names, wanted)[trace.name[rows]]]
+
+
+def package_calls(trace: Trace) -> Int64s:
+    """Calls of AOTInductor's packages, from Python or labelled by themselves."""
+    return host_slices(trace, is_package_call, (*CALL_CATS, PYTHON_FUNCTION))
 
 
 def by_track(trace: Trace, rows: Int64s) -> Iterator[tuple[int, Int64s]]:

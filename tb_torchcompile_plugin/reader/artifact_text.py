@@ -16,6 +16,9 @@ def read_payload(data: CompileData, number: int) -> str:
     artifacts = data.summary.artifacts
     if not 0 <= number < len(artifacts):
         raise _nothing(data, number)
+    packages = data.packages
+    if packages is not None and number >= packages.first:
+        return read_payload(packages.data, packages.numbers[number - packages.first])
     artifact = artifacts[number]
     if artifact.HasField("log_offset") and data.log is not None:
         with copies.local(data.log) as path:

@@ -16,11 +16,22 @@ from tb_torchcompile_plugin.reader.summary_check import without_impossible
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 
 
+@dataclass(frozen=True)
+class Packages:
+    """Where the texts of packages lie that another process compiled. first: the first of them among the artifacts of
+    the process that runs them; numbers: what they are there."""
+
+    data: CompileData
+    first: int
+    numbers: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class CompileData(Memoized):
     """summary: what is known, merged. file: where it comes from first. notices: what could not be read.
 
     log: the log that holds the texts of artifacts with a `log_offset`; None without one.
+    packages: see reader/packages.py.
     """
 
     summary: CompileSummary
@@ -28,6 +39,7 @@ class CompileData(Memoized):
     file: str
     notices: list[Notice] = field(default_factory=list)
     log: File | None = None
+    packages: Packages | None = None
 
 
 def read_compile_data(worker: WorkerFiles) -> tuple[CompileData | None, list[Notice]]:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from tb_torchcompile_plugin.compile_log.fields import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Compilation, CompileSummary
 from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package
 
 _SAME_START_NS = 20_000_000  # what torch's metrics and its chromium events may differ by
 # What belongs to compilations and is no row of them.
@@ -23,7 +24,7 @@ _Key: TypeAlias = tuple[int, str, int]  # and direction; of rows without one 0
 
 def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
     """The summary with what only the log has."""
-    summary, log = _aligned(summary, log)
+    summary, log = _aligned(_with_packages_named(summary, log), log)
     merged = CompileSummary()
     merged.CopyFrom(summary)
     _replace(merged, "compilations", _merged_compilations(summary, log))
@@ -31,7 +32,27 @@ def merge(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
         _replace(merged, name, _merged_rows(getattr(summary, name), getattr(log, name)))
     _replace(merged, "spans", _merged_spans(summary, log))
     _merge_texts(merged, summary, log)
+    if not merged.export_issues:
+        merged.export_issues.extend(log.export_issues)
     return merged
+
+
+def _with_packages_named(summary: CompileSummary, log: CompileSummary) -> CompileSummary:
+    """Packages are numbered from where each began to listen: those of the summary get the ids of the log."""
+    theirs = [row for row in log.compilations if is_package(row.key.compile_id) and row.HasField("start_ns")]
+    names: dict[str, str] = {}
+    for row in summary.compilations if theirs else ():
+        nearest = min(theirs, key=lambda other: abs(other.start_ns - row.start_ns))
+        if is_package(row.key.compile_id) and abs(nearest.start_ns - row.start_ns) <= _SAME_START_NS:
+            names[row.key.compile_id] = nearest.key.compile_id
+    if all(ours == known for ours, known in names.items()):
+        return summary
+    copy = CompileSummary()
+    copy.CopyFrom(summary)
+    for name in ("compilations", *_ROWS, "spans", *_TEXTS, "compiled_kernels"):
+        for row in getattr(copy, name):
+            row.key.compile_id = names.get(row.key.compile_id, row.key.compile_id)
+    return copy
 
 
 def _replace(merged: CompileSummary, name: str, rows: list[_Row]) -> None:

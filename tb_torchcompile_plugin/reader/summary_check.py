@@ -11,7 +11,12 @@ from typing import Any
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary, PhaseSpan
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    CacheTransfer,
+    Compilation,
+    CompileSummary,
+    PhaseSpan,
+)
 
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 _TIMES_END_NS = 1 << 62  # in the year 2116
@@ -29,7 +34,9 @@ def without_impossible(summary: CompileSummary) -> CompileSummary:
     for graph in summary.graphs:
         for kernel in graph.kernels:
             _clear(kernel, causes, compile_ns=_DURATIONS_END_NS)
-    _clear(summary.environment, causes, recording_start_ns=_TIMES_END_NS, written_ns=_TIMES_END_NS)
+    moments = ("recording_start_ns", "written_ns", "process_start_ns", "imported_ns")
+    _clear(summary.environment, causes, **dict.fromkeys(moments, _TIMES_END_NS))
+    _mend_transfers(summary, causes)
     _mend_steps(summary, causes)
     for cause, count in causes.items():
         summary.records.unreadable[cause] += count
@@ -39,7 +46,7 @@ def without_impossible(summary: CompileSummary) -> CompileSummary:
 def _mend_compilation(row: Compilation, causes: Counter[str]) -> None:
     _clear(row, causes, start_ns=_TIMES_END_NS, duration_ns=_DURATIONS_END_NS)
     for lookup in row.cache:
-        _clear(lookup, causes, time_saved_ns=_DURATIONS_END_NS)
+        _clear(lookup, causes, time_saved_ns=_DURATIONS_END_NS, time_taken_ns=_DURATIONS_END_NS)
     if row.phases and sum(phase.exclusive_ns for phase in row.phases) != row.duration_ns:
         del row.phases[:]
         causes["phases that do not sum to their compilation"] += 1
@@ -68,15 +75,28 @@ def _mend_spans(summary: CompileSummary, causes: Counter[str]) -> None:
         causes["PhaseSpan: no time"] += lost
 
 
-def _is_possible(span: PhaseSpan) -> bool:
+def _is_possible(span: PhaseSpan | CacheTransfer) -> bool:
     return 0 <= span.start_ns < _TIMES_END_NS and 0 <= span.duration_ns < _DURATIONS_END_NS
 
 
 def _mend_steps(summary: CompileSummary, causes: Counter[str]) -> None:
     steps = summary.steps if summary.HasField("steps") else None
-    if steps and not all(0 < ns < _DURATIONS_END_NS for ns in (*steps.unrecorded_ns, *steps.recorded_ns)):
+    if steps is None:
+        return
+    moments = [ns for row in steps.first for ns in (row.start_ns, row.end_ns)]
+    if not all(0 < ns < _DURATIONS_END_NS for ns in (*steps.unrecorded_ns, *steps.recorded_ns)) or not all(
+        0 <= ns < _TIMES_END_NS for ns in moments
+    ):
         summary.ClearField("steps")
         causes["StepTimes: no time"] += 1
+
+
+def _mend_transfers(summary: CompileSummary, causes: Counter[str]) -> None:
+    rows = [row for row in summary.cache_transfers if _is_possible(row)]
+    if lost := len(summary.cache_transfers) - len(rows):
+        del summary.cache_transfers[:]
+        summary.cache_transfers.extend(rows)
+        causes["CacheTransfer: no time"] += lost
 
 
 def _clear(row: Any, causes: Counter[str], **ends: int) -> None:

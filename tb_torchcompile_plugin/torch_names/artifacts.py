@@ -22,7 +22,30 @@ STACK_TRACES = "inductor_provenance_tracking_kernel_stack_traces"
 COLLECTIVES = "inductor_collective_schedule"
 EXECUTION_ORDER = "graph_execution"
 EXECUTED = "graph_execution_order"  # what it lists
-NAMED_PARTS = ("optimize_ddp_split_child", "graph_dump")  # one of several: its record names the part
+# The texts that are kept of a Triton kernel: ending of its file in Triton's cache → name of the artifact.
+TRITON_TEXTS = {
+    "ttir": "triton_ttir",
+    "ttgir": "triton_ttgir",
+    "ptx": "triton_ptx",
+    "amdgcn": "triton_amdgcn",
+}
+NAMED_PARTS = (
+    "optimize_ddp_split_child",
+    "graph_dump",
+    *TRITON_TEXTS.values(),
+)  # one of several: its record names the part
+TYPE = "type"  # of a dump: the language of its text
+# What AOTInductor writes instead of output code: older torch all in one text.
+WRAPPER_CODE = ("graph_dump_inductor_aot_wrapper_code", "graph_dump_inductor_aot_code")
+KERNEL_CODE = "graph_dump_inductor_aot_kernel_code"
+AOT_CODE = (*WRAPPER_CODE, KERNEL_CODE)
+EXPORTED_GRAPH = "before_pre_grad_graph"  # of a package: what torch.export captured
+AOT_GRAPHS = ("aot_joint_graph", "aot_forward_graph", INFERENCE_GRAPH)
+# The first that inductor writes of a graph.
+FIRST_GRAPH_TEXTS = ("fx_graph_runnable", "inductor_input_graph", "before_post_grad_graph", *POST_GRAD_GRAPHS)
+KEY_SETTINGS = (
+    "cache_key_settings"  # not of torch: the settings among the parts of a cache key, written apart
+)
 CACHES: dict[Cache, str] = {"fx_graph": "FX graph", "aotautograd": "AOTAutograd"}
 CACHE_RESULTS = ("hit", "miss", "bypass")
 
@@ -55,14 +78,19 @@ _KNOWN: dict[str, tuple[int, str]] = {
     POST_GRAD_GRAPHS[0]: (GRAPH_STAGE, "After post-grad passes"),
     POST_GRAD_GRAPHS[1]: (GRAPH_STAGE, "After post-grad passes"),
     "graph_dump": (GRAPH_STAGE, "Graph dump"),
+    **dict.fromkeys(WRAPPER_CODE, (GRAPH_STAGE, "AOTInductor wrapper code")),
+    KERNEL_CODE: (GRAPH_STAGE, "AOTInductor kernel code"),
+    "graph_dump_inductor_aot_header_code": (GRAPH_STAGE, "AOTInductor header"),
     "inductor_provenance_tracking_node_mappings": (GRAPH_STAGE, "Provenance: node mappings"),
     STACK_TRACES: (GRAPH_STAGE, "Provenance: kernel stack traces"),
     OUTPUT_CODE: (GRAPH_STAGE, "Inductor output code"),
+    "inductor_autotune_at_compile_time_code": (GRAPH_STAGE, "Autotuning script"),
     KERNELS: (GRAPH_STAGE, "Triton kernels: configurations"),
     **{f"fx_graph_cache_{result}": (GRAPH_STAGE, f"FX graph cache {result}") for result in CACHE_RESULTS},
     GUARDS: (_GUARDS, "Guards"),
     "dynamo_guards": (_GUARDS, "Guards"),
     **{f"aotautograd_cache_{result}": (_REST, f"AOTAutograd cache {result}") for result in CACHE_RESULTS},
+    KEY_SETTINGS: (_REST, "Settings in the key of a cache"),
     "dynamo_config": (_REST, "Settings: dynamo"),
     "inductor_config": (_REST, "Settings: inductor"),
     "functorch_config": (_REST, "Settings: functorch"),
@@ -71,6 +99,14 @@ _KNOWN: dict[str, tuple[int, str]] = {
     "compile_worker_status": (_REST, "Compile worker: status"),
     "compile_worker_sidecar_death": (_REST, "Compile worker: died"),
     "dump_file": (_DYNAMO, "Generated source file"),
+    "export": (_DYNAMO, "Export: began"),
+    "exported_program": (_DYNAMO, "Exported program"),
+    "make_fx_fail_partial": (_DYNAMO, "Export: the graph until tracing failed"),
+    "missing_fake_kernel": (_DYNAMO, "Draft export: missing fake kernel"),
+    "mismatched_fake_kernel": (_DYNAMO, "Draft export: fake kernel is wrong"),
+    "propagate_real_tensors": (_DYNAMO, "Draft export: value of the example used"),
+    "propagate_real_tensors_provenance": (_DYNAMO, "Draft export: value of the example used"),
+    "guard_on_data_dependent_error": (_DYNAMO, "Guard on a value that only the data tells"),
     "backward_prologue": (_AOT, "AOT runtime: backward prologue"),
     "backward_epilogue": (_AOT, "AOT runtime: backward epilogue"),
     "compiled_function_forward": (_AOT, "AOT runtime: forward"),
@@ -78,6 +114,7 @@ _KNOWN: dict[str, tuple[int, str]] = {
     "compiled_fn_wrapper": (_AOT, "AOT runtime: wrapper of the compiled function"),
     "runtime_wrapper_orchestration": (_AOT, "AOT runtime: wrapper"),
 }
+_KNOWN |= {name: (_REST, f"Triton: {ending.upper()}") for ending, name in TRITON_TEXTS.items()}
 _ORDER = {name: place for place, name in enumerate(_KNOWN)}
 _BYTECODE = ("_ORIGINAL_BYTECODE", "_MODIFIED_BYTECODE")
 _BACKWARD_ONLY = frozenset(
@@ -124,6 +161,8 @@ def is_aot_graph(name: str, *, backward: bool) -> bool:
 
 def kind_and_part(name: str) -> tuple[str, str]:
     """`optimize_ddp_split_child_submod_0` is submod_0 of its kind."""
+    if name in _KNOWN:
+        return name, ""
     for several in NAMED_PARTS:
         if name.startswith(f"{several}_"):
             return several, name[len(several) + 1 :]
@@ -161,5 +200,12 @@ def language_of(name: str, encoding: str = "") -> Language:
     """Of output code that is in a Python file. encoding: as torch tells it."""
     if encoding == "json" or name in _JSON:
         return "json"
-    is_text = name in _TEXT or name.endswith(_BYTECODE) or kind_and_part(name)[0] not in _KNOWN
+    if encoding == "cpp":
+        return "cpp"
+    is_text = (
+        name in _TEXT
+        or name.startswith(tuple(TRITON_TEXTS.values()))
+        or name.endswith(_BYTECODE)
+        or kind_and_part(name)[0] not in _KNOWN
+    )
     return "text" if is_text else "python"

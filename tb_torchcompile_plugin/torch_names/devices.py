@@ -16,7 +16,8 @@ VARIABLE = "TB_TORCHCOMPILE_PEAKS"
 
 
 class Peak(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """GB/s of device memory; TFLOP/s for float32 outside of tensor cores, for TF32, and for bfloat16 and float16.
+    """GB/s of device memory; TFLOP/s for float32 (outside of tensor cores; on AMD's matrix cores), for TF32, and for
+    bfloat16 and float16.
 
     None where the device cannot, or where its data sheet does not tell.
     """
@@ -58,9 +59,9 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, float | None], ...] 
     (r"(AMD )?(Instinct )?MI325X.*", 6000, 163.4, 653.7, 1307.4),
     (r"(AMD )?(Instinct )?MI300X.*", 5300, 163.4, 653.7, 1307.4),
     (r"(AMD )?(Instinct )?MI300A.*", 5300, 122.6, 490.3, 980.6),
-    (r"(AMD )?(Instinct )?MI250X.*", 1638, 23.9, None, 191.5),
-    (r"(AMD )?(Instinct )?MI250", 1638, 22.6, None, 181),
-    (r"(AMD )?(Instinct )?MI210.*", 1638, 22.6, None, 181),
+    (r"(AMD )?(Instinct )?MI250X.*", 1638, 47.9, None, 191.5),
+    (r"(AMD )?(Instinct )?MI250", 1638, 45.3, None, 181),
+    (r"(AMD )?(Instinct )?MI210.*", 1638, 45.3, None, 181),
 )
 
 

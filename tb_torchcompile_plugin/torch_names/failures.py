@@ -15,8 +15,8 @@ _SKIPPED = re.compile(
     r"graph break in loop|frame skipped:|Skipping the frame and falling back to eager", re.I
 )
 _CLASS = re.compile(r"<class '(?:.*\.)?(\w+)'>")
-_SKIPS = ("skipping cudagraphs", "disabling cudagraphs")
-_SKIPS_DUE_TO = re.compile(r"^(?:skipping cudagraphs due to )+")  # torch may say it twice
+_SKIPS = ("skipping cudagraph", "disabling cudagraph")  # of a function or of a graph
+_SKIPS_DUE_TO = re.compile(r"^(?:skipping cudagraphs? due to )+")  # torch may say it twice
 
 
 def is_limit(kind: str, reason: str) -> bool:

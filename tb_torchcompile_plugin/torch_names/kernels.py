@@ -35,6 +35,12 @@ CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 _BY_CAT: dict[str, Category] = {"gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 
+# Copies and fills that AMD's runtime does by kernels of its own, and up to ROCm 7.1 every copy, are traced as kernels.
+_COPIES: tuple[tuple[Category, re.Pattern[str]], ...] = (
+    ("memcpy", re.compile(r"__amd_rocclr_copy\w+$|MEMORY_COPY_\w+$")),
+    ("memset", re.compile(r"__amd_rocclr_fill\w+$")),
+)
+
 # torch/_inductor/codegen/triton.py builds names as triton_{poi|red|per|spl|for|tem|unk}_fused_….
 _TRITON_PREFIXES: dict[str, Category] = {
     "triton_poi_": "triton_pointwise",
@@ -55,7 +61,7 @@ _NAME_RULES: tuple[tuple[Category, str, str], ...] = (
     (
         "communication",
         r"^nccl(Dev)?Kernel|^rccl|ncclKernel|ncclDevFunc|mscclKernel|nvshmem|deep_ep::|"
-        r"multimem_|one_shot_all_reduce|two_shot_all_reduce|cross_device_reduce",
+        r"multimem_|one_shot_all_reduce|two_shot_all_reduce|cross_device_reduce|quick_?reduce",
         "NCCL, RCCL, symmetric memory, custom all-reduce",
     ),
     (
@@ -82,9 +88,10 @@ _NAME_RULES: tuple[tuple[Category, str, str], ...] = (
     ),
     (
         "gemm",
-        r"gemm|GEMM|Gemm|gemv|Gemv|^nvjet|cublas|Cublas|^Cijk_|Tensile|hipblas|rocblas|"
-        r"cutlass|wgmma|splitKreduce|gemmk1|dot_kernel|_mm_kernel|marlin|DeepGemm|deep_gemm|region_transform_ABC",
-        "cuBLAS(Lt) with nvjet, CUTLASS, rocBLAS, hipBLASLt and Tensile (Cijk_) on AMD",
+        r"gemm|GEMM|Gemm|gemv|Gemv|^nvjet|cublas|Cublas|^(Custom_)?Cijk_|Tensile|hipblas|rocblas|"
+        r"cutlass|wgmma|splitKreduce|gemmk1|dot_kernel|_mm_kernel|marlin|DeepGemm|deep_gemm|region_transform_ABC|"
+        r"wvSplitK|fmoe|ck_moe_stage|_matmul_ogs",
+        "cuBLAS(Lt) with nvjet, CUTLASS, rocBLAS, hipBLASLt and Tensile (Cijk_), CK, AITER and vLLM on AMD",
     ),
     (
         "aten",
@@ -105,6 +112,8 @@ _NAME_RULES: tuple[tuple[Category, str, str], ...] = (
         "libraries that do an operator's work: sorts, scans, recurrent layers, FFT, sparse and linear algebra, vision",
     ),
 )
+# AMD's profiler names the descriptor of a kernel, which has its name and this behind it.
+_DESCRIPTOR = re.compile(r"(?:\.kd| \[clone \.kd\])$")
 _NUMBER = re.compile(r"(?<=\D)_\d+$")
 _CALL = re.compile(r":\d+$")
 _FUSED = re.compile(r"(?:graph_\d+_)?(?:triton_[a-z]+|cpp)_fused_+(.+)$")
@@ -129,12 +138,20 @@ def category_of(name: str, cat: str = "kernel") -> Category:
     by_cat = _BY_CAT.get(cat)
     if by_cat:
         return by_cat
+    for copy, pattern in _COPIES:
+        if pattern.match(name):
+            return copy
     if name.startswith("triton_"):
         return _TRITON_PREFIXES.get(name[:11], "triton_other")
     for category, pattern in _COMPILED:
         if pattern.search(name):
             return category
     return "other"
+
+
+def without_descriptor(symbol: str) -> str:
+    """A kernel's own name, as code and operators have it: "triton_poi_fused_add_0" of "triton_poi_fused_add_0.kd"."""
+    return _DESCRIPTOR.sub("", symbol)
 
 
 # What prepares a product or finishes it: layout changes, transforms of Winograd's, sums of parts.
@@ -179,7 +196,7 @@ def is_users_triton(kernel: str, through_driver: bool, operator: str, category: 
         return True
     if category not in ("other", "triton_other", "normalization") or not through_driver:
         return False
-    plain = re.fullmatch(r"[A-Za-z_]\w*", kernel) is not None
+    plain = re.fullmatch(r"(?!_Z)[A-Za-z_]\w*", kernel) is not None
     return plain and not (category == "triton_other" and operator == kernel)
 
 

@@ -43,6 +43,10 @@ ATTENTION = {
     "aten::_scaled_dot_product_cudnn_attention": AttentionArguments(0, 2, 6),
     "aten::_scaled_dot_product_cudnn_attention_backward": AttentionArguments(1, 2, 14, backward=True),
 }
+_LOOK = re.compile(
+    r"(?:_?unsafe_)?(?:view|_view|reshape|_reshape_alias|permute|transpose|t|expand|unsqueeze|squeeze|select|slice|split"
+    r"|chunk|unbind|detach|alias|as_strided|getitem|size|flatten|contiguous|to)(?:_as)?(?:_\d+)?(?:\.\w+)?$"
+)
 _WAY = re.compile(r"_(?:forward|backward)$")
 _FUSIBLE_KERNEL = re.compile(
     r"at::native::.*(?:elementwise_kernel|reduce_kernel|[sS]oft[mM]ax|[nN]orm|CatArray)"
@@ -140,3 +144,9 @@ def is_fused_optimizer(kernel: str) -> bool:
 def is_fusible_in_graphs(kernel: str) -> bool:
     """Whether inductor made a kernel that it would fuse with its neighbours, were they in the same graph."""
     return _FUSIBLE_IN_GRAPHS.match(kernel) is not None
+
+
+def only_looks(operator: str) -> bool:
+    """Whether an operator gives another look at the same memory, or none at all: "aten.view", "view_3". It launches
+    nothing."""
+    return _LOOK.match(operator.removeprefix("aten.")) is not None

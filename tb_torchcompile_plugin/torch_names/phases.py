@@ -1,11 +1,13 @@
 """Timed functions of torch's compiler by name, and the phase of a compilation that each belongs to.
 
-Both the compile log and traces name them. Standard library only: this runs inside training.
+Both the compile log and traces name them. And what the autotuner of a Triton kernel tells its logger. Standard library
+only: this runs inside training.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+import re
+from typing import Literal, NamedTuple, get_args
 
 Phase = Literal["dynamo", "aot_autograd", "inductor", "triton", "autotune", "cache", "other"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -14,13 +16,17 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 # the function names; traces until torch 2.10 still do.
 FRAME_ROOTS = frozenset({"entire_frame_compile", "_compile.compile_inner"})
 BACKWARD_ROOTS = frozenset({"entire_backward_compile", "backward._backward_impl"})
-COMPILATIONS = FRAME_ROOTS | BACKWARD_ROOTS
+AOT_ROOTS = frozenset({"compile_fx_aot"})  # of a package, where torch gives no compile id
+COMPILATIONS = FRAME_ROOTS | BACKWARD_ROOTS | AOT_ROOTS
 # A backward may also be compiled inside its frame.
 COMPILING_BACKWARD = BACKWARD_ROOTS | {"compile_fx.<locals>.bw_compiler"}
 DYNAMO = "dynamo"  # the first mark of a frame's compilation
 COMPILE_FILE = "compile_file"  # of Triton or C++, in a worker process
 # Calls of the backend: AOTAutograd's own time if it runs inside, any other backend's otherwise.
 BACKEND_CALLS = frozenset({"backend_compile", "OutputGraph.call_user_compiler"})
+# What is skipped where AOTAutograd's cache hits, but for a backward that is compiled later; and where inductor's does.
+AOT_COMPILE = "create_aot_dispatcher_function"
+FX_COMPILES = frozenset({"fx_codegen_and_compile", "compile_fx_inner"})
 AUTOTUNER = "CachingAutotuner."  # tunes a Triton kernel
 
 _NAMES: dict[Phase, str] = {
@@ -75,3 +81,44 @@ def tuned_operator(name: str) -> str:
 def compiles_templates(name: str) -> bool:
     """Whether it compiles the templates of an operator, before they are tuned."""
     return name.endswith(_PRECOMPILING)
+
+
+TUNING_LOGGER = "torch._inductor.runtime.triton_heuristics"
+_BENCHMARK = re.compile(r"Benchmark all input configs for (?P<kernel>\S+), get:")
+_MEASURED = re.compile(
+    r"(?P<config>\w+: .+): (?P<ms>[\d.]+), nreg (?P<registers>\d+), nspill (?P<spills>\d+), #shared-mem (?P<shared>\d+)"
+)
+_UNSET = re.compile(
+    r"(?:num_ctas=1|maxnreg=None|num_buffers_warp_spec=0|num_consumer_groups=0|reg_\w+_warp_spec=0)"
+)
+
+
+class Measured(NamedTuple):
+    """One configuration that an autotuner measured. shared: bytes."""
+
+    config: str
+    time_us: float
+    registers: int
+    spills: int
+    shared: int
+
+
+def tuned_kernel(line: str) -> str | None:
+    """The kernel that the lines after this one are about."""
+    match = _BENCHMARK.fullmatch(line)
+    return match["kernel"] if match else None
+
+
+def measured(line: str) -> Measured | None:
+    """What a line of TUNING_LOGGER tells of one configuration."""
+    match = _MEASURED.fullmatch(line)
+    if match is None:
+        return None
+    numbers = (int(match[name]) for name in ("registers", "spills", "shared"))
+    return Measured(config_text(match["config"]), 1000 * float(match["ms"]), *numbers)
+
+
+def config_text(text: str) -> str:
+    """A configuration as torch's records have it: `XBLOCK=128, num_warps=4, num_stages=1`."""
+    parts = text.replace(": ", "=").split(", ")
+    return ", ".join(part for part in parts if not _UNSET.fullmatch(part))

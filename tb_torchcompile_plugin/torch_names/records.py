@@ -13,12 +13,14 @@ BACKWARD_METRICS = "bwd_compilation_metrics"
 # When the code first ran.
 RUNTIME_METRICS = ("compilation_metrics_runtime", "bwd_compilation_metrics_runtime")
 OUTPUT_CODE = "inductor_output_code"
+DUMP = "graph_dump"  # a text of a name of its own
 INFERENCE_GRAPH = "aot_inference_graph"
 CUDAGRAPH_SKIP = "cudagraph_skip"  # not of torch: the recorder's own, see writer/recorder.py
 SYMBOLS = ("create_symbol", "create_unbacked_symbol")
 SPECIALIZATION = "symbolic_shape_specialization"
 SHAPE_GUARDS = ("guard_added", "guard_added_fast")
 SHAPE_KINDS = (*SYMBOLS, SPECIALIZATION, *SHAPE_GUARDS)
+DESCRIBER = "describer_id"  # of what describes the inputs: one for each set of fake tensors
 CHANGED_SHAPE = "automatic_dynamic"  # an instant: an input that changed between two calls was made dynamic
 SUBGRAPH = "subgraph_name"
 PAYLOAD_MD5 = "has_payload"

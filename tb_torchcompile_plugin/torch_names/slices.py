@@ -71,6 +71,14 @@ _OPTIMIZER = re.compile(r"Optimizer\.(?P<what>step|zero_grad)#")
 _DATA_LOADING = re.compile(r"enumerate\(DataLoader\)#|.*\btorch[\\/]utils[\\/]data[\\/]")
 _REPLAY = re.compile(r"(?:cuda|cu|hip)GraphLaunch")
 _SYNCHRONISES = re.compile(r"(?:cuda|cu|hip)[A-Z]\w*Synchronize$|(?:cuda|hip)Memcpy$|hipMemcpyWithStream$")
+# torch's CUDA graph trees (`torch/_inductor/cudagraph_trees.py`): a function is first run to warm up, then recorded,
+# then replayed; each set of symbolic sizes is a function of its own.
+TREES_MODULE = "torch._inductor.cudagraph_trees"
+CONTAINERS = "tree_manager_containers"  # by device, of a thread and of the autograd threads it starts
+# Spans of the log, and slices of a trace: getting ready to warm up a new function, and recording one.
+NEW_FUNCTION = "cudagraphify.get_container"
+RECORDING = "CUDAGraphNode.record"
+_CAPTURES = re.compile(r"(?:cuda|hip)StreamBeginCapture")
 
 
 def step_name(number: int) -> str:
@@ -200,14 +208,24 @@ def is_replay(name: str) -> bool:
     return _REPLAY.match(name) is not None
 
 
-def is_cudagraph_recording(name: str) -> bool:
-    """torch getting ready to warm up or record a CUDA graph, for inputs that no recorded one takes."""
-    return name == "cudagraphify.get_container"
+def is_recording(name: str) -> bool:
+    """torch recording one function as a CUDA graph. torch before 2.11 has the slice of its own clock alone."""
+    return name == RECORDING
+
+
+def is_preparation(name: str) -> bool:
+    """torch getting ready to run a function that it is to record: before it warms up."""
+    return name == NEW_FUNCTION
+
+
+def is_capture(name: str) -> bool:
+    """The call that begins to record a CUDA graph."""
+    return _CAPTURES.match(name) is not None
 
 
 def is_driver_launch(name: str) -> bool:
     """The launch of one kernel through the driver, as Triton does it and the libraries mostly do not."""
-    return name.startswith("cuLaunchKernel")
+    return name.startswith(("cuLaunchKernel", "hipModuleLaunchKernel"))
 
 
 def is_synchronisation(name: str) -> bool:

@@ -15,9 +15,13 @@ _YES = re.compile(
     r"|[a-z](16816|1688|884|8816|16832)(gemm|cudnn|fprop|dgrad|wgrad|_)"  # shapes of mma instructions: Volta … Ada
     r"|sdpa_sm\d+_flash|flash_(fwd|bwd)_|flash::"  # FlashAttention
     r"|fmha_cutlass[FB]_(b?f16\w*_sm(7[05]|[89]\d)|f32\w*_sm[89]\d)"  # memory-efficient attention
-    r"|^Cijk_\w*_MI\d+x\d+x\d+"  # AMD's matrix cores, by Tensile
+    r"|^(Custom_)?Cijk_\w*_MI\d+x\d+x\d+"  # AMD's matrix cores, by Tensile
+    r"|[xX]dl|mfma"  # by Composable Kernel and AITER
 )
 _NO = re.compile(r"ffma|simt|[sd]gemm|f32f32_f32f32|gemmSN|gemv|wgrad_alg\d|dgrad_engine|fmha_cutlass")
+
+# Tensile's float32 on AMD's matrix cores: in single precision, unless its name says that it rounds to XF32 (`_MX_`).
+_SINGLE = re.compile(r"^(?:Custom_)?Cijk_[A-Za-z]+_[A-Za-z]+_SB?_(?!MX_)")
 
 # Matrix products in single precision, as cuBLAS and CUTLASS name them.
 _FP32_PRODUCT = re.compile(r"sgemm|gemm_f32f32_f32f32_f32|simt_\w*gemm|gemmSN_\w+<float|gemv\w*<\w*, ?float")
@@ -31,6 +35,11 @@ def uses_tensor_cores(kernel: str) -> bool | None:
     if _YES.search(kernel):
         return True
     return False if _NO.search(kernel) else None
+
+
+def rounds_to_tf32(kernel: str) -> bool | None:
+    """Whether it multiplies float32 in less: tensor cores do, AMD's matrix cores only where the name says so."""
+    return False if _SINGLE.search(kernel) else uses_tensor_cores(kernel)
 
 
 def is_plain_fp32_product(kernel: str) -> bool:

@@ -17,18 +17,25 @@ class CompileRecorder:
             model(batch)
 
     The file is `{worker_name}.{time_ns}.pt.compile.pb` in `dir_name`, as the handler writes it; `worker_name` defaults
-    to `{hostname}_{pid}`. With `capture="summary"` no source code and no graphs are stored. Failures are logged, never
-    raised; only an unknown `capture` is a ValueError.
+    to `{hostname}_{pid}`. `capture` and `triton` mean what they mean there. Failures are logged, never raised; only an
+    unknown `capture` is a ValueError.
     """
 
     def __init__(
-        self, dir_name: str | os.PathLike[str], worker_name: str | None = None, capture: str = "full"
+        self,
+        dir_name: str | os.PathLike[str],
+        worker_name: str | None = None,
+        capture: str = "full",
+        *,
+        triton: bool = False,
     ) -> None:
         self._output = Output(os.fspath(dir_name), worker_name, checked_capture(capture))
-        self._is_mine = False
+        self._is_mine, self._triton = False, triton
 
     def __enter__(self) -> CompileRecorder:
         recorder().listen(self._output.capture, forever=False)
+        if self._triton:
+            recorder().keep_triton()
         self._is_mine = recorder().add_output(self._output, lasting=False)
         return self
 

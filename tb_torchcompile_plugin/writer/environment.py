@@ -13,6 +13,8 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
+from tb_torchcompile_plugin.torch_names.cache_keys import SETTINGS
+from tb_torchcompile_plugin.writer.process_start import process_start_ns
 
 # A list of names, not a pattern: an environment holds secrets.
 _NAMES = """AOT_FX_GRAPHS AOT_PARTITIONER_DEBUG CPP_MIN_CHUNK_SIZE CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING
@@ -49,6 +51,10 @@ def fill_environment(target: Environment) -> None:
     """Writes what can be known without side effects. Each part may fail by itself; it is absent then."""
     target.python_version = platform.python_version()
     target.hostname, target.pid = socket.gethostname(), os.getpid()
+    if (start_ns := process_start_ns()) is not None:
+        target.process_start_ns = start_ns
+    target.imported_ns = sys.modules["tb_torchcompile_plugin"].IMPORTED_NS
+    target.program = _program()
     for name in VARIABLES:
         if name in os.environ:
             target.variables[name] = readable(os.environ[name])
@@ -58,9 +64,15 @@ def fill_environment(target: Environment) -> None:
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return
-    for part in (_fill_torch, _fill_devices, _fill_ranks, _fill_backends):
+    for part in (_fill_torch, _fill_devices, _fill_ranks, _fill_backends, _fill_settings):
         with contextlib.suppress(Exception):
             part(target, torch)
+
+
+def _program() -> str:
+    """The path of what Python runs, without its arguments, which may hold secrets; "" where it runs no file."""
+    path = sys.argv[0] if sys.argv else ""
+    return readable(os.path.abspath(path)) if os.path.isfile(path) else ""
 
 
 def _version_of(distribution: str) -> str:
@@ -100,6 +112,15 @@ def _fill_backends(target: Environment, torch: Any) -> None:
     backends: Mapping[int, Any] = getattr(frames, "cached_backends", {})
     names = {_backend_name(backend) for backend in list(backends.values()) if backend is not None}
     target.backends.extend(sorted(name for name in names if name))
+
+
+def _fill_settings(target: Environment, torch: Any) -> None:
+    """Of modules that are there: importing one could change what the program does."""
+    for setting in SETTINGS:
+        module, _, name = setting.rpartition(".")
+        value = getattr(sys.modules.get(module), name, None)
+        if value is not None:
+            target.settings[setting] = str(value)
 
 
 def _backend_name(backend: object) -> str:

@@ -33,6 +33,7 @@ def tensorboard_trace_handler(
     capture: str = "full",
     index: bool = False,
     digest: bool = False,
+    triton: bool = False,
     **kw: Any,
 ) -> Callable[[Any], None]:
     """An `on_trace_ready` that writes the trace as torch's own handler does, and a compile summary beside it.
@@ -63,6 +64,11 @@ def tensorboard_trace_handler(
     job of many ranks is looked at with, without their traces. With both, the trace is read once. One that could not be
     written, `tb-torchcompile index` writes later.
 
+    triton: keep what Triton made of inductor's kernels: TTIR, TTGIR and PTX of the configuration in use (not with
+    `capture="summary"`), registers, spills and shared memory of each, and the times that autotuning measured. They are
+    read from torch's objects and from Triton's cache folder when a summary is written; at most 32 MB of texts, which
+    compress to a tenth. Create the handler before compiling: torch tells the times once.
+
     CPU: inductor's C++ kernels show up by name only if `TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1` was in the
     environment **before compiling** (it is part of the generated code). GPU: kernels are sorted by the names that
     inductor gives them; unique names are torch's default, do not switch `TORCHINDUCTOR_UNIQUE_KERNEL_NAMES` off.
@@ -88,6 +94,8 @@ def tensorboard_trace_handler(
     recorder().listen(capture, forever=True)
     recorder().add_output(output, lasting=True)
     recorder().note_steps()
+    if triton:
+        recorder().keep_triton()
 
     def handler(prof: Any) -> None:
         try:

@@ -25,12 +25,15 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
 from tb_torchcompile_plugin.torch_names.failures import CUDAGRAPH_LOGGER, says_cudagraphs_are_skipped
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
+from tb_torchcompile_plugin.writer.cache_transfers import note_cache_transfers, put_cache_transfers
+from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
 from tb_torchcompile_plugin.writer.environment import default_worker, fill_environment
 from tb_torchcompile_plugin.writer.recover import KnownObjects, known_now, recover
 from tb_torchcompile_plugin.writer.sources import fill_sources
 from tb_torchcompile_plugin.writer.step_notes import StepClock
 from tb_torchcompile_plugin.writer.taps import Taps
 from tb_torchcompile_plugin.writer.torch_state import Counters, Times, compiling_now, file_names
+from tb_torchcompile_plugin.writer.triton_files import TritonFiles
 from tb_torchcompile_plugin.writer.winners import add_winners
 
 logger = logging.getLogger("tb_torchcompile_plugin")
@@ -80,6 +83,7 @@ class Recorder:
         self._holders = 0
         self._forever = False
         self._steps = StepClock(self)
+        self._triton: TritonFiles | None = None
         self._reset_to_empty()
         atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):
@@ -160,6 +164,13 @@ class Recorder:
         with self._lock:
             self._steps.listen()
 
+    def keep_triton(self) -> None:
+        """From now on summaries say what Triton made of inductor's kernels. Never raises."""
+        try:
+            self._triton = self._triton or TritonFiles(self.report).listening()
+        except Exception as error:
+            self.report("what Triton compiles cannot be kept", error)
+
     def _listens(self) -> bool:
         return self._taps.on(TRACE_LOGGER)
 
@@ -189,6 +200,7 @@ class Recorder:
 
         assert torch is not None
         self._taps.install()
+        note_cache_transfers()
 
     def _recovered_into(self, log: CompileLog, capture: str, known: KnownObjects | None = None) -> CompileLog:
         try:
@@ -283,8 +295,12 @@ class Recorder:
         self._add("the environment", lambda: fill_environment(environment))
         self._add("torch's times", lambda: self._times.put(summary))
         self._add("the times of steps", lambda: self._steps.put(summary))
+        self._add("what was saved and loaded of caches", lambda: put_cache_transfers(summary))
         self._add("torch's counters", lambda: self._counters.put(summary, source=source))
         self._add("the winners of autotuning", lambda: add_winners(summary))
+        if triton := self._triton:
+            self._add("Triton's files", lambda: triton.put(summary, texts=source))
+        self._add("CUDA graphs", lambda: add_cuda_graphs(summary, source=source))
         if source:
             self._add("the lines of the program", lambda: fill_sources(summary))
         summary.warnings.extend(self._warnings)

@@ -12,10 +12,11 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter_ns
+from time import perf_counter_ns, time_ns
 from typing import Any, Protocol
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.writer.first_steps import FirstSteps, first_steps
 from tb_torchcompile_plugin.writer.torch_state import profiler_runs
 
 # What the median of the last steps needs, and no more: a summary is written in each cycle.
@@ -38,6 +39,18 @@ class _Durations:
         self.source = source
         self.unrecorded: deque[int] = deque(maxlen=_UNRECORDED_KEPT)
         self.recorded: deque[int] = deque(maxlen=_RECORDED_KEPT)
+        self.first = FirstSteps()
+        self._began: tuple[int | None, int] = None, 0  # the step that goes on: Unix ns, records taken
+
+    def ends(self, taken: int) -> None:
+        """A step is over. Of the first one nobody knows when it began."""
+        if not self.first.is_over:
+            start_ns, before = self._began
+            self.first.note(start_ns, time_ns(), compiled=taken != before)
+
+    def begins(self, taken: int) -> None:
+        if not self.first.is_over:
+            self._began = time_ns(), taken
 
 
 class StepClock:
@@ -72,6 +85,7 @@ class StepClock:
         try:
             now = perf_counter_ns()
             self._profiler_steps += 1
+            self._by_profiler.ends(self._recorder.taken)
             last, self._returned = self._returned, None
             action = prof.current_action._name_
             if last is None or last[0]() is not prof or last[2] != self._recorder.taken:
@@ -88,6 +102,7 @@ class StepClock:
         """`prof.step()` is done: here a step of the loop begins. Never raises."""
         try:
             self._returned = (weakref.ref(prof), perf_counter_ns(), self._recorder.taken)
+            self._by_profiler.begins(self._recorder.taken)
         except Exception as error:
             self._recorder.report("the time of a step cannot be noted", error)
 
@@ -97,6 +112,8 @@ class StepClock:
             if self._optimizer is None or self._optimizer() is None:
                 self._optimizer, self._stepped = weakref.ref(optimizer), None
             if self._optimizer() is optimizer:
+                self._by_optimizer.ends(self._recorder.taken)
+                self._by_optimizer.begins(self._recorder.taken)
                 self._note_optimizer(
                     (perf_counter_ns(), self._recorder.taken, recorded, self._profiler_steps)
                 )
@@ -122,6 +139,8 @@ class StepClock:
             summary.steps.source = source.source
             summary.steps.unrecorded_ns.extend(source.unrecorded)
             summary.steps.recorded_ns.extend(source.recorded)
+        if first := first_steps(*(it.first for it in sources)):
+            summary.steps.first.extend(first)
 
 
 _listening: StepClock | None = None

@@ -23,13 +23,14 @@ def add_winners(summary: CompileSummary) -> None:
     ]
     if not open_choices:
         return
-    modules = {getattr(module, "__file__", ""): module for module in _generated_modules()}
+    modules = {getattr(module, "__file__", ""): module for module in generated_modules()}
     for file, kernel in open_choices:
         if file in modules:
             kernel.config = _winner(vars(modules[file]), kernel)
 
 
-def _generated_modules() -> Iterable[Any]:
+def generated_modules() -> Iterable[Any]:
+    """The modules of generated code that torch keeps loaded."""
     cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
     return list(getattr(cache, "modules", ()))
 
@@ -39,12 +40,19 @@ def _winner(names: dict[str, Any], kernel: GeneratedKernel) -> str:
     configs = {
         _text(value.launchers[0].config)
         for name, value in names.items()
-        if launches(name, kernel.name) and _is_autotuner(value) and len(value.launchers) == 1
+        if launches(name, kernel.name) and is_autotuner(value) and len(value.launchers) == 1
     }
     return configs.pop() if len(configs) == 1 else ""
 
 
-def _is_autotuner(value: object) -> bool:
+def config_of(tuner: Any) -> str:
+    """The configuration in use; "" before there is one."""
+    launchers = list(getattr(tuner, "launchers", ()))
+    return _text(launchers[0].config) if len(launchers) == 1 else ""
+
+
+def is_autotuner(value: object) -> bool:
+    """Whether it is what launches a Triton kernel of inductor's."""
     return any(kind.__name__ == "CachingAutotuner" for kind in type(value).__mro__)
 
 

@@ -63,7 +63,8 @@ def test_every_list_of_the_report_is_a_table(
         for worker in run["workers"]:
             ids = {"run": run["run"], "worker": worker["worker"]}
             nodes = [(span, ids | {"span": span["span"]}) for span in worker["spans"]]
-            for node, where in [*nodes, *([(worker["compile"], ids)] if worker["compile"] else [])]:
+            start = {"startup": worker["startup"]} if worker["startup"] else {}
+            for node, where in [*nodes, (worker["compile"] or {}, ids), (start, ids)]:
                 for name, rows in lists_in(node, where):
                     expected.setdefault(name, []).extend(rows)
     assert {name for name, frame in tables.items() if len(frame)} == {

@@ -66,7 +66,7 @@ def recorded(folder: Path, world: int, groups: int = 1) -> TracedJob:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("world", [2, 4, 8])
+@pytest.mark.parametrize("world", [2, 4, pytest.param(8, marks=pytest.mark.large)])
 def test_each_collective_of_a_job_with_one_group_is_matched(tmp_path: Path, world: int) -> None:
     job = recorded(tmp_path, world)
     known, times = job.of(calls), job.of(waits)

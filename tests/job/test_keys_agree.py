@@ -89,7 +89,7 @@ def numbers_of(job: TracedJob, made: Calls) -> list[str]:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("world", [2, 4, 8])
+@pytest.mark.parametrize("world", [2, 4, pytest.param(8, marks=pytest.mark.large)])
 def test_of_gloo_every_collective_is_the_one_that_the_program_made(tmp_path: Path, world: int) -> None:
     job = recorded(tmp_path, world)
     made = job.of(calls)

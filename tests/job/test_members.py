@@ -30,6 +30,7 @@ from tb_torchcompile_plugin.job.together import RecordedAt, calls_of_each, toget
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane, is_cut
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.cache import anywhere
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from traces import slice_, write_trace
 
@@ -202,7 +203,7 @@ def recorded(begin: int, ns: int) -> RecordedAt:
 
 def test_a_rank_costs_itself_whatever_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_of(tmp_path, 3)
-    read = session_module.read
+    read = anywhere.read
 
     def broken(file: File, *how: Any) -> Trace:
         if "rank1" in file.name:

@@ -146,3 +146,20 @@ def records_of(path: Path) -> list[Record]:
         payload, _ = untab((b"V" + raw)[head.end() :].removesuffix(b"\n"))
         records.append(Record(metadata, payload.decode() if metadata.get("has_payload") else None))
     return records
+
+
+def test_packages_are_the_same_where_they_began_at_the_same_time() -> None:
+    """The log heard one more, before the recorder was there."""
+
+    def package(number: int, start_ns: int) -> pb.Compilation:
+        return pb.Compilation(key=pb.CompileKey(compile_id=f"aot/{number}"), start_ns=start_ns, duration_ns=5)
+
+    log = pb.CompileSummary(compilations=[package(0, 10**9), package(1, 9 * 10**9)])
+    summary = pb.CompileSummary(compilations=[package(0, 9 * 10**9 + 1000)])
+    summary.artifacts.add(key=summary.compilations[0].key, name="fx_graph_runnable")
+    merged = merge(summary, log)
+    assert [(row.key.compile_id, row.start_ns) for row in merged.compilations] == [
+        ("aot/0", 10**9),
+        ("aot/1", 9 * 10**9 + 1000),
+    ]
+    assert [row.key.compile_id for row in merged.artifacts] == ["aot/1"]

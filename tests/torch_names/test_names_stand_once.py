@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import tb_torchcompile_plugin
 from tb_torchcompile_plugin.torch_names import artifacts, failures, kernels, phases, records, slices
 
@@ -65,7 +63,11 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_other_module_spells_a_name_of_torch(path: Path) -> None:
-    spelled = [(line, text) for line, text in literals(path) if text in WORDS or NAMES.search(text)]
-    assert spelled == []
+def test_no_other_module_spells_a_name_of_torch() -> None:
+    spelled = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in MODULES
+        for line, text in literals(path)
+        if text in WORDS or NAMES.search(text)
+    ]
+    assert len(MODULES) > 200 and spelled == []

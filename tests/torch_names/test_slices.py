@@ -55,7 +55,7 @@ NAMES: dict[Callable[[str], bool], list[str]] = {
         "/venv/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py(50): fetch",
     ],
     slices.is_replay: ["cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch", "cudaGraphLaunch_v10000"],
-    slices.is_driver_launch: ["cuLaunchKernel", "cuLaunchKernelEx"],
+    slices.is_driver_launch: ["cuLaunchKernel", "cuLaunchKernelEx", "hipModuleLaunchKernel"],
     slices.is_synchronisation: [
         "cudaDeviceSynchronize",
         "cudaStreamSynchronize",
@@ -112,7 +112,7 @@ STRANGERS = [
     "cudaMemcpyAsync",
     "cudaLaunchKernel",
     "cudaLaunchKernelExC",
-    "hipModuleLaunchKernel",
+    "hipExtModuleLaunchKernel",
     "cudaStreamWaitEvent",
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
     "train.py(3): step",

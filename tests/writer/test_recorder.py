@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -330,6 +331,7 @@ def test_the_environment(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     environment = summary.environment
     assert environment.torch_version == torch.__version__
     assert environment.pid == os.getpid()
+    assert environment.program == (os.path.abspath(sys.argv[0]) if os.path.isfile(sys.argv[0]) else "")
     assert environment.variables["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"
     assert b"hidden" not in summary.SerializeToString()
     assert list(environment.backends) == ["aot_eager"]

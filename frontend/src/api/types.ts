@@ -126,6 +126,8 @@ export interface CacheResult {
   time_saved_s: number | null;
 }
 
+export type Caches = 'cold' | 'recorded' | 'warm';
+
 export interface CallOverhead {
   window: 'span' | 'steps';
   steps: number;
@@ -138,6 +140,19 @@ export interface CallOverhead {
   guard_percent: number | null;
   overhead_percent: number | null;
   beside_percent: number | null;
+}
+
+export interface Candidate {
+  compile_id: string;
+  epoch: number;
+  kernel: string;
+  config: string;
+  time_us: number | null;
+  slower_percent: number | null;
+  registers: number | null;
+  spills: number | null;
+  shared_bytes: number | null;
+  chosen: boolean;
 }
 
 export type Category =
@@ -371,6 +386,10 @@ export interface Compile {
   generated_kernels: GeneratedKernels[];
   generated_kernel_count: number;
   autotune: Autotune[];
+  exports: ExportCall[];
+  export_issues: ExportIssue[];
+  triton_kernels: CompiledKernel[];
+  triton_candidates: Candidate[];
   autotuning: string;
   compile_functions: FunctionTime[];
   compile_times: Record<string, number[]>;
@@ -385,6 +404,14 @@ export interface CompileOverlap {
   in_span_us: number;
   in_steps_us: number | null;
   steps: string[];
+}
+
+export interface CompileSeconds {
+  blocked_s: number;
+  cold_s: number | null;
+  warm_s: number | null;
+  cache_hits: number;
+  cache_lookups: number;
 }
 
 export interface CompileTime {
@@ -406,6 +433,36 @@ export interface Compiled {
   compile_id: string;
   epoch: number;
   graph_ops: number | null;
+}
+
+export interface CompiledKernel {
+  compile_id: string;
+  epoch: number;
+  kernel: string;
+  config: string;
+  registers: number | null;
+  spills: number | null;
+  shared_bytes: number | null;
+  num_warps: number | null;
+  num_stages: number | null;
+  target: string | null;
+  time_us: number | null;
+  configs: number;
+  slowest_percent: number | null;
+}
+
+export interface CompiledLine {
+  function: string;
+  file: string;
+  line: number;
+  depth: number;
+  parent: number;
+  cumulative_s: number;
+  own_s: number;
+  percent: number;
+  compilations: number;
+  most_elsewhere_s: number | null;
+  elsewhere: string | null;
 }
 
 export interface CompiledRegion {
@@ -443,6 +500,44 @@ export interface Coverage {
   host_percent: number | null;
   compilations: number | null;
   empty_compilations: number | null;
+}
+
+export interface Cpu {
+  says: string[];
+  threads: CpuThread[];
+  cpu_kernels: CpuKernel[];
+  code: string | null;
+}
+
+export interface CpuKernel {
+  kernel: string;
+  compile_id: string | null;
+  time_us: number;
+  share_percent: number;
+  calls: number;
+  loops: Loops | null;
+  threads: number | null;
+  file: string | null;
+  line: number | null;
+  kernel_row: string;
+}
+
+export interface CpuThread {
+  thread: string;
+  busy_us: number;
+  busy_percent: number | null;
+  calls: number;
+}
+
+export interface CudaGraphReport {
+  says: string[];
+  functions: GraphedFunction[];
+  skipped: SkippedGraph[];
+  recordings: GraphRecording[];
+  counts: GraphCount[];
+  kernels: ReplayedKernel[];
+  pools: GraphPool[];
+  code: string | null;
 }
 
 export interface CudaGraphs {
@@ -509,6 +604,39 @@ export interface DynamicChange {
   now: string | null;
 }
 
+export interface DynamicGuard {
+  expression: string;
+  compile_ids: string[];
+  recompiles: number;
+  file: string;
+  line: number | null;
+}
+
+export interface DynamicShapeReport {
+  says: string[];
+  sizes: SizeThatCame[];
+  symbols: DynamicSymbol[];
+  guards: DynamicGuard[];
+  padded: PaddedSize[];
+  code: string | null;
+}
+
+export interface DynamicSymbol {
+  compile_id: string;
+  symbol: string;
+  source: string;
+  origin: SymbolOrigin;
+  value: string | null;
+  range: string | null;
+  fixed: string | null;
+  reason: string | null;
+  guards: number;
+  sizes: number | null;
+  calls: number | null;
+  file: string;
+  line: number | null;
+}
+
 export interface EagerInStep {
   step: string;
   host_us: number;
@@ -563,6 +691,42 @@ export interface Environment {
   capture: string | null;
   backends: string[];
   variables: Record<string, string>;
+}
+
+export interface Even {
+  name: Caches;
+  cost_s: number;
+  steps: number;
+  low_steps: number;
+  high_steps: number | null;
+  after_s: number;
+}
+
+export interface ExportCall {
+  compile_id: string;
+  epoch: number;
+  function: string;
+  file: string;
+  line: number | null;
+  issues: number;
+}
+
+export interface ExportIssue {
+  compile_id: string;
+  epoch: number;
+  kind: IssueKind;
+  subject: string;
+  details: string;
+  file: string;
+  line: number | null;
+  times: number;
+  next_step: string;
+}
+
+export interface Exports {
+  says: string[];
+  exports: ExportCall[];
+  issues: ExportIssue[];
 }
 
 export interface Fact {
@@ -724,6 +888,18 @@ export interface FunctionTime {
   mean_s: number;
 }
 
+export interface Gain {
+  verdict: Paying;
+  told_by: ToldBy;
+  eager_us: number | null;
+  compiled_us: number | null;
+  gain_us: number | null;
+  low_us: number | null;
+  high_us: number | null;
+  eager_run: string;
+  compiled_run: string;
+}
+
 export interface GapBin {
   from_us: number;
   to_us: number | null;
@@ -841,10 +1017,65 @@ export interface GraphBreakSite {
   no_price: string | null;
 }
 
+export interface GraphCount {
+  counted: string;
+  log: number | null;
+  trace: number | null;
+  torch: number | null;
+  agree: boolean | null;
+}
+
 export interface GraphPiece {
   artifact: number;
   lines: number[];
   text: string[];
+}
+
+export interface GraphPool {
+  device: number;
+  pool_bytes: number | null;
+  graphs: number;
+  functions: number;
+  warm_ups: number | null;
+}
+
+export interface GraphRecording {
+  compile_id: string;
+  direction: Direction | null;
+  graph_id: number | null;
+  function_id: number | null;
+  reason: Reason | null;
+  sizes: string;
+  inputs: string[];
+  file: string;
+  line: number | null;
+  step: string | null;
+  recording_us: number | null;
+}
+
+export type GraphState =
+  'new_sizes' | 'not_run' | 'partly' | 'recorded_again' | 'recording' | 'replayed' | 'skipped' | 'waiting';
+
+export interface GraphedFunction {
+  compile_id: string;
+  direction: Direction;
+  function: string;
+  file: string;
+  line: number | null;
+  state: GraphState;
+  why: string;
+  calls: number;
+  replayed_calls: number;
+  recorded_calls: number;
+  plain_calls: number;
+  recordings: number | null;
+  functions: number | null;
+  recording_us: number | null;
+  recording_steps: number | null;
+  recording_call_us: number | null;
+  replay_us: number | null;
+  replay_kernels: number | null;
+  launches_avoided: number | null;
 }
 
 export interface Guard {
@@ -980,6 +1211,9 @@ export interface InWords {
   b: string;
   change: string;
 }
+
+export type IssueKind =
+  'missing fake kernel' | 'value of the example used' | 'value only the data tells' | 'wrong fake kernel';
 
 export interface JobMap {
   measure: Measure;
@@ -1178,6 +1412,8 @@ export interface KeyDifference {
   now: string | null;
 }
 
+export type Kind = 'bypassed' | 'cold' | 'mixed' | 'warm';
+
 export interface Lane {
   id: number;
   kind: LaneKind;
@@ -1352,6 +1588,8 @@ export interface LongestRow {
   text: string;
 }
 
+export type Loops = 'scalar' | 'vectorised';
+
 export interface MeanPart {
   kind: PartKind;
   part: Category | Cause | 'compiled_graph';
@@ -1462,6 +1700,9 @@ export interface Notice {
   next_step: string;
 }
 
+export type Obstacle =
+  'breaks' | 'dynamic' | 'eager' | 'guards' | 'kernels' | 'library' | 'memory' | 'nothing' | 'recompiles';
+
 export interface OpInRange {
   name: string;
   cat: string;
@@ -1562,6 +1803,16 @@ export interface Overview {
   recording: string;
   coverage: Coverage;
   considered: string[];
+  pays: string;
+}
+
+export interface PaddedSize {
+  function: string;
+  source: string;
+  multiple: number;
+  sizes: number;
+  left: number;
+  more_percent: number;
 }
 
 export interface Pair {
@@ -1576,6 +1827,10 @@ export type Panel =
   | 'compilations'
   | 'compile_time'
   | 'compiled_regions'
+  | 'cpu'
+  | 'cuda_graphs'
+  | 'dynamic_shapes'
+  | 'exports'
   | 'findings'
   | 'gpu_utilization'
   | 'graph_breaks'
@@ -1584,13 +1839,16 @@ export type Panel =
   | 'modules'
   | 'operators'
   | 'overview'
+  | 'pays'
   | 'python'
   | 'ranks'
   | 'recompiles'
   | 'runs'
   | 'source'
+  | 'startup'
   | 'step_breakdown'
   | 'timeline'
+  | 'triton'
   | 'what_if';
 
 export interface PartDifference {
@@ -1600,6 +1858,16 @@ export interface PartDifference {
 }
 
 export type PartKind = 'gpu' | 'host' | 'idle';
+
+export type Paying = 'never' | 'pays' | 'unknown';
+
+export interface Pays {
+  says: string[];
+  gain: Gain[];
+  cost: CompileSeconds[];
+  even: Even[];
+  why_not: WhyNot[];
+}
 
 export type Phase = 'aot_autograd' | 'autotune' | 'cache' | 'dynamo' | 'inductor' | 'other' | 'triton';
 
@@ -1797,6 +2065,8 @@ export interface RankRow {
   step_us: number | null;
 }
 
+export type Reason = 'earlier_result' | 'first' | 'liveness' | 'order' | 'size' | 'static_input';
+
 export interface Recompile {
   compile_id: string;
   epoch: number;
@@ -1865,6 +2135,17 @@ export interface Remembered {
   last: LastOverview | null;
 }
 
+export interface ReplayedKernel {
+  kernel: string;
+  compile_id: string;
+  direction: Direction;
+  category: string;
+  launches: number;
+  device_us: number;
+}
+
+export type Result = 'bypass' | 'hit' | 'miss';
+
 export interface RunRef {
   run: string;
   workers: WorkerRef[];
@@ -1917,6 +2198,7 @@ export interface Scenario {
 
 export type SeenIn =
   | 'compiled_regions'
+  | 'cuda_graphs'
   | 'gpu_utilization'
   | 'graph_breaks'
   | 'kernels'
@@ -1963,6 +2245,26 @@ export interface SideWork {
   operators: string[];
   launches: number;
   time_us: number;
+}
+
+export type SizeServed = 'dynamic' | 'eager' | 'specialised';
+
+export interface SizeThatCame {
+  function: string;
+  source: string;
+  size: number;
+  served: SizeServed;
+  compile_id: string;
+  calls: number | null;
+  compile_s: number | null;
+}
+
+export interface SkippedGraph {
+  compile_id: string;
+  reason: string;
+  file: string;
+  line: number | null;
+  text: string;
 }
 
 export type SliceKind =
@@ -2091,7 +2393,59 @@ export interface StackFrames {
 
 export type Stage = 'fetching' | 'queued' | 'reading';
 
-export type Status = 'break' | 'empty' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
+export interface StartLookup {
+  cache: string;
+  result: Result;
+  compile_id: string;
+  epoch: number;
+  direction: Direction | null;
+  function: string;
+  file: string;
+  line: number | null;
+  graph: number | null;
+  lookups: number;
+  spent_s: number | null;
+  saved_s: number | null;
+  why: string | null;
+  differs: string | null;
+  than: string | null;
+}
+
+export interface StartPart {
+  title: string;
+  time_s: number;
+  percent: number;
+  pieces: number;
+  part: string;
+}
+
+export interface StartRow {
+  run: string;
+  worker: string;
+  rank: number | null;
+  kind: Kind | null;
+  start_up_s: number | null;
+  compile_s: number;
+  common_compile_s: number | null;
+  common: number;
+  hits: number;
+  misses: number;
+  bypasses: number;
+  saved_s: number | null;
+  would_save_s: number | null;
+  from_process: boolean;
+}
+
+export interface StartUp {
+  says: string[];
+  parts: StartPart[];
+  starts: StartRow[];
+  start_lookups: StartLookup[];
+  compiled_lines: CompiledLine[];
+}
+
+export type Status =
+  'break' | 'elsewhere' | 'empty' | 'exported' | 'failed' | 'limit' | 'ok' | 'recovered' | 'unfinished';
 
 export interface Step {
   name: string;
@@ -2206,6 +2560,8 @@ export interface Stream {
   busy_percent: number | null;
 }
 
+export type SymbolOrigin = 'asked' | 'changed' | 'data';
+
 export interface SymbolicShape {
   symbol: string;
   value: string | null;
@@ -2308,11 +2664,19 @@ export interface TimelineSlice {
   arguments: Fact[];
 }
 
+export type ToldBy = 'compiled_predicted' | 'eager_predicted' | 'measured' | 'nobody' | 'nothing_ran';
+
 export interface TrieNode {
   frame: Frame;
   users: boolean;
   children: TrieNode[];
   compilations: Compilation[];
+}
+
+export interface Triton {
+  says: string[];
+  kernels: CompiledKernel[];
+  candidates: Candidate[];
 }
 
 export interface Verdict {
@@ -2342,6 +2706,14 @@ export interface WaitRow {
 }
 
 export type Whose = 'built in' | 'library' | 'operators' | 'yours';
+
+export interface WhyNot {
+  cause: Obstacle;
+  time_us: number | null;
+  percent: number | null;
+  says: string;
+  where: string;
+}
 
 export interface WhyUnknown {
   step: string;
@@ -2386,6 +2758,9 @@ export interface AboutWorker {
   compile: Compile;
   compile_time: CompileTime;
   compilations: Compilations;
+  startup: StartUp;
+  exports: Exports;
+  triton: Triton;
   compilation: CompilationDetails;
   guards: GuardChecks;
   artifact: string;
@@ -2425,9 +2800,13 @@ export interface AboutSpan {
   kernel: KernelDetails;
   code_kernels: CodeKernels;
   gpu_utilization: GpuUtilization;
+  cpu: Cpu;
+  cuda_graphs: CudaGraphReport;
+  dynamic_shapes: DynamicShapeReport;
   collectives: Collectives;
   step_breakdown: StepReport;
   what_if: Scenario;
+  pays: Pays;
   findings: Findings;
 }
 

@@ -10,6 +10,8 @@ const STATUS: Record<Status, [word: string, tone: Tone]> = {
   empty: ['no graph', 'muted'],
   recovered: ['recovered', 'muted'],
   unfinished: ['unfinished', 'warn'],
+  exported: ['exported', 'good'],
+  elsewhere: ['compiled elsewhere', 'muted'],
   failed: ['failed', 'bad'],
   limit: ['limit hit', 'bad'],
 };
@@ -33,6 +35,16 @@ export const statusHelp = (status: Status): string => meaningOf('statuses', stat
 
 /** How many of each, the worst first: "1 failed, 4 with a graph break, 9 compiled". */
 export function statusesInOrder(counts: Partial<Record<Status, number>>): [status: Status, n: number][] {
-  const order: Status[] = ['failed', 'limit', 'unfinished', 'break', 'ok', 'empty', 'recovered'];
+  const order: Status[] = [
+    'failed',
+    'limit',
+    'unfinished',
+    'break',
+    'ok',
+    'exported',
+    'empty',
+    'recovered',
+    'elsewhere',
+  ];
   return order.flatMap((status) => (counts[status] ? [[status, counts[status]]] : []));
 }

@@ -48,6 +48,7 @@ export const PANELS: Record<Panel, Place> = {
     means: 'critical findings and warnings',
     load: () => import('../panels/findings/Findings.svelte'),
   },
+  startup: { needs: 'compile', load: sheet },
   compile_time: { needs: 'compile', load: () => import('../panels/compile_time/CompileTime.svelte') },
   compilations: {
     needs: 'compile',
@@ -75,6 +76,7 @@ export const PANELS: Record<Panel, Place> = {
   source: { needs: 'trace', load: () => import('../panels/source/Source.svelte') },
   kernels: { needs: 'all', load: () => import('../panels/kernels/Kernels.svelte') },
   gpu_utilization: { needs: 'trace', load: () => import('../panels/gpu_utilization/GpuUtilization.svelte') },
+  cpu: { needs: 'trace', load: sheet },
   step_breakdown: { needs: 'trace', load: () => import('../panels/step_breakdown/StepBreakdown.svelte') },
   what_if: { needs: 'trace', load: () => import('../panels/what_if/WhatIf.svelte') },
   ranks: {
@@ -90,5 +92,10 @@ export const PANELS: Record<Panel, Place> = {
   python: { needs: 'trace', load: () => import('../panels/python/Python.svelte') },
   memory: { needs: 'trace', load: () => import('../panels/memory/Memory.svelte') },
   modules: { needs: 'trace', load: sheet },
+  exports: { needs: 'compile', hidden: () => !data.compile.value?.exports.length, load: sheet },
+  triton: { needs: 'compile', hidden: () => !data.compile.value?.triton_kernels.length, load: sheet },
+  pays: { needs: 'trace', load: sheet },
+  cuda_graphs: { needs: 'trace', load: sheet },
+  dynamic_shapes: { needs: 'trace', load: sheet },
   compare: { needs: 'itself', load: () => import('../panels/compare/Compare.svelte') },
 };

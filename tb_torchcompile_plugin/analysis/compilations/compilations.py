@@ -19,6 +19,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as Compil
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts, owners
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
 from tb_torchcompile_plugin.torch_names.failures import is_limit
 from tb_torchcompile_plugin.torch_names.metrics import SUPPRESS_ERRORS
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
@@ -90,7 +91,9 @@ def compilations_overview(data: CompileData) -> Compilations:
     rows = data.of(compilations)
     return Compilations(
         trie=_trie(rows),
-        frames=len({(row.epoch, row.compile_id.rpartition("/")[0]) for row in rows}),
+        frames=len(
+            {(row.epoch, row.compile_id.rpartition("/")[0]) for row in rows if not is_ahead(row.compile_id)}
+        ),
         statuses=dict(Counter(row.status for row in rows if row.direction == "forward")),
         problems=data.of(problems),
         others=_others(data),

@@ -14,7 +14,13 @@ import msgspec
 from tb_torchcompile_plugin.analysis.compilations.compilations import consequence, ran_eager
 from tb_torchcompile_plugin.analysis.compilations.guards import Guard, guards
 from tb_torchcompile_plugin.analysis.compilations.metrics import Metric, metrics
-from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations, phases_s
+from tb_torchcompile_plugin.analysis.compilations.rows import (
+    NOT_COMPILED_HERE,
+    Compilation,
+    beside_compilations,
+    compilations,
+    phases_s,
+)
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, time_saved_s
 from tb_torchcompile_plugin.analysis.compile_time.phase_spans import PhaseSpans, phase_spans
@@ -135,14 +141,19 @@ def compile_time(data: CompileData) -> CompileTime:
 
 def compile_time_headline(data: CompileData) -> str:
     """ "4 compilations took 6.69 s, 55.7 % of the 12.0 s that were recorded." """
-    rows, share = data.of(compilations), data.of(_share_percent)
+    rows = [row for row in data.of(compilations) if row.status not in NOT_COMPILED_HERE]
+    others = data.of(beside_compilations)
+    if others and not rows:
+        return f"{others}."
+    share = data.of(_share_percent)
     backward = sum(row.direction == "backward" for row in rows)
     number = len({(row.epoch, row.compile_id) for row in rows})
     recorded = spent(_recorded_s(data.summary))
     part = f", {percent(share)} of the {recorded} that were recorded" if share is not None else ""
     were = "was" if backward == 1 else "were"
     late = f"; {plural(backward, 'backward graph')} {were} compiled on first use" if backward else ""
-    return f"{plural(number, 'compilation')} took {spent(data.of(ct.total_s))}{part}{late}."
+    beside = f"; {others}" if others else ""
+    return f"{plural(number, 'compilation')} took {spent(data.of(ct.total_s))}{part}{late}{beside}."
 
 
 def _share_percent(data: CompileData) -> float | None:

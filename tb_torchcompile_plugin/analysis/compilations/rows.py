@@ -8,16 +8,22 @@ from typing import Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheResult, cache_results
+from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.compile_log import fields
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.generated_code.frame import Frame, frames
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead, is_export
 from tb_torchcompile_plugin.torch_names.failures import UNSUPPORTED, is_limit, skips_frame
 from tb_torchcompile_plugin.torch_names.phases import PHASES, Phase
 
-Status = Literal["ok", "failed", "limit", "empty", "break", "recovered", "unfinished"]
+Status = Literal[
+    "ok", "failed", "limit", "empty", "break", "recovered", "unfinished", "exported", "elsewhere"
+]
+
+NOT_COMPILED_HERE: tuple[Status, ...] = ("exported", "elsewhere")
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -72,6 +78,7 @@ def compilations(data: CompileData) -> list[Compilation]:
     for recompile in summary.recompiles:
         reasons[fields.key_of(recompile.key)] += recompile.reasons
     parts = Counter((fields.key_of(row.key), row.direction) for row in summary.compilations)
+    coded = {fields.key_of(row.key) for row in summary.graphs}
     before: Counter[tuple[fields.Key, int]] = Counter()
     answer = []
     for row in in_order(summary):
@@ -79,11 +86,24 @@ def compilations(data: CompileData) -> list[Compilation]:
         forward = fields.direction_of(row.direction) == "forward"
         answer.append(
             _compilation(
-                row, (before[kin], parts[kin]), breaks[key] if forward else 0, reasons[key] if forward else []
+                row,
+                (before[kin], parts[kin]),
+                breaks[key] if forward else 0,
+                reasons[key] if forward else [],
+                key in coded,
             )
         )
         before[kin] += 1
     return answer
+
+
+def beside_compilations(data: CompileData) -> str:
+    """ "2 exports, 1 package that another process compiled"; "" without any."""
+    statuses = [row.status for row in data.of(compilations)]
+    exported, elsewhere = (statuses.count(status) for status in NOT_COMPILED_HERE)
+    parts = [plural(exported, "export")] if exported else []
+    parts += [f"{plural(elsewhere, 'package')} that another process compiled"] if elsewhere else []
+    return ", ".join(parts)
 
 
 def phases_s(data: CompileData) -> dict[Phase, float]:
@@ -108,7 +128,7 @@ def in_order(summary: CompileSummary) -> list[CompilationMessage]:
 
 
 def _compilation(
-    row: CompilationMessage, place: tuple[int, int], breaks: int, reasons: list[str]
+    row: CompilationMessage, place: tuple[int, int], breaks: int, reasons: list[str], coded: bool
 ) -> Compilation:
     phases: dict[Phase, float] = {phase.name: seconds(phase.exclusive_ns) for phase in row.phases}
     direction, failure, (part, parts) = fields.direction_of(row.direction), _failure(row), place
@@ -123,7 +143,7 @@ def _compilation(
         function=row.function,
         file=row.file,
         line=fields.known_number(row, "line"),
-        status=_status(row, failure, breaks),
+        status=_status_ahead(row, failure, coded) or _status(row, failure, breaks),
         attempts=fields.known_number(row, "attempts"),
         start_s=fields.known_seconds(row, "start_ns"),
         duration_s=fields.known_seconds(row, "duration_ns"),
@@ -141,6 +161,17 @@ def _compilation(
         stack=frames(row.stack),
         recovered=row.recovered,
     )
+
+
+def _status_ahead(row: CompilationMessage, failure: Failure | None, coded: bool) -> Status | None:
+    """Of what was compiled ahead of time. torch counts no operators there, and does not say when an export ends."""
+    if row.elsewhere:
+        return "elsewhere"
+    if failure is not None or not is_ahead(row.key.compile_id):
+        return None
+    if is_export(row.key.compile_id):
+        return "exported"
+    return "ok" if coded else "empty" if row.HasField("duration_ns") else "unfinished"
 
 
 def _status(row: CompilationMessage, failure: Failure | None, breaks: int) -> Status:

@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.profile.steps import step_slices
 from tb_torchcompile_plugin.profile.units import seconds, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_export
 
 EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970
 
@@ -44,8 +45,9 @@ class FunctionTime(msgspec.Struct, frozen=True):
 
 
 def count_compilations(rows: Iterable[CompilationMessage]) -> int:
-    """A backward that is compiled later is a row of its own, but belongs to the same compilation."""
-    return len({key_of(row.key) for row in rows})
+    """A backward that is compiled later is a row of its own, but belongs to the same compilation. Exports compile
+    nothing, and packages of another process are not compiled here."""
+    return len({key_of(row.key) for row in rows if not row.elsewhere and not is_export(row.key.compile_id)})
 
 
 def compile_times(data: CompileData) -> dict[str, list[float]]:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compile_time.compile_time import count_compilations
+from tb_torchcompile_plugin.analysis.cuda_graphs.recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import cudagraph_skips, skip_reason
-from tb_torchcompile_plugin.analysis.words import duration, often, plural
+from tb_torchcompile_plugin.analysis.words import at_line, duration, often, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.torch_names import failures
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
@@ -74,6 +75,10 @@ class CudaGraphsSkipped(Rule):
         reasons = _skips(context.data.summary)
         for place, (reason, ids) in enumerate(reasons.items()):
             word = next((word for word in _AGAINST_SKIPS if word in reason.lower()), None)
+            skips = [
+                row for row in context.data.of(skipped_graphs) if failures.skip_reason(row.text) == reason
+            ]
+            places = dict.fromkeys((row.file, row.line) for row in skips if row.file)
             yield self.finding(
                 context,
                 f"CUDA graphs are skipped{_for_compilations(ids)}: {reason}",
@@ -81,7 +86,8 @@ class CudaGraphsSkipped(Rule):
                 {"compilations": len(ids)} if ids else {},
                 severity="warning",
                 row=f"compilation:{ids[0][1]},{ids[0][0]},forward" if ids else None,
-                by=context.best("cuda_graphs") if place == 0 else None,
+                by=context.best("graph_capture") if place == 0 else None,
+                where=[at_line(*one) for one in places],
             )
         untold = context.data.of(cudagraph_skips) or 0
         if untold and not reasons:
@@ -92,7 +98,7 @@ class CudaGraphsSkipped(Rule):
                 {"skips": untold},
                 severity="warning",
                 code="TORCH_LOGS=cudagraphs",
-                by=context.best("cuda_graphs"),
+                by=context.best("graph_capture") or context.best("cuda_graphs"),
             )
 
 

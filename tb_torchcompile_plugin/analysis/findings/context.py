@@ -10,12 +10,15 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
+from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import asks_for_graphs
+from tb_torchcompile_plugin.analysis.dynamic_shapes.symbols import dynamic_compilations, free_symbols
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import (
     cudagraph_skip_reasons,
     cudagraph_skips,
 )
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
+from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import symbolic_shapes
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import eager_points, given_up
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
@@ -25,6 +28,7 @@ from tb_torchcompile_plugin.analysis.what_if.words import A_STEP, Paced
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, every, every_break, region_calls
+from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union, within
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -33,7 +37,6 @@ from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_sl
 from tb_torchcompile_plugin.profile.units import percent
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import once
-from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import (
     CALL_CATS,
     PYTHON_FUNCTION,
@@ -83,16 +86,19 @@ class RuleContext:
         return next((row for row in self.fixes(kind) if name in ("", row.name)), None)
 
     @property
-    def cuda_graphs_skipped(self) -> bool:
-        """Whether inductor was told to use CUDA graphs and did not."""
-        return bool(self.data and (self.data.of(cudagraph_skips) or self.data.of(cudagraph_skip_reasons)))
+    def cuda_graphs_asked(self) -> bool:
+        """Whether inductor was told to use CUDA graphs."""
+        skips = self.data and (self.data.of(cudagraph_skips) or self.data.of(cudagraph_skip_reasons))
+        return bool(skips or (self.profile and self.profile.of(asks_for_graphs)))
 
     @once
     def symbols(self) -> list[str]:
         """The sizes that are not fixed in the compiled graphs that ran: "s77"."""
-        ran = self.regions_that_ran
-        made = self.summary.shape_events if self.summary else ()
-        return sorted({row.symbol for row in made if row.kind in SYMBOLS and row.key.compile_id in ran})
+        if self.data is None:
+            return []
+        keys = (key for key in self.data.of(dynamic_compilations) if key[1] in self.regions_that_ran)
+        shapes = (self.data.of(symbolic_shapes, *key) for key in keys)
+        return sorted({row.symbol for one in shapes for row in free_symbols(one)})
 
     @once
     def given_up(self) -> list[Problem]:
@@ -110,7 +116,7 @@ class RuleContext:
             eager = bool(self.profile.of(eager_points).any())
         else:
             eager = (self.eager_percent or 0.0) >= thresholds.gain_percent
-        if not eager:
+        if not eager or self.profile.of(ran_packages):
             return False
         if not self.profile.of(region_calls) and any(map(is_region, self.profile.trace.names)):
             return False  # of torch before 2.6: regions without ids

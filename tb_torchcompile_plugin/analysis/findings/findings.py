@@ -13,7 +13,9 @@ from tb_torchcompile_plugin.analysis.findings.compile_rules import COMPILE_RULES
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.eager_rules import EAGER_RULES
 from tb_torchcompile_plugin.analysis.findings.gpu_rules import GPU_RULES
+from tb_torchcompile_plugin.analysis.findings.graph_rules import GRAPH_RULES
 from tb_torchcompile_plugin.analysis.findings.host_rules import HOST_RULES
+from tb_torchcompile_plugin.analysis.findings.pays_rules import PAYS_RULES
 from tb_torchcompile_plugin.analysis.findings.rule import SEVERITIES, Finding, Rule
 from tb_torchcompile_plugin.analysis.findings.scale_rules import SCALE_RULES
 from tb_torchcompile_plugin.analysis.findings.setup_rules import SETUP_RULES
@@ -28,6 +30,8 @@ AnyFinding = TypeVar("AnyFinding", bound=Finding)
 SPAN_RULES: tuple[Rule, ...] = (
     *EAGER_RULES,
     *WHAT_IF_RULES,
+    *PAYS_RULES,
+    *GRAPH_RULES,
     *HOST_RULES,
     *GPU_RULES,
     *SCALE_RULES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import asks_for_graphs
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
@@ -11,6 +12,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import uti
 from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.words import counted, often, percent
+from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -76,12 +78,14 @@ class CudaGraphsUsed(Rule):
     """What is left to launch where CUDA graphs are on already."""
 
     id = "cuda_graphs_used"
-    panel = "gpu_utilization"
+    panel = "cuda_graphs"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
         calls = context.profile.of(launch_calls) if context.profile else None
-        if calls is None or not calls.replay.any():
+        if context.profile is None or calls is None or not calls.replay.any():
             return
+        if not context.profile.of(graph_runs).replayed.any() and context.profile.of(asks_for_graphs):
+            return  # each was launched where it was recorded, and never again: another rule says why
         made = [calls.between(begin, end) for begin, end in zip(*context.windows)]
         replays, launches = sum(one.replays for one in made), sum(one.launches for one in made)
         if not replays or launches == replays:

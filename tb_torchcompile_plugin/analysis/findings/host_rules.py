@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import size_advice
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
@@ -88,11 +89,14 @@ class Recompiles(Rule):
         guard = next((guard for row in reasons for guard in row.guards), None)
         row = next((row for row in reasons if row.compile_id == longest.compile_id), None)
         where = caller or (at_line(row.file, row.line) if row else "")
+        sizes = context.profile.of(size_advice) if guard and guard.kind in ("tensor_size", "shape") else None
         yield self.finding(
             context,
             f"Torch recompiled {_named(row, caller)}{often(len(inside))} while it was profiled, which took "
             f"{duration(us)}{_failed(guard)}",
-            guard.advice
+            sizes.sentence
+            if sizes
+            else guard.advice
             if guard and guard.advice
             else "See which guard failed, and keep what it checks the same",
             {"recompiles": len(inside), "compile_us": us, "share_percent": share},
@@ -100,6 +104,7 @@ class Recompiles(Rule):
             by=context.best("compile"),
             row=f"recompiles:{longest.compile_id},{longest.epoch}",
             where=[where] if where else [],
+            code=sizes.code if sizes else None,
         )
 
 

@@ -21,6 +21,8 @@ kernel_bandwidth_percent = 40.0  # of the device's peak
 memory_percent = 90.0  # of what the device has
 
 cache_missed_s = 30.0  # compile time of what missed
+sizes_s = 2.0  # compile time of graphs that were compiled anew for other sizes
+cold_start_s = 5.0  # that hits would have skipped, where they were to be had
 steps_least = 2
 driver_least = "525.85.12"
 cuda_least = 12_000  # as the trace header writes it: 12.4 is 12040

@@ -15,8 +15,11 @@ from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, place, with_gain, words_of
 
-# These have rules of their own, which know the guard that failed and what broke.
-_TOLD_ELSEWHERE: tuple[FixKind, ...] = ("compile", "graph_breaks", "frames", "roofline", "communication")
+# These have rules of their own, which know the guard that failed, what broke and what changed.
+_TOLD_ELSEWHERE: tuple[FixKind, ...] = (
+    *("compile", "graph_breaks", "frames", "roofline", "communication"),
+    "graph_capture",
+)
 
 
 _MANY_CALLS = 4  # of one graph in a step, from which on a batch is worth a word
@@ -37,8 +40,8 @@ class WhatIfRule(Rule):
         self.id, self.kind, self.panel = _IDS.get(kind, kind), kind, WORDS[kind].panel  # type: ignore[misc]
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
-        if self.kind == "cuda_graphs" and context.cuda_graphs_skipped:
-            return  # they were asked for: another rule says what keeps them from being used
+        if self.kind == "cuda_graphs" and context.cuda_graphs_asked:
+            return  # another rule says what keeps them from being used
         if self.kind == "eager" and context.runs_eager:
             return  # because nothing is compiled, or a frame was given up: another rule says which
         for row in context.fixes(self.kind):

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.devices import Peak, peak_of
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, PRODUCTS, multiplies
 from tb_torchcompile_plugin.torch_names.operators import HALF_TYPES
-from tb_torchcompile_plugin.torch_names.tensor_cores import multiplies_three_times, uses_tensor_cores
+from tb_torchcompile_plugin.torch_names.tensor_cores import multiplies_three_times, rounds_to_tf32
 
 WorkFrom = Literal["inductor", "shapes", "copy"]
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -185,5 +185,5 @@ def _precision(trace: Trace, rows: Launches, places: Int64s) -> Precision | None
     if first != "float":
         return None
     name = trace.names[rows.name[places[0]]]
-    on_tensor_cores = None if multiplies_three_times(name) else uses_tensor_cores(name)
-    return None if on_tensor_cores is None else "tf32" if on_tensor_cores else "fp32"
+    rounds = None if multiplies_three_times(name) else rounds_to_tf32(name)
+    return None if rounds is None else "tf32" if rounds else "fp32"

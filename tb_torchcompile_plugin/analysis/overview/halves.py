@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import CallO
 from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import headline as regions_headline
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import CompiledRegion, compiled_regions
 from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import FrameTime, frame_times
+from tb_torchcompile_plugin.analysis.exports.exports import ExportCall, ExportIssue, exports
 from tb_torchcompile_plugin.analysis.findings.rule import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import Gpu, gpus
 from tb_torchcompile_plugin.analysis.graph_breaks.chain import BreakChain, break_chain
@@ -58,6 +59,7 @@ from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
     recompiles,
     recompiles_headline,
 )
+from tb_torchcompile_plugin.analysis.triton.triton import Candidate, CompiledKernel, triton
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.fields import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -126,6 +128,10 @@ class Compile(msgspec.Struct, frozen=True):
     generated_kernels: list[GeneratedKernels]
     generated_kernel_count: int
     autotune: list[Autotune]
+    exports: list[ExportCall]
+    export_issues: list[ExportIssue]
+    triton_kernels: list[CompiledKernel]
+    triton_candidates: list[Candidate]
     autotuning: str
     compile_functions: list[ct.FunctionTime]
     compile_times: dict[str, list[float]]
@@ -202,7 +208,7 @@ def span_report(profile: Profile) -> Span:
         compile_overlap=profile.of(ct.compile_overlap),
         frame_versions=profile.of(frame_versions),
         headlines=_headlines(profile),
-        hints=Hints(profile.of(_unnamed_cpu_kernels), _unnamed_triton_kernels(profile)),
+        hints=Hints(profile.of(unnamed_cpu_kernels), _unnamed_triton_kernels(profile)),
     )
 
 
@@ -220,7 +226,7 @@ def _foreign(trace: Trace) -> list[Notice]:
     ]
 
 
-def _unnamed_cpu_kernels(profile: Profile) -> str:
+def unnamed_cpu_kernels(profile: Profile) -> str:
     if not profile.of(compiled_regions) or profile.of(kernel_launches) or _may_have_a_gpu(profile.trace):
         return ""
     return (
@@ -270,6 +276,10 @@ def compile_report(data: CompileData) -> Compile:
         generated_kernels=data.of(generated_kernels),
         generated_kernel_count=sum(len(row.kernels) for row in data.of(generated_kernels)),
         autotune=data.of(autotune),
+        exports=list(data.of(exports).exports),
+        export_issues=list(data.of(exports).issues),
+        triton_kernels=list(data.of(triton).kernels),
+        triton_candidates=list(data.of(triton).candidates),
         autotuning=data.of(autotuning_headline),
         compile_functions=data.of(ct.function_times),
         compile_times=data.of(ct.compile_times),

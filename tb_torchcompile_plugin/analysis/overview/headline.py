@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
 from tb_torchcompile_plugin.analysis.what_if.step_words import slowed, told_by
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural, significant
+from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.model.step_clock import StepPace, step_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
@@ -89,7 +90,9 @@ def _which(profile: Profile, clock: StepPace) -> str:
 def _busy(profile: Profile) -> str:
     rows = profile.of(gpus)
     if not rows:  # what a cut-off file does not hold may have happened all the same
-        return "GPU time not known: see the warning" if profile.trace.notices else "no GPU events"
+        if profile.trace.notices:
+            return "GPU time not known: see the warning"
+        return "no GPU events" if device_properties(profile.trace) else "all of it on the CPU"
     busy = [row.busy_percent for row in rows if row.busy_percent is not None]
     if not busy:
         return f"{plural(len(rows), 'device')} did nothing that lasted"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compilations.rows import beside_compilations
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compiled_regions.coverage import Coverage, coverage
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.overview.headline import distortion, headline
+from tb_torchcompile_plugin.analysis.pays.pays import pays_sentence
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
 from tb_torchcompile_plugin.analysis.what_if.step_words import paced
 from tb_torchcompile_plugin.analysis.what_if.words import sentence
@@ -23,20 +25,27 @@ _CONSIDERED = 3
 class Overview(msgspec.Struct, frozen=True):
     """step: the sentence about a step, also on GPU utilization and in a report. headline: with what was compiled.
     recording: by how much recording slowed the program, "" where it did not by much or nobody noted it.
-    considered: what is not advised, each with its reason."""
+    pays: whether compiling pays, "" where nothing was compiled. considered: what is not advised, each with its
+    reason."""
 
     headline: str
     step: str
     recording: str
     coverage: Coverage
     considered: list[str]
+    pays: str = ""
 
 
 def overview(profile: Profile) -> Overview:
     """ "Step 22.4 ms on the host (mean of 3) · GPU busy 12.9 % → launch bound. Compile 8.1 s (2 compilations)." """
     step = profile.of(headline)
     return Overview(
-        with_compile(profile, step), step, distortion(profile), profile.of(coverage), _considered(profile)
+        with_compile(profile, step),
+        step,
+        distortion(profile),
+        profile.of(coverage),
+        _considered(profile),
+        profile.of(pays_sentence),
     )
 
 
@@ -70,7 +79,7 @@ def _compiled(data: CompileData | None, inside: str) -> str:
         return "No compile data."
     number = ct.count_compilations(data.summary.compilations)
     if number == 0:
-        return "Nothing was compiled."
+        return f"{data.of(beside_compilations) or 'Nothing was compiled'}."
     return f"Compile {seconds(data.of(ct.total_s))} ({plural(number, 'compilation')}){inside}."
 
 

@@ -32,7 +32,8 @@ _ADVICE: dict[str, str] = {
     "mark it dynamic; with torch.compiler.config.compile_on_one_rank one rank compiles for all",
     "autotuning": "Let it tune before the loop, in the same mode and with the same shapes as its peers; what it chose "
     "is kept in inductor's cache: TORCHINDUCTOR_CACHE_DIR in a folder that all ranks and the next run share",
-    "slower_kernels": "Look at that GPU: another process on it (nvidia-smi), its power limit, clocks and temperature",
+    "slower_kernels": "Look at that GPU: another process on it (nvidia-smi, rocm-smi), its power limit, clocks and "
+    "temperature",
     "more_work": "Share the work out evenly: batches of the same size, or samples by their length",
     "synchronise": "Let all ranks do the same: without the wait on this one alone",
 }

@@ -172,13 +172,13 @@ def _advice(what: Slow | SlowLink) -> str:
         joins = _joined(what.hosts) if 0 < len(what.hosts) <= _HOSTS else "these ranks"
         return (
             f"Look at what joins {joins}: NCCL_DEBUG=INFO tells over which links it sends, nccl-tests how fast they "
-            "are, ibstat and nvidia-smi nvlink --status which are down or slower"
+            "are, ibstat and nvidia-smi nvlink --status (AMD: amd-smi xgmi) which are down or slower"
         )
     if what.host is None:
         return ""
     return (
-        f"Look at {what.host}: whether its GPUs are throttled (nvidia-smi -q -d PERFORMANCE,CLOCK), what else runs on "
-        "it, whether its disks are slower; leave it out of the job to see what that brings"
+        f"Look at {what.host}: whether its GPUs are throttled (nvidia-smi -q -d PERFORMANCE,CLOCK; AMD: rocm-smi), "
+        "what else runs on it, whether its disks are slower; leave it out of the job to see what that brings"
     )
 
 

@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Recompile as RecompileMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
 from tb_torchcompile_plugin.torch_names.failures import is_limit
 from tb_torchcompile_plugin.torch_names.metrics import RECOMPILE_LIMIT
 
@@ -80,8 +81,8 @@ def recompiled_frames(data: CompileData) -> list[RecompiledFrame]:
 
 
 def frame_of(compile_id: str) -> str:
-    """The frame of a compile id: "0" of "0/1", "!1/2" of "!1/2/0"."""
-    return compile_id.rpartition("/")[0]
+    """The frame of a compile id: "0" of "0/1", "!1/2" of "!1/2/0". What was compiled ahead of time has no versions."""
+    return compile_id if is_ahead(compile_id) else compile_id.rpartition("/")[0]
 
 
 def _frame(frame: str, epoch: int, rows: list[Compilation]) -> RecompiledFrame:

@@ -7,33 +7,39 @@ from functools import partial
 
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import asks_for_graphs
+from tb_torchcompile_plugin.analysis.cuda_graphs.functions import graphs
 from tb_torchcompile_plugin.analysis.what_if.breaks_fix import closed_breaks
 from tb_torchcompile_plugin.analysis.what_if.change import (
     Change,
     at_once,
     both,
     with_durations,
+    without_calls,
     without_host_time,
     without_waiting,
 )
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import EAGER_FIXES
 from tb_torchcompile_plugin.analysis.what_if.fix import (
     Fix,
-    calls_of,
+    Times,
     graph_times,
     points_inside,
+    slice_times,
     time_inside,
 )
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import fused_optimizer
 from tb_torchcompile_plugin.profile.columns import values_of
+from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
+from tb_torchcompile_plugin.profile.intervals import Intervals, union, within
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
-from tb_torchcompile_plugin.torch_names.slices import is_cudagraph_recording
+from tb_torchcompile_plugin.profile.slices import mask_of
 
 _REPLAY_NS = 60_000  # of one CUDA graph: copying its inputs and launching it
 _PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
@@ -74,42 +80,61 @@ def _goes(way: str, copy: str) -> bool:
 
 
 def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
-    """Every compiled graph, forward and backward, launched as one: what the host does outside of them stays."""
+    """Every compiled graph, forward and backward, launched as one: what the host does outside of them stays. Where some
+    are, those that are not."""
     lane = profile.of(host_lane)
-    calls = profile.of(launch_calls)
-    if calls.replay.any():
+    asked = profile.of(asks_for_graphs)
+    anew = asked and bool(profile.of(launch_calls).replay.any())
+    if profile.of(launch_calls).replay.any() and not asked:
         return
-    graphs = profile.of(graph_times)
-    if not graphs:
+    times = profile.of(not_replayed) if anew else profile.of(graph_times)
+    if not times:
         return
-    inside, first = points_inside(profile, graphs)
+    inside, first = points_inside(profile, times)
     if not inside.any():
         return
-    cut = time_inside(profile, graphs)
-    many = int(first.sum()) / profile.of(host_lane).steps
+    cut = time_inside(profile, times)
+    busy = (
+        inside & ~lane.launches if anew else np.zeros(len(inside), bool)
+    )  # captures, and waiting for the GPU
 
     def launched_at_once(replay_ns: int) -> Change:
-        return both(without_host_time(cut), at_once(inside & lane.launches, first, replay_ns))
+        return both(
+            without_host_time(cut),
+            without_waiting(busy & lane.synchronises),
+            without_calls(busy),
+            at_once(inside & lane.launches, first, replay_ns),
+        )
 
-    recordings = _recordings(profile)
     yield Fix(
         id="cuda_graphs",
-        kind="graph_capture" if recordings else "cuda_graphs",
+        kind="graph_capture" if asked else "cuda_graphs",
         subject=Culprit("launch", "", "", 0),
         change=launched_at_once(_REPLAY_NS),
-        times=recordings or many,
+        times=int(first.sum()) / lane.steps,
         surely=launched_at_once(3 * _REPLAY_NS),
         perhaps=launched_at_once(_REPLAY_NS // 3),
     )
 
 
-def _recordings(profile: Profile) -> float:
-    """How often a step torch prepares to record a CUDA graph, as with inputs that it has not seen."""
-    lane = profile.of(host_lane)
-    rows = host_slices(profile.trace, is_cudagraph_recording)
-    begin = profile.trace.ts[rows]
-    inside = (begin >= lane.begin[0]) & (begin < lane.begin[-1])
-    return max(int(inside.sum()), int(calls_of(profile, "graph_capture").any())) / profile.of(host_lane).steps
+def not_replayed(profile: Profile) -> Times:
+    """When each thread ran graphs that are to be replayed and were not: recorded, or run kernel by kernel."""
+    runs, names = profile.of(graph_runs), profile.of(Ownership).names
+    asked = set(profile.of(graphs))
+    owners = zip(runs.compile_id.tolist(), runs.backward.tolist())
+    mine = [code >= 0 and (names[code], "backward" if back else "forward") in asked for code, back in owners]
+    rows, whole = runs.row[np.array(mine, bool) & ~runs.replayed], profile.of(graph_times)
+    return {track: _widened(one, whole.get(track)) for track, one in slice_times(profile, rows).items()}
+
+
+def _widened(inner: Intervals, outer: Intervals | None) -> Intervals:
+    """With the whole of the outer ones that hold any: behind a recording torch goes on, with metrics of it."""
+    if outer is None:
+        return inner
+    held = np.unique(within(outer, inner.starts))
+    held = held[held >= 0]
+    starts, ends = np.append(inner.starts, outer.starts[held]), np.append(inner.ends, outer.ends[held])
+    return union(starts, ends)
 
 
 LAUNCH_FIXES = (_without_blocking_copies, _cuda_graphs, closed_breaks, fused_optimizer, *EAGER_FIXES)

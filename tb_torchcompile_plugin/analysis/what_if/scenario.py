@@ -197,14 +197,15 @@ def _unrecorded_ns(profile: Profile) -> int | None:
     return profile.data.of(unrecorded_step_ns) if profile.data else None
 
 
-def _recording(profile: Profile) -> Recording:
+def recording_cost(profile: Profile) -> Recording:
+    """What recording cost the steps, as all predictions leave it out."""
     return profile.of(step_cost, profile.of(_unrecorded_ns)).recording
 
 
 def _changed(profile: Profile, chosen: Sequence[Fix] = (), which: Which = "change") -> Model:
     """With these fixes, without what writing the slices cost."""
     made = together(profile.of(model), [getattr(fix, which) or fix.change for fix in chosen])
-    return without_recording(profile, made, profile.of(_recording))
+    return without_recording(profile, made, profile.of(recording_cost))
 
 
 def _walked(profile: Profile, chosen: Sequence[Fix] = (), which: Which = "change") -> Clock:

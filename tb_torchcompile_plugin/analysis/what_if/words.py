@@ -15,6 +15,7 @@ SeenIn = Literal[
     "compiled_regions",
     "memory",
     "gpu_utilization",
+    "cuda_graphs",
     "kernels",
     "graph_breaks",
     "recompiles",
@@ -99,9 +100,10 @@ WORDS: dict[FixKind, Words] = {
         "It happens once for each kernel: warm up with every shape before the profiled steps",
     ),
     "graph_capture": Words(
-        "CUDA graphs are recorded {often} {each} instead of being replayed{place}",
-        "gpu_utilization",
-        "Give the graph the same shapes and the same input buffers in each step: pad, or copy into static inputs",
+        "CUDA graphs are not replayed {often} {each}{place}: they are recorded anew, or wait to be",
+        "cuda_graphs",
+        "Give it the same shapes and the same input buffers in each step: pad, or copy into static inputs. CUDA graphs "
+        "says which of them changed",
         "replayed,",
     ),
     "synchronise": Words(

@@ -37,6 +37,9 @@ _OTHERS: dict[str, Panel] = {
     "generated_kernels": "kernels",
     "problems": "compilations",
     "autotune": "compile_time",
+    "export_issues": "exports",
+    "triton_kernels": "triton",
+    "triton_candidates": "triton",
     "compile_functions": "compile_time",
     "all_runs": "runs",
 }

@@ -31,6 +31,7 @@ from tb_torchcompile_plugin.api.routes import (
     SIDE_BY_SIDE,
     SPAN,
     SPAN_OR_WORKER,
+    STARTS,
     WORKER,
     Route,
 )
@@ -94,6 +95,7 @@ class Export:
         yield page.head(f"torch.compile: {self.title}")
         yield from page.bundle()
         self.pack.add(key_of("runs", {}), body_of(self.runs))
+        self.asker.keep("sheets", {})
         yield from self._first()
         yield from self._rest()
         self.pack.add("terms", Body("application/json", msgspec.json.encode(terms())))
@@ -135,7 +137,7 @@ class Export:
         yield from self._others()
 
     def _worker_once(self, run: str, worker: str) -> Iterator[bytes]:
-        yield from self._once({"run": run, "worker": worker}, WORKER)
+        yield from self._once({"run": run, "worker": worker}, WORKER, STARTS)
         yield from self._once({"run": run}, RUN)
 
     def _span_once(self, run: str, worker: str, span: str) -> Iterator[bytes]:

@@ -43,8 +43,8 @@ def without_code(answer: Any) -> Any:
     """The same answer, those texts left out wherever they stand in it."""
     if isinstance(answer, str):
         return _QUOTED.sub("", answer)
-    if isinstance(answer, list):
-        return [without_code(one) for one in answer]
+    if isinstance(answer, list | tuple):
+        return type(answer)(without_code(one) for one in answer)
     if isinstance(answer, dict):
         return {key: without_code(one) for key, one in answer.items()}
     if not isinstance(answer, msgspec.Struct):

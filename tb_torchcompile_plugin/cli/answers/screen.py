@@ -213,7 +213,7 @@ def _compiled(said: FirstAnswer) -> Iterator[ScreenLine]:
         of_span.get("graph_breaks") or of_worker.get("graph_breaks"),
         of_worker.get("recompiles"),
     ]
-    known.append(said.span.overview.recording if said.span else None)
+    known += [said.span.overview.pays, said.span.overview.recording] if said.span else []
     if any(known):
         yield ScreenLine(f"Compiled{_of_worker(said)}", "bold")
     yield from (ScreenLine(f"  {sentence}") for sentence in known if sentence)

@@ -1,6 +1,7 @@
 """Which host operators ran eager? Those that start outside of everything that torch.compile made.
 
-Compiled are regions, the lookups before them, backward graphs with the autograd nodes that call them, and compiling.
+Compiled are regions, the lookups before them, backward graphs with the autograd nodes that call them, calls of
+packages, and compiling.
 Of nested eager operators the outermost counts; compiled code that runs inside it is no part of its time.
 """
 
@@ -15,7 +16,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every, m
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Cover, Mask, by_track, host_slices
+from tb_torchcompile_plugin.profile.slices import Cover, Mask, by_track, host_slices, package_calls
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
@@ -49,7 +50,7 @@ class EagerRoots:
         self._gpu_ns = trace.dur[work.index]
         regions, parts = host_slices(trace, slices.is_region), host_slices(trace, _parts_of(trace.names))
         made, ops = np.zeros((2, len(trace)), bool)
-        made[regions] = made[parts] = True
+        made[regions] = made[parts] = made[package_calls(trace)] = True
         ops[trace.select(cat=slices.OPERATOR)] = ops[launch[launch >= 0]] = True
         ops, made = np.flatnonzero(ops & ~made), np.flatnonzero(made)
         compiled, graphs = Cover(trace, made), Cover(trace, parts)

@@ -40,11 +40,11 @@ class Ownership:
         graph_calls = self._named(slices.graph_key)
         self.compilations = self._compilations()
         frames = [*self.regions, *self.compilations]
-        self._graphs = _Timelines(trace, graph_calls)
+        self._graphs = Timelines(trace, graph_calls)
         self._unique_keys = self._unique(profile.data.of(unique_graph_keys) if profile.data else {})
-        self.backwards = self._backwards(_Timelines(trace, frames), graph_calls)
-        self._owners = _Timelines(trace, [*frames, *self.backwards])
-        self._autograd = _Timelines(trace, [(index, 1) for index in host_slices(trace, is_backward).tolist()])
+        self.backwards = self._backwards(Timelines(trace, frames), graph_calls)
+        self._owners = Timelines(trace, [*frames, *self.backwards])
+        self._autograd = Timelines(trace, [(index, 1) for index in host_slices(trace, is_backward).tolist()])
 
     def compile_ids(self, index: Int64s) -> Int64s:
         """The compile id that owns the start of each host slice; where nothing around it tells, its graph key's."""
@@ -81,10 +81,10 @@ class Ownership:
         """Compilations inside the profile: the slice has no id, a near-empty `…_data` slice inside it has."""
         frames = [(row, row) for row in host_slices(self._trace, slices.is_compilation).tolist()]
         data = self._named(slices.compilation_id)
-        around = _Timelines(self._trace, frames).at(np.array([index for index, _ in data], np.int64))
+        around = Timelines(self._trace, frames).at(np.array([index for index, _ in data], np.int64))
         return [(int(frame), code) for frame, (_, code) in zip(around, data) if frame >= 0]
 
-    def _backwards(self, frames: _Timelines, graph_calls: Owned) -> Owned:
+    def _backwards(self, frames: Timelines, graph_calls: Owned) -> Owned:
         """`CompiledFunctionBackward` slices with the compile id of their forward.
 
         The profiler's arrow from forward to backward tells; else the sequence number, which counts per thread; else
@@ -114,7 +114,7 @@ class Ownership:
     def _by_graph_key(self, graph_calls: Owned) -> dict[int, int]:
         """Backward slice → the compile id that alone has the key of a graph called inside."""
         backwards = [(row, row) for row in self._rows(slices.BACKWARD_GRAPH)]
-        around = _Timelines(self._trace, backwards).at(np.array([row for row, _ in graph_calls], np.int64))
+        around = Timelines(self._trace, backwards).at(np.array([row for row, _ in graph_calls], np.int64))
         owners = [
             (int(row), int(self._unique_keys[key])) for row, (_, key) in zip(around, graph_calls) if row >= 0
         ]
@@ -144,7 +144,7 @@ def _latest(forwards: list[tuple[int, int, int]], before: int) -> int | None:
     return max(earlier)[2]
 
 
-class _Timelines:
+class Timelines:
     """For each track, whose innermost owned slice covers a moment: a step function built once, searched often."""
 
     def __init__(self, trace: Trace, owned: Iterable[tuple[int, int]]) -> None:

@@ -16,11 +16,13 @@ from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode
 from tb_torchcompile_plugin.profile.columns import alike, distinct
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
+from tb_torchcompile_plugin.profile.compiled.packages import add_packages
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import kernels
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_driver_launch
 
 Device = int | Literal["cpu"]
@@ -54,8 +56,17 @@ def kernel_launches(profile: Profile) -> list[Launches]:
     by_device = [
         _gpu(trace, work.where(work.device == device), owners, code) for device in np.unique(work.device)
     ]
-    cpu = _cpu(trace, owners)
+    cpu = _cpu(trace, owners, code)
     return [*by_device, *([cpu] if len(cpu.index) else [])]
+
+
+def ran_packages(profile: Profile) -> bool:
+    """Whether kernels of a package of AOTInductor ran."""
+    names = profile.of(Ownership).names
+    owners = {
+        int(code) for rows in profile.of(kernel_launches) for code in np.unique(rows.compile_id) if code >= 0
+    }
+    return any(is_package(names[code]) for code in owners)
 
 
 def groups(rows: Launches) -> list[Int64s]:
@@ -72,6 +83,7 @@ def _gpu(trace: Trace, work: GpuWork, ownership: Ownership, code: GeneratedCode)
     names = _names(trace, work.index, parent)
     compile_id, graph_key = ownership.compile_ids(launch), ownership.graph_keys(launch)
     _by_definition(trace, names, launch, compile_id, graph_key, ownership, code)
+    add_packages(trace, names, launch, compile_id, ownership, code)
     return Launches(
         device=int(work.device[0]),
         index=work.index,
@@ -86,16 +98,18 @@ def _gpu(trace: Trace, work: GpuWork, ownership: Ownership, code: GeneratedCode)
     )
 
 
-def _cpu(trace: Trace, ownership: Ownership) -> Launches:
-    codes = [code for code, name in enumerate(trace.names) if kernels.category_of(name, OPERATOR) == "cpp"]
+def _cpu(trace: Trace, ownership: Ownership, code: GeneratedCode) -> Launches:
+    cpp = [number for number, name in enumerate(trace.names) if kernels.category_of(name, OPERATOR) == "cpp"]
     host = trace.select(cat=(OPERATOR,))
-    index = host[np.isin(trace.name[host], codes)]
+    index = host[np.isin(trace.name[host], cpp)]
+    names, compile_id = trace.name[index].astype(np.int64), ownership.compile_ids(index)
+    add_packages(trace, names, index, compile_id, ownership, code)
     return Launches(
         device="cpu",
         index=index,
-        name=trace.name[index].astype(np.int64),
+        name=names,
         category=np.full(len(index), kernels.CATEGORIES.index("cpp"), np.int64),
-        compile_id=ownership.compile_ids(index),
+        compile_id=compile_id,
         graph_key=ownership.graph_keys(index),
         dur=trace.dur[index],
         launch=index,

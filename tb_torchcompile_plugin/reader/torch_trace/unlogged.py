@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
 from tb_torchcompile_plugin.torch_names.artifacts import name_of
 from tb_torchcompile_plugin.torch_names.python_frames import resumed_from
 from tb_torchcompile_plugin.torch_names.records import CHROMIUM_EVENT
@@ -20,7 +21,8 @@ def add_unlogged(summary: pb.CompileSummary) -> None:
     """
     if any(kind == CHROMIUM_EVENT or name_of(kind) for kind in summary.records.by_kind):
         return
-    rows = [row for row in summary.compilations if row.direction == pb.FORWARD and row.key.compile_id]
+    forwards = (row for row in summary.compilations if row.direction == pb.FORWARD and row.key.compile_id)
+    rows = [row for row in forwards if not is_ahead(row.key.compile_id)]
     for place, row in enumerate(rows):
         if row.key.compile_id.rpartition("/")[2] != "0":
             summary.recompiles.append(pb.Recompile(key=row.key, file=row.file, line=row.line))

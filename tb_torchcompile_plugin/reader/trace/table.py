@@ -27,6 +27,8 @@ from tb_torchcompile_plugin.reader.trace.decode import (
 from tb_torchcompile_plugin.reader.trace.nest import nest
 from tb_torchcompile_plugin.reader.trace.pieces import Piece
 from tb_torchcompile_plugin.reader.trace.sinks import Sink
+from tb_torchcompile_plugin.torch_names.kernels import without_descriptor
+from tb_torchcompile_plugin.torch_names.slices import KERNEL
 
 _ROWS = 1 << 18  # rows that are permuted and written at once
 _DENSE = (
@@ -118,7 +120,7 @@ class _Builder:
         used = self._used_combos()
         combos = [(v, code) for v in self._vocabularies for code in used[id(v)]]
         keys: dict[str, Callable[[Combo], Any]] = {
-            "name": lambda combo: _as_text(combo[2]),
+            "name": _name,
             "cat": lambda combo: _as_text(combo[1]),
             "track": lambda combo: (_as_id(combo[3]), _as_id(combo[4])),
         }
@@ -311,6 +313,11 @@ def _numbered(values: set[Any]) -> dict[Any, int]:
 
 def _sort_key(value: Any) -> Any:
     return tuple(map(_sort_key, value)) if isinstance(value, tuple) else (isinstance(value, str), value)
+
+
+def _name(combo: Combo) -> str:
+    text = _as_text(combo[2])
+    return without_descriptor(text) if combo[1] == KERNEL else text
 
 
 def _as_text(value: Any) -> str:

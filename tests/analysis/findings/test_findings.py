@@ -610,6 +610,8 @@ def test_every_rule_has_a_case_on_either_side() -> None:
         "cudagraphs_skipped",
         "dominant_kernel",
         "cuda_graphs_used",
+        "compile_does_not_pay",  # tests/analysis/pays
+        "dynamic_shapes",
     }
     assert {rule.id for rule in SPAN_RULES} == set(AMOUNTS) | others
     assert {rule.id for rule in COMPILE_RULES} == {"recompile_limit", "cudagraphs_skipped", "cache_missed"}

@@ -67,14 +67,17 @@ def test_an_optimizer_is_not_its_closure(tmp_path: Path) -> None:
 def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) -> None:
     graph = [
         slice_("Torch-Compiled Region: 0/0", 20, 900),
-        slice_("cudagraphify.get_container", 25, 10),
+        slice_("cudagraphify.get_container", 42, 5),
         slice_("## Call CompiledFxGraph key ##", 40, 870),
         *[event for place in range(80) for event in launch("k", 50 + 10 * place, 54 + 10 * place, 2)],
     ]
     findings = found_in(tmp_path, steps(*graph))
     assert "launch_bound" not in {row.rule for row in findings}
     row = rule(findings, "graph_capture")
-    assert row.title.startswith("CUDA graphs are recorded once a step instead of being replayed")
+    assert row.title.startswith(
+        "0/0 met new sizes in 3 calls of 3, and ran kernel by kernel: replayed, a step takes "
+    )
+    assert row.panel == "cuda_graphs" and "Pad the sizes" in row.next_step
 
 
 def test_cuda_graphs_are_not_advised_where_sizes_change(tmp_path: Path) -> None:

@@ -103,17 +103,17 @@ def test_a_cut_trace_gets_no_verdict(tmp_path: Path) -> None:
 def test_a_loop_without_marks_says_what_tells_its_steps(tmp_path: Path) -> None:
     optimizer = [slice_("Optimizer.step#AdamW.step", 8 + 20 * at, 2, "user_annotation") for at in range(3)]
     assert headline(with_findings(profile_with(tmp_path, optimizer))) == (
-        "Step 20.0 µs (mean of 2, told by the optimizer's calls) · no GPU events."
+        "Step 20.0 µs (mean of 2, told by the optimizer's calls) · all of it on the CPU."
     )
     regions = [slice_("Torch-Compiled Region: 1/0", 10 * at, 4) for at in range(4)]
     assert headline(with_findings(profile_with(tmp_path, regions))) == (
-        "Step 10.0 µs (mean of 3, told by calls of compiled region 1/0) · no GPU events."
+        "Step 10.0 µs (mean of 3, told by calls of compiled region 1/0) · all of it on the CPU."
     )
 
 
 def test_where_nothing_tells_steps_it_is_about_the_span(tmp_path: Path) -> None:
     profile = with_findings(profile_with(tmp_path, [slice_("aten::mm", 0, 7)]))
-    assert headline(profile) == "Span 7.00 µs · no GPU events."
+    assert headline(profile) == "Span 7.00 µs · all of it on the CPU."
 
 
 def noted(folder: Path, unrecorded: int, recorded: int, *events: Event) -> str:

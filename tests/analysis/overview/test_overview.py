@@ -71,7 +71,9 @@ def test_it_names_the_steps_that_compiled(tmp_path: Path) -> None:
 
 def test_it_claims_nothing_that_is_unknown(tmp_path: Path) -> None:
     assert overview(profile(tmp_path, log(*LOG))).headline.endswith("(2 compilations).")
-    assert overview(profile(tmp_path, None, devices=())).headline.endswith("no GPU events. No compile data.")
+    assert overview(profile(tmp_path, None, devices=())).headline.endswith(
+        "all of it on the CPU. No compile data."
+    )
     assert compile_headline(log()) == "Nothing was compiled."
 
 

@@ -12,6 +12,7 @@ from traces import slice_, write_trace
 
 PANELS: tuple[Panel, ...] = get_args(Panel)
 RECORDINGS = ("resnet18", "resnet18_eager", "breaks", "everything")
+GRAPHS = ("moved_parameters", "static_lengths")
 JOB, PROGRAMS = "exposed_communication", ("changing_attribute", "attention_of_new_lengths")
 
 _PLACES: dict[Panel, dict[str, str]] = {
@@ -19,7 +20,10 @@ _PLACES: dict[Panel, dict[str, str]] = {
     "step_breakdown": {"run": "breaks"},
     "compiled_regions": {"run": "breaks"},
     "recompiles": {"run": "changing_attribute"},
+    "cuda_graphs": {"run": "moved_parameters"},
+    "dynamic_shapes": {"run": "static_lengths"},
     "what_if": {"run": "attention_of_new_lengths"},
+    "cpu": {"run": "everything"},
     "memory": {"run": "everything"},
     "python": {"run": "breaks"},
     "modules": {"run": "everything"},
@@ -42,6 +46,8 @@ def fill(logdir: Path, recording: Callable[[str], Path]) -> Path:
         shutil.copytree(recording(name), logdir / name)
     for name in PROGRAMS:
         shutil.copytree(recording("exam") / name, logdir / name)
+    for name in GRAPHS:
+        shutil.copytree(recording("graphs") / name, logdir / name)
     shutil.copytree(recording("jobs") / JOB, logdir / JOB)
     _write_bare(logdir / EMPTY["run"])
     return logdir

@@ -1,0 +1,1 @@
+"""Did CUDA graphs serve: recorded, replayed, recorded again, skipped?"""

@@ -1,0 +1,1 @@
+"""What torch.export was called for, and what it had to assume."""

@@ -1,0 +1,26 @@
+"""Which run of a logdir is the same program as another one, eager beside compiled: its newest span of the same rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tb_torchcompile_plugin.analysis.pays.twin import compiled_of, eager_of
+from tb_torchcompile_plugin.api.catalog import Listing
+from tb_torchcompile_plugin.api.run_lines import files_of
+from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles, span_time_ns
+from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
+
+
+def run_beside(
+    look: Listing, run: str, worker: WorkerFiles, read: Callable[[WorkerFiles, SpanFile], Profile]
+) -> RunBeside | None:
+    """None where no run is named so, or none of its workers with a trace has this one's rank."""
+    names = [one.run for one, _ in look.runs]
+    other = eager_of(run, names) or compiled_of(run, names)
+    workers = [one for one in look.workers(other) if one.spans] if other else []
+    mine = next((one for one in workers if one.rank == worker.rank), None)
+    if other is None or mine is None:
+        return None
+    newest = max(mine.spans, key=lambda span: span_time_ns(span.span) or span.file.mtime_ns)
+    return RunBeside(other, files_of(mine, newest), partial(read, mine, newest))

@@ -1,0 +1,60 @@
+"""A start-up beside the others of its logdir: which they are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import islice
+
+from tb_torchcompile_plugin.analysis.findings.compile_rules import CacheMissed
+from tb_torchcompile_plugin.analysis.findings.findings import compile_findings
+from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.startup.beside import Start, Starts
+from tb_torchcompile_plugin.analysis.startup.start_findings import start_findings
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+
+_log = logging.getLogger(__name__)
+_MOST = 24  # that one is compared with: each is read
+
+
+def starts_of(session: Session, run: str, worker: str) -> Starts:
+    """What a worker compiled, the ranks of its run, then the first of other runs. Raises NotFound, NoCompileData."""
+    data = session.compile_data(run, worker)
+    listed = [(one.run, workers) for one, workers in session.last_look().runs if workers]
+    rank = next(
+        (one.rank for name, workers in listed if name == run for one in workers if one.worker == worker), None
+    )
+    mine = Start(run, worker, rank, data)
+    others = tuple(islice(_others(session, listed, mine), _MOST))
+    made_of = (data, *(one.data for one in others))
+    return session.starts.get((run, worker), lambda: Starts(mine, others), made_of)
+
+
+def _others(session: Session, listed: list[tuple[str, list[WorkerFiles]]], mine: Start) -> Iterator[Start]:
+    for run, workers in sorted(listed, key=lambda row: row[0] != mine.run):
+        for one in workers:
+            if (run, one.worker) != (mine.run, mine.worker) and one.compile_files:
+                data, _ = session.compile_data_of(one)
+                if data is not None:
+                    yield Start(run, one.worker, one.rank, data)
+
+
+def starts_or_none(session: Session, run: str, worker: str) -> Starts | None:
+    """The same for a report: a mistake of ours about another run must not cost this one."""
+    try:
+        return starts_of(session, run, worker)
+    except Exception as error:
+        _log.warning("the start-ups beside %s of %s cannot be told", worker, run, exc_info=error)
+        return None
+
+
+def findings_with_start(data: CompileData, start: Starts | None) -> list[Finding]:
+    """What the compile data shows. What says why caches missed stands for what says that they did."""
+    why = start.of(start_findings) if start else []
+    rows = data.of(compile_findings)
+    return [
+        *why,
+        *(row for row in rows if not why or row.rule != CacheMissed.id or "lookups" in row.evidence),
+    ]

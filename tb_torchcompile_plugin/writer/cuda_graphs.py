@@ -1,0 +1,155 @@
+"""What torch's CUDA graph trees hold: functions, their recordings and why each was made. Read, never changed.
+
+torch counts none of it and logs reasons only at a level that costs time at each call; its own objects tell all of it at
+no cost in a step. Replays leave nothing behind: those of a profiled span its trace has.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
+from tb_torchcompile_plugin.compile_log.fields import Reason
+from tb_torchcompile_plugin.compile_log.record import readable
+from tb_torchcompile_plugin.torch_names.slices import CONTAINERS, TREES_MODULE
+from tb_torchcompile_plugin.torch_names.tracebacks import places
+
+_COUNT = re.compile(r"count\((-?\d+)")
+_BACKWARD = "BACKWARD"
+_RECORDINGS_KEPT = 4096  # of one device: who records more has a finding long before
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A recording, and the id of the one before it on its path."""
+
+    graph: Any
+    id: int
+    after: int | None
+
+
+def add_cuda_graphs(summary: pb.CompileSummary, *, source: bool) -> None:
+    """Fills in `cuda_graph_trees`. Milliseconds where there are thousands of recordings, else nothing."""
+    epochs = {row.key.compile_id: row.key.epoch for row in summary.compilations}
+    for device, manager in _managers():
+        tree = summary.cuda_graph_trees.add(device=device)
+        if (warm_ups := _counted_down(manager)) is not None:
+            tree.warm_ups = warm_ups
+        if (size := _pool_bytes(manager)) is not None:
+            tree.pool_bytes = size
+        for row in _functions(manager, source):
+            row.key.epoch = epochs.get(row.key.compile_id, 0)
+            tree.functions.append(row)
+
+
+def _managers() -> list[tuple[int, Any]]:
+    """Of this thread, by device."""
+    trees: Any = sys.modules.get(TREES_MODULE)
+    if trees is None:
+        return []
+    import torch
+
+    containers = getattr(trees.local, CONTAINERS, None)
+    if containers is None and torch._C._is_key_in_tls(CONTAINERS):
+        containers = torch._C._get_obj_in_tls(CONTAINERS)
+    managers = [(device, container.tree_manager) for device, container in list((containers or {}).items())]
+    return [(device, manager) for device, manager in managers if manager is not None]
+
+
+def _counted_down(manager: Any) -> int | None:
+    """Warm-up runs are numbered from -1 downwards; a counter shows its next number without being used up."""
+    match = _COUNT.match(repr(getattr(manager, "warmup_node_counter", None)))
+    return -1 - int(match[1]) if match else None
+
+
+def _pool_bytes(manager: Any) -> int | None:
+    """What the graphs' memory pool has reserved. None while torch keeps a history of its memory: all of that would be
+    copied, too."""
+    import torch
+
+    pool = getattr(manager, "cuda_graphs_thread_pool", None)
+    if pool is None or torch._C._cuda_isHistoryEnabled():
+        return None
+    try:
+        segments = torch.cuda.memory_snapshot(tuple(pool))
+    except TypeError:  # an older torch gives all pools at once
+        segments = torch.cuda.memory_snapshot()
+    return sum(int(one["total_size"]) for one in segments if tuple(one["segment_pool_id"]) == tuple(pool))
+
+
+def _functions(manager: Any, source: bool) -> Iterator[pb.CudaGraphFunction]:
+    nodes = sorted(_nodes(manager), key=lambda node: node.id)[:_RECORDINGS_KEPT]
+    hints = list(manager.non_cudagraph_managed_mutation_hint.values())
+    seen: set[tuple[str, str, str]] = set()  # functions of one graph differ in their sizes
+    for function_id, function in sorted(manager.ids_to_funcs.items(), key=lambda item: item[0].id):
+        mode = manager.id_to_mode[function_id].name
+        row = pb.CudaGraphFunction(
+            key=pb.CompileKey(compile_id=str(manager.id_to_compile_id[function_id] or "")),
+            direction=pb.BACKWARD if mode == _BACKWARD else pb.FORWARD,
+            function_id=function_id.id,
+            name=str(getattr(function.model, "__name__", "")),
+            warmed_up=function_id in manager.warmed_up_functions,
+            mutates=any(hint.get(function_id) for hint in hints),
+        )
+        kind = (row.key.compile_id, mode, row.name)
+        mine = [node for node in nodes if node.graph.wrapped_function.id == function_id]
+        row.over_limit = any(
+            manager.exceed_rerecord_limit(node, function_id)
+            for node, counts in list(getattr(manager, "num_rerecord", {}).items())
+            if function_id in counts
+        )
+        row.recordings.extend(_recordings(mine, "size" if kind in seen else "first", source))
+        seen.add(kind)
+        yield row
+
+
+def _nodes(manager: Any) -> Iterator[_Recorded]:
+    waiting = [(node, None) for nodes in (manager.roots or {}).values() for node in nodes]
+    while waiting:
+        node, after = waiting.pop()
+        yield _Recorded(node, node.id.id, after)
+        waiting += [(child, node.id.id) for children in node.children.values() for child in children]
+
+
+def _recordings(nodes: list[_Recorded], first: Reason, source: bool) -> Iterator[pb.CudaGraphRecording]:
+    for place, node in enumerate(nodes):
+        earlier = [other for other in nodes[:place] if other.after == node.after]
+        row = pb.CudaGraphRecording(graph_id=node.id, reason=first if place == 0 else "order")
+        row.sizes.extend(size for size in node.graph.reconstructed_inputs if isinstance(size, int))
+        if node.after is not None:
+            row.after = node.after
+        if earlier:
+            _tell_apart(row, node.graph, earlier[-1].graph, source)
+        yield row
+
+
+def _tell_apart(row: pb.CudaGraphRecording, node: Any, before: Any, source: bool) -> None:
+    """What differs from a recording of the same function at the same place, in the order in which torch looks."""
+    now, then = node.static_input_data_ptrs, before.static_input_data_ptrs
+    managed = {*node.cudagraph_managed_idxs, *before.cudagraph_managed_idxs}
+    if any(now[index] != then[index] for index in managed):
+        row.reason = "earlier_result"
+        return
+    moved = [index for index in node.non_managed_static_input_idxs if now[index] != then[index]]
+    row.reason = "static_input" if moved else "liveness"
+    if moved:
+        _name_inputs(row, [node.wrapped_function.placeholders[index] for index in moved], source)
+
+
+def _name_inputs(row: pb.CudaGraphRecording, placeholders: list[Any], source: bool) -> None:
+    """The inputs by the graph's names for them, and the line that uses the first whose line is known."""
+    if source:
+        row.inputs.extend(readable(one.name) for one in placeholders)
+    for text in _stacks(placeholders):
+        if frames := list(places(text)):
+            row.file, row.line = readable(frames[-1].file), frames[-1].line
+            return
+
+
+def _stacks(placeholders: Iterable[Any]) -> Iterator[str]:
+    for one in placeholders:
+        yield from (text for text in (one.stack_trace, *(use.stack_trace for use in one.users)) if text)

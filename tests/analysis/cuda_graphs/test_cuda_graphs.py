@@ -1,0 +1,154 @@
+"""Whether CUDA graphs served: by programs that counted themselves what torch did, and by torch's own objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from profiles import GraphProgram, data_of, graph_programs, profile_with
+from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import cuda_graphs
+from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport
+from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from traces import Event, kernel, slice_
+
+STATES = {
+    "stable": {"replayed"},
+    "training": {"replayed"},
+    "host_op_partitioned": {"replayed"},
+    "sizes_static": {"replayed"},
+    "sizes_dynamic": {"replayed"},
+    "sizes_without_end": {"new_sizes"},
+    "moved_parameters": {"recorded_again"},
+    "output_kept": {"waiting"},
+    "mutated_input": {"skipped"},
+    "host_op_skipped": {"skipped"},
+}
+NOT_SERVED = {
+    "sizes_without_end": ("graph_capture", "graphs.py:41"),
+    "moved_parameters": ("graph_capture", "graphs.py:41"),
+    "output_kept": ("graph_capture", "graphs.py:41"),
+    "mutated_input": ("cudagraphs_skipped", "graphs.py:131"),
+    "host_op_skipped": ("cudagraphs_skipped", "graphs.py:149"),
+}
+
+
+@pytest.fixture(scope="module")
+def programs(recording: Callable[[str], Path]) -> dict[str, GraphProgram]:
+    return graph_programs(recording("graphs"))
+
+
+def witnessed(report: CudaGraphReport) -> dict[str, int | None]:
+    return {row.counted: row.trace for row in report.counts}
+
+
+def test_what_ran_is_what_the_program_counted(programs: dict[str, GraphProgram]) -> None:
+    """Of the later steps, which are all there; the log and the trace agree everywhere."""
+    for name, wanted in STATES.items():
+        program = programs[name]
+        report = program.spans[-1].of(cuda_graphs)
+        counts = witnessed(report)
+        assert {row.state for row in report.functions} >= wanted, name
+        assert counts["Replays in this span"] == program.truth[-1]["replayed"], name
+        assert counts["Recordings in this span"] == program.truth[-1]["recorded"], name
+        assert sum(row.calls for row in report.functions) >= 6, name
+        assert [row for row in report.counts if row.agree is False] == [], name
+
+
+def test_first_steps(programs: dict[str, GraphProgram]) -> None:
+    """Without the very first: one warm-up of each program, or one of its two directions, lies in it."""
+    for name, warmed_up in (("sizes_dynamic", 5), ("moved_parameters", 0), ("training", 0)):
+        program = programs[name]
+        report = program.spans[0].of(cuda_graphs)
+        counts, truth = witnessed(report), program.truth[0]
+        assert counts["Recordings in this span"] == counts["Captures in this span"] == truth["recorded"]
+        assert counts["Replays in this span"] == truth["replayed"]
+        assert counts["New functions in this span"] == warmed_up
+        assert [row.agree for row in report.counts] == [True, True, True, None]
+    row = programs["sizes_dynamic"].spans[0].of(cuda_graphs).functions[0]
+    assert (row.state, row.why) == ("recorded_again", "sizes that it had not seen, 5 times")
+
+
+def test_a_replay_launches_all_its_kernels(programs: dict[str, GraphProgram]) -> None:
+    report = programs["training"].spans[-1].of(cuda_graphs)
+    forward, backward = report.functions
+    assert (forward.direction, backward.direction) == ("forward", "backward")
+    assert (forward.replay_kernels, backward.replay_kernels) == (30, 22)
+    assert (forward.launches_avoided, backward.launches_avoided) == (6 * 29, 6 * 21)
+    assert (forward.recordings, backward.recordings) == (1, 1), "the log names no direction; its metrics do"
+    assert sum(row.launches for row in report.kernels) == 6 * (30 + 22)
+    assert sum(row.recording_us or 0 for row in report.functions) == 2836.25 + 2436.5
+    assert forward.replay_us is not None and forward.recording_steps is not None
+
+
+def test_what_keeps_graphs_from_serving_is_found(programs: dict[str, GraphProgram]) -> None:
+    """First, with its line, and with a prediction that is nearer to the mended twin than to what was recorded."""
+    for name, (rule, where) in NOT_SERVED.items():
+        first = findings(programs[name].spans[-1]).findings[0]
+        assert first.rule == rule and first.where[:1] == [where], (name, first)
+        assert first.predicted is not None and first.predicted.gain_percent > 60, name
+        assert 'mode="reduce-overhead"' not in first.next_step, "it is on already"
+    served = [row for name in ("stable", "training") for row in findings(programs[name].spans[-1]).findings]
+    assert not {"graph_capture", "cudagraphs_skipped", "launch_bound"} & {row.rule for row in served}
+
+
+def graph_call(at: float, *inside: Event) -> list[Event]:
+    return [
+        slice_("Torch-Compiled Region: 0/0", at, 90),
+        slice_("## Call CompiledFxGraph k ##", at + 5, 80),
+        *inside,
+    ]
+
+
+def replay(at: float, correlation: int) -> list[Event]:
+    call = slice_("cudaGraphLaunch", at, 2, "cuda_runtime", correlation=correlation)
+    return [call, *(kernel("k", at + 5 + 3 * number, 2, correlation=correlation) for number in range(4))]
+
+
+def summary_of(*reasons: str) -> CompileSummary:
+    summary = CompileSummary()
+    summary.compilations.add(function="step", file="/p/model.py", line=3).key.compile_id = "0/0"
+    tree = summary.cuda_graph_trees.add(device=0, warm_ups=1, pool_bytes=2_000_000)
+    function = tree.functions.add(function_id=0, warmed_up=True)
+    function.key.compile_id = "0/0"
+    for number, reason in enumerate(reasons):
+        row = function.recordings.add(graph_id=number, reason=reason)
+        if reason == "static_input":
+            row.inputs.append("arg1_1")
+            row.file, row.line = "/p/model.py", 7
+    return summary
+
+
+def test_torchs_objects_say_why(tmp_path: Path) -> None:
+    record = slice_("CUDAGraphNode.record", 30, 30)
+    events = [
+        *(slice_(f"ProfilerStep#{step}", 100 * step, 100, "user_annotation") for step in range(3)),
+        *graph_call(5, record, *replay(70, 1)),
+        *graph_call(105, record | {"ts": 130}, *replay(170, 2)),
+        *graph_call(205, *replay(240, 3)),
+    ]
+    summary = summary_of("first", "static_input", "static_input")
+    report = profile_with(tmp_path, events, data_of(summary)).of(cuda_graphs)
+    (row,) = report.functions
+    assert (row.calls, row.recorded_calls, row.replayed_calls) == (3, 2, 1)
+    assert row.why == "inputs that are to stay where they are lay elsewhere, 2 times (arg1_1) at model.py:7"
+    assert row.launches_avoided == 3 and row.functions == 1
+    assert [one.reason for one in report.recordings] == ["first", "static_input", "static_input"]
+    assert [one.agree for one in report.counts] == [False, True, None, False], "the log has none of them"
+    assert "Recordings in this span do not agree: log 0, trace 2." in report.says
+    assert report.pools[0].pool_bytes == 2_000_000 and "2.00 MB" in " ".join(report.says)
+
+
+def test_nothing_is_said_of_a_program_without_cuda_graphs(tmp_path: Path) -> None:
+    report = profile_with(tmp_path, graph_call(5), None).of(cuda_graphs)
+    assert report.says == ("CUDA graphs are not used: torch.compile was not told to.",)
+    assert not report.functions and not report.counts
+
+
+def test_a_graph_in_several_parts_is_one_call(tmp_path: Path) -> None:
+    """Inductor cuts a graph around what no CUDA graph can hold."""
+    events = graph_call(5, *replay(20, 1), *replay(50, 2))
+    (row,) = profile_with(tmp_path, events, data_of(summary_of("first"))).of(cuda_graphs).functions
+    assert (row.state, row.replayed_calls, row.replay_kernels, row.launches_avoided) == ("replayed", 1, 8, 6)

@@ -1,0 +1,86 @@
+"""Which sizes came: against programs that cycle through known ones, and in made-up records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles import GraphProgram, data_of, graph_programs, profile_with
+from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import dynamic_shapes
+from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import DynamicShapeReport
+from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from traces import slice_
+
+SIZE = "L['x'].size()[0]"
+
+
+@pytest.fixture(scope="module")
+def programs(recording: Callable[[str], Path]) -> dict[str, GraphProgram]:
+    return graph_programs(recording("graphs"))
+
+
+def calls(report: DynamicShapeReport) -> dict[int, int | None]:
+    return {row.size: row.calls for row in report.sizes if row.served == "dynamic"}
+
+
+def test_sizes_are_counted_call_by_call(programs: dict[str, GraphProgram]) -> None:
+    """The program cycles through 24, 17, 31, 24, 40, 24, 53, 31; its first two recorded steps are not there."""
+    first, later = (profile.of(dynamic_shapes) for profile in programs["varying_batch"].spans)
+    assert calls(first) == {31: 3, 24: 5, 40: 2, 53: 1, 17: 1}
+    assert sum(count or 0 for count in calls(later).values()) == 6
+    (symbol,) = later.symbols
+    assert (symbol.symbol, symbol.source, symbol.origin, symbol.line) == ("s77", SIZE, "changed", 43)
+    assert later.code == "torch._dynamo.mark_dynamic(x, 0)" and "the graph for 24 alone" in later.says[1]
+
+
+def test_what_is_compiled_for_each_size(programs: dict[str, GraphProgram]) -> None:
+    report = programs["static_lengths"].spans[-1].of(dynamic_shapes)
+    served = {row.size: row.served for row in report.sizes}
+    assert [size for size, how in served.items() if how == "specialised"] == [17, 24, 31, 33, 40, 65, 72, 90]
+    assert served[50] == "eager", "the ninth, for which the recompile limit left no room"
+    assert "was compiled for 8 sizes" in report.says[0] and "ran eager" in report.says[0]
+    assert {row.multiple: row.left for row in report.padded} == {8: 6, 16: 5, 32: 3, 64: 2, 128: 1}
+    row = next(
+        row for row in findings(programs["static_lengths"].spans[-1]).findings if row.rule == "dynamic_shapes"
+    )
+    assert row.code == "torch._dynamo.mark_dynamic(x, 0)" and row.evidence["sizes"] == 9
+
+
+def test_a_size_that_is_specialised_again_names_its_line(programs: dict[str, GraphProgram]) -> None:
+    profile = programs["specialised_length"].spans[-1]
+    report = profile.of(dynamic_shapes)
+    guard = report.guards[0]
+    assert (guard.expression, guard.recompiles) == ("Eq((s77//32), 1) … Eq((s77//32), 5)", 4)
+    assert guard.file.endswith("graphs.py") and guard.line == 265
+    assert {row.symbol: row.fixed for row in report.symbols} == {"s77": None, "s27": "128"}
+    assert report.says[0].startswith("A dynamic size is specialised again at graphs.py:265")
+    assert sum(count or 0 for count in calls(report).values()) == 4, (
+        "two of its six calls fell to versions that ran once"
+    )
+    row = next(row for row in findings(profile).findings if row.rule == "dynamic_shapes")
+    assert row.where == ["graphs.py:265"]
+
+
+def test_nothing_is_guessed_of_two_dynamic_sizes(tmp_path: Path) -> None:
+    summary = CompileSummary()
+    for number, symbol in enumerate(("s1", "s2")):
+        event = summary.shape_events.add(kind="create_symbol", symbol=symbol, value="8")
+        event.key.compile_id, event.source = "0/0", f"L['x'].size()[{number}]"
+    shapes: dict[str, Any] = {"Input Dims": [[8, 9], [9, 4]]}
+    events = [
+        slice_("Torch-Compiled Region: 0/0", 0, 50),
+        slice_("## Call CompiledFxGraph k ##", 5, 40),
+        slice_("aten::mm", 10, 5, **shapes),
+    ]
+    report = profile_with(tmp_path, events, data_of(summary)).of(dynamic_shapes)
+    assert [(row.sizes, row.calls, row.origin) for row in report.symbols] == [(None, None, "asked")] * 2
+    assert report.sizes == () and report.padded == ()
+
+
+def test_without_compile_data_it_is_unknown(tmp_path: Path) -> None:
+    report = profile_with(tmp_path, [slice_("aten::mm", 0, 5)], None).of(dynamic_shapes)
+    assert report.says[0].startswith("Whether sizes are dynamic is not known")

@@ -1,0 +1,277 @@
+"""pays/: which run is held against which, what compiling cost, what a step gains, and when the two are even."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles import data_of, profile_with
+from tb_torchcompile_plugin.analysis.findings.findings import span_findings
+from tb_torchcompile_plugin.analysis.pays.compile_cost import CompileCost, compile_cost
+from tb_torchcompile_plugin.analysis.pays.pays import pays
+from tb_torchcompile_plugin.analysis.pays.result import evens, measured, predicted
+from tb_torchcompile_plugin.analysis.pays.steady import Steady, chance_us, steady
+from tb_torchcompile_plugin.analysis.pays.twin import (
+    RunFacts,
+    compiled_of,
+    eager_of,
+    run_facts,
+    why_not_alike,
+)
+from tb_torchcompile_plugin.analysis.pays.uncompiled import uncompiled
+from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, step_times
+from tb_torchcompile_plugin.api.report import SpanReport, read_report
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.compile_log.summary_pb2 import (
+    CacheResult,
+    Compilation,
+    CompileKey,
+    CompileSummary,
+    PhaseSpan,
+)
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
+from traces import Event, launch, slice_
+
+S = 1_000_000_000
+COST = CompileCost(10.0, 10.0, None, 0, 2, True)
+
+
+def times(*us: float) -> StepTimes:
+    known = step_times(us)
+    assert known
+    return known
+
+
+def facts(step_us: float, *, compiled: bool, **more: Any) -> RunFacts:
+    noted = times(step_us - 1, step_us, step_us + 1)
+    known = RunFacts(
+        "", compiled, compiled, Steady(noted, None), COST if compiled else None, "", "H100", None
+    )
+    return known._replace(**more)
+
+
+def looped(
+    folder: Path,
+    step_us: float,
+    *,
+    compiled: bool = False,
+    noted_us: float | None = None,
+    tried: bool = False,
+) -> Profile:
+    """Three steps with a kernel each, launched from a compiled region or not."""
+    folder.mkdir(exist_ok=True)
+    events: list[Event] = []
+    for step in range(3):
+        at = step * step_us
+        events.append(slice_(f"ProfilerStep#{step}", at, step_us, "user_annotation"))
+        if compiled:
+            events.append(slice_("Torch-Compiled Region: 0/0", at + 5, 60))
+            events.append(slice_("## Call CompiledFxGraph abc ##", at + 10, 40))
+        events += launch(
+            "triton_poi_fused_add_0" if compiled else "vectorized_elementwise_kernel", at + 20, at + 30, 9
+        )
+    made = [compilation("0/0", 0, 3)] if compiled or tried else []
+    summary = CompileSummary(compilations=made)
+    summary.steps.unrecorded_ns.extend([round(1000 * (noted_us or step_us))] * 40)
+    return profile_with(folder, events, data_of(summary))
+
+
+def compilation(
+    name: str, start_s: float, seconds: float, *results: tuple[str, str, float], thread: int = 1
+) -> Compilation:
+    """results: of lookups in the caches: (key, what came of it, seconds saved)."""
+    cache = [
+        CacheResult(cache="fx_graph", key=key, result=result, time_saved_ns=round(saved * S))
+        for key, result, saved in results
+    ]
+    return Compilation(
+        key=CompileKey(compile_id=name),
+        function="f",
+        file="/home/me/train.py",
+        line=7,
+        start_ns=round(start_s * S),
+        duration_ns=round(seconds * S),
+        thread=thread,
+        cache=cache,
+    )
+
+
+def cost_of(*rows: Compilation, spans: list[PhaseSpan] | None = None) -> CompileCost:
+    known = compile_cost(data_of(CompileSummary(compilations=rows, spans=spans or [])))
+    assert known
+    return known
+
+
+def test_runs_belong_together_that_differ_by_how_they_ran() -> None:
+    runs = [
+        "bert/eager",
+        "bert/compiled",
+        "gpt/eager",
+        "gpt/warm",
+        "gpt/compiled",
+        "resnet18",
+        "resnet18_eager",
+        "other",
+    ]
+    assert {run: eager_of(run, runs) for run in runs} == {
+        "bert/eager": None,
+        "bert/compiled": "bert/eager",
+        "gpt/eager": None,
+        "gpt/warm": "gpt/eager",
+        "gpt/compiled": "gpt/eager",
+        "resnet18": "resnet18_eager",
+        "resnet18_eager": None,
+        "other": None,
+    }
+    assert compiled_of("bert/eager", runs) == "bert/compiled"
+    assert compiled_of("gpt/eager", runs) is None, "two were compiled"
+    assert eager_of(".", [".", "eager"]) == "eager"
+    assert eager_of("a", ["a", "a_eager", "a.baseline"]) is None, "nobody knows which one"
+
+
+def test_what_else_is_known_of_two_runs_may_forbid_to_hold_them_against_each_other() -> None:
+    mine, other = facts(5, compiled=True), facts(9, compiled=False)
+    assert why_not_alike(mine, other) == why_not_alike(other, mine) == ""
+    assert "compiled code" in why_not_alike(mine, mine)
+    assert "is eager" in why_not_alike(other, other)
+    assert why_not_alike(mine._replace(compiled=False), other) == "", "torch tried, and nothing of it ran"
+    assert "program" in why_not_alike(mine._replace(program="a.py"), other._replace(program="b.py"))
+    assert "GPU" in why_not_alike(mine, other._replace(device="A100"))
+    assert "work" in why_not_alike(mine._replace(tflop=2.0), other._replace(tflop=1.0))
+    assert why_not_alike(mine._replace(tflop=0.6), other._replace(tflop=1.0)) == ""
+
+
+def test_threads_that_compile_at_one_time_block_the_program_once() -> None:
+    rows = compilation("0/0", 0, 4), compilation("1/0", 2, 4, thread=2)
+    beside = PhaseSpan(name="benchmark", start_ns=7 * S, duration_ns=S)
+    worker = PhaseSpan(name="compile", start_ns=0, duration_ns=90 * S, worker_process=True)
+    cost = cost_of(*rows, spans=[beside, worker])
+    assert (cost.blocked_s, cost.cold_s, cost.warm_s, cost.whole) == (7.0, 7.0, None, True)
+    untimed = Compilation(key=CompileKey(compile_id="2/0"))
+    assert cost_of(*rows, untimed).cold_s is None and not cost_of(*rows, untimed).whole
+
+
+def test_what_a_process_stored_itself_is_no_warm_start() -> None:
+    miss, hit = ("k", "miss", 0), ("k", "hit", 3)
+    again = cost_of(compilation("0/0", 0, 4, miss), compilation("1/0", 5, 1, hit))
+    assert (again.cold_s, again.warm_s, again.hits, again.lookups) == (5.0, None, 0, 1)
+    warm = cost_of(compilation("0/0", 0, 1, hit))
+    assert (warm.cold_s, warm.warm_s, warm.hits) == (4.0, 1.0, 1)
+
+
+def test_even_is_what_compiling_cost_over_what_a_step_gains() -> None:
+    gain = measured(facts(9_000, compiled=False), facts(4_000, compiled=True))
+    assert gain.verdict == "pays" and gain.gain_us == 5_000
+    (even,) = evens(gain, COST)
+    assert even.steps == 2_000 and even.after_s == pytest.approx(18.0)
+    assert even.low_steps < 2_000 < (even.high_steps or 0)
+    warm = evens(gain, COST._replace(blocked_s=1.0, warm_s=1.0))
+    assert [(row.name, row.steps) for row in warm] == [("recorded", 200), ("cold", 2_000)]
+
+
+def test_what_may_be_chance_is_no_gain() -> None:
+    slow, fast = facts(1_000, compiled=True), facts(998, compiled=False)
+    assert measured(fast, slow).verdict == measured(slow, fast).verdict == "never"
+    assert evens(measured(fast, slow), COST) == ()
+    vague = facts(1_000, compiled=True, steady=Steady(times(500, 1_500), None))
+    assert measured(fast, vague).verdict == "unknown"
+    assert chance_us(times(1_000, 1_000), times(1_000, 1_000)) == 10.0
+
+
+def test_recorded_steps_are_held_against_recorded_ones() -> None:
+    recorded = Steady(None, times(1_990, 2_000, 2_010))
+    eager = facts(9_000, compiled=False)
+    assert measured(eager, facts(0, compiled=True, steady=recorded)).told_by == "nobody"
+    both = eager._replace(steady=Steady(eager.steady.noted, times(8_000, 8_010)))
+    assert measured(both, facts(0, compiled=True, steady=recorded)).eager_us == 8_005
+
+
+def test_where_bounds_hold_both_nobody_knows() -> None:
+    now = (100.0, 100.0, 100.0)
+    for eager, verdict in (((150, 110, 190), "pays"), ((120, 90, 190), "unknown"), ((80, 70, 90), "never")):
+        assert predicted("eager_predicted", eager, now).verdict == verdict
+    assert predicted("compiled_predicted", now, (10, 9, 11)).verdict == "unknown"
+
+
+def beside(profile: Profile, other: Profile, run: str) -> Profile:
+    profile.beside = RunBeside(run, (), lambda: other)
+    return profile
+
+
+def test_of_a_slower_compiled_run_a_finding_says_so_with_its_place(tmp_path: Path) -> None:
+    eager = looped(tmp_path / "a", 100, noted_us=100)
+    mine = beside(looped(tmp_path / "b", 150, compiled=True, noted_us=150), eager, "eager")
+    answer = mine.of(pays)
+    assert (
+        answer.says[0] == "Compiling does not pay: a step takes 150 µs instead of 100 µs, and it cost 3.00 s."
+    )
+    assert answer.says[1] == "Held against run eager, the same program eager."
+    (row,) = (row for row in span_findings(mine) if row.rule == "compile_does_not_pay")
+    assert row.predicted and (row.predicted.step_us, row.predicted.after_us) == (150, 100)
+    assert row.predicted.low_us < 100 < row.predicted.high_us
+    assert row.where == ["train.py:7"] and row.severity == "critical"
+    other = beside(looped(tmp_path / "c", 100), looped(tmp_path / "d", 150, compiled=True), "compiled")
+    assert other.of(pays).says[0] == answer.says[0]
+    assert not [row for row in span_findings(other) if row.rule == "compile_does_not_pay"], (
+        "nothing to take away"
+    )
+
+
+def test_no_finding_where_compiling_pays_or_nobody_measured(tmp_path: Path) -> None:
+    alone = looped(tmp_path / "a", 150, compiled=True)
+    faster = beside(looped(tmp_path / "b", 80, compiled=True), looped(tmp_path / "c", 100), "eager")
+    for profile in (alone, faster):
+        assert not [row for row in span_findings(profile) if row.rule == "compile_does_not_pay"]
+    assert faster.of(pays).even[0].steps == 150_000
+
+
+def test_nothing_of_what_was_compiled_ran(tmp_path: Path) -> None:
+    answer = looped(tmp_path, 100, tried=True).of(pays)
+    assert answer.gain[0].verdict == "never" and answer.gain[0].told_by == "nothing_ran"
+    assert answer.says[0].startswith("Compiling does not pay: nothing of what torch compiled runs")
+
+
+def test_a_run_beside_that_cannot_be_read_costs_the_comparison_alone(tmp_path: Path) -> None:
+    def fails() -> Profile:
+        raise UserError("it is cut off")
+
+    mine = looped(tmp_path, 100, compiled=True)
+    mine.beside = RunBeside("eager", (), fails)
+    assert "Run eager cannot be read: it is cut off." in mine.of(pays).says
+
+
+def test_pauses_are_no_steps(tmp_path: Path) -> None:
+    profile = looped(tmp_path, 100)
+    assert profile.data
+    profile.data.summary.steps.unrecorded_ns.append(10 * S)
+    noted = profile.of(steady).noted
+    assert noted and noted.mean_us == 100 and noted.steps == 8
+
+
+def test_the_run_beside_is_read_with_the_one_that_is_asked_for(
+    recording: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Each side says the same of both, in the tab and in a report; and an eager step is predicted near the other's."""
+    for name in ("resnet18", "resnet18_eager"):
+        shutil.copytree(recording(name), tmp_path / name)
+    session = Session([("", str(tmp_path))], ahead=False)
+    sides = []
+    for run in session.runs().runs:
+        (worker,) = (worker for worker in run.workers if worker.spans)
+        sides.append(session.profile(run.run, worker.worker, worker.spans[0].span))
+    compiled, eager = sides
+    assert compiled.of(run_facts).compiled and not eager.of(run_facts).compiled
+    assert compiled.of(pays).says[0] == eager.of(pays).says[0]
+    assert compiled.of(pays).gain[0].told_by == "measured"
+    report = read_report(str(tmp_path))
+    spans = [span for run in report.runs for worker in run.workers for span in worker.spans]
+    assert [span.pays.says[0] for span in spans if isinstance(span, SpanReport)] == [
+        compiled.of(pays).says[0]
+    ] * 2
+    step = compiled.of(uncompiled)
+    assert step and step.low_us < step.step_us < step.high_us

@@ -1,0 +1,310 @@
+"""Start-ups of made-up processes, whose truth is known: parts, caches, other processes, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from compile_records import START_US, a_compilation, artifact, envelope, mark
+from tb_torchcompile_plugin.analysis.startup.beside import Start, Starts
+from tb_torchcompile_plugin.analysis.startup.parts import parts_ns, start_parts
+from tb_torchcompile_plugin.analysis.startup.pieces import TimePiece, pieces
+from tb_torchcompile_plugin.analysis.startup.start_findings import start_findings
+from tb_torchcompile_plugin.analysis.startup.startup import StartUp, startup
+from tb_torchcompile_plugin.api.export.without_code import without_code
+from tb_torchcompile_plugin.api.report import read_report
+from tb_torchcompile_plugin.api.routes import ROUTES, poll
+from tb_torchcompile_plugin.api.session import Session
+from tb_torchcompile_plugin.compile_log.log import CompileLog
+from tb_torchcompile_plugin.compile_log.record import Record
+from tb_torchcompile_plugin.compile_log.summary import save
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep
+from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
+from tb_torchcompile_plugin.torch_names.cache_keys import COMPILE_ON_ONE_RANK
+
+START_NS = START_US * 1000
+S = 1_000_000  # µs
+PLAIN, TUNED = "[c0] inductor_config[max_autotune]: False", "[c1] inductor_config[max_autotune]: True"
+CODE, OTHER_CODE = "[g1] gm: GraphModule()", "[g2] gm: GraphModule()"
+GRAPH = "def forward(self, x):\n    # File: /m.py:4 in forward, code: x + 1\n    add = aten.add(x, {});  x = None\n"
+
+
+def cached(cache: str, result: str, key: str, components: list[str], **more: object) -> Record:
+    return artifact(f"{cache}_cache_{result}", json.dumps({"key": key, "components": components, **more}))
+
+
+def process(
+    *,
+    hit: bool = False,
+    key: str = "k",
+    setting: str = PLAIN,
+    code: str = CODE,
+    aot_s: int = 8,
+    load_s: float = 0.5,
+    after_s: int = 0,
+    folder: str = "/cache",
+) -> CompileSummary:
+    """One frame: two seconds of Dynamo, then AOTAutograd with inductor inside it, or hits that load for a while."""
+    log = CompileLog(payloads=True)
+    inside_s = load_s if hit else aot_s
+    begin, end = 1 * S, (1 + inside_s) * S
+    parts = [code, setting]
+    records = [
+        mark("B", "entire_frame_compile", 0),
+        Record(
+            envelope("dynamo_start", {"stack": [{"line": 9, "name": "main", "filename": "/train.py"}] * 2})
+        ),
+        mark("B", "AOTAutogradCache.inductor_load" if hit else "create_aot_dispatcher_function", begin),
+        *(
+            (
+                cached("fx_graph", "hit", f"f{key}", parts, time_saved_ns=5 * 10**9),
+                cached("aotautograd", "hit", f"a{key}", [], time_saved_ms=aot_s * 1000),
+            )
+            if hit
+            else (
+                cached("aotautograd", "miss", f"a{key}", [], cache_status_detailed="full_miss"),
+                artifact("aot_inference_graph", GRAPH.format(code[2])),
+                mark("B", "fx_codegen_and_compile", begin + S),
+                mark("E", "fx_codegen_and_compile", begin + 6 * S),
+                cached("fx_graph", "miss", f"f{key}", parts, time_taken_ns=5 * 10**9),
+            )
+        ),
+        mark("E", "AOTAutogradCache.inductor_load" if hit else "create_aot_dispatcher_function", end),
+        mark("E", "entire_frame_compile", end + S),
+        Record(
+            envelope(
+                "compilation_metrics", {"co_name": "forward", "co_filename": "/m.py", "co_firstlineno": 3}
+            )
+        ),
+    ]
+    for record in records:
+        if record.metadata.get("artifact", {}).get("name") == "aot_inference_graph":
+            record = Record(envelope("aot_inference_graph", {}), record.payload)
+        log.add(record)
+    assert not log.unreadable
+    summary = log.summary()
+    environment = summary.environment
+    environment.process_start_ns = START_NS - 9 * 10**9
+    environment.imported_ns = START_NS - 4 * 10**9
+    compiled_ns = int((end + S) * 1000)
+    summary.steps.first.append(FirstStep(end_ns=START_NS + compiled_ns + 10**9, compiled=True))
+    steady = START_NS + compiled_ns + 10**9 + 1
+    summary.steps.first.append(FirstStep(start_ns=steady, end_ns=steady + 10**6))
+    environment.recording_start_ns = START_NS - 4 * 10**9 + after_s * 10**9
+    environment.written_ns = steady + 10**8 + after_s * 10**9
+    environment.variables["TORCHINDUCTOR_CACHE_DIR"] = folder
+    return summary
+
+
+def start(run: str, summary: CompileSummary, rank: int | None = None) -> Start:
+    return Start(run, f"rank{rank}" if rank is not None else "w", rank, CompileData(summary, "summary", ""))
+
+
+def answer(mine: Start, *others: Start) -> StartUp:
+    return startup(Starts(mine, others))
+
+
+# -- parts --------------------------------------------------------------------------------------------------------
+
+
+def test_the_innermost_span_has_the_time() -> None:
+    spans = [(10, 90), (20, 60), (50, 70)]  # the last one crosses the one before
+    assert list(pieces(spans, 0, 100)) == [
+        TimePiece(0, 10, None),
+        TimePiece(10, 20, 0),
+        TimePiece(20, 50, 1),
+        TimePiece(50, 60, 2),
+        TimePiece(60, 70, 2),
+        TimePiece(70, 90, 0),
+        TimePiece(90, 100, None),
+    ]
+
+
+def test_every_nanosecond_belongs_to_one_part() -> None:
+    parts = start("cold", process()).data.of(parts_ns)
+    s = 10**9
+    assert parts == {
+        "imports": 5 * s,
+        "preparing": 4 * s,
+        "dynamo": 2 * s,
+        "aot_autograd": 3 * s,
+        "inductor": 5 * s,
+        "steps": 1 * s + 1,
+    }
+    rows = start("cold", process()).data.of(start_parts)
+    assert sum(row.time_s for row in rows) == seconds(20 * s + 1) and sum(row.percent for row in rows) == 100
+
+
+def test_what_lies_between_and_loading_are_parts_and_later_compilations_are_not() -> None:
+    log = CompileLog()
+    for at in (0, 5000, 90_000):
+        for record in a_compilation(f"{at // 5000}/0", at):
+            log.add(record)
+    summary = log.summary()
+    summary.steps.first.append(
+        FirstStep(start_ns=START_NS - 3_000_000, end_ns=START_NS + 6_500_000, compiled=True)
+    )
+    summary.steps.first.append(FirstStep(start_ns=START_NS + 7_000_000, end_ns=START_NS + 8_000_000))
+    summary.environment.imported_ns = START_NS - 1_000_000
+    summary.cache_transfers.add(load=True, start_ns=START_NS - 500_000, duration_ns=200_000)
+    parts = start("r", summary).data.of(parts_ns)
+    assert parts == {
+        "preparing": 800_000,
+        "artifacts": 200_000,
+        "dynamo": 2_000_000,
+        "other": 2_000,
+        "between": 3_999_000,
+        "steps": 999_000,
+    }
+
+
+def test_phases_of_a_start_up_are_those_of_its_compilations(recording: Callable[[str], Path]) -> None:
+    """Of a real process in which no compilation ran inside of another one: what the spans say is what rows say."""
+    summary = read_log(str(next(recording("breaks").rglob("dedicated_log_torch_trace*"))))
+    rows = Counter[str]()
+    for row in summary.compilations:
+        rows.update({phase.name: phase.exclusive_ns for phase in row.phases})
+    parts = CompileData(summary, "torch_trace", "").of(parts_ns)
+    for phase in ("aot_autograd", "inductor", "triton", "cache"):
+        assert rows[phase] > 0 and parts[phase] == rows[phase], phase
+
+
+def test_without_times_it_says_so() -> None:
+    said = answer(start("r", CompileSummary()))
+    assert said.says == ("No compilation with a time was recorded: nothing says how this process started",)
+    assert not said.parts and not said.start_lookups and not said.compiled_lines
+
+
+def test_a_log_counts_from_its_first_compilation() -> None:
+    log = CompileLog()
+    for record in a_compilation():
+        log.add(record)
+    said = answer(start("r", log.summary()))
+    assert said.says[-2].startswith(
+        "When the process began is not known: this counts from the first compilation."
+    )
+    assert said.says[-1].startswith("No first steady step was noted")
+
+
+# -- caches -------------------------------------------------------------------------------------------------------
+
+
+def test_a_cold_and_a_warm_start_side_by_side() -> None:
+    cold, warm = start("cold", process()), start("warm", process(hit=True, after_s=60))
+    said = answer(cold, warm)
+    assert said.says[0].startswith(
+        "20.0 s until the first steady step, 50.0 % of it compiling: 5.00 s Inductor and "
+    )
+    assert said.says[1].startswith(
+        "2 of 2 lookups in the compile caches missed: hits would have skipped up to 8.00 s"
+    )
+    assert said.says[2] == (
+        "Measured against warm, w: what both compiled took 10.0 s cold and 2.50 s warm, so a warm start saves 7.50 s. "
+        "torch's hits count 8.00 s."
+    )
+    assert [(row.cache, row.spent_s) for row in said.start_lookups] == [
+        ("AOTAutograd cache", 8.0),
+        ("FX graph cache", 5.0),
+    ]
+    assert [(row.kind, row.common, row.common_compile_s) for row in said.starts] == [
+        ("cold", 1, 10),
+        ("warm", 1, 2.5),
+    ]
+    assert "so the warm start saved 7.50 s" in answer(warm, cold).says[1]
+    assert start_findings(Starts(cold, (warm,))) == []  # a first run cannot hit
+
+
+def test_hits_that_spare_nothing() -> None:
+    cold, warm = start("cold", process()), start("warm", process(hit=True, load_s=9, after_s=60))
+    assert "The hits spared nothing" in answer(warm, cold).says[1]
+
+
+def test_a_miss_names_the_first_setting_that_differs_and_in_which_run() -> None:
+    said = answer(start("b", process(key="b", setting=TUNED, after_s=60)), start("a", process()))
+    aot, graph = said.start_lookups
+    assert (
+        aot.differs == graph.differs == "setting max_autotune is True here, and False there"
+        and graph.than == "a, w"
+    )
+    assert said.says[2].endswith(f"against a, w: {graph.differs}.")
+
+
+def test_a_miss_names_the_line_whose_code_differs() -> None:
+    said = answer(start("b", process(key="b", code=OTHER_CODE, after_s=60)), start("a", process()))
+    assert said.start_lookups[1].differs == (
+        "the code of the graph at m.py:4  # add = aten.add(x, 2) here, add = aten.add(x, 1) there"
+    )
+
+
+def test_a_rank_that_misses_alone_is_named_with_the_folder_that_is_its_own() -> None:
+    alone = start("job", process(folder="/own"), 1)
+    said = answer(alone, start("job", process(hit=True), 0))
+    folder = "not the key: TORCHINDUCTOR_CACHE_DIR is /own here, and /cache there"
+    assert {row.differs for row in said.start_lookups} == {folder}
+    assert (
+        "Rank 1 missed alone, while 0 hit: where ranks run in step, all wait for who compiles." in said.says
+    )
+    (finding,) = start_findings(Starts(alone, (start("job", process(hit=True), 0),)))
+    assert finding.severity == "warning" and finding.where == ["m.py:3"]
+    assert finding.title.endswith(f"The caches missed, against job, rank 0: {folder}")
+
+
+def test_ranks_that_all_compile_the_same_are_told_to_share() -> None:
+    same = [start("job", process(), rank) for rank in (0, 1)]
+    assert any(text.endswith("on the others before they compile.") for text in answer(*same).says)
+    other = [
+        start("job", process(key=str(rank), setting=f"[{rank}] inductor_config[r]: {rank}"), rank)
+        for rank in (0, 1)
+    ]
+    assert any(
+        text.endswith("Their keys differ, so that none can use what another one compiled.")
+        for text in answer(*other).says
+    )
+    for one in other:
+        one.data.summary.environment.settings[COMPILE_ON_ONE_RANK[0]] = "False"
+    assert any("compile_on_one_rank takes the rank out of graphs" in text for text in answer(*other).says)
+    for one in other:
+        one.data.summary.environment.settings[COMPILE_ON_ONE_RANK[0]] = "True"
+    said = answer(*other).says
+    assert "compile_on_one_rank is on: graphs do not depend on the rank that compiled them." in said
+    assert not any("takes the rank out" in text for text in said)
+
+
+def test_lines_are_a_tree_of_callers() -> None:
+    said = answer(start("a", process()), start("b", process(aot_s=20)))
+    assert [
+        (row.function, row.depth, row.parent, row.cumulative_s, row.own_s) for row in said.compiled_lines
+    ] == [
+        ("main", 0, -1, 10.0, 0.0),
+        ("forward", 1, 0, 10.0, 10.0),
+    ]
+    assert (said.compiled_lines[1].most_elsewhere_s, said.compiled_lines[1].elsewhere) == (22.0, "b, w")
+
+
+def test_a_file_without_code_names_the_place_alone() -> None:
+    said = answer(start("b", process(key="b", code=OTHER_CODE, after_s=60)), start("a", process()))
+    left = without_code(said)
+    assert left.start_lookups[1].differs == "the code of the graph at m.py:4"
+    assert "aten.add" in str(said) and "aten.add" not in str(left)
+
+
+# -- over a logdir ------------------------------------------------------------------------------------------------
+
+
+def test_the_route_and_the_report_know_the_other_runs(tmp_path: Path) -> None:
+    for run, summary in (("a", process()), ("b", process(key="b", setting=TUNED, after_s=60))):
+        (tmp_path / run).mkdir()
+        save(summary, str(tmp_path / run / f"w.{START_NS}.pt.compile.pb"))
+    session = Session([("", str(tmp_path))])
+    said = poll(session, ROUTES["startup"], {"run": "b", "worker": "w"})
+    assert isinstance(said, StartUp) and [row.run for row in said.starts] == ["b", "a"]
+    assert poll(session, ROUTES["startup"], {"run": "b", "worker": "w"}) is said
+    report = read_report(str(tmp_path))
+    assert [row.startup == said for run in report.runs for row in run.workers] == [False, True]
+    assert [(row.rule, row.run, row.severity) for row in report.findings if row.rule == "cold_start"] == [
+        ("cold_start", "b", "info")
+    ]

@@ -1,0 +1,61 @@
+"""What the writer notes of a start-up: when the process began, its first steps, caches that were loaded as one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import ClassVar
+
+import pytest
+
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.writer import cache_transfers
+from tb_torchcompile_plugin.writer.first_steps import FirstSteps, first_steps
+from tb_torchcompile_plugin.writer.process_start import process_start_ns
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell it")
+def test_a_process_began_before_now_and_it_stays_so() -> None:
+    first, second = process_start_ns(), process_start_ns()
+    assert first is not None and second is not None and abs(first - second) < 50_000_000
+    assert 0 < time.time_ns() - first < 24 * 3600 * 10**9
+
+
+def steps(*rows: tuple[int | None, int, bool]) -> FirstSteps:
+    noted = FirstSteps()
+    for start_ns, end_ns, compiled in rows:
+        if not noted.is_over:
+            noted.note(start_ns, end_ns, compiled=compiled)
+    return noted
+
+
+def test_they_end_with_the_first_one_behind_a_compilation_that_compiles_nothing() -> None:
+    noted = steps((None, 1, False), (1, 2, True), (2, 3, True), (3, 4, False), (4, 5, False))
+    assert len(noted.rows) == 4 and noted.steady_ns == 3
+    assert steps((None, 1, False), (1, 2, False)).steady_ns is None
+    assert len(steps(*[(n, n + 1, True) for n in range(300)]).rows) == 256
+
+
+def test_the_profiler_tells_unless_it_came_late() -> None:
+    """optimizer.step() ends before what a step does after it, such as waiting for other ranks."""
+    profiler = steps((None, 10, True), (11, 15, False))
+    assert first_steps(profiler, steps((None, 8, True), (8, 13, False))) is profiler.rows
+    optimizer = steps((None, 2, True), (2, 4, False))
+    assert first_steps(profiler, optimizer) is optimizer.rows
+    assert first_steps(FirstSteps(), optimizer) is optimizer.rows
+    assert first_steps(steps((None, 10, True)), optimizer) is optimizer.rows
+
+
+def test_what_was_loaded_is_noted_and_the_call_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Info:
+        artifacts: ClassVar = {"inductor": ["a", "b"]}
+
+    monkeypatch.setattr(cache_transfers, "_rows", [])
+    load = cache_transfers._noting(lambda data: Info, load=True)
+    save = cache_transfers._noting(lambda: (b"four", Info), load=False)
+    assert load(b"bytes") is Info and save() == (b"four", Info)
+    assert cache_transfers._noting(lambda: None, load=False)() is None
+    summary = CompileSummary()
+    cache_transfers.put_cache_transfers(summary)
+    rows = [(row.load, row.size, dict(row.entries)) for row in summary.cache_transfers]
+    assert rows == [(True, 5, {"inductor": 2}), (False, 4, {"inductor": 2}), (False, 0, {})]
