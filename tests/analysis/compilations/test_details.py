@@ -243,6 +243,7 @@ TRAINING = """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(torch_before("2.8"), reason="torch 2.6 names no cache lookups")
 def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
     runs = []
     for name in ("cold", "warm"):
@@ -272,8 +273,7 @@ def _check_texts(run: Answers) -> None:
     assert [(row.direction, row.graph) for row in codes] == [("forward", 0), ("backward", 1)]
     for row, end in zip(codes, ("_forward", "_backward"), strict=True):
         assert f"{end}']" in read_payload(run.session.compile_data(*run.ids), row.id)
-    since_2_8 = set() if torch_before("2.8") else {"fx_graph_runnable"}
-    assert {row.name for row in rows} >= {"dynamo_output_graph", "aot_joint_graph", *since_2_8}
+    assert {row.name for row in rows} >= {"dynamo_output_graph", "aot_joint_graph", "fx_graph_runnable"}
 
 
 def _check_time(times: CompileTime) -> None:
