@@ -243,7 +243,7 @@ TRAINING = """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(torch_before("2.8"), reason="torch 2.6 names no cache lookups")
+@pytest.mark.skipif(torch_before("2.8"), reason="torch 2.6 tells no reason of a cache miss")
 def test_training_with_inductor_cold_and_warm(tmp_path: Path) -> None:
     runs = []
     for name in ("cold", "warm"):
