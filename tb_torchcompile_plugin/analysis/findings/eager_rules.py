@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, severity_of
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import graph_breaks
-from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
+from tb_torchcompile_plugin.analysis.pays.pays import pays
+from tb_torchcompile_plugin.analysis.pays.result import Gain
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import place, without
 from tb_torchcompile_plugin.analysis.words import at_line, counted, often, plural, rounded
 from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
@@ -65,12 +69,15 @@ class NothingCompiled(Rule):
         rows = context.data.of(compilations) if context.data else []
         if any(is_profiler_hook(row.function) for row in rows):
             return  # the root, of which another rule tells
+        beside = _compiled_beside(context)
+        if beside and beside.verdict == "never":
+            return  # it was tried
         when = "in the profiled steps" if context.steps else "in this span"
         empty = context.regions_that_ran & {row.compile_id for row in rows}
         why, next_step, where = self._empty(context, empty) if empty else self._not_called(rows)
         by = context.best("eager")
         small = by is not None and by.predicted.gain_percent < thresholds.gain_percent
-        yield self.finding(
+        row = self.finding(
             context,
             f"Nothing that runs {when} is compiled{why}",
             next_step,
@@ -80,6 +87,7 @@ class NothingCompiled(Rule):
             by=by,
             where=where,
         )
+        yield _as_measured(row, beside) if beside and beside.verdict == "pays" else row
 
     def _not_called(self, rows: list[Compilation]) -> tuple[str, str, list[str]]:
         compiled = len({(row.epoch, row.compile_id) for row in rows})
@@ -101,6 +109,30 @@ class NothingCompiled(Rule):
         where = at_line(first.file, first.line)
         next_step = _MEND_BREAK if is_users_file(first.file) else _COMPILE_INNER
         return f": {made}, as {where} breaks the graph ({first.reason})", next_step, [where]
+
+
+def _compiled_beside(context: RuleContext) -> Gain | None:
+    """What compiling brings, where the same program was recorded compiled; None where it was not."""
+    if context.profile is None or context.profile.beside is None:
+        return None
+    (gain,) = context.profile.of(pays).gain
+    return gain if gain.told_by == "measured" and gain.compiled_run else None
+
+
+def _as_measured(row: Finding, gain: Gain) -> Finding:
+    """The same, with the step of the compiled run in place of a predicted one."""
+    assert gain.eager_us is not None and gain.compiled_us is not None
+    assert gain.low_us is not None and gain.high_us is not None
+    percent = 100 * (1 - gain.compiled_us / gain.eager_us)
+    step = Predicted(
+        gain.eager_us,
+        gain.compiled_us,
+        gain.eager_us - gain.high_us,
+        gain.eager_us - gain.low_us,
+        percent,
+    )
+    title = f"{row.title.partition(':')[0]}: run {gain.compiled_run} is the same program, compiled"
+    return replace(row, title=title, predicted=step, fix=None, severity=severity_of(percent))
 
 
 class GivenUp(Rule):
