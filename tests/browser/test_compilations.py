@@ -253,8 +253,8 @@ def test_texts_of_no_compilation_are_there_even_if_nothing_was_compiled(tab: Tab
     try:
         tab.open(run=run.name, panel="compilations")
         tab.wait_text(SENTENCE, "No compilations.")
-        tab.wait_text("main ul", "exported_program")
-        (link,) = [a for a in tab.all("main li a") if "exported_program" in a.text]
+        tab.wait_text("main ul", "Exported program")
+        (link,) = [a for a in tab.all("main li a") if "Exported program" in a.text]
         fetched = "const [link, done] = arguments; fetch(link.href).then((r) => r.text()).then(done)"
         assert tab.driver.execute_async_script(fetched, link) == f"ExportedProgram: {EVIL}"
     finally:

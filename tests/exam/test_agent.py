@@ -53,8 +53,10 @@ def test_the_line_is_named_where_it_was_recorded(
     assert len(named) >= 6
     for name, place in named.items():
         assert place.rpartition("/")[2].split(":")[0] == chosen[name]["line"].split(":")[0], (name, place)
-        lines = json.loads(answers[name].texts[-1])["lines"]
-        assert int(place.rpartition(":")[2]) in [line["line"] for line in lines], name
+        lines = [line["line"] for line in json.loads(answers[name].texts[-1])["lines"]]
+        line = int(place.rpartition(":")[2])
+        # a line that the log tells of has no time of its own: then the function that it stands in
+        assert line in lines or (answers[name].rule == "graph_capture" and min(lines) < line), name
 
 
 def test_a_screen_is_enough(chosen: dict[str, dict[str, Any]], recording: Callable[[str], Path]) -> None:
