@@ -21,7 +21,7 @@ SAYS = "says"
 UNSEEN = frozenset(
     ("key", "depth", "parent", "epoch", "slices", "kernels_of", "kernel_row", "panel", "row", "stack", "code")
 )
-_UNIT = re.compile(r"_(us|ns|s|percent|bytes)$")
+_UNIT = re.compile(r"(?:_|^(?=percent$))(us|ns|s|percent|bytes)$")
 _WORDS = {"gpu": "GPU", "cpu": "CPU", "device": "GPU", "cuda": "CUDA", "id": "id", "ids": "ids"}
 _HEADS = {"file": "Where", "device": "Device"}
 _KINDS: Mapping[type[inspect.Type], str] = {
@@ -92,7 +92,7 @@ def _table(field: inspect.Field, row: inspect.StructType) -> SheetTable:
 def _drawn(columns: list[SheetColumn]) -> list[SheetColumn]:
     """Where nobody said otherwise the first amount has a bar, and the first text the width that is left."""
     sized = next((one.key for one in columns if _UNIT.search(one.key) and not one.hidden), None)
-    text = next((one.key for one in columns if one.kind == "text"), None)
+    text = next((one.key for one in columns if one.kind == "text" and one.key != "compile_id"), None)
     bar, grow = any(one.bar for one in columns), any(one.grow for one in columns)
     return [
         msgspec.structs.replace(
@@ -114,9 +114,10 @@ def _column(field: inspect.Field) -> SheetColumn | None:
     else:
         unit = _UNIT.search(field.name) if isinstance(plain, (inspect.IntType, inspect.FloatType)) else None
         kind = unit[1] if unit else _KINDS.get(type(plain), "text")
+    label = look.get("title") or _title(field.name)
     return SheetColumn(
         field.name,
-        look.get("title") or _title(field.name),
+        f"{label}, %" if kind == "percent" else label,
         kind,
         **{name: bool(look.get(name)) for name in ("bar", "total", "hidden", "grow")},
     )

@@ -107,7 +107,7 @@ export function shortPath(path: string, parts = 2): string {
 }
 
 const NUMBER =
-  /(?<![\w#/.:])((?:< )?\d(?:[\d,.]*\d)?(?:–\d(?:[\d,.]*\d)?)?(?: (?:%|[nµm]?s|min|h|[kMGT]?B)(?!\w))?(?![\w/#]|:\S)|(?<=→ )\w+ bound)/;
+  /(?<![\w#/.:[])((?:< )?\d(?:[\d,.]*\d)?(?:–\d(?:[\d,.]*\d)?)?(?: (?:%|[nµm]?s|min|h|[kMGT]?B)(?!\w))?(?![\w/#]|:\S)|(?<=→ )\w+ bound)/;
 
 /** A sentence in pieces: every second one is a number with its unit, or what bounds a step. */
 export function boldPieces(text: string): string[] {

@@ -113,6 +113,10 @@ describe('boldPieces', () => {
     expect(bold('from 8.32 ms to 14.8 ms: host times')).toEqual([`8.32${THIN}ms`, `14.8${THIN}ms`]);
   });
 
+  it('leaves the index of an input alone', () => {
+    expect(bold("for 8 sizes of L['x'].size()[0] (17, 24)")).toEqual(['8', '17', '24']);
+  });
+
   it('leaves what ends a clause alone', () => {
     expect(bold('Step 1,024 ms (mean of 39, told by it); the guard that failed: s == 0.0.')).toEqual([
       `1,024${THIN}ms`,
