@@ -6,10 +6,11 @@ the one that the model of the steps predicts; else nobody knows.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.compare.compiling_steps import compiling
 from tb_torchcompile_plugin.analysis.pays.compile_cost import CompileCost
 from tb_torchcompile_plugin.analysis.pays.result import (
     NOTHING_RAN,
@@ -30,8 +31,10 @@ from tb_torchcompile_plugin.analysis.pays.twin import (
 from tb_torchcompile_plugin.analysis.pays.uncompiled import uncompiled
 from tb_torchcompile_plugin.analysis.pays.why_not import WhyNot, why_not
 from tb_torchcompile_plugin.analysis.pays.words import answer, grounds
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.what_if.reasons import why_nothing
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced, step_length
+from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.profile import Profile
 
@@ -40,9 +43,9 @@ class CompileSeconds(msgspec.Struct, frozen=True):
     """What compiling cost. blocked_s: the wall time in which this process compiled; cold_s: with empty caches; warm_s:
     with caches that hold everything. None where this run does not tell."""
 
-    blocked_s: float
-    cold_s: float | None
-    warm_s: float | None
+    blocked_s: Annotated[float, head("Compiling held the program")]
+    cold_s: Annotated[float | None, head("With cold caches")]
+    warm_s: Annotated[float | None, head("With warm caches")]
     cache_hits: int
     cache_lookups: int
 
@@ -52,10 +55,10 @@ class Pays(msgspec.Struct, frozen=True):
     why_not: what keeps compiling from bringing more, largest first."""
 
     says: tuple[str, ...]
-    gain: tuple[Gain, ...]
-    cost: tuple[CompileSeconds, ...]
-    even: tuple[Even, ...]
-    why_not: tuple[WhyNot, ...]
+    gain: Annotated[tuple[Gain, ...], head("A steady step, eager and compiled")]
+    cost: Annotated[tuple[CompileSeconds, ...], head("What compiling cost")]
+    even: Annotated[tuple[Even, ...], head("When compiling has paid for itself")]
+    why_not: Annotated[tuple[WhyNot, ...], head("What keeps compiling from bringing more")]
 
 
 class _Known(NamedTuple):
@@ -94,7 +97,7 @@ def _known(profile: Profile) -> _Known:
     if mine.tried and not mine.compiled:
         return _Known(NOTHING_RAN, mine.cost, "")
     if profile.beside is None:
-        return _Known(_predicted(profile, mine), mine.cost, "")
+        return _Known(_predicted(profile, mine), mine.cost, _unsteady(profile))
     try:
         other = profile.of(facts_beside, profile.beside)
     except UserError as error:
@@ -108,8 +111,15 @@ def _known(profile: Profile) -> _Known:
     return _Known(gain, compiled.cost, "")
 
 
+def _unsteady(profile: Profile) -> str:
+    """Why no step is predicted of this run: the model is of all of its steps, with what compiling takes of them."""
+    steps = profile.of(compiling).steps
+    compile_ = plural(steps, "profiled step compiles", "profiled steps compile")
+    return f"{compile_}: record later ones to know what a steady one takes." if steps else ""
+
+
 def _predicted(profile: Profile, mine: RunFacts) -> Gain:
-    if profile.of(why_nothing):
+    if profile.of(why_nothing) or _unsteady(profile):
         return UNKNOWN
     return _without(profile) if mine.compiled else _with(profile)
 

@@ -55,8 +55,9 @@ def eager_of(run: str, runs: Iterable[str]) -> str | None:
 
 
 def compiled_of(run: str, runs: Sequence[str]) -> str | None:
-    """The other way round: the only run of which this one is the eager one."""
-    alike = [one for one in runs if eager_of(one, runs) == run]
+    """The other way round: the only run of which this one is the eager one; of several the one with cold caches."""
+    all_of_them = [one for one in runs if eager_of(one, runs) == run]
+    alike = [one for one in all_of_them if "warm" not in _words(one)] or all_of_them
     return alike[0] if len(alike) == 1 else None
 
 

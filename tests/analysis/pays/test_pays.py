@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,11 @@ def looped(
     compiled: bool = False,
     noted_us: float | None = None,
     tried: bool = False,
+    more: Sequence[Event] = (),
 ) -> Profile:
     """Three steps with a kernel each, launched from a compiled region or not."""
     folder.mkdir(exist_ok=True)
-    events: list[Event] = []
+    events: list[Event] = [*more]
     for step in range(3):
         at = step * step_us
         events.append(slice_(f"ProfilerStep#{step}", at, step_us, "user_annotation"))
@@ -129,7 +130,8 @@ def test_runs_belong_together_that_differ_by_how_they_ran() -> None:
         "other": None,
     }
     assert compiled_of("bert/eager", runs) == "bert/compiled"
-    assert compiled_of("gpt/eager", runs) is None, "two were compiled"
+    assert compiled_of("gpt/eager", runs) == "gpt/compiled", "the other one was warm"
+    assert compiled_of("a/eager", ["a/eager", "a/cold", "a/compiled"]) is None, "two were compiled"
     assert eager_of(".", [".", "eager"]) == "eager"
     assert eager_of("a", ["a", "a_eager", "a.baseline"]) is None, "nobody knows which one"
 
@@ -219,6 +221,16 @@ def test_of_a_slower_compiled_run_a_finding_says_so_with_its_place(tmp_path: Pat
     assert other.of(pays).says[0] == answer.says[0]
     assert not [row for row in span_findings(other) if row.rule == "compile_does_not_pay"], (
         "nothing to take away"
+    )
+
+
+def test_steps_that_compile_do_not_tell_how_long_one_takes_eager(tmp_path: Path) -> None:
+    compiles = slice_("entire_frame_compile (dynamo_timed)", 10, 50)
+    profile = looped(tmp_path, 100, compiled=True, more=[compiles])
+    answer = profile.of(pays)
+    assert answer.says[:2] == (
+        "Whether compiling pays is not known: it cost 3.00 s.",
+        "1 profiled step compiles: record later ones to know what a steady one takes.",
     )
 
 
