@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.api.keys import key_of
+from tb_torchcompile_plugin.api.routes import ROUTES
 from tb_torchcompile_plugin.api.sheets import SheetColumn, is_sheet, tables_of
 
 
@@ -63,7 +67,7 @@ def test_the_name_and_the_type_of_a_field_tell_its_head_and_unit() -> None:
         "self_device_us": ("Self GPU", "us"),
         "gap_ns": ("Gap", "ns"),
         "duration_s": ("Compile time", "s"),
-        "gpu_percent": ("GPU", "percent"),
+        "gpu_percent": ("GPU, %", "percent"),
         "size_bytes": ("Size", "bytes"),
         "calls": ("Calls", "count"),
         "ratio": ("Ratio", "number"),
@@ -80,6 +84,17 @@ def test_where_nobody_says_otherwise_the_first_amount_has_a_bar_and_the_first_te
     assert [one.key for one in made if one.grow] == ["name"]
     assert [one.key for one in made if one.total] == ["duration_s"]
     assert [one.key for one in made if one.hidden] == ["reason"]
+
+
+def test_no_table_has_the_name_of_another_panels() -> None:
+    """What a table remembers (columns, order, search) it remembers by its name."""
+    sheets = {name: route.answer for name, route in ROUTES.items() if is_sheet(route.answer)}
+    names = [table.rows for answer in sheets.values() for table in tables_of(answer)]
+    panels = Path(__file__).parents[2] / "frontend" / "src" / "panels"
+    names += [
+        name for file in panels.rglob("*.svelte") for name in re.findall(r'\sid="(\w+)"', file.read_text())
+    ]
+    assert len(names) > len(sheets) and [name for name, n in Counter(names).items() if n > 1] == []
 
 
 def test_rows_are_told_apart_by_the_same_fields_as_elsewhere() -> None:

@@ -535,7 +535,7 @@ export interface CudaGraphReport {
   skipped: SkippedGraph[];
   recordings: GraphRecording[];
   counts: GraphCount[];
-  kernels: ReplayedKernel[];
+  replayed_kernels: ReplayedKernel[];
   pools: GraphPool[];
   code: string | null;
 }
@@ -2675,7 +2675,7 @@ export interface TrieNode {
 
 export interface Triton {
   says: string[];
-  kernels: CompiledKernel[];
+  triton_kernels: CompiledKernel[];
   candidates: Candidate[];
 }
 

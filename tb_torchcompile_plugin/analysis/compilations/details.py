@@ -145,6 +145,8 @@ def compile_time_headline(data: CompileData) -> str:
     others = data.of(beside_compilations)
     if others and not rows:
         return f"{others}."
+    if not rows:
+        return "Nothing was compiled."
     share = data.of(_share_percent)
     backward = sum(row.direction == "backward" for row in rows)
     number = len({(row.epoch, row.compile_id) for row in rows})

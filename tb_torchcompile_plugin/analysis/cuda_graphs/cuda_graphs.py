@@ -44,7 +44,7 @@ def cuda_graphs(profile: Profile) -> CudaGraphReport:
         skipped=tuple(profile.data.of(skipped_graphs)) if profile.data else (),
         recordings=tuple(profile.of(graph_recordings)),
         counts=counts,
-        kernels=tuple(_kernels(profile)),
+        replayed_kernels=tuple(_kernels(profile)),
         pools=pools,
         code=helps[1] if (helps := profile.of(graph_remedy)) else None,
     )

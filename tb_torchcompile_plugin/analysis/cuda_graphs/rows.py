@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.compile_log.fields import Direction, Reason
 
 GraphState = Literal[
@@ -31,18 +32,18 @@ class GraphedFunction(msgspec.Struct, frozen=True):
     file: str
     line: int | None
     state: GraphState
-    why: str
+    why: Annotated[str, head(grow=True)]
     calls: int
-    replayed_calls: int
-    recorded_calls: int
-    plain_calls: int
+    replayed_calls: Annotated[int, head("Replayed")]
+    recorded_calls: Annotated[int, head("Recorded")]
+    plain_calls: Annotated[int, head("Kernel by kernel")]
     recordings: int | None
-    functions: int | None
-    recording_us: float | None
-    recording_steps: float | None
-    recording_call_us: float | None
-    replay_us: float | None
-    replay_kernels: float | None
+    functions: Annotated[int | None, head(hidden=True)]
+    recording_us: Annotated[float | None, head(hidden=True)]
+    recording_steps: Annotated[float | None, head("Steps that record", hidden=True)]
+    recording_call_us: Annotated[float | None, head("A call that records", hidden=True)]
+    replay_us: Annotated[float | None, head("A replay", hidden=True)]
+    replay_kernels: Annotated[float | None, head("Kernels a replay", hidden=True)]
     launches_avoided: int | None
 
 
@@ -72,7 +73,7 @@ class SkippedGraph(msgspec.Struct, frozen=True):
     reason: str
     file: str
     line: int | None
-    text: str
+    text: Annotated[str, head("In torch's words", grow=True)]
 
 
 class GraphCount(msgspec.Struct, frozen=True):
@@ -116,6 +117,6 @@ class CudaGraphReport(msgspec.Struct, frozen=True):
     skipped: tuple[SkippedGraph, ...]
     recordings: tuple[GraphRecording, ...]
     counts: tuple[GraphCount, ...]
-    kernels: tuple[ReplayedKernel, ...]
+    replayed_kernels: Annotated[tuple[ReplayedKernel, ...], head("Kernels out of replayed graphs")]
     pools: tuple[GraphPool, ...]
     code: str | None

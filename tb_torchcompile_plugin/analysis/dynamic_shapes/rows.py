@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+from tb_torchcompile_plugin.analysis.sheet import head
 
 SymbolOrigin = Literal["asked", "changed", "data"]
 SizeServed = Literal["dynamic", "specialised", "eager"]
@@ -65,8 +67,8 @@ class PaddedSize(msgspec.Struct, frozen=True):
     source: str
     multiple: int
     sizes: int
-    left: int
-    more_percent: float
+    left: Annotated[int, head("Sizes left")]
+    more_percent: Annotated[float, head("More data")]
 
 
 class DynamicShapeReport(msgspec.Struct, frozen=True):

@@ -278,7 +278,7 @@ def compile_report(data: CompileData) -> Compile:
         autotune=data.of(autotune),
         exports=list(data.of(exports).exports),
         export_issues=list(data.of(exports).issues),
-        triton_kernels=list(data.of(triton).kernels),
+        triton_kernels=list(data.of(triton).triton_kernels),
         triton_candidates=list(data.of(triton).candidates),
         autotuning=data.of(autotuning_headline),
         compile_functions=data.of(ct.function_times),

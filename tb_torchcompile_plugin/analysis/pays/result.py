@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from tb_torchcompile_plugin.analysis.pays.compile_cost import CompileCost
 from tb_torchcompile_plugin.analysis.pays.steady import Steady, chance_us
 from tb_torchcompile_plugin.analysis.pays.twin import RunFacts
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes
 
 Paying = Literal["pays", "never", "unknown"]
@@ -20,11 +21,11 @@ class Even(msgspec.Struct, frozen=True):
     """After how many steps, and how long a time, what compiling cost has come back. name: with which caches. low, high:
     as a step may gain more or less; high None where it may gain nothing."""
 
-    name: Caches
-    cost_s: float
-    steps: int
-    low_steps: int
-    high_steps: int | None
+    name: Annotated[Caches, head("With caches")]
+    cost_s: Annotated[float, head("Compiling cost")]
+    steps: Annotated[int, head("Pays from step")]
+    low_steps: Annotated[int, head("At best")]
+    high_steps: Annotated[int | None, head("At worst")]
     after_s: float
 
 
@@ -35,11 +36,11 @@ class Gain(msgspec.Struct, frozen=True):
 
     verdict: Paying
     told_by: ToldBy
-    eager_us: float | None
-    compiled_us: float | None
+    eager_us: Annotated[float | None, head("Eager step")]
+    compiled_us: Annotated[float | None, head("Compiled step")]
     gain_us: float | None
-    low_us: float | None
-    high_us: float | None
+    low_us: Annotated[float | None, head("Gain at least")]
+    high_us: Annotated[float | None, head("Gain at most")]
     eager_run: str
     compiled_run: str
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import graph_break_costs
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.kernels.per_step import launched_in
+from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, every, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
@@ -35,9 +36,9 @@ class WhyNot(msgspec.Struct, frozen=True):
 
     cause: Obstacle
     time_us: float | None
-    percent: float | None
-    says: str
-    where: str
+    percent: Annotated[float | None, head("Of a step")]
+    says: Annotated[str, head("What it is", grow=True)]
+    where: Annotated[str, head("Mostly", grow=True)]
 
 
 def why_not(profile: Profile) -> list[WhyNot]:

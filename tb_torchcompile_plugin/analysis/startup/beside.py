@@ -61,8 +61,8 @@ class StartRow(msgspec.Struct, frozen=True):
     hits: int
     misses: int
     bypasses: Annotated[int, head(hidden=True)]
-    saved_s: Annotated[float | None, head("Saved, says torch")]
-    would_save_s: Annotated[float | None, head("Hits would save")]
+    saved_s: Annotated[float | None, head("Saved, says torch", hidden=True)]
+    would_save_s: Annotated[float | None, head("Hits would save", hidden=True)]
     from_process: Annotated[bool, head("From the process on", hidden=True)]
 
 

@@ -170,7 +170,8 @@ def _code_line(mine: CompileData, other: CompileData, place: LookupPlace) -> tup
         at = where or at
         if line != another:
             quoted = f"{line or 'nothing'} here, {another or 'nothing'} there"
-            return f" at {at}", f"  # {quoted}"  # as torch quotes code: it stays out of files without code
+            # as torch quotes code: it stays out of files without code
+            return f" at {at}" if at else "", f"  # {quoted}"
     return "", ""
 
 
@@ -199,6 +200,6 @@ def _operators(graph: str) -> list[tuple[str, str]]:
             at = at_line(place[1], int(place[2]))
         elif NO_PLACE.match(line):
             at = ""
-        elif (text := line.partition(";")[0].strip()) and not text.startswith("#"):
+        elif " = " in (text := line.partition(";")[0].strip()) or text.startswith("return "):
             rows.append((text, at))
     return rows

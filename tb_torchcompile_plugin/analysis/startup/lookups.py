@@ -42,17 +42,17 @@ class StartLookup(msgspec.Struct, frozen=True):
     result: Result
     compile_id: str
     epoch: int
-    direction: Direction | None
+    direction: Annotated[Direction | None, head(hidden=True)]
     function: str
     file: str
     line: int | None
     graph: Annotated[int | None, head(hidden=True)]
     lookups: Annotated[int, head(hidden=True)]
-    spent_s: Annotated[float | None, head("Took to make")]
+    spent_s: Annotated[float | None, head("To make")]
     saved_s: Annotated[float | None, head("Saved, says torch")]
     why: Annotated[str | None, head(hidden=True)]
     differs: Annotated[str | None, head("What differs", grow=True)] = None
-    than: Annotated[str | None, head("From")] = None
+    than: Annotated[str | None, head("From", grow=True)] = None
 
 
 def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:

@@ -39,7 +39,7 @@ class CompiledLine(msgspec.Struct, frozen=True):
     percent: Annotated[float, head("Share")]
     compilations: int
     most_elsewhere_s: float | None
-    elsewhere: Annotated[str | None, head("Where")]
+    elsewhere: Annotated[str | None, head("In run", hidden=True)]
 
 
 @dataclass

@@ -15,6 +15,11 @@ from tb_torchcompile_plugin.reader.grouped import grouped
 
 _DEEPER = "What each line of a kernel costs, and its reproducer: https://github.com/meta-pytorch/tritonparse"
 
+_NOT_KEPT = (
+    "Nothing of Triton was kept: create the handler before compiling, with triton=True; "
+    "where Inductor makes no Triton kernels, as on a CPU, there is nothing to keep."
+)
+
 
 class CompiledKernel(msgspec.Struct, frozen=True):
     """A kernel of a graph in the configuration in use. shared_bytes: of a block; registers and spills: of a thread.
@@ -51,10 +56,10 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Triton(msgspec.Struct, frozen=True):
-    """says: the first sentence tells what they cost. kernels: those that spill first, then by their registers."""
+    """says: the first sentence tells what they cost. triton_kernels: those that spill first, then by registers."""
 
     says: tuple[str, ...]
-    kernels: tuple[CompiledKernel, ...]
+    triton_kernels: Annotated[tuple[CompiledKernel, ...], head("Kernels")]
     candidates: Annotated[tuple[Candidate, ...], head("What was tried")]
 
 
@@ -111,7 +116,7 @@ def _candidates(rows: list[CompiledKernelMessage]) -> list[Candidate]:
 
 def _says(kernels: list[CompiledKernel], tried: list[Candidate]) -> tuple[str, ...]:
     if not kernels and not tried:
-        return ("Nothing of Triton was kept: create the handler with triton=True before compiling.",)
+        return (_NOT_KEPT,)
     spilling = [row for row in kernels if row.spills]
     spills = (
         f"{counted(len(spilling), 'spills', 'spill')} registers into memory"

@@ -262,7 +262,7 @@ def sentence(row: WhatIf, paced: Paced = A_STEP) -> str:
         often=often(row.times),
         s="" if once else "s",
         are="is" if once else "are",
-        graphs="compiled graph" if once else f"{times} compiled graphs",
+        graphs="compiled graph" if row.times <= 1 else f"{times} compiled graphs",
         keeps="keep" if " and " in row.name else "keeps",
         **paced._asdict(),
     )

@@ -103,7 +103,7 @@ def _verdict(said: FirstAnswer, first: RunFinding) -> str:
 
 def _considered(said: FirstAnswer) -> str:
     reasons = said.span.overview.considered if said.span else []
-    return "; ".join(reasons) or "nothing else that is worth it"
+    return "; ".join(reasons) or "every kind of finding; none applies here"
 
 
 def _in_one_line(row: RunFinding, width: int) -> str:

@@ -30,7 +30,10 @@ START_NS = START_US * 1000
 S = 1_000_000  # µs
 PLAIN, TUNED = "[c0] inductor_config[max_autotune]: False", "[c1] inductor_config[max_autotune]: True"
 CODE, OTHER_CODE = "[g1] gm: GraphModule()", "[g2] gm: GraphModule()"
-GRAPH = "def forward(self, x):\n    # File: /m.py:4 in forward, code: x + 1\n    add = aten.add(x, {});  x = None\n"
+GRAPH = (
+    "class {}(torch.nn.Module):\n  def forward(self, x):\n"
+    "    # File: /m.py:4 in forward, code: x + 1\n    add = aten.add(x, {});  x = None\n"
+)
 
 
 def cached(cache: str, result: str, key: str, components: list[str], **more: object) -> Record:
@@ -67,7 +70,7 @@ def process(
             if hit
             else (
                 cached("aotautograd", "miss", f"a{key}", [], cache_status_detailed="full_miss"),
-                artifact("aot_inference_graph", GRAPH.format(code[2])),
+                artifact("aot_inference_graph", GRAPH.format(code, code[2])),
                 mark("B", "fx_codegen_and_compile", begin + S),
                 mark("E", "fx_codegen_and_compile", begin + 6 * S),
                 cached("fx_graph", "miss", f"f{key}", parts, time_taken_ns=5 * 10**9),

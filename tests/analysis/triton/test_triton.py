@@ -27,7 +27,8 @@ def test_the_configuration_in_use_with_those_that_were_tried() -> None:
     ]
     answer = data_of(pb.CompileSummary(compiled_kernels=rows)).of(triton)
     assert [
-        (row.kernel, row.config, row.spills, row.configs, row.slowest_percent) for row in answer.kernels
+        (row.kernel, row.config, row.spills, row.configs, row.slowest_percent)
+        for row in answer.triton_kernels
     ] == [
         ("triton_per_1", "XBLOCK=2", 8, 1, None),
         ("triton_poi_0", "XBLOCK=8", 0, 2, 100.0),
@@ -36,7 +37,7 @@ def test_the_configuration_in_use_with_those_that_were_tried() -> None:
         ("XBLOCK=8", 0.0, True),
         ("XBLOCK=1", 100.0, False),
     ]
-    assert answer.kernels[0].time_us is None and answer.kernels[0].shared_bytes is None
+    assert answer.triton_kernels[0].time_us is None and answer.triton_kernels[0].shared_bytes is None
     assert answer.says[0] == "2 Triton kernels: 1 spills registers into memory."
     assert (
         answer.says[2]
@@ -49,7 +50,7 @@ def test_templates_of_an_operator_are_candidates_and_no_kernel() -> None:
     for row in templates:
         row.cache_key = ""
     answer = data_of(pb.CompileSummary(compiled_kernels=templates)).of(triton)
-    assert answer.kernels == () and [row.kernel for row in answer.candidates] == ["mm", "mm"]
+    assert answer.triton_kernels == () and [row.kernel for row in answer.candidates] == ["mm", "mm"]
 
 
 def test_nothing_was_kept() -> None:
