@@ -149,7 +149,11 @@ def dynamic_guards(data: CompileData) -> list[DynamicGuard]:
         again = sum(
             times for (name, at), times in failed.items() if line and at == line and file.endswith(name)
         )
-        made.append(DynamicGuard(_shortened(expressions), [key[1] for _, key in same], again, file, line))
+        made.append(
+            DynamicGuard(
+                _shortened(expressions), list(dict.fromkeys(key[1] for _, key in same)), again, file, line
+            )
+        )
     return sorted(made, key=lambda row: -row.recompiles)
 
 
