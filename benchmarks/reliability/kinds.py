@@ -23,6 +23,8 @@ from many_ranks import PLANTED, course, digest_of
 from profiles import IDENTITIES, SPAN, SPAN_QUESTIONS, WORKER_QUESTIONS, ask, data_of
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
+from tb_torchcompile_plugin.analysis.startup.beside import Start, Starts
+from tb_torchcompile_plugin.analysis.startup.startup import startup
 from tb_torchcompile_plugin.compile_log.payloads import unpack_rows
 from tb_torchcompile_plugin.compile_log.summary import load as load_summary
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -174,6 +176,7 @@ def changed_log(data: bytes, draw: random.Random) -> bytes:
 def _ask_worker(data: CompileData, draw: random.Random) -> None:
     for question in WORKER_QUESTIONS.values():
         msgspec.json.encode(data.of(question))
+    msgspec.json.encode(startup(Starts(Start("a", "w", None, data), (Start("a", "v", 1, data),))))
     for row in draw.sample([*data.summary.compilations], min(2, len(data.summary.compilations))):
         for about in (compilation, guard_checks):
             _refusable(lambda about=about, row=row: about(data, row.key.epoch, row.key.compile_id))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tb_torchcompile_plugin.analysis.pays.twin import compiled_of, eager_of
 from tb_torchcompile_plugin.api.catalog import Listing
 from tb_torchcompile_plugin.api.run_lines import files_of
-from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles, span_time_ns
+from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles, span_time_ns
 from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
+from tb_torchcompile_plugin.reader.cache.answers import MadeOf
+
+
+def made_of(files: Sequence[File], other: RunBeside | None, most_calls: int) -> MadeOf:
+    """Of the answers about a span. Also of the name of the run beside it, which they tell: another logdir may hold the
+    same files under other names. most_calls: of its model."""
+    run, theirs = (other.run, other.files) if other else ("", ())
+    return MadeOf((*files, *theirs), (most_calls, run))
 
 
 def run_beside(
@@ -23,4 +31,4 @@ def run_beside(
     if other is None or mine is None:
         return None
     newest = max(mine.spans, key=lambda span: span_time_ns(span.span) or span.file.mtime_ns)
-    return RunBeside(other, files_of(mine, newest), partial(read, mine, newest))
+    return RunBeside(other, files_of(mine, newest, ()), partial(read, mine, newest))

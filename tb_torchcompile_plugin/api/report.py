@@ -38,10 +38,11 @@ from tb_torchcompile_plugin.analysis.source.source import ProgramLine
 from tb_torchcompile_plugin.analysis.startup.startup import StartUp, startup
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario
+from tb_torchcompile_plugin.api.beside import made_of
 from tb_torchcompile_plugin.api.catalog import SCHEMA_VERSION, only_run, runs_in
 from tb_torchcompile_plugin.api.joined import job_of, unexpected
 from tb_torchcompile_plugin.api.routes import ROUTES
-from tb_torchcompile_plugin.api.run_lines import files_of, place_of
+from tb_torchcompile_plugin.api.run_lines import place_of
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
 from tb_torchcompile_plugin.errors import Notice, UserError
@@ -347,16 +348,17 @@ def _read_span(
     place: SpanPlace, data: CompileData | None, ranks: int, progress: Advance | None
 ) -> tuple[SpanRead, Profile | None]:
     """ranks: with how many it was recorded; what was said of one alone is known the next time without its trace."""
-    span, files = place.span, files_of(place.worker, place.span)
+    span, most_calls = place.span, calls_of_each(ranks)
+    files = place.session.files(place.run, place.worker.worker, span.span)
     beside = place.session.beside(place.run, place.worker.worker)
-    made_of = (*files, *(beside.files if beside else ()))
-    if not ranks and (known := answers.kept("report", SpanRead, made_of)):
+    about = made_of(files, beside, most_calls)
+    if not ranks and (known := answers.kept("report", SpanRead, about)):
         return known, None
     trace = read(span.file, progress, progress)
-    profile = Profile(trace, data, span, calls_of_each(ranks), files, beside)
+    profile = Profile(trace, data, span, most_calls, files, beside)
     made = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
     if not ranks:
-        answers.keep("report", made, made_of)
+        answers.keep("report", made, about)
     return made, profile
 
 

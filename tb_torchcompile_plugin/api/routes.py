@@ -58,6 +58,7 @@ from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.timeline.wire import timeline_window
 from tb_torchcompile_plugin.analysis.triton.triton import triton
 from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
+from tb_torchcompile_plugin.api.beside import made_of
 from tb_torchcompile_plugin.api.downloads import Download, timeline_trim, trace_file
 from tb_torchcompile_plugin.api.parameters import (
     Parameter,
@@ -259,17 +260,15 @@ def _kept(session: Session, route: Route[Any], *ids: str) -> Answer | None:
     if route.subject not in _KEPT or not all(ids) or not issubclass(kind, msgspec.Struct):
         return None
     run, worker, span = ids
-    files, other = session.files(run, worker, span), session.beside(run, worker)
-    made_of = (*files, *(other.files if other else ()))
-    return answers.kept(route.name, kind, made_of, session.most_calls(run))
+    about = made_of(session.files(run, worker, span), session.beside(run, worker), session.most_calls(run))
+    return answers.kept(route.name, kind, about)
 
 
 def _keep(profile: Profile, name: str) -> Answer:
     """The answer, which is written down for the next time."""
     answer: Answer = profile.of(ROUTES[name].ask)
     if isinstance(answer, msgspec.Struct) and profile.trace.is_whole():
-        made_of = (*profile.files, *(profile.beside.files if profile.beside else ()))
-        answers.keep(name, answer, made_of, profile.most_calls)
+        answers.keep(name, answer, made_of(profile.files, profile.beside, profile.most_calls))
     return answer
 
 

@@ -27,6 +27,7 @@ from tb_torchcompile_plugin.job.members import members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles, span_time_ns
 from tb_torchcompile_plugin.reader.cache import rows
 from tb_torchcompile_plugin.reader.compile_data import read_compile_data
+from tb_torchcompile_plugin.reader.packages import makers
 
 _log = logging.getLogger(__name__)
 Line = TypeVar("Line", bound=msgspec.Struct)
@@ -63,11 +64,12 @@ class RunLines:
         """As much as is known of a run without opening a trace of it."""
         place, worker, span = place_of(run, workers)
         ranks = members(workers)
-        last = _kept(SPAN, files_of(worker, span), _LastLine) if span else None
+        untraced = [one for one in workers if not one.spans]
+        last = _kept(SPAN, files_of(worker, span, untraced), _LastLine) if span else None
         compiled, why_not = (None, "") if last else self._compiled(worker)
         by_name = {one.worker: one for one in workers}
         spans = [(by_name[one.worker], one.span) for one in ranks]
-        together = [file for one, name in spans for file in files_of(one, _span(one, name))]
+        together = [file for one, name in spans for file in files_of(one, _span(one, name), untraced)]
         return KnownRun(
             place,
             last.line if last else compiled,
@@ -130,9 +132,11 @@ def place_of(run: str, workers: Sequence[WorkerFiles]) -> tuple[RunPlace, Worker
     return RunPlace(run, worker.worker, span.span if span else None, ranks, recorded_s), worker, span
 
 
-def files_of(worker: WorkerFiles, span: SpanFile) -> tuple[File, ...]:
-    """All that a span is read from: its trace, and the compile data of its worker."""
-    return (span.file, *worker.compile_files)
+def files_of(worker: WorkerFiles, span: SpanFile, workers: Sequence[WorkerFiles]) -> tuple[File, ...]:
+    """All that a span is read from: its trace, the compile data of its worker, and of those of `workers` that may have
+    compiled what it runs."""
+    theirs = (file for one in makers(worker, workers) for file in one.compile_files)
+    return (span.file, *worker.compile_files, *theirs)
 
 
 def _span(worker: WorkerFiles, name: str) -> SpanFile:

@@ -111,7 +111,7 @@ class Session:
 
     def files(self, run: str, worker: str, span: str) -> tuple[File, ...]:
         """All that a span is read from. Raises NotFound."""
-        return files_of(*self._catalog.span(run, worker, span))
+        return files_of(*self._catalog.span(run, worker, span), self._catalog.workers(run))
 
     def beside(self, run: str, worker: str) -> RunBeside | None:
         """The other run of the same program, one of them eager; None where there is none. Raises NotFound."""
@@ -246,8 +246,8 @@ class Session:
     ) -> Profile | Progress | Notice:
         """What was read is held until all are there: a job has more ranks than readings are remembered. What could not
         be read is tried again after a while."""
-        worker, span = self._catalog.span(run, one.worker, one.span)
-        made_of = span.file, worker.compile_files, most_calls
+        _, span = self._catalog.span(run, one.worker, one.span)
+        made_of = self.files(run, one.worker, one.span), most_calls
         known = held.get(one)
         if known is None or known.made_of != made_of or not known.counts:
             try:
@@ -308,9 +308,9 @@ class Session:
         self._readings.cancel((run, worker, span))
 
     def _reading(self, ids: _Ids, *, to_the_end: bool = False) -> Reading[Profile]:
-        worker, span = self._catalog.span(*ids)
+        _, span = self._catalog.span(*ids)
         most_calls, other = self.most_calls(ids[0]), self.beside(*ids[:2])
-        made_of = span.file, worker.compile_files, most_calls, other.files if other else ()
+        made_of = self.files(*ids), most_calls, other[:2] if other else ()
 
         def start() -> Reading[Profile]:
             progress = Progress(span.file.name, 0, span.file.size, 0, None)
@@ -339,7 +339,7 @@ class Session:
         worker, span = self._catalog.span(*ids)
         data, _ = self.with_packages(ids[0], worker)
         trace = read(span.file, reading.advance, partial(reading.advance, stage="fetching"), reading.stop)
-        trace, files = replace(trace, notices=_will_retry(trace.notices)), files_of(worker, span)
+        trace, files = replace(trace, notices=_will_retry(trace.notices)), self.files(*ids)
         profile = Profile(trace, data, span, most_calls, files, other)
         if self._ahead:
             profile.begin(span_report)  # nobody should wait for it in a request, nor anything else for it

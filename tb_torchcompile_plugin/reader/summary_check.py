@@ -37,6 +37,7 @@ def without_impossible(summary: CompileSummary) -> CompileSummary:
     moments = ("recording_start_ns", "written_ns", "process_start_ns", "imported_ns")
     _clear(summary.environment, causes, **dict.fromkeys(moments, _TIMES_END_NS))
     _mend_transfers(summary, causes)
+    _mend_tuning(summary, causes)
     _mend_steps(summary, causes)
     for cause, count in causes.items():
         summary.records.unreadable[cause] += count
@@ -97,6 +98,13 @@ def _mend_transfers(summary: CompileSummary, causes: Counter[str]) -> None:
         del summary.cache_transfers[:]
         summary.cache_transfers.extend(rows)
         causes["CacheTransfer: no time"] += lost
+
+
+def _mend_tuning(summary: CompileSummary, causes: Counter[str]) -> None:
+    for row in summary.compiled_kernels:
+        if row.HasField("time_us") and not 0 <= row.time_us < _DURATIONS_END_NS:
+            row.ClearField("time_us")
+            causes["CompiledKernel.time_us: no time"] += 1
 
 
 def _clear(row: Any, causes: Counter[str], **ends: int) -> None:

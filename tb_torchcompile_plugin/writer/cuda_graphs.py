@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +83,9 @@ def _pool_bytes(manager: Any) -> int | None:
 
 
 def _functions(manager: Any, source: bool) -> Iterator[pb.CudaGraphFunction]:
-    nodes = sorted(_nodes(manager), key=lambda node: node.id)[:_RECORDINGS_KEPT]
+    nodes: dict[Any, list[_Recorded]] = defaultdict(list)
+    for node in sorted(_nodes(manager), key=lambda node: node.id)[:_RECORDINGS_KEPT]:
+        nodes[node.graph.wrapped_function.id].append(node)
     hints = list(manager.non_cudagraph_managed_mutation_hint.values())
     seen: set[tuple[str, str, str]] = set()  # functions of one graph differ in their sizes
     for function_id, function in sorted(manager.ids_to_funcs.items(), key=lambda item: item[0].id):
@@ -96,13 +99,12 @@ def _functions(manager: Any, source: bool) -> Iterator[pb.CudaGraphFunction]:
             mutates=any(hint.get(function_id) for hint in hints),
         )
         kind = (row.key.compile_id, mode, row.name)
-        mine = [node for node in nodes if node.graph.wrapped_function.id == function_id]
         row.over_limit = any(
             manager.exceed_rerecord_limit(node, function_id)
             for node, counts in list(getattr(manager, "num_rerecord", {}).items())
             if function_id in counts
         )
-        row.recordings.extend(_recordings(mine, "size" if kind in seen else "first", source))
+        row.recordings.extend(_recordings(nodes[function_id], "size" if kind in seen else "first", source))
         seen.add(kind)
         yield row
 
@@ -116,14 +118,16 @@ def _nodes(manager: Any) -> Iterator[_Recorded]:
 
 
 def _recordings(nodes: list[_Recorded], first: Reason, source: bool) -> Iterator[pb.CudaGraphRecording]:
+    latest: dict[int | None, _Recorded] = {}  # by what each came after
     for place, node in enumerate(nodes):
-        earlier = [other for other in nodes[:place] if other.after == node.after]
+        earlier = latest.get(node.after)
+        latest[node.after] = node
         row = pb.CudaGraphRecording(graph_id=node.id, reason=first if place == 0 else "order")
         row.sizes.extend(size for size in node.graph.reconstructed_inputs if isinstance(size, int))
         if node.after is not None:
             row.after = node.after
-        if earlier:
-            _tell_apart(row, node.graph, earlier[-1].graph, source)
+        if earlier is not None:
+            _tell_apart(row, node.graph, earlier.graph, source)
         yield row
 
 

@@ -120,7 +120,7 @@ def _fill_settings(target: Environment, torch: Any) -> None:
         module, _, name = setting.rpartition(".")
         value = getattr(sys.modules.get(module), name, None)
         if value is not None:
-            target.settings[setting] = str(value)
+            target.settings[setting] = readable(str(value))
 
 
 def _backend_name(backend: object) -> str:

@@ -56,11 +56,17 @@ class TritonFiles:
 
     def listening(self) -> TritonFiles:
         """From now on. Imports inductor, which whoever compiles does anyway."""
-        _hear(logging.getLogger(TUNING_LOGGER), self._take_line)
+        _hear(logging.getLogger(TUNING_LOGGER), self._take_record)
         algorithms = importlib.import_module("torch._inductor.select_algorithm")
         if hasattr(algorithms, "add_feedback_saver"):
             algorithms.add_feedback_saver(self._take_templates)
         return self
+
+    def _take_record(self, record: logging.LogRecord) -> None:
+        try:
+            self._take_line(record.getMessage())
+        except Exception as error:
+            self._report("what autotuning tells cannot be read", error)
 
     def _take_line(self, line: str) -> None:
         if kernel := tuned_kernel(line):
@@ -82,6 +88,7 @@ class TritonFiles:
     def put(self, summary: pb.CompileSummary, *, texts: bool) -> None:
         """Adds the kernels, and with `texts` what they were compiled to. At most _MOST_ROWS rows."""
         summary.compiled_kernels.extend(self._templates)
+        known = {payload.sha256: place for place, payload in enumerate(summary.payloads)}
         for graph, kernel, tuner in _autotuners(summary.graphs):
             rows = [self._row(graph, kernel, result) for result in _results(tuner)]
             in_use = config_of(tuner)
@@ -90,7 +97,7 @@ class TritonFiles:
             summary.compiled_kernels.extend(rows[: _MOST_ROWS - len(summary.compiled_kernels)])
             for row in rows if texts else ():
                 if row.chosen:
-                    _keep_texts(summary, row, self._read(row.cache_key, row.name)[0])
+                    _keep_texts(summary, row, self._read(row.cache_key, row.name)[0], known)
 
     def _row(self, graph: pb.Graph, kernel: str, result: Any) -> pb.CompiledKernel:
         compiled, config = getattr(result, "kernel", result), _config(result)
@@ -123,25 +130,26 @@ class TritonFiles:
                 (path for root in _roots() if os.path.isdir(path := os.path.join(root, cache_key))), ""
             )
             texts = _texts_in(folder) if folder else {}
-            details = json.loads(texts.pop(_METADATA, b"{}"))
+            details = _details(texts.pop(_METADATA, b"{}"))
             self._bytes += sum(map(len, texts.values()))
-            self._files[cache_key] = texts, details if isinstance(details, dict) else {}
+            self._files[cache_key] = texts, details
         return self._files.get(cache_key, ({}, {}))
 
 
 class _TuningLines(logging.Filter):
     """Takes what a logger is told below the level that it had, and lets nothing of that through."""
 
-    def __init__(self, level: int, take: Callable[[str], None]) -> None:
+    def __init__(self, level: int, take: Callable[[logging.LogRecord], None]) -> None:
+        """take: never raises, as a filter's exceptions are the caller's."""
         super().__init__()
         self._level, self._take = level, take
 
     def filter(self, record: logging.LogRecord) -> bool:
-        self._take(record.getMessage())
+        self._take(record)
         return record.levelno >= self._level
 
 
-def _hear(logger: logging.Logger, take: Callable[[str], None]) -> None:
+def _hear(logger: logging.Logger, take: Callable[[logging.LogRecord], None]) -> None:
     if not any(isinstance(one, _TuningLines) for one in logger.filters):
         logger.addFilter(_TuningLines(logger.getEffectiveLevel(), take))
         logger.setLevel(logging.DEBUG)
@@ -208,6 +216,15 @@ def _texts_in(folder: str) -> _Texts:
     return texts
 
 
+def _details(text: bytes) -> dict[str, Any]:
+    """{} of a file that is being written."""
+    try:
+        details = json.loads(text)
+    except ValueError:
+        return {}
+    return details if isinstance(details, dict) else {}
+
+
 def _fill_from_file(row: pb.CompiledKernel, details: dict[str, Any]) -> None:
     for field, name in (("num_warps", "num_warps"), ("num_stages", "num_stages"), ("shared_bytes", "shared")):
         if isinstance(details.get(name), int) and not row.HasField(field):
@@ -217,9 +234,10 @@ def _fill_from_file(row: pb.CompiledKernel, details: dict[str, Any]) -> None:
         row.target = readable(f"{target.get('backend', '')} {target.get('arch', '')}".strip())
 
 
-def _keep_texts(summary: pb.CompileSummary, row: pb.CompiledKernel, texts: _Texts) -> None:
-    """Each text once, as all payloads."""
-    known = {payload.sha256: place for place, payload in enumerate(summary.payloads)}
+def _keep_texts(
+    summary: pb.CompileSummary, row: pb.CompiledKernel, texts: _Texts, known: dict[bytes, int]
+) -> None:
+    """Each text once, as all payloads. known: the places of those that are there."""
     for name, text in texts.items():
         digest = hashlib.sha256(text).digest()
         if digest not in known:

@@ -17,8 +17,10 @@ from compile_records import ODD, picks, put_anywhere
 from profiles import SPAN, SPAN_QUESTIONS, WORKER_QUESTIONS, ask, data_of, profile_with
 from tb_torchcompile_plugin.analysis.compilations.details import compilation, guard_checks
 from tb_torchcompile_plugin.analysis.kernels.in_code import code_kernels
+from tb_torchcompile_plugin.analysis.startup.beside import Start, Starts
+from tb_torchcompile_plugin.analysis.startup.startup import startup
 from tb_torchcompile_plugin.compile_log.summary import load
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
@@ -33,7 +35,32 @@ odd = st.sampled_from(ODD)
 
 @pytest.fixture(scope="module")
 def recorded(recording: Callable[[str], Path]) -> list[CompileSummary]:
-    return [load(str(next(recording(name).rglob("*.pb")))) for name in RECORDED]
+    known = [load(str(next(recording(name).rglob("*.pb")))) for name in RECORDED]
+    return [*known, with_all(known[0])]
+
+
+def with_all(summary: CompileSummary) -> CompileSummary:
+    """With a row of each kind that these recordings have none of."""
+    whole, key = CompileSummary(), CompileKey(compile_id="0/0")
+    whole.CopyFrom(summary)
+    for name in ("aot/0", "export/0"):
+        whole.compilations.add(key=CompileKey(compile_id=name), start_ns=1, duration_ns=5, function="export")
+    whole.cache_transfers.add(load=True, start_ns=1, duration_ns=5, size=7).entries["inductor"] = 2
+    whole.export_issues.add(key=key, kind="missing_fake_kernel", subject="my.op").stack.add(
+        file="m.py", line=1
+    )
+    for time_us in (1.0, 2.0):
+        whole.compiled_kernels.add(key=key, name="triton_poi_0", cache_key="A", registers=9, time_us=time_us)
+    functions = whole.cuda_graph_trees.add(pool_bytes=5, warm_ups=1).functions
+    functions.add(key=key, warmed_up=True).recordings.add(graph_id=1, reason="first", sizes=[8])
+    whole.shape_events.add(key=key, kind="create_symbol", symbol="s1", value="8", source="L['x'].size()[0]")
+    whole.recompiles.add(
+        key=CompileKey(compile_id="0/1"),
+        reasons=["0/0: tensor 'x' size mismatch at index 0. expected 4, actual 8"],
+    )
+    whole.steps.first.add(end_ns=9, compiled=True)
+    whole.steps.first.add(start_ns=9, end_ns=11)
+    return whole
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +75,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     return profile_with(tmp_path_factory.mktemp("odd"), events).trace
 
 
-@given(st.sampled_from(range(len(RECORDED))), picks, picks, odd)
+@given(st.sampled_from(range(len(RECORDED) + 1)), picks, picks, odd)
 def test_every_question_has_an_answer(
     recorded: list[CompileSummary], trace: Trace, which: int, place: int, one: int, value: Any
 ) -> None:
@@ -58,6 +85,8 @@ def test_every_question_has_an_answer(
     data = data_of(without_impossible(CompileSummary.FromString(summary.SerializeToString())))
     for question in WORKER_QUESTIONS.values():
         msgspec.json.encode(data.of(question))
+    others = [Start("b", "w", rank, data_of(one)) for rank, one in enumerate((summary, *recorded))]
+    msgspec.json.encode(startup(Starts(Start("a", "w", None, data), tuple(others))))
     for answer in about_one(data):
         with contextlib.suppress(UserError):
             msgspec.json.encode(answer())
@@ -86,6 +115,13 @@ def test_times_that_cannot_be_are_taken_out_and_counted() -> None:
     assert [row.HasField("start_ns") for row in mended.compilations] == [False, True]
     assert not mended.compilations[1].phases and len(mended.spans) == 1 and not mended.HasField("steps")
     assert sum(mended.records.unreadable.values()) == 4
+
+
+@pytest.mark.parametrize("time_us", [float("nan"), float("inf"), -1.0])
+def test_a_tuned_time_that_cannot_be_is_unknown(time_us: float) -> None:
+    summary = CompileSummary()
+    summary.compiled_kernels.add(time_us=time_us)
+    assert not without_impossible(summary).compiled_kernels[0].HasField("time_us")
 
 
 def test_metrics_that_are_no_json_are_taken_out_and_counted() -> None:

@@ -106,6 +106,20 @@ def test_times_are_heard_and_nobody_else_hears_them(
     assert times == [142.304, None]
 
 
+def test_what_cannot_be_heard_is_not_raised_where_torch_tunes(
+    files: TritonFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems: list[str] = []
+    monkeypatch.setattr(files, "_report", lambda problem, error: problems.append(problem))
+    logging.getLogger(TUNING_LOGGER).debug("%d configs", "many")
+    assert problems == ["what autotuning tells cannot be read"]
+
+
+def test_a_file_that_is_being_written_costs_what_it_tells(files: TritonFiles, tmp_path: Path) -> None:
+    (tmp_path / FOLDER / f"{NAME}.json").write_text('{"num_warps": 4, "tar')
+    assert [row.target for row in summary_with(files).compiled_kernels] == ["", ""]
+
+
 def test_the_templates_of_an_operator(files: TritonFiles) -> None:
     (saver,) = sys.modules["torch._inductor.select_algorithm"].savers  # type: ignore[attr-defined]
     fast, slow, broken = (SimpleNamespace(name=f"triton_mm_{n}", description="BLOCK_M=64") for n in range(3))

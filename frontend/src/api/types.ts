@@ -145,6 +145,7 @@ export interface CallOverhead {
 export interface Candidate {
   compile_id: string;
   epoch: number;
+  direction: Direction;
   kernel: string;
   config: string;
   time_us: number | null;
@@ -438,6 +439,7 @@ export interface Compiled {
 export interface CompiledKernel {
   compile_id: string;
   epoch: number;
+  direction: Direction;
   kernel: string;
   config: string;
   registers: number | null;

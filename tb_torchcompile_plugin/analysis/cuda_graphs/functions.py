@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.profile.steps import step_ns
 Graph = tuple[str, Direction]
 
 
-class _Known(NamedTuple):
+class _KnownGraph(NamedTuple):
     """What the compile data tells of one; all is None without any."""
 
     functions: list[CudaGraphFunction]
@@ -123,9 +123,9 @@ def _step_us(profile: Profile) -> float | None:
     return noted / 1000 if noted else float(np.median(steps)) / 1000 if len(steps) else None
 
 
-def _known(profile: Profile, graph: Graph) -> _Known:
+def _known(profile: Profile, graph: Graph) -> _KnownGraph:
     if profile.data is None:
-        return _Known([], None, "")
+        return _KnownGraph([], None, "")
     functions = [
         row
         for row in profile.data.of(graph_functions)
@@ -134,7 +134,7 @@ def _known(profile: Profile, graph: Graph) -> _Known:
     made = [row for row in profile.of(graph_recordings) if (row.compile_id, row.direction) == graph]
     skips = [row.reason for row in profile.data.of(skipped_graphs) if row.compile_id == graph[0]]
     untold = any(row.direction is None and row.compile_id == graph[0] for row in profile.of(graph_recordings))
-    return _Known(functions, None if untold else made, skips[0] if skips else "")
+    return _KnownGraph(functions, None if untold else made, skips[0] if skips else "")
 
 
 def _logged(made: list[GraphRecording]) -> list[float] | None:
@@ -143,7 +143,9 @@ def _logged(made: list[GraphRecording]) -> list[float] | None:
     return times if len(times) == len(made) else None
 
 
-def _state(known: _Known, calls: int, replayed: int, recorded: int, plain: int, prepared: int) -> GraphState:
+def _state(
+    known: _KnownGraph, calls: int, replayed: int, recorded: int, plain: int, prepared: int
+) -> GraphState:
     if not calls:
         return "skipped" if known.skipped else "not_run"
     if replayed == calls:
@@ -159,7 +161,7 @@ def _state(known: _Known, calls: int, replayed: int, recorded: int, plain: int, 
     return "waiting" if plain == calls else "partly"
 
 
-def _why(known: _Known, state: GraphState) -> str:
+def _why(known: _KnownGraph, state: GraphState) -> str:
     if state in ("replayed", "not_run", "recording"):
         return ""
     if known.skipped:

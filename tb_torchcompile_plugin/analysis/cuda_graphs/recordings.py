@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -103,16 +103,13 @@ def _met_sizes(data: CompileData) -> set[str]:
 def logged_directions(data: CompileData) -> list[Direction | None]:
     """Of each recording of the log. It names the compile id alone; the metrics that torch writes behind it say the
     direction, and the same time. None where none of them has it."""
-    waiting = [
-        (row.key.compile_id, json.loads(row.metrics.get(CUDAGRAPH_TIME, "null")), direction_of(row.direction))
-        for row in data.summary.runtime_metrics
-    ]
-    directions: list[Direction | None] = []
-    for span in data.of(logged_graphs).recordings:
-        mine = span.key.compile_id, span.duration_ns // 1000
-        at = next((at for at, row in enumerate(waiting) if row[:2] == mine), None)
-        directions.append(None if at is None else waiting.pop(at)[2])
-    return directions
+    waiting = defaultdict[tuple[str, str], deque[Direction]](deque)
+    for row in data.summary.runtime_metrics:
+        time_us = row.metrics.get(CUDAGRAPH_TIME, "")
+        waiting[row.key.compile_id, time_us].append(direction_of(row.direction))
+    spans = data.of(logged_graphs).recordings
+    mine = (waiting[span.key.compile_id, str(span.duration_ns // 1000)] for span in spans)
+    return [rows.popleft() if rows else None for rows in mine]
 
 
 def _by_graph(data: CompileData) -> Mapping[int, PhaseSpan]:

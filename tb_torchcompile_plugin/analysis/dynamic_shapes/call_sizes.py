@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 
+_SIZES_END = 1 << 62  # torch's are of 64 bits
 _MOST_OPERATORS = 24  # of one call: a size that no one of the first takes is looked for no further
 Place = tuple[int, int, int]  # which operator of the call, which argument, which dimension
 
@@ -73,8 +74,9 @@ def _track_ts(trace: Trace, call: int) -> Int64s:
 def _sizes(dims: str) -> Iterator[tuple[tuple[int, int], int]]:
     try:
         shapes = json.loads(dims)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
-    for argument, shape in enumerate(shapes):
+    for argument, shape in enumerate(shapes if isinstance(shapes, list) else ()):
         if isinstance(shape, list) and all(isinstance(size, int) for size in shape):
-            yield from (((argument, dimension), size) for dimension, size in enumerate(shape) if size > 1)
+            known = ((dimension, size) for dimension, size in enumerate(shape) if 1 < size < _SIZES_END)
+            yield from (((argument, dimension), size) for dimension, size in known)

@@ -11,6 +11,7 @@ from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import PaddedSize, Size
 from tb_torchcompile_plugin.analysis.dynamic_shapes.symbols import (
     dynamic_compilations,
     free_symbols,
+    size_of,
     symbol_sizes,
 )
 from tb_torchcompile_plugin.analysis.recompiles.moments import calls_by_id
@@ -102,9 +103,10 @@ def _compared(data: CompileData) -> Iterator[_Static]:
                 continue
             source = f"L['{parts['source']}'].size()[{parts['index']}]"
             pairs = ((parts["old"], guard.entry), (parts["new"], row.compile_id))
-            for size, compile_id in pairs:
-                one = _Static(source, int(size or -1), (row.epoch, compile_id))
-                if one not in seen:
+            for text, compile_id in pairs:
+                size = size_of(text)
+                one = _Static(source, size or 0, (row.epoch, compile_id))
+                if size is not None and one not in seen:
                     seen.add(one)
                     yield one
 

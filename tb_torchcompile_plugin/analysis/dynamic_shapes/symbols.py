@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
 from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 
+_DIGITS = 18  # of a number of 64 bits
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?!\w)")
 _SIZE = ".size()["
 
@@ -66,8 +67,13 @@ def symbol_sizes(profile: Profile, key: Key) -> Counter[int] | None:
         for change in profile.data.of(symbolic_shapes, *other).changes
     ]
     texts = [free[0].value, *(text for change in changes for text in (change.before, change.now))]
-    known = frozenset(int(text) for text in texts if text and text.isdigit())
+    known = frozenset(size for text in texts if (size := size_of(text)) is not None)
     return call_sizes(profile, key[1], known)
+
+
+def size_of(text: str | None) -> int | None:
+    """The number that torch wrote; None where it wrote an expression, or no size of a tensor."""
+    return int(text) if text and text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def _versions(data: CompileData, key: Key) -> list[Key]:
@@ -143,7 +149,11 @@ def dynamic_guards(data: CompileData) -> list[DynamicGuard]:
         again = sum(
             times for (name, at), times in failed.items() if line and at == line and file.endswith(name)
         )
-        made.append(DynamicGuard(_shortened(expressions), [key[1] for _, key in same], again, file, line))
+        made.append(
+            DynamicGuard(
+                _shortened(expressions), list(dict.fromkeys(key[1] for _, key in same)), again, file, line
+            )
+        )
     return sorted(made, key=lambda row: -row.recompiles)
 
 

@@ -64,7 +64,7 @@ def exports(data: CompileData) -> Exports:
             line=known_number(row, "line"),
             issues=sum(issue.compile_id == row.key.compile_id for issue in rows),
         )
-        for row in sorted(calls, key=lambda row: int(row.key.compile_id.rpartition("/")[2]))
+        for row in sorted(calls, key=lambda row: (len(row.key.compile_id), row.key.compile_id))
     )
     return Exports((_headline(known, rows),), known, tuple(rows))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -56,17 +57,21 @@ def eager_of(run: str, runs: Iterable[str]) -> str | None:
 
 def compiled_of(run: str, runs: Sequence[str]) -> str | None:
     """The other way round: the only run of which this one is the eager one; of several the one with cold caches."""
-    all_of_them = [one for one in runs if eager_of(one, runs) == run]
-    alike = [one for one in all_of_them if "warm" not in _words(one)] or all_of_them
-    return alike[0] if len(alike) == 1 else None
+    if not _EAGER & set(_words(run)):
+        return None
+    alike = [one for one in runs if _plain(one) == _plain(run)]
+    compiled = [one for one in alike if not _EAGER & set(_words(one))]
+    cold = [one for one in compiled if "warm" not in _words(one)] or compiled
+    return cold[0] if len(alike) == len(compiled) + 1 and len(cold) == 1 else None
 
 
 def _plain(run: str) -> list[str]:
     return [word for word in _words(run) if word not in _EAGER | _COMPILED]
 
 
-def _words(run: str) -> list[str]:
-    return [word for word in re.split(r"[-_. /]+", run.lower()) if word]
+@lru_cache(maxsize=1 << 14)
+def _words(run: str) -> tuple[str, ...]:
+    return tuple(word for word in re.split(r"[-_. /]+", run.lower()) if word)
 
 
 def run_facts(profile: Profile) -> RunFacts:

@@ -158,7 +158,7 @@ def _remote(frame: Compilation) -> Iterator[StartLookup]:
 
 def _number(frame: Compilation, field: str) -> int:
     text = frame.metrics.get(field, "")
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) < 19 else 0  # what fits into 64 bits
 
 
 def _tuned(data: CompileData, frames: dict[Key, Compilation]) -> Iterator[StartLookup]:

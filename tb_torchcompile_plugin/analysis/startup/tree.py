@@ -44,20 +44,33 @@ class CompiledLine(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Line:
+    """all_ns, ids: with what is below."""
+
     own_ns: int = 0
+    all_ns: int = 0
     ids: set[tuple[int, str]] = field(default_factory=set)
     below: dict[_Frame, _Line] = field(default_factory=lambda: defaultdict(_Line))
 
-    @property
-    def all_ns(self) -> int:
-        return self.own_ns + sum(node.all_ns for node in self.below.values())
+    def add(self, ns: int, key: tuple[int, str]) -> None:
+        self.all_ns += ns
+        self.ids.add(key)
+
+    def callees(self) -> list[tuple[_Frame, _Line]]:
+        """The longest first."""
+        return sorted(self.below.items(), key=lambda pair: -pair[1].all_ns)
 
 
 def compiled_lines(starts: Starts) -> tuple[CompiledLine, ...]:
     """Of all compilations of the process in view that have a time."""
-    root = starts.mine.data.of(_tree)
+    root, elsewhere = starts.mine.data.of(_tree), starts.of(_elsewhere)
     rows: list[CompiledLine] = []
-    _add(rows, root, -1, root.all_ns, starts.of(_elsewhere))
+    waiting = [(-1, *pair) for pair in reversed(root.callees())]
+    while waiting:
+        parent, place, node = waiting.pop()
+        waiting += [(len(rows), *pair) for pair in reversed(node.callees())]
+        depth = rows[parent].depth + 1 if parent >= 0 else 0
+        most = elsewhere.get(place) if node.own_ns else None
+        rows.append(_row(place, node, parent, depth, root.all_ns, most))
     return tuple(rows)
 
 
@@ -81,11 +94,12 @@ def _tree(data: CompileData) -> _Line:
     root = _Line()
     stacks = {key_of(row.key): _path(row) for row in data.summary.compilations if row.stack}
     for row, own_ns in data.of(own_times):
-        node = root
-        for place in stacks.get(key_of(row.key)) or [_frame_of(row)]:
+        node, key = root, key_of(row.key)
+        node.add(own_ns, key)
+        for place in stacks.get(key) or [_frame_of(row)]:
             node = node.below[place]
+            node.add(own_ns, key)
         node.own_ns += own_ns
-        node.ids.add(key_of(row.key))
     return root
 
 
@@ -121,33 +135,20 @@ def _path(row: Compilation) -> list[_Frame]:
     ]
 
 
-def _add(
-    rows: list[CompiledLine],
-    node: _Line,
-    parent: int,
-    whole_ns: int,
-    elsewhere: dict[_Frame, tuple[int, str]],
-) -> None:
-    for place, child in sorted(node.below.items(), key=lambda pair: -pair[1].all_ns):
-        file, line, function = place
-        most = elsewhere.get(place) if child.own_ns else None
-        rows.append(
-            CompiledLine(
-                function=function,
-                file=file,
-                line=line,
-                depth=rows[parent].depth + 1 if parent >= 0 else 0,
-                parent=parent,
-                cumulative_s=seconds(child.all_ns),
-                own_s=seconds(child.own_ns),
-                percent=100 * child.all_ns / whole_ns if whole_ns else 0.0,
-                compilations=len(_ids(child)),
-                most_elsewhere_s=seconds(most[0]) if most else None,
-                elsewhere=most[1] if most else None,
-            )
-        )
-        _add(rows, child, len(rows) - 1, whole_ns, elsewhere)
-
-
-def _ids(node: _Line) -> set[tuple[int, str]]:
-    return node.ids.union(*map(_ids, node.below.values()))
+def _row(
+    place: _Frame, node: _Line, parent: int, depth: int, whole_ns: int, most: tuple[int, str] | None
+) -> CompiledLine:
+    file, line, function = place
+    return CompiledLine(
+        function=function,
+        file=file,
+        line=line,
+        depth=depth,
+        parent=parent,
+        cumulative_s=seconds(node.all_ns),
+        own_s=seconds(node.own_ns),
+        percent=100 * node.all_ns / whole_ns if whole_ns else 0.0,
+        compilations=len(node.ids),
+        most_elsewhere_s=seconds(most[0]) if most else None,
+        elsewhere=most[1] if most else None,
+    )

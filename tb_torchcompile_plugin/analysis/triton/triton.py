@@ -8,7 +8,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import counted, duration, percent, plural
-from tb_torchcompile_plugin.compile_log.fields import key_of, known_number
+from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompiledKernel as CompiledKernelMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
@@ -27,6 +27,7 @@ class CompiledKernel(msgspec.Struct, frozen=True):
 
     compile_id: str
     epoch: int
+    direction: Annotated[Direction, head(hidden=True)]
     kernel: str
     config: str
     registers: int | None
@@ -45,6 +46,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     compile_id: str
     epoch: int
+    direction: Annotated[Direction, head(hidden=True)]
     kernel: str
     config: str
     time_us: Annotated[float | None, head("Time", bar=True)]
@@ -65,7 +67,7 @@ class Triton(msgspec.Struct, frozen=True):
 
 def triton(data: CompileData) -> Triton:
     """Empty where the handler was not asked for it."""
-    by_kernel = grouped(data.summary.compiled_kernels, lambda row: (key_of(row.key), row.name))
+    by_kernel = grouped(data.summary.compiled_kernels, lambda row: (key_of(row.key), row.direction, row.name))
     tried = [row for rows in by_kernel.values() if len(rows) > 1 for row in _candidates(rows)]
     in_use = [_kernel(rows) for rows in by_kernel.values() if rows[0].cache_key]
     kernels = sorted(in_use, key=lambda row: (-(row.spills or 0), -(row.registers or 0)))
@@ -79,6 +81,7 @@ def _kernel(rows: list[CompiledKernelMessage]) -> CompiledKernel:
     return CompiledKernel(
         compile_id=row.key.compile_id,
         epoch=row.key.epoch,
+        direction=direction_of(row.direction),
         kernel=row.name,
         config=row.config,
         registers=known_number(row, "registers"),
@@ -101,6 +104,7 @@ def _candidates(rows: list[CompiledKernelMessage]) -> list[Candidate]:
         Candidate(
             compile_id=row.key.compile_id,
             epoch=row.key.epoch,
+            direction=direction_of(row.direction),
             kernel=row.name,
             config=row.config,
             time_us=row.time_us if row.HasField("time_us") else None,

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache as once
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,10 +27,16 @@ _PACKAGE = Path(__file__).parents[2]
 _ENDING = ".answer"
 
 
-def kept(question: str, kind: type[Answer], files: Sequence[File], *settings: object) -> Answer | None:
-    """What was answered before; None where nothing is known. files: all that it was made of, the trace first.
-    settings: what else it depends on."""
-    place = _place(question, files, settings)
+class MadeOf(NamedTuple):
+    """files: all that an answer was made of, the trace first. settings: what else it depends on, as JSON holds it."""
+
+    files: Sequence[File]
+    settings: tuple[object, ...]
+
+
+def kept(question: str, kind: type[Answer], made_of: MadeOf) -> Answer | None:
+    """What was answered before; None where nothing is known."""
+    place = _place(question, *made_of)
     if place is None:
         return None
     try:
@@ -39,12 +45,12 @@ def kept(question: str, kind: type[Answer], files: Sequence[File], *settings: ob
         return None
 
 
-def keep(question: str, answer: msgspec.Struct, files: Sequence[File], *settings: object) -> None:
+def keep(question: str, answer: msgspec.Struct, made_of: MadeOf) -> None:
     """Write it down in place of an older one; where that cannot be done it is made again the next time."""
-    place = _place(question, files, settings)
+    place = _place(question, *made_of)
     if place is None or not place.parent.is_dir():
         return
-    with contextlib.suppress(OSError, ValueError):  # a full disk, a name that is no UTF-8
+    with contextlib.suppress(OSError, ValueError, OverflowError):  # a full disk, a name that is no UTF-8
         text = msgspec.msgpack.encode(answer)
         _write(place, text)
         for other in place.parent.glob(f"{question}-*{_ENDING}"):
@@ -68,13 +74,13 @@ def _place(question: str, files: Sequence[File], settings: tuple[object, ...]) -
     if not files or is_remote(files[0].path) or not (code := _code()):
         return None
     entry = entry_of(files[0].path)
-    made_of = [
+    identity = [
         code,
         os.environ.get(PEAKS, ""),
         *settings,
         *([file.path, file.size, file.tag or file.mtime_ns] for file in files),
     ]
-    return entry and entry / f"{question}-{name_of(made_of)}{_ENDING}"
+    return entry and entry / f"{question}-{name_of(identity)}{_ENDING}"
 
 
 @once

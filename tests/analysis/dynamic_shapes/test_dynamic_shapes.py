@@ -84,3 +84,20 @@ def test_nothing_is_guessed_of_two_dynamic_sizes(tmp_path: Path) -> None:
 def test_without_compile_data_it_is_unknown(tmp_path: Path) -> None:
     report = profile_with(tmp_path, [slice_("aten::mm", 0, 5)], None).of(dynamic_shapes)
     assert report.says[0].startswith("Whether sizes are dynamic is not known")
+
+
+@pytest.mark.parametrize("dims", [7, [[10**30]], "x"])
+def test_sizes_that_no_tensor_has_are_none(tmp_path: Path, dims: object) -> None:
+    summary = CompileSummary()
+    event = summary.shape_events.add(kind="create_symbol", symbol="s1", value="²", source=SIZE)
+    event.key.compile_id = "0/0"
+    recompile = summary.recompiles.add()
+    recompile.key.compile_id = "0/1"
+    recompile.reasons.append("0/0: tensor 'x' size mismatch at index 0. expected s0, actual 4")
+    events = [
+        slice_("Torch-Compiled Region: 0/0", 0, 50),
+        slice_("## Call CompiledFxGraph k ##", 5, 40),
+        slice_("aten::mm", 10, 5, **{"Input Dims": dims}),
+    ]
+    report = profile_with(tmp_path, events, data_of(summary)).of(dynamic_shapes)
+    assert report.sizes == () and [row.sizes for row in report.symbols] == [None]

@@ -50,3 +50,9 @@ def test_neither_exports_nor_packages_are_recompiles_of_each_other() -> None:
     data = data_of(pb.CompileSummary(compilations=[an_export(0), an_export(1), *packages]))
     assert data.of(recompiled_frames) == []
     assert data.of(compilations_overview).frames == 0
+
+
+def test_an_id_without_a_number_is_an_id() -> None:
+    odd = pb.Compilation(key=pb.CompileKey(compile_id="export/x"))
+    rows = data_of(pb.CompileSummary(compilations=[odd, an_export(10), an_export(2)])).of(exports).exports
+    assert [row.compile_id for row in rows] == ["export/2", "export/x", "export/10"]

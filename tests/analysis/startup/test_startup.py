@@ -288,6 +288,16 @@ def test_lines_are_a_tree_of_callers() -> None:
     assert (said.compiled_lines[1].most_elsewhere_s, said.compiled_lines[1].elsewhere) == (22.0, "b, w")
 
 
+def test_a_deep_stack_is_a_deep_tree() -> None:
+    summary = process()
+    (row,) = summary.compilations
+    for line in range(3000):
+        row.stack.add(file="/tree.py", line=line + 1, function="walk")
+    lines = answer(start("a", summary)).compiled_lines
+    assert lines[-1].depth == len(lines) - 1 > 2990
+    assert lines[0].cumulative_s == lines[-1].own_s > 0
+
+
 def test_a_file_without_code_names_the_place_alone() -> None:
     said = answer(start("b", process(key="b", code=OTHER_CODE, after_s=60)), start("a", process()))
     left = without_code(said)

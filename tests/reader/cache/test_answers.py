@@ -50,7 +50,9 @@ def test_a_second_report_opens_no_trace_and_is_the_same(logdir: Path, opened: li
     assert len(opened) == 1
 
 
-@pytest.mark.parametrize("changed", ["trace", "compile data", "the package", "the peaks"])
+@pytest.mark.parametrize(
+    "changed", ["trace", "compile data", "the package", "the peaks", "who compiles packages"]
+)
 def test_what_they_were_made_of_has_changed(
     logdir: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
@@ -59,6 +61,8 @@ def test_what_they_were_made_of_has_changed(
         monkeypatch.setattr(answers, "_code", lambda: "another version")
     elif changed == "the peaks":
         monkeypatch.setenv("TB_TORCHCOMPILE_PEAKS", '{"NVIDIA H200": {"bandwidth_gb_s": 1}}')
+    elif changed == "who compiles packages":
+        (logdir / "other_1.7.pt.compile.pb").touch()
     else:
         (file,) = logdir.glob("*.pt.trace.json" if changed == "trace" else "*.log")
         os.utime(file, ns=(1, 1))
@@ -87,6 +91,27 @@ def test_every_answer_of_the_tab_is_the_same_without_its_trace(logdir: Path, ope
     again = asked_of(logdir)
     assert len(opened) == 1
     assert again == first
+
+
+def test_the_run_beside_has_its_name_in_this_logdir(
+    recording: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TB_TORCHCOMPILE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(store, "_WORTH_STORING", 0)
+    for name in ("resnet18", "resnet18_eager"):
+        shutil.copytree(recording(name), tmp_path / "logdir" / "today" / name)
+    assert b'"today/resnet18_eager"' in _pays(tmp_path / "logdir", "today/resnet18")
+    assert b'"resnet18_eager"' in _pays(tmp_path / "logdir" / "today", "resnet18")
+
+
+def _pays(logdir: Path, run: str) -> bytes:
+    session = Session([("", str(logdir))], ahead=False)
+    (worker,) = next(one for one in session.runs().runs if one.run == run).workers
+    made = _answer(
+        session, ROUTES["pays"], {"run": run, "worker": worker.worker, "span": worker.spans[0].span}
+    )
+    session.close()
+    return made
 
 
 def asked_of(logdir: Path) -> dict[str, bytes]:

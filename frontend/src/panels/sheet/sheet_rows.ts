@@ -71,7 +71,7 @@ export function sheetColumns({ columns }: SheetTable, rows: SheetRow[]): Column<
   });
 }
 
-/** As the server makes it (`api/answers/keys.py`). */
+/** As the server makes it (`api/keys.py`). */
 export function sheetKey({ names }: SheetTable, row: SheetRow): string {
   const said = names.map((name) => row[name]).filter((value) => value !== null && value !== '');
   return [...new Set(said.map(String))].join() || 'all';
