@@ -12,16 +12,14 @@ import pytest
 from tb_torchcompile_plugin.analysis.pays.pays import Pays, pays
 from tb_torchcompile_plugin.api.session import Session
 
-# The host of these ran faster or slower while its steps were noted than while they were timed, by more than the gain.
-MOVED = {"torchvision_mobilenet_inference", "torchvision_resnet18_training", "transformers_gpt2_inference"}
-NOT_TIMED = {"lightning_training": "the clock of its first step began before the trainer was set up"}
 NEAR = 0.2
 
 
 class Twins(NamedTuple):
-    """What is said of the compiled run of a program, and what was measured."""
+    """What is said of a compiled run of a program, and what was measured."""
 
     name: str
+    how: str
     said: Pays
     measured: dict[str, Any]
 
@@ -34,34 +32,57 @@ def twins(recording: Callable[[str], Path]) -> list[Twins]:
     rows = []
     for run in session.runs().runs:
         name, _, how = run.run.partition("/")
-        if how == "compiled":
+        if how != "eager":
             (worker,) = run.workers
             profile = session.profile(run.run, worker.worker, worker.spans[0].span)
-            rows.append(Twins(name, profile.of(pays), truth[name]["verdict"]))
+            rows.append(Twins(name, how, profile.of(pays), truth[name]["verdict"]))
     return rows
 
 
 def test_whether_it_pays_is_right_of_every_program(twins: list[Twins]) -> None:
-    assert len(twins) == 13
-    assert {one.name: one.said.gain[0].verdict for one in twins} == {
-        one.name: "pays" if one.measured["pays"] else "never" for one in twins
-    }
-    assert {one.name for one in twins if one.said.gain[0].told_by != "measured"} == {
+    """Where the measured gain is not told from none either, "unknown" is right, too, and "pays" is not."""
+    compiled = [one for one in twins if one.how == "compiled"]
+    assert len(compiled) == 12
+    for one in compiled:
+        gain, error = one.measured["gain_us"], one.measured["gain_error_us"]
+        right = {"pays"} if gain > error else {"never"} if gain < -error else {"never", "unknown"}
+        assert one.said.gain[0].verdict in right, one.name
+    unknown = {one.name for one in compiled if one.said.gain[0].verdict == "unknown"}
+    assert unknown == {"geometric_gcn_training", "torchvision_resnet18_training"}, "by chance 10 % and more"
+    assert {one.name for one in compiled if one.said.gain[0].told_by != "measured"} == {
         "counting_between_blocks"
     }
 
 
+def test_the_gain_of_a_step_overlaps_the_measured_one(twins: list[Twins]) -> None:
+    """Of the same steps, noted by the handler and timed by the program."""
+    for one in twins:
+        (gain,), error = one.said.gain, one.measured["gain_error_us"]
+        if gain.low_us is not None and gain.high_us is not None and one.how == "compiled":
+            assert gain.low_us - error <= one.measured["gain_us"] <= gain.high_us + error, one.name
+
+
 def test_what_compiling_cost_is_what_the_first_steps_took_longer(twins: list[Twins]) -> None:
     for one in twins:
-        if one.name not in NOT_TIMED:
-            assert one.said.cost[0].blocked_s == pytest.approx(one.measured["net_s"], rel=NEAR), one.name
+        excess = one.measured["excess_s"]
+        assert one.said.cost[0].blocked_s == pytest.approx(excess[one.how] - excess["eager"], rel=NEAR), (
+            one.name
+        )
 
 
 def test_when_it_is_even_is_near_what_was_measured(twins: list[Twins]) -> None:
-    near = {
-        one.name: abs(one.said.even[0].steps / one.measured["break_even_steps"] - 1) <= NEAR
-        for one in twins
-        if one.said.even
-    }
-    assert len(near) == 7
-    assert {name for name, is_near in near.items() if not is_near} == MOVED
+    even = {one.name: one for one in twins if one.said.even and one.how == "compiled"}
+    assert len(even) == 5
+    for name, one in even.items():
+        assert one.said.even[0].steps == pytest.approx(one.measured["break_even_steps"], rel=NEAR), name
+
+
+def test_a_warm_start_costs_what_was_measured_and_tells_what_a_cold_one_would(twins: list[Twins]) -> None:
+    warm = [one for one in twins if one.how == "warm"]
+    assert len(warm) == 2
+    for one in warm:
+        (cost,), excess = one.said.cost, one.measured["excess_s"]
+        assert cost.cache_hits == cost.cache_lookups > 0 and cost.warm_s == cost.blocked_s, one.name
+        assert cost.cold_s == pytest.approx(excess["compiled"] - excess["eager"], rel=NEAR), one.name
+    (row,) = (one for one in warm if one.said.even)
+    assert row.said.even[0].steps == pytest.approx(row.measured["break_even_steps_warm"], rel=NEAR)

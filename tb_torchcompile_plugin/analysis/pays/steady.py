@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from math import hypot
 from typing import NamedTuple
 
+import msgspec
+
 from tb_torchcompile_plugin.analysis.compare.compiling_steps import compiling
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, noise_us, step_times
 from tb_torchcompile_plugin.analysis.what_if.reasons import why_nothing
@@ -66,4 +68,9 @@ def _noted(durations_ns: Sequence[int]) -> StepTimes | None:
 
 def chance_us(a: StepTimes, b: StepTimes) -> float:
     """How far the means of two runs lie apart by chance: of their steps (Welch), and of two processes."""
-    return hypot(noise_us(a, b) or 0.0, APART * max(a.mean_us, b.mean_us))
+    return hypot(noise_us(_known(a), _known(b)) or 0.0, APART * max(a.mean_us, b.mean_us))
+
+
+def _known(one: StepTimes) -> StepTimes:
+    """A single time tells nothing of how it varies, and takes nothing from what the other side's tell."""
+    return one if one.deviation_us is not None else msgspec.structs.replace(one, steps=2, deviation_us=0.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles import GraphProgram, data_of, graph_programs, profile_with
+from profiles import GraphProgram, counted, data_of, graph_programs, profile_with
 from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import cuda_graphs
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport
 from tb_torchcompile_plugin.analysis.findings.findings import findings
@@ -17,8 +17,8 @@ from traces import Event, kernel, slice_
 STATES = {
     "stable": {"replayed"},
     "training": {"replayed"},
+    "shared_pool": {"replayed"},
     "host_op_partitioned": {"replayed"},
-    "sizes_static": {"replayed"},
     "sizes_dynamic": {"replayed"},
     "sizes_without_end": {"new_sizes"},
     "moved_parameters": {"recorded_again"},
@@ -28,7 +28,7 @@ STATES = {
 }
 NOT_SERVED = {
     "sizes_without_end": ("graph_capture", "graphs.py:41"),
-    "moved_parameters": ("graph_capture", "graphs.py:41"),
+    "moved_parameters": ("graph_capture", "graphs.py:43"),
     "output_kept": ("graph_capture", "graphs.py:41"),
     "mutated_input": ("cudagraphs_skipped", "graphs.py:131"),
     "host_op_skipped": ("cudagraphs_skipped", "graphs.py:149"),
@@ -57,17 +57,50 @@ def test_what_ran_is_what_the_program_counted(programs: dict[str, GraphProgram])
         assert [row for row in report.counts if row.agree is False] == [], name
 
 
-def test_first_steps(programs: dict[str, GraphProgram]) -> None:
-    """Without the very first: one warm-up of each program, or one of its two directions, lies in it."""
-    for name, warmed_up in (("sizes_dynamic", 5), ("moved_parameters", 0), ("training", 0)):
+def test_torchs_objects_count_with_the_log(programs: dict[str, GraphProgram]) -> None:
+    """Recordings of the whole process, and the bytes of the pool that torch's allocator told the program."""
+    for name in set(STATES) - {"host_op_skipped"}:
         program = programs[name]
-        report = program.spans[0].of(cuda_graphs)
-        counts, truth = witnessed(report), program.truth[0]
-        assert counts["Recordings in this span"] == counts["Captures in this span"] == truth["recorded"]
-        assert counts["Replays in this span"] == truth["replayed"]
-        assert counts["New functions in this span"] == warmed_up
-        assert [row.agree for row in report.counts] == [True, True, True, None]
-    row = programs["sizes_dynamic"].spans[0].of(cuda_graphs).functions[0]
+        report, truth = program.spans[-1].of(cuda_graphs), counted(program.measured["all"])
+        (whole,) = (row for row in report.counts if row.counted == "Recordings of the process")
+        assert (whole.log, whole.torch, whole.agree) == (truth["recorded"], truth["recorded"], True), name
+        assert [row.pool_bytes for row in report.pools] == [
+            program.measured["pool_bytes"].get("(0, 1)", 0)
+        ], name
+        assert [row.warm_ups for row in report.pools] == [truth["warm_up"]], name
+
+
+def test_why_each_was_recorded_again_or_not_at_all(programs: dict[str, GraphProgram]) -> None:
+    """As torch's own objects tell it: inputs that moved, sizes that were new, results that were kept."""
+
+    def report_of(name: str) -> CudaGraphReport:
+        return programs[name].spans[-1].of(cuda_graphs)
+
+    moved = report_of("moved_parameters")
+    again = moved.recordings[1:]
+    assert len(again) == 87 and {row.reason for row in again} == {"static_input"}
+    assert {(row.file.rpartition("/")[2], row.line) for row in again} == {("graphs.py", 43)}
+    assert {tuple(row.inputs) for row in again} == {
+        tuple(f"arg{number}_1" for number in (0, 1, *range(3, 9)))
+    }
+    dynamic = report_of("sizes_dynamic").recordings
+    assert [row.reason for row in dynamic] == ["first", *["size"] * 5]
+    assert [row.sizes for row in dynamic] == ["32", "40", "48", "56", "64", "72"]
+    (kept,) = report_of("output_kept").functions
+    assert kept.why.startswith("torch warmed up 1 function and recorded none: results of the call before")
+    assert (kept.plain_calls, kept.recordings) == (6, 0)
+
+
+def test_first_steps(programs: dict[str, GraphProgram]) -> None:
+    """Without the very first: one of its six warm-ups lies in it."""
+    program = programs["sizes_dynamic"]
+    report, truth = program.spans[0].of(cuda_graphs), program.truth[0]
+    counts = witnessed(report)
+    assert counts["Recordings in this span"] == counts["Captures in this span"] == truth["recorded"]
+    assert counts["Replays in this span"] == truth["replayed"]
+    assert counts["New functions in this span"] == truth["warm_up"] - 1
+    assert [row.agree for row in report.counts] == [True, True, True, None, True]
+    (row,) = report.functions
     assert (row.state, row.why) == ("recorded_again", "sizes that it had not seen, 5 times")
 
 
@@ -79,7 +112,7 @@ def test_a_replay_launches_all_its_kernels(programs: dict[str, GraphProgram]) ->
     assert (forward.launches_avoided, backward.launches_avoided) == (6 * 29, 6 * 21)
     assert (forward.recordings, backward.recordings) == (1, 1), "the log names no direction; its metrics do"
     assert sum(row.launches for row in report.replayed_kernels) == 6 * (30 + 22)
-    assert sum(row.recording_us or 0 for row in report.functions) == 2836.25 + 2436.5
+    assert sum(row.recording_us or 0 for row in report.functions) == 6017.0
     assert forward.replay_us is not None and forward.recording_steps is not None
 
 

@@ -55,14 +55,14 @@ def test_a_size_that_is_specialised_again_names_its_line(programs: dict[str, Gra
     report = profile.of(dynamic_shapes)
     guard = report.guards[0]
     assert (guard.expression, guard.recompiles) == ("Eq((s77//32), 1) … Eq((s77//32), 5)", 4)
-    assert guard.file.endswith("graphs.py") and guard.line == 265
+    assert guard.file.endswith("graphs.py") and guard.line == 266
     assert {row.symbol: row.fixed for row in report.symbols} == {"s77": None, "s27": "128"}
-    assert report.says[0].startswith("A dynamic size is specialised again at graphs.py:265")
+    assert report.says[0].startswith("A dynamic size is specialised again at graphs.py:266")
     assert sum(count or 0 for count in calls(report).values()) == 4, (
         "two of its six calls fell to versions that ran once"
     )
     row = next(row for row in findings(profile).findings if row.rule == "dynamic_shapes")
-    assert row.where == ["graphs.py:265"]
+    assert row.where == ["graphs.py:266"]
 
 
 def test_nothing_is_guessed_of_two_dynamic_sizes(tmp_path: Path) -> None:

@@ -183,6 +183,9 @@ def test_what_may_be_chance_is_no_gain() -> None:
     vague = facts(1_000, compiled=True, steady=Steady(times(500, 1_500), None))
     assert measured(fast, vague).verdict == "unknown"
     assert chance_us(times(1_000, 1_000), times(1_000, 1_000)) == 10.0
+    assert chance_us(times(1_000), times(500, 1_500)) > 1_000, (
+        "a single time does not hide how the others vary"
+    )
 
 
 def test_recorded_steps_are_held_against_recorded_ones() -> None:
