@@ -94,10 +94,11 @@ def test_sizes_that_no_tensor_has_are_none(tmp_path: Path, dims: object) -> None
     recompile = summary.recompiles.add()
     recompile.key.compile_id = "0/1"
     recompile.reasons.append("0/0: tensor 'x' size mismatch at index 0. expected s0, actual 4")
+    shapes: dict[str, Any] = {"Input Dims": dims}
     events = [
         slice_("Torch-Compiled Region: 0/0", 0, 50),
         slice_("## Call CompiledFxGraph k ##", 5, 40),
-        slice_("aten::mm", 10, 5, **{"Input Dims": dims}),
+        slice_("aten::mm", 10, 5, **shapes),
     ]
     report = profile_with(tmp_path, events, data_of(summary)).of(dynamic_shapes)
     assert report.sizes == () and [row.sizes for row in report.symbols] == [None]
