@@ -125,7 +125,18 @@ def test_panels_are_in_groups_of_which_the_open_one_unfolds(tab: Tab) -> None:
     tab.open(run="breaks")
     names = "return [...document.querySelectorAll('nav a')].map(a => a.innerText.replace('\\n', ' '))"
     shown = [
-        *("Summary", "Overview", "Findings 3", "What if", "Compare", "All runs", "Run", "Code", "Compile 4")
+        *(
+            "Summary",
+            "Overview",
+            "Findings 3",
+            "What if",
+            "Does it pay",
+            "Compare",
+            "All runs",
+            "Run",
+            "Code",
+            "Compile 4",
+        )
     ]
     tab.wait(lambda: tab.script(names) == shown, "what is wrong, also in a folded group")
     tab.click("nav .name a", "Compile")

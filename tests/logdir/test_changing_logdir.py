@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.logdir import discovery as logdir
 from tb_torchcompile_plugin.reader import compile_data
 from tb_torchcompile_plugin.reader import log_owners as workers
-from tb_torchcompile_plugin.reader.cache import store
+from tb_torchcompile_plugin.reader.cache import anywhere, store
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled
 from traces import slice_, write_trace
 
@@ -116,7 +116,7 @@ class TestLive:
             raise UserError("cannot be opened: Permission denied")
 
         with monkeypatch.context() as patch:
-            patch.setattr(api, "open_trace", denied)
+            patch.setattr(anywhere, "open_trace", denied)
             assert "Permission" in error_of(ask_span(client, ids("1")))["message"]
         assert ask_span(client, ids("1")).status_code == 200
 
@@ -294,7 +294,7 @@ class TestCancelling:
     @pytest.fixture
     def reader(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowReader]:
         slow = SlowReader()
-        monkeypatch.setattr(api, "open_trace", slow)
+        monkeypatch.setattr(anywhere, "open_trace", slow)
         monkeypatch.setattr(readings, "GRACE_S", 0.0)
         yield slow
         slow.let_go.set()

@@ -68,7 +68,7 @@ class Cpu(msgspec.Struct, frozen=True):
 def cpu(profile: Profile) -> Cpu:
     """All of a span, whether it has a GPU or not."""
     threads = sorted(_threads(profile), key=lambda row: -row.busy_us)
-    rows = [row for row in kernel_table(profile).rows if row.device == "cpu"]
+    rows = [row for row in profile.of(kernel_table).rows if row.device == "cpu"]
     kernels = [_kernel(profile, row) for row in sorted(rows, key=lambda row: -row.time_us)]
     hint = profile.of(unnamed_cpu_kernels)
     says = (_worked(profile, threads), *_ran(kernels), *([hint] if hint else ()))

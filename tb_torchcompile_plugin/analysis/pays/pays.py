@@ -97,7 +97,7 @@ def _known(profile: Profile) -> _Known:
     if mine.tried and not mine.compiled:
         return _Known(NOTHING_RAN, mine.cost, "")
     if profile.beside is None:
-        return _Known(_predicted(profile, mine), mine.cost, _unsteady(profile))
+        return _Known(_predicted(profile, mine), mine.cost, profile.of(_unsteady))
     try:
         other = profile.of(facts_beside, profile.beside)
     except UserError as error:
@@ -119,7 +119,7 @@ def _unsteady(profile: Profile) -> str:
 
 
 def _predicted(profile: Profile, mine: RunFacts) -> Gain:
-    if profile.of(why_nothing) or _unsteady(profile):
+    if profile.of(why_nothing) or profile.of(_unsteady):
         return UNKNOWN
     return _without(profile) if mine.compiled else _with(profile)
 

@@ -61,5 +61,8 @@ def test_nothing_was_kept() -> None:
 def test_kernels_of_one_name_in_forward_and_backward_are_two() -> None:
     rows = [compiled("triton_poi_0", "XBLOCK=1", 9.0, chosen=True, direction=way) for way in (0, 1)]
     answer = data_of(pb.CompileSummary(compiled_kernels=rows)).of(triton)
-    assert [(row.direction, row.configs) for row in answer.triton_kernels] == [("forward", 1), ("backward", 1)]
+    assert [(row.direction, row.configs) for row in answer.triton_kernels] == [
+        ("forward", 1),
+        ("backward", 1),
+    ]
     assert answer.candidates == ()
