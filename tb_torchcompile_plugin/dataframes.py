@@ -26,8 +26,8 @@ from tb_torchcompile_plugin.api.report import (
     Wanted,
     Worker,
     read_report,
-    why_nothing,
 )
+from tb_torchcompile_plugin.api.report_warnings import why_nothing
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from inspect import get_annotations
 from typing import Any, NamedTuple
@@ -357,7 +357,7 @@ def _read_span(
     trace = read(span.file, progress, progress)
     profile = Profile(trace, data, span, most_calls, files, beside)
     made = SpanRead(span_answers(profile), profile.of(span_findings), profile.of(span_line))
-    if not ranks:
+    if not ranks and trace.is_whole():
         answers.keep("report", made, about)
     return made, profile
 
@@ -374,34 +374,3 @@ def check(logdir: str) -> None:
             next_step="Write it to a file first",
         )
     raise UserError("there is no such file or folder", file=logdir, next_step="Check the path")
-
-
-def all_warnings(report: Report) -> Iterator[Notice]:
-    """Those of the logdir, then of each worker and span."""
-    yield from report.warnings
-    for run in report.runs:
-        if run.job and not run.job.traced:
-            yield from run.job.warnings
-        for worker in run.workers:
-            yield from worker.warnings
-            yield from worker.compile.warnings if worker.compile else ()
-            for span in worker.spans:
-                yield from span.warnings
-
-
-def why_nothing(logdir: str, report: Report) -> str | Notice | None:
-    """Why there is nothing in a report; None where something was read."""
-    workers = [worker for run in report.runs for worker in run.workers]
-    if any(run.job for run in report.runs) or any(
-        worker.compile or any(isinstance(span, Span) for span in worker.spans) for worker in workers
-    ):
-        return None
-    warnings = list(all_warnings(report))
-    if len(warnings) == 1:
-        return warnings[0]
-    if warnings:
-        return f"{logdir}: nothing could be read; see the warnings above"
-    return (
-        f"{logdir}: no trace, compile summary or TORCH_TRACE log in it. "
-        "Write one with tb_torchcompile_plugin.tensorboard_trace_handler"
-    )

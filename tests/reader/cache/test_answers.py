@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.routes import ROUTES, SPAN, SPAN_OR_WORKER, Route, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.reader.cache import answers, store
+from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 
 @pytest.fixture
@@ -75,6 +76,15 @@ def test_a_damaged_answer_is_made_again(logdir: Path, opened: list[str], tmp_pat
     (kept,) = (tmp_path / "cache").rglob("report-*.answer")
     kept.write_bytes(kept.read_bytes()[:-1])
     assert report(logdir) == first
+    assert len(opened) == 2
+
+
+def test_nothing_is_kept_of_columns_that_were_cut_off(
+    logdir: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trace, "is_whole", lambda self: False)
+    report(logdir)
+    report(logdir)
     assert len(opened) == 2
 
 
