@@ -64,6 +64,12 @@ def at_line(file: str, line: int | None) -> str:
     return name if line is None or not name else f"{name}:{line}"
 
 
+def function_at(function: str, file: str, line: int | None) -> str:
+    """ "step (train.py:12)"; the one of both that is known."""
+    place = at_line(file, line)
+    return f"{function} ({place})" if function and place else function or place
+
+
 def told_apart(files: Iterable[str]) -> dict[str, str]:
     """By file the end of its path that no other one has: "train.py", but "b/train.py" beside "a/train.py"."""
     known = set(files)

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.members import Member
 from tb_torchcompile_plugin.job.together import of_another_time, recorded_trace, together
-from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
+from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.packages import makers, with_packages
-
-_Merged: TypeAlias = tuple[CompileData | None, list[Notice]]
 
 _log = logging.getLogger(__name__)
 
@@ -39,18 +33,6 @@ def job_of(members: Mapping[Member, Profile | Notice | None], like: str = "") ->
             notices[one] = unexpected(span.file if span else None, error)
     unread = {one.rank: notice for one, notice in notices.items()}
     return TracedJob(ranks, unread) if len(ranks) > 1 else None
-
-
-def with_makers(
-    worker: WorkerFiles, workers: Sequence[WorkerFiles], read: Callable[[WorkerFiles], _Merged], memo: Memo
-) -> _Merged:
-    """The compile data of `worker`, with that of packages that another of `workers` compiled. read: one's own."""
-    own, notices = read(worker)
-    known = [data for one in makers(worker, workers) if (data := read(one)[0]) is not None]
-    if not known:
-        return own, notices
-    key = "packages", *(span.file.path for span in worker.spans)
-    return memo.get(key, lambda: with_packages(own, known), (own, *known)), notices
 
 
 def no_job(run: str, notices: list[Notice]) -> UserError:

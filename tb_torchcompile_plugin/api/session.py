@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.analysis.ranks.rank_differences import Rank
 from tb_torchcompile_plugin.analysis.runs.runs import AllRuns, all_runs
 from tb_torchcompile_plugin.api.beside import run_beside
 from tb_torchcompile_plugin.api.catalog import Catalog, Listing, Runs, runs_in
-from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not, with_makers
+from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
@@ -35,13 +35,13 @@ from tb_torchcompile_plugin.job.together import calls_of_each, recorded_trace, t
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
 from tb_torchcompile_plugin.reader.cache.anywhere import read
-from tb_torchcompile_plugin.reader.compile_data import CompileData, read_compile_data
+from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data
 from tb_torchcompile_plugin.reader.memo import Memo
+from tb_torchcompile_plugin.reader.packages import with_makers
 
 _log = logging.getLogger(__name__)
 
 _Ids = tuple[str, str, str]  # run, worker, span
-_Merged = tuple[CompileData | None, list[Notice]]
 
 _KEPT = 32  # workers whose compile data is remembered
 _READ_AT_ONCE = 2  # ranks of a job
@@ -128,7 +128,7 @@ class Session:
             raise _no_compile_data(worker, notices)
         return data
 
-    def compile_data_of(self, worker: WorkerFiles) -> _Merged:
+    def compile_data_of(self, worker: WorkerFiles) -> DataRead:
         """None where there is none that can be read, and why."""
         files = worker.compile_files
         folder = os.path.dirname(files[0].path) if files else ""
@@ -136,7 +136,7 @@ class Session:
             (folder, worker.worker), partial(read_compile_data, worker), files, _all_was_read
         )
 
-    def with_packages(self, run: str, worker: WorkerFiles) -> _Merged:
+    def with_packages(self, run: str, worker: WorkerFiles) -> DataRead:
         """The same, with the packages that another process of the run compiled."""
         return with_makers(worker, self._catalog.workers(run), self.compile_data_of, self._compile_data)
 
@@ -360,7 +360,7 @@ def all_read(profile: Profile | None) -> Progress:
     return Progress(file.name, file.size, file.size, profile.trace.events, 0.0)
 
 
-def _all_was_read(merged: _Merged) -> bool:
+def _all_was_read(merged: DataRead) -> bool:
     """Else a file was not read: the next time it may be."""
     return all(notice.kept for notice in merged[1])
 

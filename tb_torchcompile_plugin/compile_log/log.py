@@ -190,7 +190,7 @@ class CompileLog:
         lane = (record.thread, compile_id) if compile_id else (record.thread, "", name)
         if mark == "B":
             self._begin_span(
-                CompileSpan(name, str(arguments.get("fn_name") or name), time_ns, "", lane),
+                CompileSpan(name, str(arguments.get("fn_name") or name), time_ns, "other", lane),
                 compile_id,
                 record,
             )

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from tb_torchcompile_plugin.torch_names.phases import BACKEND_CALLS, PHASES, phase_of
+from tb_torchcompile_plugin.torch_names.phases import (
+    BACKEND_CALLS,
+    PHASES,
+    Phase,
+    phase_inside,
+    phase_of_backend,
+)
 
 
 @dataclass(slots=True)
@@ -20,7 +26,7 @@ class CompileSpan:
     name: str
     function: str
     start_ns: int
-    phase: str
+    phase: Phase
     lane: Hashable
     compile_id: str = ""
     epoch: int = 0
@@ -51,7 +57,7 @@ class OpenSpans:
 
     def begin(self, span: CompileSpan) -> None:
         stack = self._open.setdefault(span.lane, [])
-        span.phase = phase_of(span.name) or phase_of(span.function) or (stack[-1].phase if stack else "other")
+        span.phase = phase_inside(span.name, span.function, stack[-1].phase if stack else None)
         stack.append(span)
 
     def end(self, lane: Hashable, name: str, end_ns: int) -> list[CompileSpan]:
@@ -75,7 +81,7 @@ class OpenSpans:
     def _close(span: CompileSpan, end_ns: int, parent: CompileSpan | None) -> None:
         span.duration_ns = max(0, end_ns - span.start_ns)
         if span.name in BACKEND_CALLS:
-            span.phase = "aot_autograd" if span.exclusive.get("aot_autograd") else "other"
+            span.phase = phase_of_backend(aot=bool(span.exclusive.get("aot_autograd")))
         own = span.duration_ns - span.inside_ns
         span.exclusive[span.phase] = span.exclusive.get(span.phase, 0) + own
         if parent is not None:

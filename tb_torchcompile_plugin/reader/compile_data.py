@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -42,7 +42,10 @@ class CompileData(Memoized):
     packages: Packages | None = None
 
 
-def read_compile_data(worker: WorkerFiles) -> tuple[CompileData | None, list[Notice]]:
+DataRead: TypeAlias = tuple[CompileData | None, list[Notice]]
+
+
+def read_compile_data(worker: WorkerFiles) -> DataRead:
     """The compile data of `worker`, None where it has none that can be read; and why a file was passed over."""
     notices: list[Notice] = []
     newest, file = _newest_summary(worker.summaries, notices)

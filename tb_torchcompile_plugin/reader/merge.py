@@ -41,9 +41,10 @@ def _with_packages_named(summary: CompileSummary, log: CompileSummary) -> Compil
     """Packages are numbered from where each began to listen: those of the summary get the ids of the log."""
     theirs = [row for row in log.compilations if is_package(row.key.compile_id) and row.HasField("start_ns")]
     names: dict[str, str] = {}
-    for row in summary.compilations if theirs else ():
+    mine = [row for row in summary.compilations if is_package(row.key.compile_id)]
+    for row in mine if theirs else ():
         nearest = min(theirs, key=lambda other: abs(other.start_ns - row.start_ns))
-        if is_package(row.key.compile_id) and abs(nearest.start_ns - row.start_ns) <= _SAME_START_NS:
+        if abs(nearest.start_ns - row.start_ns) <= _SAME_START_NS:
             names[row.key.compile_id] = nearest.key.compile_id
     if all(ours == known for ours, known in names.items()):
         return summary

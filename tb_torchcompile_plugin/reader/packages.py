@@ -6,12 +6,13 @@ compiled; their times stay there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
-from tb_torchcompile_plugin.reader.compile_data import CompileData, Packages
+from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, Packages
+from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package
 
 _OF_CODE = ("graphs", "compiled_kernels")
@@ -29,6 +30,18 @@ def makers(worker: WorkerFiles, workers: Sequence[WorkerFiles]) -> list[WorkerFi
         and other.compile_files
         and other.rank in (None, worker.rank)
     ]
+
+
+def with_makers(
+    worker: WorkerFiles, workers: Sequence[WorkerFiles], read: Callable[[WorkerFiles], DataRead], memo: Memo
+) -> DataRead:
+    """The compile data of `worker`, with that of packages that another of `workers` compiled. read: one's own."""
+    own, notices = read(worker)
+    known = [data for one in makers(worker, workers) if (data := read(one)[0]) is not None]
+    if not known:
+        return own, notices
+    key = "packages", *(span.file.path for span in worker.spans)
+    return memo.get(key, lambda: with_packages(own, known), (own, *known)), notices
 
 
 def with_packages(own: CompileData | None, others: Sequence[CompileData]) -> CompileData | None:

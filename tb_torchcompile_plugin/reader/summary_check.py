@@ -30,13 +30,13 @@ def without_impossible(summary: CompileSummary) -> CompileSummary:
         _mend_compilation(compilation, causes)
     for row in (*summary.compilations, *summary.runtime_metrics):
         _mend_metrics(row.metrics, causes)
-    _mend_spans(summary, causes)
+    _mend_timed(summary, "spans", causes)
     for graph in summary.graphs:
         for kernel in graph.kernels:
             _clear(kernel, causes, compile_ns=_DURATIONS_END_NS)
     moments = ("recording_start_ns", "written_ns", "process_start_ns", "imported_ns")
     _clear(summary.environment, causes, **dict.fromkeys(moments, _TIMES_END_NS))
-    _mend_transfers(summary, causes)
+    _mend_timed(summary, "cache_transfers", causes)
     _mend_tuning(summary, causes)
     _mend_steps(summary, causes)
     for cause, count in causes.items():
@@ -68,12 +68,14 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _mend_spans(summary: CompileSummary, causes: Counter[str]) -> None:
-    spans = [span for span in summary.spans if _is_possible(span)]
-    if lost := len(summary.spans) - len(spans):
-        del summary.spans[:]
-        summary.spans.extend(spans)
-        causes["PhaseSpan: no time"] += lost
+def _mend_timed(summary: CompileSummary, field: str, causes: Counter[str]) -> None:
+    """Rows whose whole meaning is their time."""
+    rows = getattr(summary, field)
+    if impossible := [row for row in rows if not _is_possible(row)]:
+        kept = [row for row in rows if _is_possible(row)]
+        del rows[:]
+        rows.extend(kept)
+        causes[f"{type(impossible[0]).__name__}: no time"] += len(impossible)
 
 
 def _is_possible(span: PhaseSpan | CacheTransfer) -> bool:
@@ -90,14 +92,6 @@ def _mend_steps(summary: CompileSummary, causes: Counter[str]) -> None:
     ):
         summary.ClearField("steps")
         causes["StepTimes: no time"] += 1
-
-
-def _mend_transfers(summary: CompileSummary, causes: Counter[str]) -> None:
-    rows = [row for row in summary.cache_transfers if _is_possible(row)]
-    if lost := len(summary.cache_transfers) - len(rows):
-        del summary.cache_transfers[:]
-        summary.cache_transfers.extend(rows)
-        causes["CacheTransfer: no time"] += lost
 
 
 def _mend_tuning(summary: CompileSummary, causes: Counter[str]) -> None:

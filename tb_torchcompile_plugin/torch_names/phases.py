@@ -78,6 +78,16 @@ def tuned_operator(name: str) -> str:
     return name.removesuffix(ending)
 
 
+def phase_inside(name: str, function: str, around: Phase | None) -> Phase:
+    """Of a timed function; of one that has none of its own the phase of the one around it."""
+    return phase_of(name) or phase_of(function) or around or "other"
+
+
+def phase_of_backend(*, aot: bool) -> Phase:
+    """Of one of BACKEND_CALLS, by whether AOTAutograd ran inside of it."""
+    return "aot_autograd" if aot else "other"
+
+
 def compiles_templates(name: str) -> bool:
     """Whether it compiles the templates of an operator, before they are tuned."""
     return name.endswith(_PRECOMPILING)

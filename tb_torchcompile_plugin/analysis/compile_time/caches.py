@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -82,10 +82,15 @@ def cache_results(row: Compilation) -> list[CacheResult]:
     ]
 
 
+def in_order(data: CompileData) -> list[Compilation]:
+    """The compilations as `cache_lookups` goes through them."""
+    return sorted(data.summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
+
+
 def cache_lookups(data: CompileData) -> list[CacheLookup]:
     """All lookups of a process, compilation by compilation."""
     texts = _texts(data.summary)
-    compiled = sorted(data.summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
+    compiled = data.of(in_order)
     lookups = [(row, *both) for row in compiled for both in zip(row.cache, cache_results(row), strict=True)]
     kinds = Counter(_kind(row, result) for row, _, result in lookups)
     return [
@@ -116,12 +121,15 @@ def _lookup(
 
 def time_saved_s(data: CompileData) -> float | None:
     """By all hits. One of AOTAutograd's cache includes those of the FX graphs in it."""
-    saved = []
-    for row in data.summary.compilations:
-        known = [lookup for lookup in row.cache if lookup.HasField("time_saved_ns")]
-        whole = [lookup for lookup in known if lookup.cache == "aotautograd"]
-        saved += [lookup.time_saved_ns for lookup in whole or known]
+    saved = [ns for row in data.summary.compilations for ns in saved_ns(row.cache)]
     return seconds(sum(saved)) if saved else None
+
+
+def saved_ns(lookups: Iterable[CacheMessage]) -> list[int]:
+    """By those lookups of one compilation that tell, each stretch of work once."""
+    known = [lookup for lookup in lookups if lookup.HasField("time_saved_ns")]
+    whole = [lookup for lookup in known if lookup.cache == "aotautograd"]
+    return [lookup.time_saved_ns for lookup in whole or known]
 
 
 def _texts(summary: CompileSummary) -> _Texts:

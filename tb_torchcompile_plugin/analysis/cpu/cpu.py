@@ -75,31 +75,26 @@ def cpu(profile: Profile) -> Cpu:
     return Cpu(says, tuple(threads), tuple(kernels), _NAMES_KERNELS if hint else None)
 
 
-def _threads(profile: Profile) -> Iterator[CpuThread]:
+def _working(profile: Profile) -> list[tuple[Track, Int64s, Intervals]]:
+    """Each thread that worked, its calls, and when it did."""
     trace, index = profile.trace, profile.trace.select(cat=(OPERATOR,))
-    first, last = trace.window()
-    for track in np.unique(trace.track[index]).tolist():
-        mine = index[trace.track[index] == track]
-        time = busy(trace, mine).total_ns
-        yield CpuThread(_label(trace.tracks[track]), us(time), share(time, last - first), len(mine))
+    rows = ((track, index[trace.track[index] == track]) for track in np.unique(trace.track[index]).tolist())
+    return [(trace.tracks[track], mine, busy(trace, mine)) for track, mine in rows]
+
+
+def _threads(profile: Profile) -> Iterator[CpuThread]:
+    first, last = profile.trace.window()
+    for track, mine, worked in profile.of(_working):
+        time = worked.total_ns
+        yield CpuThread(_label(track), us(time), share(time, last - first), len(mine))
 
 
 def _label(track: Track) -> str:
     return track.thread_name.strip() or f"thread {track.tid}"
 
 
-def _beside_ns(profile: Profile) -> tuple[int, int]:
-    """For how long any thread worked, and two or more at once."""
-    trace, index = profile.trace, profile.trace.select(cat=(OPERATOR,))
-    of_threads = [
-        busy(trace, index[trace.track[index] == track]) for track in np.unique(trace.track[index]).tolist()
-    ]
-    if not of_threads:
-        return 0, 0
-    return busy(trace, index).total_ns, _together_ns(of_threads)
-
-
 def _together_ns(of_threads: list[Intervals]) -> int:
+    """For how long two or more threads worked at once."""
     times: Int64s = np.concatenate([end for one in of_threads for end in one])
     change = np.concatenate([np.r_[np.ones_like(one.starts), -np.ones_like(one.ends)] for one in of_threads])
     order = np.argsort(times, kind="stable")
@@ -147,7 +142,7 @@ def _worked(profile: Profile, threads: list[CpuThread]) -> str:
     )
     if len(threads) == 1:
         return f"One thread did all the work that was recorded: {most.thread}{part}."
-    _, together = profile.of(_beside_ns)
+    together = _together_ns([worked for _, _, worked in profile.of(_working)])
     beside = share(together, last - first) or 0.0
     return (
         f"{plural(len(threads), 'thread')} worked, most of all {most.thread}{part}; two or more at once for "

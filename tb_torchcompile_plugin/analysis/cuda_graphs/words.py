@@ -6,7 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphedFunction, GraphRecording, GraphState
-from tb_torchcompile_plugin.analysis.words import at_line, both, counted, duration, often, plural, significant
+from tb_torchcompile_plugin.analysis.words import (
+    at_line,
+    both,
+    counted,
+    duration,
+    function_at,
+    often,
+    plural,
+    significant,
+)
 from tb_torchcompile_plugin.compile_log.fields import Reason
 
 NOT_ASKED = "CUDA graphs are not used: torch.compile was not told to."
@@ -93,8 +102,7 @@ def remedy(row: GraphedFunction, made: Sequence[GraphRecording]) -> tuple[str, s
 
 def name_of(row: GraphedFunction) -> str:
     """ "forward (model.py:12)", "the backward of forward (model.py:12)" """
-    place = at_line(row.file, row.line)
-    name = (f"{row.function} ({place})" if place else row.function) or row.compile_id
+    name = function_at(row.function, row.file, row.line) or row.compile_id
     return f"the backward of {name}" if row.direction == "backward" else name
 
 

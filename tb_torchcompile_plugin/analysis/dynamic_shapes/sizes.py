@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.dynamic_shapes.symbols import (
 from tb_torchcompile_plugin.analysis.recompiles.moments import calls_by_id
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import symbolic_shapes
-from tb_torchcompile_plugin.analysis.words import at_line
+from tb_torchcompile_plugin.analysis.words import function_at
 from tb_torchcompile_plugin.compile_log.fields import Key, forwards, known_number, known_seconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -49,10 +49,7 @@ def sizes_that_came(profile: Profile) -> list[SizeThatCame]:
 
 def function_name(row: Compilation | None) -> str:
     """ "forward (model.py:12)" """
-    if row is None:
-        return ""
-    place = at_line(row.file, known_number(row, "line"))
-    return f"{row.function} ({place})" if place else row.function
+    return "" if row is None else function_at(row.function, row.file, known_number(row, "line"))
 
 
 def _dynamic(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:

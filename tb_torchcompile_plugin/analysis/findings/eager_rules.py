@@ -12,8 +12,8 @@ from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, severity_of
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.pays.pays import pays
-from tb_torchcompile_plugin.analysis.pays.result import Gain
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
+from tb_torchcompile_plugin.analysis.pays.result import Gain, step_with
+from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import place, without
 from tb_torchcompile_plugin.analysis.words import at_line, counted, often, plural, rounded
 from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
@@ -121,18 +121,9 @@ def _compiled_beside(context: RuleContext) -> Gain | None:
 
 def _as_measured(row: Finding, gain: Gain) -> Finding:
     """The same, with the step of the compiled run in place of a predicted one."""
-    assert gain.eager_us is not None and gain.compiled_us is not None
-    assert gain.low_us is not None and gain.high_us is not None
-    percent = 100 * (1 - gain.compiled_us / gain.eager_us)
-    step = Predicted(
-        gain.eager_us,
-        gain.compiled_us,
-        gain.eager_us - gain.high_us,
-        gain.eager_us - gain.low_us,
-        percent,
-    )
+    step = step_with(gain)
     title = f"{row.title.partition(':')[0]}: run {gain.compiled_run} is the same program, compiled"
-    return replace(row, title=title, predicted=step, fix=None, severity=severity_of(percent))
+    return replace(row, title=title, predicted=step, fix=None, severity=severity_of(step.gain_percent))
 
 
 class GivenUp(Rule):

@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import instead, next_step, with_gain
 from tb_torchcompile_plugin.analysis.words import at_line, duration
+from tb_torchcompile_plugin.profile.units import seconds
 
 
 class CudaGraphsNotReplayed(Rule):
@@ -77,12 +78,10 @@ class CompiledForEachSize(Rule):
     def look(self, context: RuleContext) -> Iterator[Finding]:
         if context.profile is None or context.summary is None:
             return
-        helps, again = (
-            context.profile.of(size_advice),
-            {row.key.compile_id for row in context.summary.recompiles},
-        )
+        helps = context.profile.of(size_advice)
+        again = {row.key.compile_id for row in context.summary.recompiles}
         made = [row for row in context.summary.compilations if row.key.compile_id in again]
-        spent_s = sum(row.duration_ns for row in made) / 1e9
+        spent_s = seconds(sum(row.duration_ns for row in made))
         if helps is None or spent_s < thresholds.sizes_s or context.inside_us(context.compiling(made)):
             return
         report = context.profile.of(dynamic_shapes)

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.what_if.words import without
-from tb_torchcompile_plugin.analysis.words import at_line, duration, often, percent, plural
+from tb_torchcompile_plugin.analysis.words import at_line, duration, function_at, often, percent, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
@@ -112,8 +112,7 @@ def _named(row: Recompile | None, caller: str) -> str:
     """ "step (train.py:12) ", "inner (external_utils.py:67), called at train.py:12, " """
     if row is None:
         return ""
-    place = at_line(row.file, row.line)
-    named = f"{row.function} ({place})" if row.function and place else row.function or place
+    named = function_at(row.function, row.file, row.line)
     return f"{named}, called at {caller}, " if caller else f"{named} "
 
 

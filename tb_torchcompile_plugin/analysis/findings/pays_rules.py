@@ -9,9 +9,8 @@ from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, severity_of
 from tb_torchcompile_plugin.analysis.pays.pays import pays
-from tb_torchcompile_plugin.analysis.pays.result import Gain
+from tb_torchcompile_plugin.analysis.pays.result import Gain, step_without
 from tb_torchcompile_plugin.analysis.pays.twin import run_facts
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 from tb_torchcompile_plugin.analysis.words import at_line
 
 _PLACES = 3
@@ -39,7 +38,7 @@ class DoesNotPay(Rule):
         reason = (
             f", or mend first what keeps it from paying: {known.why_not[0].says}" if known.why_not else ""
         )
-        predicted = _without(gain)
+        predicted = step_without(gain)
         yield Finding(
             rule=self.id,
             severity=severity_of(predicted.gain_percent),
@@ -52,16 +51,6 @@ class DoesNotPay(Rule):
             predicted=predicted if predicted.gain_percent >= thresholds.gain_percent else None,
             where=list(places)[:_PLACES],
         )
-
-
-def _without(gain: Gain) -> Predicted:
-    """A step as the eager run takes it."""
-    assert gain.eager_us is not None and gain.compiled_us is not None
-    assert gain.low_us is not None and gain.high_us is not None
-    now = gain.compiled_us
-    return Predicted(
-        now, gain.eager_us, now + gain.low_us, now + gain.high_us, 100 * (1 - gain.eager_us / now)
-    )
 
 
 def _evidence(gain: Gain, compile_s: float | None) -> dict[str, float | int]:

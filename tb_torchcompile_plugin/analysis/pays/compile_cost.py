@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compile_time.caches import saved_ns
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileSummary
 from tb_torchcompile_plugin.profile.intervals import Intervals, union
 from tb_torchcompile_plugin.profile.units import seconds
@@ -38,7 +39,7 @@ def compile_cost(data: CompileData) -> CompileCost | None:
     firsts, whole = _first_lookups(data.summary), len(known) == len(made)
     results = [row.result for lookups in firsts for row in lookups]
     hits = results.count("hit")
-    cold = blocked + sum(map(_saved_s, firsts))
+    cold = blocked + seconds(sum(ns for lookups in firsts for ns in saved_ns(lookups)))
     warm = blocked if hits and hits == len(results) else None
     return CompileCost(blocked, cold if whole else None, warm, hits, len(results), whole)
 
@@ -51,13 +52,6 @@ def _first_lookups(summary: CompileSummary) -> list[list[CacheResult]]:
         firsts.append([one for one in row.cache if (one.cache, one.key) not in known])
         known.update((one.cache, one.key) for one in row.cache)
     return firsts
-
-
-def _saved_s(lookups: list[CacheResult]) -> float:
-    """Of one compilation. A hit of AOTAutograd's cache includes those of the FX graphs in it."""
-    hits = [row for row in lookups if row.result == "hit"]
-    whole = [row for row in hits if row.cache == "aotautograd"]
-    return seconds(sum(row.time_saved_ns for row in whole or hits))
 
 
 def blocked_s(summary: CompileSummary) -> float:

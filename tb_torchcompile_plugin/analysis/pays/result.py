@@ -11,6 +11,7 @@ from tb_torchcompile_plugin.analysis.pays.steady import Steady, chance_us
 from tb_torchcompile_plugin.analysis.pays.twin import RunFacts
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes
+from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 
 Paying = Literal["pays", "never", "unknown"]
 ToldBy = Literal["measured", "eager_predicted", "compiled_predicted", "nothing_ran", "nobody"]
@@ -112,6 +113,24 @@ def _verdict(told_by: ToldBy, low: float, high: float) -> Paying:
     if told_by == "compiled_predicted" or low <= 0 < high:
         return "unknown"
     return "pays" if low > 0 else "never"
+
+
+def step_with(gain: Gain) -> Predicted:
+    """The eager step, and after it the compiled one. gain: of two measured runs."""
+    eager, compiled, low, high = _measured_us(gain)
+    return Predicted(eager, compiled, eager - high, eager - low, 100 * (1 - compiled / eager))
+
+
+def step_without(gain: Gain) -> Predicted:
+    """The other way round."""
+    eager, compiled, low, high = _measured_us(gain)
+    return Predicted(compiled, eager, compiled + low, compiled + high, 100 * (1 - eager / compiled))
+
+
+def _measured_us(gain: Gain) -> tuple[float, float, float, float]:
+    assert gain.eager_us is not None and gain.compiled_us is not None
+    assert gain.low_us is not None and gain.high_us is not None
+    return gain.eager_us, gain.compiled_us, gain.low_us, gain.high_us
 
 
 def evens(gain: Gain, cost: CompileCost | None) -> tuple[Even, ...]:

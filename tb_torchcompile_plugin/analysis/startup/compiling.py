@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.compile_log.fields import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, PhaseSpan
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.phases import BACKEND_CALLS, Phase, phase_of
+from tb_torchcompile_plugin.torch_names.phases import BACKEND_CALLS, Phase, phase_inside, phase_of_backend
 
 
 class HostSpan(NamedTuple):
@@ -41,8 +41,7 @@ def _whole(row: Compilation) -> HostSpan:
 
 
 def _with_phases(spans: list[PhaseSpan]) -> list[HostSpan]:
-    """As `compile_log.spans` does it: a function without a phase is of the one around it; a backend's call is
-    AOTAutograd's where that runs inside."""
+    """By the rules of `compile_log.spans`, which has the marks of a process that still runs."""
     phases: list[Phase] = []
     lanes: dict[Hashable, list[int]] = {}
     calls: dict[int, bool] = {}  # of the backend → whether AOTAutograd ran in it
@@ -50,7 +49,7 @@ def _with_phases(spans: list[PhaseSpan]) -> list[HostSpan]:
         stack = lanes.setdefault((span.thread, key_of(span.key)), [])
         while stack and _end(spans[stack[-1]]) <= span.start_ns:
             stack.pop()
-        phase = phase_of(span.name) or phase_of(span.function) or (phases[stack[-1]] if stack else "other")
+        phase = phase_inside(span.name, span.function, phases[stack[-1]] if stack else None)
         phases.append(phase)
         if phase == "aot_autograd":
             calls.update((outer, True) for outer in stack if outer in calls)
@@ -58,7 +57,7 @@ def _with_phases(spans: list[PhaseSpan]) -> list[HostSpan]:
             calls[place] = False
         stack.append(place)
     for place, aot in calls.items():
-        phases[place] = "aot_autograd" if aot else "other"
+        phases[place] = phase_of_backend(aot=aot)
     return [
         HostSpan(span.start_ns, _end(span), phase, key_of(span.key)) for span, phase in zip(spans, phases)
     ]

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias, cast
 import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, autotune
-from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups
+from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, in_order
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.compile_log.fields import Direction, Key, forwards, key_of
@@ -95,8 +95,7 @@ def _spent_ns(data: CompileData) -> dict[int, int]:
         if span.name == AOT_COMPILE or span.name in FX_COMPILES:
             spans[key_of(span.key)].append(span)
     misses = defaultdict[Key, list[_Miss]](list)
-    compilations = sorted(data.summary.compilations, key=lambda row: (row.start_ns, row.key.epoch))
-    lookups = [(key_of(one.key), row) for one in compilations for row in one.cache]
+    lookups = [(key_of(one.key), row) for one in data.of(in_order) for row in one.cache]
     for place, (key, row) in enumerate(lookups):
         if row.result == "miss":
             misses[key].append((place, row))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Sequence
 from functools import cache as once
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote
-from tb_torchcompile_plugin.reader.cache.cache import name_of
+from tb_torchcompile_plugin.reader.cache.cache import name_of, write_whole
 from tb_torchcompile_plugin.reader.cache.store import entry_of
 from tb_torchcompile_plugin.torch_names.devices import VARIABLE as PEAKS
 
@@ -51,22 +50,10 @@ def keep(question: str, answer: msgspec.Struct, made_of: MadeOf) -> None:
     if place is None or not place.parent.is_dir():
         return
     with contextlib.suppress(OSError, ValueError, OverflowError):  # a full disk, a name that is no UTF-8
-        text = msgspec.msgpack.encode(answer)
-        _write(place, text)
+        write_whole(place, msgspec.msgpack.encode(answer))
         for other in place.parent.glob(f"{question}-*{_ENDING}"):
             if other != place:
                 other.unlink(missing_ok=True)
-
-
-def _write(place: Path, text: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
-        os.replace(temporary, place)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def _place(question: str, files: Sequence[File], settings: tuple[object, ...]) -> Path | None:

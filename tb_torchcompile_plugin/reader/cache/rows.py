@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +17,13 @@ import msgspec
 
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.filesystem import File
-from tb_torchcompile_plugin.reader.cache.cache import ROWS, cache_directory, max_cache_bytes, name_of
+from tb_torchcompile_plugin.reader.cache.cache import (
+    ROWS,
+    cache_directory,
+    max_cache_bytes,
+    name_of,
+    write_whole,
+)
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 
@@ -52,14 +57,7 @@ def keep(key: str, row: msgspec.Struct) -> bool:
 def _write(folder: Path, key: str, text: bytes) -> bool:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text)
-            os.replace(temporary, folder / (key + _ENDING))
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(folder / (key + _ENDING), text)
     except OSError:
         return False
     _unwritten.pop(key, None)
