@@ -141,9 +141,8 @@ def _row(mine: Start, one: Start) -> StartRow:
 
 
 def _kind(results: list[str]) -> Kind | None:
-    if not results:
-        return None
-    return _ALL_KINDS[results[0]] if len(set(results)) == 1 else "mixed"
+    kinds = {_ALL_KINDS.get(result) for result in results} or {None}
+    return kinds.pop() if len(kinds) == 1 else "mixed"
 
 
 def shared(mine: CompileData, other: CompileData) -> Iterator[tuple[int, int]]:

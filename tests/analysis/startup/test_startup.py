@@ -221,6 +221,16 @@ def test_a_cold_and_a_warm_start_side_by_side() -> None:
     assert start_findings(Starts(cold, (warm,))) == []  # a first run cannot hit
 
 
+def test_what_came_of_lookups_may_be_a_word_that_nobody_knows() -> None:
+    cold, other = process(), process()
+    for row in other.compilations:
+        for lookup in row.cache:
+            lookup.result = ""
+    assert [row.kind for row in answer(start("b", cold), start("c", other)).starts] == ["cold", None]
+    other.compilations[0].cache[0].result = "hit"
+    assert answer(start("c", other)).starts[0].kind == "mixed"
+
+
 def test_hits_that_spare_nothing() -> None:
     cold, warm = start("cold", process()), start("warm", process(hit=True, load_s=9, after_s=60))
     assert "The hits spared nothing" in answer(warm, cold).says[1]
