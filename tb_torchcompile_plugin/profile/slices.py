@@ -20,10 +20,20 @@ def mask_of(values: Sequence[str], wanted: Callable[[str], bool]) -> Mask:
     return np.array([wanted(value) for value in values] or [False], bool)
 
 
+def place_mask(places: Int64s, count: int) -> Mask:
+    """Of so many places, whether each is one of these."""
+    mask = np.zeros(count, bool)
+    mask[places] = True
+    return mask
+
+
 def host_slices(trace: Trace, wanted: Callable[[str], bool], cats: Sequence[str] = CALL_CATS) -> Int64s:
     """Rows of these kinds whose name is wanted, in the order of the trace."""
+    named = mask_of(trace.names, wanted)
+    if not named.any():
+        return np.zeros(0, np.int64)
     rows = trace.select(cat=cats)
-    return rows[mask_of(trace.names, wanted)[trace.name[rows]]]
+    return rows[named[trace.name[rows]]]
 
 
 def package_calls(trace: Trace) -> Int64s:

@@ -18,7 +18,8 @@ from tb_torchcompile_plugin.analysis.kernels.op_shapes import (
 )
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, values_of
-from tb_torchcompile_plugin.profile.gpu.launches import Launches
+from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
+from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Mask, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import (
@@ -49,6 +50,11 @@ class Work:
     bytes: Floats
     flop: Floats
     estimated: Mask
+
+
+def launched_work(profile: Profile) -> list[Work]:
+    """Of each of `kernel_launches`."""
+    return [work_of(profile.trace, rows) for rows in profile.of(kernel_launches)]
 
 
 def work_of(trace: Trace, rows: Launches) -> Work:

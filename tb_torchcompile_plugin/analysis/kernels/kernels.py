@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
+from tb_torchcompile_plugin.analysis.kernels.bandwidth import Work, launched_work
 from tb_torchcompile_plugin.analysis.kernels.extern_lines import extern_lines
 from tb_torchcompile_plugin.analysis.kernels.kernel_modules import module_names
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
@@ -117,17 +117,19 @@ class KernelTables:
     @once
     def rows(self) -> list[tuple[Kernel, Launches, Int64s]]:
         """Each kernel's row with the places of its launches, most time first."""
-        answer = [made for launched in self._profile.of(kernel_launches) for made in self._device(launched)]
+        devices = zip(
+            self._profile.of(kernel_launches), self._profile.of(launched_work), strict=True
+        )
+        answer = [made for launched, work in devices for made in self._device(launched, work)]
         return sorted(answer, key=lambda made: _order(made[0]))
 
-    def _device(self, rows: Launches) -> Iterator[tuple[Kernel, Launches, Int64s]]:
+    def _device(self, rows: Launches, work: Work) -> Iterator[tuple[Kernel, Launches, Int64s]]:
         profile, trace = self._profile, self._profile.trace
         grouped, whole = groups(rows), int(rows.dur.sum())
         counted = launched_in(profile, rows)
         alone = alone_ns(trace, rows, grouped, counted)
         # Where the host is ahead, steps launch more work than they last.
         wall_ns = max(self._wall_ns, busy(trace, rows.index[counted]).total_ns)
-        work = work_of(trace, rows)
         launched = LaunchConfigs(trace, rows)
         named = module_names(trace, rows, grouped)
         externs = profile.of(extern_lines)[rows.device]

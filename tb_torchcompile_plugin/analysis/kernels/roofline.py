@@ -90,7 +90,7 @@ def achieved(
     """Of the launches at `places`, which are of one kernel. code: what inductor wrote it as."""
     one, dur = places[0], rows.dur[places]
     category, name = CATEGORIES[rows.category[one]], trace.names[rows.name[one]]
-    is_copy = bool(np.isin(rows.category[one], _COPIES))
+    is_copy = int(rows.category[one]) in _COPIES
     inductor_bytes = code.num_gb * 1e9 if code and code.num_gb else None
     inductor_flop = code.flop if code and multiplies(name, category) else None
     moved, is_estimate = _amount(work.bytes[places], work.estimated[places], inductor_bytes)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
-from tb_torchcompile_plugin.analysis.kernels.bandwidth import work_of
+from tb_torchcompile_plugin.analysis.kernels.bandwidth import launched_work
 from tb_torchcompile_plugin.analysis.kernels.per_step import launched_in
 from tb_torchcompile_plugin.analysis.pays.compile_cost import CompileCost, compile_cost
 from tb_torchcompile_plugin.analysis.pays.steady import Steady, steady
@@ -101,9 +101,8 @@ def _ran_compiled(profile: Profile) -> bool:
 def _tflop(profile: Profile) -> float | None:
     """Of an average step."""
     known = 0.0
-    for rows in profile.of(kernel_launches):
-        flop = work_of(profile.trace, rows).flop[launched_in(profile, rows)]
-        known += float(np.nansum(flop))
+    for rows, work in zip(profile.of(kernel_launches), profile.of(launched_work), strict=True):
+        known += float(np.nansum(work.flop[launched_in(profile, rows)]))
     return known / 1e12 / max(len(profile.of(StepWindows)), 1) or None
 
 

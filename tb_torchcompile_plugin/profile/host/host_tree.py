@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to, parents
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
@@ -138,15 +138,9 @@ def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:
         same = alive[(name[alive] == name[above]) & (children[above] == 1) & ~python[alive]]
         if not len(same):
             return into
-        into[same] = climb(parent, same, ~_mask(same, len(name)))
+        into[same] = climb(parent, same, ~place_mask(same, len(name)))
         moved = alive[into[above] >= 0]
         parent[moved] = into[parent[moved]]
-
-
-def _mask(positions: Int64s, length: int) -> Mask:
-    mask = np.zeros(length, bool)
-    mask[positions] = True
-    return mask
 
 
 def _without(
@@ -157,6 +151,7 @@ def _without(
         return HostTree(index, parent, own, python, place)
     kept = into < 0
     position = np.append(np.cumsum(kept) - 1, -1)  # the last answers for "none"
-    into = climb(into, np.arange(len(into)), kept)
-    place = np.where(place >= 0, position[into[place]], -1)
+    gone = np.flatnonzero(~kept)
+    position[gone] = position[climb(into, gone, kept)]
+    place = np.where(place >= 0, position[place], -1)
     return HostTree(index[kept], position[parent[kept]], own[kept], python[kept], place)

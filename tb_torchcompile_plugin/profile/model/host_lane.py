@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.loop import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_synchronisation
 
 _LONG_NS = 50_000  # a call that takes longer may have waited for a GPU
@@ -53,13 +53,14 @@ def host_lane(profile: Profile) -> HostLane:
     taken, in whole steps. Without launches there are only the marks of the steps."""
     trace, launched = profile.trace, profile.of(launch_calls).call
     calls = trace.select(cat=RUNTIME_CATS)
-    feeding = np.isin(trace.track[calls], np.unique(trace.track[launched]))
+    feeds = place_mask(trace.track[launched], len(trace.tracks))
     waits = mask_of(trace.names, is_synchronisation)[trace.name[calls]]
     chosen = waits | (trace.dur[calls] > _LONG_NS)
-    rows = np.union1d(launched, calls[feeding & chosen]).astype(np.int64)
+    launches, waiting = (place_mask(mine, len(trace)) for mine in (launched, calls[waits]))
+    rows = np.flatnonzero(launches | place_mask(calls[feeds[trace.track[calls]] & chosen], len(trace)))
     moments = _moments(profile, rows)
     rows = _chosen(profile, rows, moments)
-    return _lane(profile, rows, moments, np.isin(rows, launched), np.isin(rows, calls[waits]))
+    return _lane(profile, rows, moments, launches[rows], waiting[rows])
 
 
 def is_cut(profile: Profile) -> bool:

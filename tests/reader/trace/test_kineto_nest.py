@@ -6,8 +6,10 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tb_torchcompile_plugin.reader.trace.nest import nest
+from tb_torchcompile_plugin.reader.trace.nest import climb, nest
 
 Slices = list[tuple[int, int]]
 
@@ -71,3 +73,18 @@ def test_calls_in_calls() -> None:
         return inner
 
     check(call(0, 4000))
+
+
+@given(
+    st.lists(st.integers(-1, 40), min_size=1, max_size=40).flatmap(
+        lambda above: st.tuples(
+            st.just(above), st.lists(st.booleans(), min_size=len(above), max_size=len(above))
+        )
+    )
+)
+def test_climbing_from_all_at_once_is_climbing_from_each(tree: tuple[list[int], list[bool]]) -> None:
+    parent = np.array([min(above, row - 1) for row, above in enumerate(tree[0])], np.int64)
+    wanted, rows = np.array(tree[1]), np.arange(len(parent))
+    alone = [int(climb(parent, rows[row : row + 1], wanted)[0]) for row in rows]
+    assert climb(parent, rows, wanted).tolist() == alone
+    assert climb(parent, np.append(rows, -1), wanted).tolist() == [*alone, -1]
