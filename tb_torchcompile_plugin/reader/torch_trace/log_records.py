@@ -14,6 +14,7 @@ from typing import IO
 
 from isal import isal_zlib
 
+from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import opened
 from tb_torchcompile_plugin.reader.trace.source import max_inflated_bytes
@@ -125,7 +126,7 @@ def payload_at(path: str, offset: int, size: int, name: str) -> str:
         raise UserError("has changed since it was read", file=path, next_step="Reload")
     if name in CONFIG_FIELDS:
         metrics = envelope.get(METRICS)
-        return str(metrics.get(name, "")) if isinstance(metrics, dict) else ""
+        return str(readable(str(metrics.get(name, "")))) if isinstance(metrics, dict) else ""
     if not envelope.get(PAYLOAD_MD5):  # of an unknown kind: it is all in the envelope
         return json.dumps(envelope.get(name))
     payload, _ = untab(raw[head.end() :].removesuffix(b"\n"))

@@ -62,6 +62,17 @@ def test_settings_are_texts_of_their_own(recording: Callable[[str], Path]) -> No
     assert settings[0].size == len(text)
 
 
+def test_settings_that_no_file_can_hold_are_told_all_the_same(
+    recording: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (log,) = recording("breaks").glob("*.log")
+    path = tmp_path / NAME
+    path.write_bytes(log.read_bytes().replace(b'\\"max_autotune\\"', b'\\"max\\ud800autotune\\"'))
+    row = next(row for row in read_log(str(path)).artifacts if row.name == "inductor_config")
+    text = payload_at(str(path), row.log_offset, row.log_bytes, row.name)
+    assert "max?autotune" in json.loads(text.encode())
+
+
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("packed", [False, True])
