@@ -12,14 +12,16 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from time import perf_counter_ns, time_ns
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.writer.first_steps import FirstSteps, first_steps
 from tb_torchcompile_plugin.writer.torch_state import profiler_runs
 
-# What the median of the last steps needs, and no more: a summary is written in each cycle.
+_FEWEST = 2  # unrecorded steps that tell something: one alone may be the first of an epoch
+# What the mean of the last steps needs, and no more: a summary is written in each cycle.
 _UNRECORDED_KEPT = 256
 _RECORDED_KEPT = 64
 
@@ -53,6 +55,15 @@ class _Durations:
             self._began = time_ns(), taken
 
 
+class _Stepped(NamedTuple):
+    """A step of the optimizer: when it was done, and what was so then."""
+
+    ns: int
+    taken: int
+    recorded: bool
+    profiler_steps: int
+
+
 class StepClock:
     """Of this process. Steps in which torch compiled are left out; two profilers that step in turn tell nothing."""
 
@@ -68,7 +79,8 @@ class StepClock:
         self._profiler_steps = 0
         self._returned: tuple[weakref.ref[Any], int, int] | None = None  # profiler, ns, records taken
         self._optimizer: weakref.ref[Any] | None = None  # the first of several that step
-        self._stepped: tuple[int, int, bool, int] | None = None  # ns, records taken, recorded, profiler steps
+        self._stepped: _Stepped | None = None
+        self._one_by_one = True  # whether the optimizer steps once for each step of the profiler
 
     def listen(self) -> None:
         """From now on steps are noted here. Never raises."""
@@ -114,33 +126,43 @@ class StepClock:
             if self._optimizer() is optimizer:
                 self._by_optimizer.ends(self._recorder.taken)
                 self._by_optimizer.begins(self._recorder.taken)
-                self._note_optimizer(
-                    (perf_counter_ns(), self._recorder.taken, recorded, self._profiler_steps)
-                )
+                taken, steps = self._recorder.taken, self._profiler_steps
+                self._note_optimizer(_Stepped(perf_counter_ns(), taken, recorded, steps))
         except Exception as error:
             self._recorder.report("the time of a step cannot be noted", error)
 
-    def _note_optimizer(self, now: tuple[int, int, bool, int]) -> None:
+    def _note_optimizer(self, now: _Stepped) -> None:
         last, self._stepped = self._stepped, now
+        self._one_by_one &= last is None or _steps_alike(last, now)
         if last is None or last[1:] != now[1:]:  # compiled, half recorded, or noted by the profiler's step
             return
-        if now[2]:
-            self._by_optimizer.recorded.append(now[0] - last[0])
+        if now.recorded:
+            self._by_optimizer.recorded.append(now.ns - last.ns)
         else:
-            self._by_optimizer.unrecorded.append(now[0] - last[0])
+            self._by_optimizer.unrecorded.append(now.ns - last.ns)
             self.unrecorded += 1
 
     def put(self, summary: CompileSummary) -> None:
-        """Adds the steps of the source that knows unrecorded ones, the profiler's before the optimizer's."""
-        sources = (self._by_profiler, self._by_optimizer)
-        source = next((it for it in sources if it.unrecorded), None)
-        source = source or next((it for it in sources if it.recorded), None)
-        if source is not None:
+        """Adds the steps of the source that knows enough unrecorded ones, the profiler's before the optimizer's: many
+        warm up before their profiler's block, and wait for one step in it."""
+        both = (self._by_profiler, self._by_optimizer)
+        sources = both if self._one_by_one else both[:1]
+        enough = (it for it in sources if len(it.unrecorded) >= _FEWEST)
+        some = (it for it in sources if it.unrecorded)
+        if source := next(chain(enough, some, (it for it in sources if it.recorded)), None):
             summary.steps.source = source.source
             summary.steps.unrecorded_ns.extend(source.unrecorded)
             summary.steps.recorded_ns.extend(source.recorded)
-        if first := first_steps(*(it.first for it in sources)):
+        if first := first_steps(*(it.first for it in both)):
             summary.steps.first.extend(first)
+
+
+def _steps_alike(last: _Stepped, now: _Stepped) -> bool:
+    """Whether between two steps of the optimizer the profiler stepped once, if it steps at all: with gradients that are
+    summed up it steps more often, in a loop that it tells nothing of less."""
+    if now.profiler_steps == last.profiler_steps:
+        return not (last.profiler_steps and last.recorded and now.recorded)
+    return not last.profiler_steps or now.profiler_steps == last.profiler_steps + 1
 
 
 _listening: StepClock | None = None

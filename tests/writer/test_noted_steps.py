@@ -234,6 +234,37 @@ def test_the_optimizer_knows_unrecorded_steps_where_the_profiler_had_none(
     assert (steps.source, list(steps.unrecorded_ns)) == ("optimizer", [6, 7])
 
 
+def test_the_optimizer_knows_them_where_the_profilers_block_waits_for_one(
+    torch: Any, clock: list[int], tmp_path: Path
+) -> None:
+    """Many warm up first, and wait for one step more in the profiler's block: that one may be any."""
+    tensorboard_trace_handler(tmp_path)
+    optimizer = sgd(torch)
+    take_steps(optimizer.step, clock, [40, 6, 7, 6])
+    with scheduled(torch, wait=2, warmup=1, active=2, repeat=1) as prof:
+        for duration in (1, 2, 3, 4, 5):
+            take_steps(optimizer.step, clock, [duration])
+            prof.step()
+    steps = noted()
+    assert (steps.source, list(steps.unrecorded_ns)) == ("optimizer", [6, 7, 6, 1])
+
+
+@pytest.mark.parametrize("steps_of_one", [2, 0.5])
+def test_an_optimizer_that_steps_in_another_rhythm_tells_nothing(
+    torch: Any, clock: list[int], tmp_path: Path, steps_of_one: float
+) -> None:
+    tensorboard_trace_handler(tmp_path)
+    optimizer = sgd(torch)
+    take_steps(optimizer.step, clock, [12, 12, 12])
+    with scheduled(torch, wait=2, warmup=0, active=4, repeat=1) as prof:
+        for number in range(1, 7):
+            if number % 2 == 0 or steps_of_one == 0.5:
+                take_steps(optimizer.step, clock, [6] * int(1 / min(steps_of_one, 1)))
+            prof.step()
+    steps = noted()
+    assert (steps.source, len(steps.unrecorded_ns)) == ("profiler.step", 1)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_dynamo_sees_the_same_program(tmp_path: Path) -> None:
     """A loop that is compiled whole, with prof.step() and a compiled optimizer, has no frame and no break more."""
