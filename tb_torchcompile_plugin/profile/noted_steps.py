@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _FEWEST = 2  # one alone may be the first of an epoch
+_FEW = 5
 _LONGEST = 10  # times the median: what takes longer is no step, but a pause between two
 
 
@@ -22,6 +23,13 @@ def unrecorded_step_ns(data: CompileData) -> int | None:
 def recorded_step_ns(data: CompileData) -> int | None:
     """The mean step while one recorded, in ns, from the same source; None where fewer than two were noted."""
     return _mean(data.summary.steps.recorded_ns)
+
+
+def host_step_ns(data: CompileData) -> int | None:
+    """What the host needs for a step at most, unrecorded: where it runs ahead of a GPU, steps are short until the queue
+    is full. The second shortest, as one alone may be none; None where fewer than five were noted."""
+    noted = sorted(data.summary.steps.unrecorded_ns)
+    return noted[1] if len(noted) >= _FEW else None
 
 
 def _mean(durations_ns: Sequence[int]) -> int | None:

@@ -117,9 +117,7 @@ class KernelTables:
     @once
     def rows(self) -> list[tuple[Kernel, Launches, Int64s]]:
         """Each kernel's row with the places of its launches, most time first."""
-        devices = zip(
-            self._profile.of(kernel_launches), self._profile.of(launched_work), strict=True
-        )
+        devices = zip(self._profile.of(kernel_launches), self._profile.of(launched_work), strict=True)
         answer = [made for launched, work in devices for made in self._device(launched, work)]
         return sorted(answer, key=lambda made: _order(made[0]))
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.analysis.what_if.change import (
     Bools,
+    Change,
     both,
     without_calls,
     without_host_time,
@@ -34,6 +35,7 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import by_track
 from tb_torchcompile_plugin.torch_names.operators import both_ways
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
 
@@ -105,12 +107,35 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
     cut = np.zeros(len(pieces.point), np.int64)
     cut[mine] = ns
     gone = without_host_time(cut)
+    if calls.any():
+        gone = both(gone, without_calls(calls))
+    whole = _with_all_inside(profile, np.unique(blamed.call[mine[ns > 0]])) if kind == "library" else None
     yield Fix(
         id=fix_id,
         kind=kind,
         subject=subject,
-        change=both(gone, without_calls(calls)) if calls.any() else gone,
+        change=both(gone, whole) if whole else gone,
         times=(times + int((calls & (own > 0)).sum())) / profile.of(host_lane).steps,
+        surely=gone if whole else None,
+    )
+
+
+def _with_all_inside(profile: Profile, rows: Int64s) -> Change | None:
+    """Without all that happens inside of these slices: of those that launch no kernel, which compute nothing that the
+    step needs. None where there is no such slice."""
+    trace, lane = profile.trace, profile.of(host_lane)
+    computing = np.flatnonzero(profile.of(launches_kernels))
+    for track, mine in by_track(trace, rows[rows >= 0]):
+        launched = np.sort(lane.begin[computing[lane.track[computing] == track]])
+        window = trace.ts[mine], trace.ts[mine] + trace.dur[mine]
+        needed = np.diff(np.searchsorted(launched, window), axis=0)[0] > 0
+        rows = rows[~np.isin(rows, mine[needed])]
+    times = slice_times(profile, rows[rows >= 0])
+    if not times:
+        return None
+    inside, _ = points_inside(profile, times)
+    return both(
+        without_host_time(time_inside(profile, times)), without_waiting(inside), without_calls(inside)
     )
 
 

@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import replay
+from tb_torchcompile_plugin.profile.noted_steps import host_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 
 _MOST_NS, _ROUNDS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
@@ -66,7 +67,17 @@ def without_recording(profile: Profile, changed: Model, cost: Recording) -> Mode
     return changed._replace(
         host=(changed.host * cost.stretch * left).astype(np.int64),
         own=np.where(changed.own == made.own, own, changed.own),
+        free=_free(made, changed),
     )
+
+
+def _free(made: Model, changed: Model) -> Int64s:
+    """When each stream is through with what was queued before: work of steps like these, shorter by as much."""
+    streams = len(made.free)
+    now, then = (np.bincount(one.stream, one.dur, streams) for one in (made, changed))
+    left = np.maximum(changed.free - changed.begin, 0)
+    saved = left * (1 - np.minimum(then / np.maximum(now, 1), 1))
+    return changed.free - np.where(now > 0, saved, 0).astype(np.int64)
 
 
 def _left(ns: Int64s, slices: npt.NDArray[np.float64] | int, slice_ns: int) -> npt.NDArray[np.float64]:
@@ -79,7 +90,8 @@ def _left(ns: Int64s, slices: npt.NDArray[np.float64] | int, slice_ns: int) -> n
 def recording(profile: Profile, step_ns: float) -> Recording:
     """What it cost, where an unrecorded step takes `step_ns`: so much that without it a step takes as long.
 
-    Where a GPU sets the pace, a step tells nothing of the host: then the usual cost at least. Nor does it where those
+    Where a GPU sets the pace, a step tells nothing of the host, unless it is one in which the host ran ahead: then the
+    usual cost at least. Nor does it where those
     that were recorded take no longer: then the usual cost, of steps that stay as long as they are.
     """
     lane, queue, made = profile.of(host_lane), profile.of(gpu_queue), profile.of(model)
@@ -93,7 +105,7 @@ def recording(profile: Profile, step_ns: float) -> Recording:
     recorded, shortest = step(0), walked(_MOST_NS)
     paced = _SAME * shortest.step  # no cost makes a step shorter than the GPU's work
     if recorded <= paced:
-        return Recording(USUAL_NS)
+        return Recording(max(profile.of(_cost_ahead) or 0, USUAL_NS))
     if recorded <= step_ns:
         percent = least(lambda more: step(USUAL_NS, 1 + more / 100) >= recorded, _MOST_STRETCH, _ROUNDS // 2)
         return Recording(USUAL_NS, 1 + percent / 100)
@@ -102,6 +114,20 @@ def recording(profile: Profile, step_ns: float) -> Recording:
         return Recording(max(cost, USUAL_NS))
     cost = least(lambda slice_ns: step(slice_ns) <= max(step_ns, paced), _MOST_NS, _ROUNDS)
     return Recording(max(cost, USUAL_NS) if step_ns <= paced else cost)
+
+
+def _cost_ahead(profile: Profile) -> int | None:
+    """Of a slice, by the noted steps in which the host ran ahead of a GPU: so much that without it, and without
+    waiting, the host takes as long for one. None where no cost makes it so fast."""
+    noted = profile.data.of(host_step_ns) if profile.data else None
+    lane, queue, made = profile.of(host_lane), profile.of(gpu_queue), profile.of(model)
+    alone = made._replace(waits=np.zeros_like(made.waits), target=np.full_like(made.target, -1))
+
+    def is_as_fast(slice_ns: int) -> bool:
+        times = replay(without_recording(profile, alone, Recording(slice_ns)))
+        return noted is not None and clock(lane, queue, times).host <= noted
+
+    return least(is_as_fast, _MOST_NS, _ROUNDS) if is_as_fast(_MOST_NS) else None
 
 
 def least(holds: Callable[[int], bool], most: int, halvings: int) -> int:
