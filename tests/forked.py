@@ -88,12 +88,22 @@ def _become(program: str, call: list[str], folder: str, output: str, environment
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    if "TORCH_TRACE" in environment:
+        _begin_torch_trace()
     printed = os.open(output, os.O_WRONLY | os.O_APPEND)
     for standard, file in enumerate((os.open(os.devnull, os.O_RDONLY), printed, printed)):
         os.dup2(file, standard)
     sys.argv = ["-c", *call]
     sys.modules["__main__"] = main = ModuleType("__main__")
     exec(compile(program, "<string>", "exec"), main.__dict__)
+
+
+def _begin_torch_trace() -> None:
+    """What torch does when it is imported, where the variable is set: until something is compiled it writes nothing."""
+    from torch._logging import _internal
+
+    _internal.LOG_TRACE_HANDLER = None
+    _internal._init_logs()
 
 
 if __name__ == "__main__":
