@@ -13,12 +13,15 @@ import os
 import select
 import subprocess
 import sys
+import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import Any, NoReturn
 
 # What inductor imports when it first compiles.
 _LATE = ("sympy.physics.units", "torch.distributed.tensor.experimental", "torch.utils.cpp_extension")
@@ -83,8 +86,7 @@ def _serve() -> None:
         pids = []
         for call in calls:
             if not (pid := os.fork()):
-                _become(program, call, *place)
-                return
+                _end(_status(program, call, *place))
             pids.append(pid)
         print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]), flush=True)
 
@@ -100,8 +102,29 @@ def _prepare_inductor() -> None:
     torch_key()
 
 
+def _status(*what: Any) -> int:
+    """Runs a program; what it would end with, its error printed."""
+    try:
+        _become(*what)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _end(status: int) -> NoReturn:
+    """As the interpreter ends, but for taking all modules apart: for torch's that takes longer than most programs."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def _become(program: str, call: list[str], folder: str, output: str, environment: dict[str, str]) -> None:
-    """Runs the program as `python -c` would; who calls has to return at once, so that the interpreter ends."""
+    """Runs the program as `python -c` would."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import pytest
 
 import demo
-from live import run
+import live
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -49,7 +49,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, home in HOMES.items():
         log, cache = str(root / f"{name}.log"), str(root / f"{name}.cache")
         program = PROGRAM.format(home=home, folder=str(root / "logdir" / name))
-        run(program, root, TORCH_TRACE=log, TORCHINDUCTOR_CACHE_DIR=cache)
+        live.run(program, root, TORCH_TRACE=log, TORCHINDUCTOR_CACHE_DIR=cache)
     return root / "logdir"
 
 
