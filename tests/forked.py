@@ -96,8 +96,8 @@ def _prepare_inductor() -> None:
     from torch._inductor.codecache import torch_key
     from torch._inductor.fx_passes import serialized_patterns as patterns
 
-    found = [module.name for module in iter_modules(patterns.__path__, f"{patterns.__name__}.")]
-    for name in (*_LATE, *found):
+    stored = [module.name for module in iter_modules(patterns.__path__, f"{patterns.__name__}.")]
+    for name in (*_LATE, *stored):
         import_module(name)
     torch_key()
 
@@ -107,6 +107,8 @@ def _status(*what: Any) -> int:
     try:
         _become(*what)
     except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
