@@ -13,10 +13,18 @@ import os
 import select
 import subprocess
 import sys
+import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
+from typing import Any, NoReturn
+
+# What inductor imports when it first compiles.
+_LATE = ("sympy.physics.units", "torch.distributed.tensor.experimental", "torch.utils.cpp_extension")
 
 
 def statuses(
@@ -69,6 +77,7 @@ def _serve() -> None:
     import torch._inductor.compile_fx
     import torch.profiler  # noqa: F401
 
+    _prepare_inductor()
     # What is frozen no child looks through, not even when it ends: that took longer than most of the programs.
     gc.collect()
     gc.freeze()
@@ -77,23 +86,66 @@ def _serve() -> None:
         pids = []
         for call in calls:
             if not (pid := os.fork()):
-                _become(program, call, *place)
-                return
+                _end(_status(program, call, *place))
             pids.append(pid)
         print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]), flush=True)
 
 
+def _prepare_inductor() -> None:
+    """What it imports and computes when it first compiles, which each program would do anew: a third of that time."""
+    from torch._inductor.codecache import torch_key
+    from torch._inductor.fx_passes import serialized_patterns as patterns
+
+    stored = [module.name for module in iter_modules(patterns.__path__, f"{patterns.__name__}.")]
+    for name in (*_LATE, *stored):
+        import_module(name)
+    torch_key()
+
+
+def _status(*what: Any) -> int:
+    """Runs a program; what it would end with, its error printed."""
+    try:
+        _become(*what)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _end(status: int) -> NoReturn:
+    """As the interpreter ends, but for taking all modules apart: for torch's that takes longer than most programs."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def _become(program: str, call: list[str], folder: str, output: str, environment: dict[str, str]) -> None:
-    """Runs the program as `python -c` would; who calls has to return at once, so that the interpreter ends."""
+    """Runs the program as `python -c` would."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    if "TORCH_TRACE" in environment:
+        _begin_torch_trace()
     printed = os.open(output, os.O_WRONLY | os.O_APPEND)
     for standard, file in enumerate((os.open(os.devnull, os.O_RDONLY), printed, printed)):
         os.dup2(file, standard)
     sys.argv = ["-c", *call]
     sys.modules["__main__"] = main = ModuleType("__main__")
     exec(compile(program, "<string>", "exec"), main.__dict__)
+
+
+def _begin_torch_trace() -> None:
+    """What torch does when it is imported, where the variable is set: until something is compiled it writes nothing."""
+    from torch._logging import _internal
+
+    _internal.LOG_TRACE_HANDLER = None
+    _internal._init_logs()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from tb_torchcompile_plugin.compile_log.fields import direction_of, forwards, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary, Graph
 from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
+from tb_torchcompile_plugin.torch_names.failures import tells_skipped_frames
 from tb_torchcompile_plugin.torch_names.kernels import without_number
 
 CountName = Literal["breaks", "skipped", "recompiles", "graphs", "guards", "kernels", "cache_misses"]
@@ -71,10 +72,12 @@ def _breaks(summary: CompileSummary) -> Iterator[CountedRow]:
     return (CountedRow("graph break", *site) for site in sites)
 
 
-def _skipped(summary: CompileSummary) -> Iterator[CountedRow]:
-    for row in _frames(summary):
-        if row.HasField("failure"):
-            yield _of(row, row.failure.reason or row.failure.type)
+def _skipped(summary: CompileSummary) -> Iterator[CountedRow] | None:
+    """Of a torch that tells of some alone, none is unknown."""
+    given_up = [row for row in _frames(summary) if row.HasField("failure")]
+    if not given_up and not tells_skipped_frames(summary.environment.torch_version):
+        return None
+    return (_of(row, row.failure.reason or row.failure.type) for row in given_up)
 
 
 def _recompiles(summary: CompileSummary) -> Iterator[CountedRow]:
@@ -148,7 +151,9 @@ def _first(reasons: Iterable[str]) -> str:
 _OLD = "some frames were compiled before recording began, or by a torch that does not say: create the handler earlier"
 COUNTS: dict[CountName, CountKind] = {
     "breaks": CountKind("graph break", "graph breaks", _breaks),
-    "skipped": CountKind("skipped frame", "skipped frames", _skipped),
+    "skipped": CountKind(
+        "skipped frame", "skipped frames", _skipped, "torch 2.8 and older write no record of them"
+    ),
     "recompiles": CountKind("recompile", "recompiles", _recompiles),
     "graphs": CountKind("graph", "graphs", _graphs, _OLD),
     "guards": CountKind("guard", "guards", _guards, _OLD),

@@ -14,6 +14,7 @@ _LIMIT = re.compile("RecompileLimit|CacheLimitExceeded|recompile.limit|cache_siz
 _SKIPPED = re.compile(
     r"graph break in loop|frame skipped:|Skipping the frame and falling back to eager", re.I
 )
+_LAST_SILENT = (2, 8)
 _CLASS = re.compile(r"<class '(?:.*\.)?(\w+)'>")
 _SKIPS = ("skipping cudagraph", "disabling cudagraph")  # of a function or of a graph
 _SKIPS_DUE_TO = re.compile(r"^(?:skipping cudagraphs? due to )+")  # torch may say it twice
@@ -27,6 +28,12 @@ def is_limit(kind: str, reason: str) -> bool:
 def skips_frame(reason: str) -> bool:
     """Whether dynamo left the frame alone after a graph break: no error, whatever `suppress_errors` is."""
     return bool(_SKIPPED.search(reason))
+
+
+def tells_skipped_frames(torch_version: str) -> bool:
+    """Whether that torch writes a record of a frame that it leaves alone: 2.8 and older write none. "" is unknown."""
+    numbers = re.match(r"(\d+)\.(\d+)", torch_version)
+    return not numbers or (int(numbers[1]), int(numbers[2])) > _LAST_SILENT
 
 
 def exception_name(text: str) -> str:

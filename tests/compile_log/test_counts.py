@@ -74,6 +74,18 @@ def test_a_frame_that_torch_gave_up_is_skipped_and_has_no_guards():
     assert numbers(summary)["guards"] == 0
 
 
+@pytest.mark.parametrize(
+    ("version", "skipped"), [("2.6.0", None), ("2.8.0+cu128", None), ("2.11.0+cpu", 0), ("3.0", 0), ("", 0)]
+)
+def test_a_torch_that_writes_no_record_of_skipped_frames_skipped_none_or_some(version, skipped):
+    summary = CompileSummary()
+    summary.environment.torch_version = version
+    summary.compilations.add(**a_frame("0/0", graph_ops=2, guards=5))
+    assert numbers(summary)["skipped"] == skipped
+    summary.compilations.add(**a_frame("1/0")).failure.reason = "recompile limit reached"
+    assert numbers(summary)["skipped"] == 1
+
+
 def test_attempts_that_break_at_one_line_are_one_break():
     summary = CompileSummary()
     for compile_id in ("0/0", "0/1"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from live import needs_torch, run, run_all, run_alone, summaries
+from live import needs_torch, run, run_all, summaries
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.compilations.compilations import compilations_overview
 from tb_torchcompile_plugin.analysis.compilations.details import compilation
@@ -186,7 +186,7 @@ LIMITED = """
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that recompiles in its profiled steps up to the limit, as a trace with a summary and as a log."""
     folder = tmp_path_factory.mktemp("limited")
-    run_alone(LIMITED, folder, TORCH_TRACE=str(folder / "log"))
+    run(LIMITED, folder, TORCH_TRACE=str(folder / "log"))
     return folder
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from live import names, needs_torch, run_alone, summaries
+from live import names, needs_torch, run, summaries
 from tb_torchcompile_plugin import profile_steps
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
@@ -136,7 +136,7 @@ def test_arguments_that_cannot_be_meant_are_refused(wrong: dict[str, Any], tmp_p
 
 
 def test_a_program_that_ends_in_the_middle_writes_what_was_recorded(tmp_path: Path) -> None:
-    run_alone(
+    run(
         f"""
         import torch
         from tb_torchcompile_plugin import profile_steps

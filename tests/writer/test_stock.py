@@ -13,18 +13,17 @@ from urllib.parse import urlencode
 import pytest
 
 import demo
-from live import run_alone
+import live
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 # One program; the handler's home is the only difference. Both processes are called alike, as two runs of one job are.
 PROGRAM = """
-import sys
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 from {home} import tensorboard_trace_handler
 
-handler = tensorboard_trace_handler(sys.argv[1], worker_name="worker")
+handler = tensorboard_trace_handler({folder!r}, worker_name="worker")
 
 @torch.compile
 def f(x, flag):
@@ -49,8 +48,8 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("both")
     for name, home in HOMES.items():
         log, cache = str(root / f"{name}.log"), str(root / f"{name}.cache")
-        program = PROGRAM.format(home=home)
-        run_alone(program, root, str(root / "logdir" / name), TORCH_TRACE=log, TORCHINDUCTOR_CACHE_DIR=cache)
+        program = PROGRAM.format(home=home, folder=str(root / "logdir" / name))
+        live.run(program, root, TORCH_TRACE=log, TORCHINDUCTOR_CACHE_DIR=cache)
     return root / "logdir"
 
 
@@ -112,7 +111,7 @@ def test_nothing_of_torch_trace_is_lost(logdir: Path) -> None:
 
 
 def records(folder: Path) -> list[str]:
-    """The kinds of the log's records in their order. Records that come once in a process, at import, are there too."""
+    """The kinds of the log's records in their order. Records that come once in a process are there too."""
     (log,) = folder.glob("dedicated_log_torch_trace_*.log")
     lines = (RECORD.match(line) for line in log.read_text(errors="replace").splitlines())
     return [kind(json.loads(line[1])) for line in lines if line]
