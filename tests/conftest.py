@@ -6,6 +6,7 @@ TB_TORCHCOMPILE_RECORDINGS names; tests that need one of those are skipped where
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -35,6 +36,9 @@ PATIENT = settings(
 settings.register_profile("brief", PATIENT, max_examples=10, derandomize=True)
 settings.register_profile("thorough", PATIENT, max_examples=1000)
 settings.load_profile("brief")
+
+# Tests make much that lives as long as they do: looking for cycles in it again and again took a tenth of their time.
+gc.set_threshold(100_000, 20, 20)
 
 # What torch may leave out here: vector instructions, whose probing takes longer than all else it does, and processes
 # and threads that tests side by side would only take from each other.

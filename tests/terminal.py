@@ -1,4 +1,4 @@
-"""The command line as a test asks it, and a folder that it may not look into."""
+"""The command line as a test asks it, how much of a screen it fills, and a folder that it may not look into."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from tb_torchcompile_plugin.cli.command import main
 
 Run = Callable[..., tuple[int, str, str]]
+LINES, COLUMNS = 60, 120  # of a terminal
 
 
 def command_line(capsys: pytest.CaptureFixture[str], command: str) -> Run:
@@ -23,6 +25,11 @@ def command_line(capsys: pytest.CaptureFixture[str], command: str) -> Run:
         return status, captured.out, captured.err
 
     return run
+
+
+def height(text: str) -> int:
+    """Lines that it takes in a terminal."""
+    return sum(-(-max(cell_len(line), 1) // COLUMNS) for line in text.splitlines())
 
 
 def deny(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -10,20 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
 
 from browser.rank_traces import write_job
 from tb_torchcompile_plugin.api.report import Report, read_report
 from tb_torchcompile_plugin.cli.answers.screen import cut, screen
 from tb_torchcompile_plugin.cli.command import main
-from terminal import Run, command_line
+from terminal import LINES, Run, command_line, height
 
 pytestmark = pytest.mark.usefixtures("remembered")
-
-DATA = Path(__file__).parents[1] / "data"
-OTHERS = {"exam", "jobs", "library_kernels"}  # many programs, of which tests/exam looks at some; no logdir
-RECORDINGS = sorted({path.parent.name for path in DATA.glob("*/*/*.tar.xz")} - OTHERS)
-LINES, COLUMNS = 60, 120
 
 
 @pytest.fixture
@@ -36,19 +30,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")
     write_job(folder, ranks=3, steps=3, late=1)
     return folder
-
-
-def height(text: str) -> int:
-    """Lines of a terminal of so many columns."""
-    return sum(-(-max(cell_len(line), 1) // COLUMNS) for line in text.splitlines())
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_it_fits_one_screen(run: Run, recording: Callable[[str], Path], name: str) -> None:
-    status, out, _ = run(recording(name))
-    assert status == 0 and 8 <= height(out) <= LINES
-    assert all(cell_len(line) <= COLUMNS for line in out.splitlines() if "tb-torchcompile" not in line)
-    assert "\x1b" not in out
 
 
 def test_the_first_three_lines_are_enough(run: Run, recording: Callable[[str], Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -21,37 +22,59 @@ class Replayed(NamedTuple):
 
 def replay(model: Model, not_done_before: Int64s | None = None) -> Replayed:
     """Linear in the number of calls and of pieces of work. not_done_before: by piece of work the time before which
-    something outside of the model does not let it end."""
-    point, stream = model.point.tolist(), model.stream.tolist()
-    held = [model.begin] * len(point) if not_done_before is None else not_done_before.tolist()
-    dur, latency, gap = model.dur.tolist(), model.latency.tolist(), model.gap.tolist()
-    after, after_gap = model.after.tolist(), model.after_gap.tolist()
+    something outside of the model does not let it end.
+
+    Until a call waits the host's times are sums: only the calls that do and the work between two of them are walked.
+    """
     led = model.before + summed(model.piece_point, model.host, len(model.before))
-    before, own, returns, target = (
-        column.tolist() for column in (led, model.own, model.returns, model.target)
-    )
-    waits = {
-        int(row): np.flatnonzero(model.waits[row]).tolist() for row in np.flatnonzero(model.waits.any(axis=1))
-    }
-    free = model.free.tolist()
-    begins, ends = [0] * len(before), [0] * len(before)
-    starts, stops = [0] * len(point), [0] * len(point)
-    now, work, many = model.begin, 0, len(point)
-    for place in range(len(before)):
-        begin = now + before[place]
-        now = begin + own[place]
-        while work < many and point[work] == place:
-            lane = stream[work]
-            start = max(begin + latency[work], free[lane] + gap[work])
-            if after[work] >= 0:
-                start = max(start, stops[after[work]] + after_gap[work])
-            starts[work] = start
-            stops[work] = max(start + dur[work], held[work])
-            free[lane] = max(free[lane], stops[work])
-            work += 1
-        if place in waits:
-            now = max(now, max(free[lane] for lane in waits[place]) + returns[place])
-        if target[place] >= 0:
-            now = max(now, stops[target[place]] + returns[place])
-        begins[place], ends[place] = begin, now
-    return Replayed(*(np.array(column, np.int64) for column in (begins, ends, starts, stops)))
+    end = model.begin + np.cumsum(led + model.own)
+    begin = end - model.own
+    held = np.full(len(model.point), model.begin) if not_done_before is None else not_done_before
+    queue = _Queue(model, begin[model.point] + model.latency, held)
+    later = np.zeros(len(begin), np.int64)
+    late = 0
+    calls = np.flatnonzero(model.waits.any(axis=1) | (model.target >= 0))
+    launched = np.searchsorted(model.point, calls, side="right")
+    columns = (calls, launched, end[calls], model.returns[calls], model.target[calls], model.waits[calls])
+    for place, work, back, returns, target, lanes in zip(*(column.tolist() for column in columns)):
+        queue.walk(work, late)
+        late = max(late, queue.done(lanes, target) + returns - back)
+        later[place] = late
+    queue.walk(len(model.point), late)
+    later = np.maximum.accumulate(later)
+    work_times = (np.array(times, np.int64) for times in (queue.starts, queue.stops))
+    return Replayed(begin + np.append(0, later)[:-1], end + later, *work_times)
+
+
+class _Queue:
+    """The work in the order of its launches. reached: when each piece comes to the GPU, if no call waits; held: before
+    which time it does not end. starts, stops: of what was walked already."""
+
+    def __init__(self, model: Model, reached: Int64s, held: Int64s) -> None:
+        columns = (model.stream, reached, model.gap, model.after, model.after_gap, model.dur, held)
+        self._left = zip(*(column.tolist() for column in columns))
+        self._free: list[int] = model.free.tolist()
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+
+    def walk(self, until: int, late: int) -> None:
+        """Up to this piece, all of it launched so much later. Comparisons, as `max` takes twice as long here."""
+        free, starts, stops = self._free, self.starts, self.stops
+        for lane, start, gap, after, after_gap, dur, held in islice(self._left, until - len(stops)):
+            start += late
+            if free[lane] + gap > start:
+                start = free[lane] + gap
+            if after >= 0 and stops[after] + after_gap > start:
+                start = stops[after] + after_gap
+            starts.append(start)
+            stop = start + dur
+            if held > stop:
+                stop = held
+            stops.append(stop)
+            if stop > free[lane]:
+                free[lane] = stop
+
+    def done(self, lanes: list[bool], target: int) -> int:
+        """When these streams are done with what was walked, and a piece of it, -1 for none."""
+        times = [free for free, waits in zip(self._free, lanes) if waits]
+        return max([*times, self.stops[target]] if target >= 0 else times)

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import platformdirs
@@ -145,8 +146,14 @@ def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
         if path.name.startswith(_TEMPORARY) or path.name == ROWS:
             continue
         with contextlib.suppress(OSError):
-            size = sum(file.stat().st_size for file in path.iterdir())
-            yield path.stat().st_mtime, size, path
+            status = path.stat()
+            yield status.st_mtime, _size(path, status.st_mtime_ns), path
+
+
+@lru_cache(1 << 16)
+def _size(entry: Path, changed_ns: int) -> int:
+    """Bytes of an entry. What is put into it changes its time: the files of the others are not looked at again."""
+    return sum(file.stat().st_size for file in entry.iterdir())
 
 
 def _remove_abandoned(root: Path) -> None:

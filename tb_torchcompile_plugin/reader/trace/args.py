@@ -10,26 +10,33 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.decode import Array
 from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
+_CHUNKS = 8  # of about 128 kB: slices that are asked for one after the other lie in as many
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class ArgsReader:
-    """Finds events by the chunk table. A gzip file is inflated up to the event each time."""
+    """Finds events by the chunk table. A gzip file is inflated up to the event's chunk, unless that is one of the last
+    few that were asked for."""
 
     def __init__(self, path: str, columns: Mapping[str, Array], identity: tuple[int, int] | None) -> None:
         self._path, self._identity = path, identity
         self._start, self._end, self._event = (columns[f"chunk.{name}"] for name in ("start", "end", "event"))
+        self._chunks = Memo(_CHUNKS)
 
     def read(self, event: int) -> tuple[int, dict[str, Any]]:
         """(byte offset, object) of an event. Raises UserError where the file is not the one that was read."""
         chunk = int(np.searchsorted(self._event, event, "right")) - 1
         start, end = int(self._start[chunk]), int(self._end[chunk])
-        text = self._read_text(start, end - start)
-        at, raw = _nth(text, event - int(self._event[chunk]))
+        events = self._chunks.get(chunk, lambda: _split(self._read_text(start, end - start)), keep=bool)
+        place = event - int(self._event[chunk])
+        if self._has_changed() or place >= len(events):
+            raise self._changed()
+        at, raw = events[place]
         args = load_object(raw, float) or (mend(raw, float) or (None,))[0]
         if args is None:
             raise self._changed()
@@ -38,7 +45,7 @@ class ArgsReader:
     def _read_text(self, start: int, count: int) -> bytes:
         source = open_source(self._path)
         try:
-            if self._identity is not None and file_identity(self._path) != tuple(self._identity):
+            if self._has_changed():
                 raise self._changed()
             text = source.read(start, count)
         finally:
@@ -46,6 +53,12 @@ class ArgsReader:
         if len(text) < count:
             raise self._changed()
         return text
+
+    def _has_changed(self) -> bool:
+        try:
+            return self._identity is not None and file_identity(self._path) != tuple(self._identity)
+        except OSError:
+            return True  # it is gone
 
     def _changed(self) -> UserError:
         return UserError("the file has changed since it was read", file=self._path, next_step="Reload")
@@ -57,16 +70,15 @@ def file_identity(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _nth(text: bytes, index: int) -> tuple[int, bytes]:
-    if index == 0:
-        try:
-            raws = _raw_list.decode(b"[" + text + b"]")
-        except (msgspec.DecodeError, RecursionError):
-            return 0, text  # a run of its own: the text is one event, in whatever state
-    else:
+def _split(text: bytes) -> list[tuple[int, bytes]]:
+    """Each event of a chunk, and where in it that begins."""
+    try:
         raws = _raw_list.decode(b"[" + text + b"]")
-    at = 0
-    for raw in raws[:index]:
-        at = text.index(bytes(raw), at) + len(bytes(raw))
-    raw_bytes = bytes(raws[index])
-    return text.index(raw_bytes, at), raw_bytes
+    except (msgspec.DecodeError, RecursionError):
+        return [(0, text)]  # a run of its own: the text is one event, in whatever state
+    events, end = [], 0
+    for raw in map(bytes, raws):
+        at = text.index(raw, end)
+        end = at + len(raw)
+        events.append((at, raw))
+    return events

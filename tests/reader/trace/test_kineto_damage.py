@@ -309,6 +309,19 @@ def test_args_of_a_file_that_changed(tmp_path: Path) -> None:
         trace.args(0)
 
 
+@pytest.mark.parametrize("change", [lambda path: path.write_text("[]"), Path.unlink])
+def test_what_was_asked_before_is_not_told_of_another_file(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(document(event("c", "10.000", args='"External id": 2')))
+    trace = read_trace(str(path))
+    assert [trace.args(row)["External id"] for row in (4, 5, 6, 4)] == [1, 2, 1, 1]
+    change(path)
+    with pytest.raises(UserError, match="changed since it was read"):
+        trace.args(0)
+
+
 @pytest.mark.hypothesis
 def test_random_damage() -> None:
     count = settings().max_examples

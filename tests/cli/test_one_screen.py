@@ -1,0 +1,25 @@
+"""`report` of every recording fits one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from terminal import COLUMNS, LINES, command_line, height
+
+DATA = Path(__file__).parents[1] / "data"
+OTHERS = {"exam", "jobs", "library_kernels"}  # many programs, of which tests/exam looks at some; no logdir
+RECORDINGS = sorted({path.parent.name for path in DATA.glob("*/*/*.tar.xz")} - OTHERS)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_it_fits_one_screen(
+    recording: Callable[[str], Path], capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    status, out, _ = command_line(capsys, "report")(recording(name))
+    assert status == 0 and 8 <= height(out) <= LINES
+    assert all(cell_len(line) <= COLUMNS for line in out.splitlines() if "tb-torchcompile" not in line)
+    assert "\x1b" not in out
