@@ -24,13 +24,13 @@ sys.path.append(str(ROOT / "tests"))  # where the browser's helpers are
 
 from browser.panels.answers import FAILED, READING, answering  # noqa: E402
 from browser.panels.places import EMPTY, PANELS, fill, place  # noqa: E402
-from browser.processes import Servers, start_browser  # noqa: E402
+from browser.processes import Servers, resize, start_browser  # noqa: E402
 from browser.tab import Tab  # noqa: E402
 from tb_torchcompile_plugin.analysis.findings.rule import Panel  # noqa: E402
 
 README = {"overview": "light", "timeline": "dark"}
 KEPT = ROOT / "docs" / "screenshots"
-HEIGHT, TALLEST = 900, 4000
+HEIGHT, TALLEST = 760, 4000
 
 
 class Look(NamedTuple):
@@ -104,7 +104,7 @@ def unpacking_into(folder: Path) -> Callable[[str], Path]:
 def show(tab: Tab, panel: Panel, look: Look) -> None:
     """The panel as it is looked at, once nothing moves any more."""
     where = {"panel": panel, **EMPTY} if look.empty else place(panel)
-    tab.driver.set_window_size(look.width, HEIGHT)
+    resize(tab.driver, look.width, HEIGHT)
     with answering(tab.driver, *look.answer) if look.answer else nullcontext():
         tab.begin("?darkMode=true" if look.dark else "", **where)
         if not look.answer:

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.chrome.webdriver import WebDriver
 
+# Cheaper than the whole browser, which opens windows that nobody sees.
+SHELL = "chromium-headless-shell"
 FLAGS = (
-    "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
     "--disable-dev-shm-usage",
@@ -29,8 +31,9 @@ FLAGS = (
     "--disable-features=SpareRendererForSitePerProcess",
     # Whoever asks for another server gets none.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-    "--window-size=1400,1000",
 )
+# What a page has for itself.
+WINDOW = (1400, 850)
 
 # Of everything that is waited for. Long: where it is reached nothing works, and a machine may have other things to do.
 PATIENCE_S = 60.0
@@ -49,17 +52,34 @@ def find(*names: str) -> str:
 def start_browser(profile: Path, downloads: Path, requests: bool = False) -> Chrome:
     """Chromium with an empty profile, which logs what its pages say; requests: also all that it asks for, which makes
     each load dearer."""
-    options = ChromeOptions()
-    options.binary_location = find("chromium", "chromium-browser", "google-chrome")
-    for flag in (*FLAGS, f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    options.set_capability(
-        "goog:loggingPrefs", {"browser": "ALL", **({"performance": "ALL"} if requests else {})}
-    )
+    options = _options(profile, requests)
+    # Said twice: the shell does not know the first, and the driver, which does, at times puts it over the second.
     options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
     browser = Chrome(options=options, service=Service(find("chromedriver")))
+    behavior = {"behavior": "allow", "downloadPath": str(downloads)}
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
     browser.set_script_timeout(2 * PATIENCE_S)
+    resize(browser, *WINDOW)
     return browser
+
+
+def _options(profile: Path, requests: bool) -> ChromeOptions:
+    options = ChromeOptions()
+    shell = shutil.which(SHELL)
+    options.binary_location = shell or find("chromium", "chromium-browser", "google-chrome")
+    for flag in (*FLAGS, f"--user-data-dir={profile}", *(() if shell else ["--headless=new"])):
+        options.add_argument(flag)
+    if shell:
+        options.set_capability("browserName", "chrome-headless-shell")
+    logs = {"browser": "ALL", **({"performance": "ALL"} if requests else {})}
+    options.set_capability("goog:loggingPrefs", logs)
+    return options
+
+
+def resize(browser: WebDriver, width: int, height: int) -> None:
+    """To a page of this size: the whole browser has a frame around it, the shell has none."""
+    frame = browser.execute_script("return top.outerHeight - top.innerHeight")
+    browser.set_window_size(width, height + frame)
 
 
 class Servers:

@@ -23,9 +23,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
-from browser.processes import PATIENCE_S
+from browser.processes import PATIENCE_S, WINDOW, resize
 
-WINDOW = (1400, 1000)
 # TensorBoard's own page says these; no other message is accepted.
 KNOWN = ("Multiple instances of Three.js", "fallback to software WebGL")
 
@@ -316,13 +315,13 @@ class Tab:
 
     @contextmanager
     def sized(self, width: int, height: int) -> Iterator[None]:
-        """In a window of this size."""
-        self.driver.set_window_size(width, height)
+        """In a window whose page has this size."""
+        resize(self.driver, width, height)
         try:
             self.until("return parent.innerWidth === arguments[0]", f"a window {width} wide", width)
             yield
         finally:
-            self.driver.set_window_size(*WINDOW)
+            resize(self.driver, *WINDOW)
 
     def dark(self, on: bool = True) -> None:
         """TensorBoard's theme, as its own switch sets it."""

@@ -295,7 +295,7 @@ def test_long_texts_with_little_in_common_are_compared(tab: Tab, evil: str, logd
     other = "\n".join(f"    y{i} = {i % 7}" if i % 10 else "    return" for i in range(20_000))
     ids = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
     log.write_text(log.read_text() + _line({"inductor_pre_grad_graph": {}, **ids}, other), encoding="utf-8")
-    with tab.sized(600, 900):
+    with tab.sized(600, 750):
         tab.open(run=evil, panel="code", code="0/0")
         tab.click("summary", "Compare with")
         tab.click("details a", "After pre-grad passes")

@@ -26,7 +26,7 @@ FITS = "const s = document.querySelector(arguments[0]).closest('.scroller'); ret
 def test_a_row_stays_under_the_pointer_when_its_details_open(tab: Tab) -> None:
     tab.open(run="resnet18", panel="kernels")
     for width in (1440, 1200):
-        with tab.sized(width, 900):
+        with tab.sized(width, 750):
             tab.one(KERNEL)
             tab.script("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", KERNEL)
             before = tab.script(TOP, KERNEL)
@@ -40,7 +40,7 @@ def test_a_row_stays_under_the_pointer_when_its_details_open(tab: Tab) -> None:
 
 
 def test_a_menu_stays_in_the_window(tab: Tab) -> None:
-    with tab.sized(900, 900):
+    with tab.sized(900, 750):
         tab.open(run="resnet18", panel="kernels")
         tab.one(KERNEL)
         for block in ("end", "center"):
@@ -104,7 +104,7 @@ def test_the_list_of_texts_shows_the_one_that_is_open(tab: Tab) -> None:
         const item = texts.querySelector('.current').getBoundingClientRect();
         return item.top >= list.top && item.bottom <= list.bottom;
     """
-    with tab.sized(1400, 700):
+    with tab.sized(1400, 550):
         tab.open(run="breaks", panel="code", code="4/0", direction="backward")
         tab.until(inside, "the open text to be in view in its list")
 

@@ -111,8 +111,7 @@ def test_each_part_of_a_step_is_a_door_also_by_keyboard(tab: Tab) -> None:
 
 def test_the_first_screen_needs_no_scrolling(tab: Tab) -> None:
     tab.open(run="breaks")
-    around = tab.script("return parent.outerHeight - parent.innerHeight")
-    with tab.sized(1440, 900 + around):
+    with tab.sized(1440, 900):
         tab.wait_text("main", "What held the GPU up")
         bottom = "return document.querySelector('.below').getBoundingClientRect().bottom <= innerHeight"
         tab.until(bottom, "the end of the first screen to be in view")
@@ -329,7 +328,7 @@ def test_a_trace_without_compile_data_says_how_to_get_it(tab: Tab) -> None:
 
 
 def test_no_panel_scrolls_sideways_in_a_narrow_window(tab: Tab) -> None:
-    with tab.sized(500, 900):
+    with tab.sized(500, 750):
         tab.open(run="breaks")
         for panel in PANELS:
             fixed = {"run": "resnet18", "fixes": "cuda_graphs"}

@@ -199,7 +199,7 @@ def test_both_themes_paint_their_own_colours(tab: Tab) -> None:
     assert strange(tab) == []
     assert not regions_and_backward & set(tab.script(COLORS, CANVAS))
     tab.dark(False)
-    with tab.sized(500, 900):
+    with tab.sized(500, 750):
         tab.until("return document.documentElement.scrollWidth <= innerWidth", "all to be within the window")
         tab.one(CANVAS).send_keys("/", *"Region: 0/0", Keys.ENTER)
         tab.wait_text(DRAWER, "Called from")
