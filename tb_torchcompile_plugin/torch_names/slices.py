@@ -208,6 +208,11 @@ def is_replay(name: str) -> bool:
     return _REPLAY.match(name) is not None
 
 
+def is_on_device(name: str) -> bool:
+    """A copy within a GPU, or a fill: work as a kernel does it."""
+    return name.startswith(("Memcpy DtoD", "Memset"))
+
+
 def is_recording(name: str) -> bool:
     """torch recording one function as a CUDA graph. torch before 2.11 has the slice of its own clock alone."""
     return name == RECORDING

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles import profile_of, profile_with
+from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.what_if.change import without_calls, without_host_time, without_waiting
 from tb_torchcompile_plugin.analysis.what_if.what_if import after_ns, step_cost, what_if
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.culprits import culprits
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -20,7 +21,12 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, recording, without_recording
+from tb_torchcompile_plugin.profile.model.unrecorded import (
+    AS_RECORDED,
+    USUAL_NS,
+    recording,
+    without_recording,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from traces import AUTOGRAD, MAIN, Event, launch, slice_
 
@@ -153,6 +159,40 @@ def test_a_noted_host_that_runs_ahead_tells_what_recording_cost_it(tmp_path: Pat
     times = replay(without_recording(profile, profile.of(model), recording(profile, 50_000)))
     walked = clock(profile.of(host_lane), profile.of(gpu_queue), times)
     assert walked.host <= 51_000 and walked.step == pytest.approx(90_000, rel=0.03)
+
+
+def test_a_few_noted_steps_in_which_the_host_ran_ahead_tell_so_too(tmp_path: Path) -> None:
+    """The GPU works 99 of 100 µs, recorded or not; the host needs 50 of them until the queue is full."""
+    events: list[Event] = []
+    for step in range(6):
+        begin = 100 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
+        events += launch("k", begin + 1, begin + 2, 99)
+        events += [slice_("aten::view", begin + 3 + 3 * place, 2) for place in range(10)]
+    summary = CompileSummary()
+    usual = recording(profile_with(tmp_path, events, data_of(summary)), 99_000)
+    assert usual.slice_ns == USUAL_NS
+    for noted, is_usual in (
+        ([50, 99, 99, 99], True),
+        ([20, 50, 99, 99, 99], False),
+        ([90, 95, 99, 99, 99], True),
+    ):
+        summary.steps.unrecorded_ns[:] = [1000 * one for one in noted]
+        cost = recording(profile_with(tmp_path, events, data_of(summary)), 99_000)
+        assert (cost == usual) == is_usual
+
+
+def test_work_that_was_queued_before_the_steps_is_as_much_shorter_as_they_are(tmp_path: Path) -> None:
+    events = launch("k", 0, 2, 300)
+    for step in range(3):
+        begin = 100 + 100 * step
+        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
+        events += launch("k", begin + 1, 302 + 90 * step, 90)
+    profile = profile_with(tmp_path, events)
+    made = profile.of(model)
+    for dur, left_ns in ((made.dur, 202_000), (made.dur // 2, 101_000), (made.dur * 2, 202_000)):
+        changed = without_recording(profile, made._replace(dur=dur), AS_RECORDED)
+        assert int(changed.free[0]) - changed.begin == left_ns
 
 
 def test_without_a_gpu_there_is_nothing_to_walk(tmp_path: Path) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import size_advice
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.rule import Evidence, Finding, Rule
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
+from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import without
 from tb_torchcompile_plugin.analysis.words import at_line, duration, function_at, often, percent, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
+from tb_torchcompile_plugin.profile.compiled.regions import cut_short
+from tb_torchcompile_plugin.profile.compiled.resumes import resumes
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
 
@@ -24,40 +29,63 @@ class GraphBreaks(Rule):
     panel = "graph_breaks"
 
     def look(self, context: RuleContext) -> Iterator[Finding]:
-        host = [context.break_us(cost) for cost in context.costs]
-        share, by = context.share(sum(host)), context.best("graph_breaks")
-        worth = by.predicted.gain_percent if by else share
-        if share is None or worth is None or worth < thresholds.gain_percent:
+        broken, by = _broken(context), context.best("graph_breaks")
+        known = [us for us in broken.values() if us is not None]
+        us = sum(known) if known else None
+        worth = by.predicted.gain_percent if by else context.share(us)
+        if not broken or worth is None or worth < thresholds.gain_percent:
             return
-        dearest = max(context.costs, key=context.break_us)
-        number = len({(cost.file, cost.line) if cost.file else cost.compile_id for cost in context.costs})
+        dearest = max(broken, key=lambda one: broken[one] or 0)
+        number = len({at_line(file, line) or compile_id for compile_id, file, line in broken})
         graph_break = _break_of(context, dearest.compile_id)
         place = at_line(dearest.file, dearest.line) or dearest.compile_id
-        hint = (
-            graph_break.hints[0]
-            if graph_break and graph_break.hints
-            else "Move what breaks it out of the compiled function"
-        )
-        breaks = plural(number, "graph break")
+        hints = graph_break.hints if graph_break else ()
+        hint = hints[0] if hints else "Move what breaks it out of the compiled function"
         yield self.finding(
             context,
-            f"{breaks} at {place}: {without(by.predicted, 'it', context.paced)}"
-            if by and number == 1
-            else f"{breaks}, the dearest at {place}: {without(by.predicted, 'them', context.paced)}"
-            if by
-            else f"{breaks} {'costs' if number == 1 else 'cost'} {context.each(sum(host))}, {percent(share)} of it",
+            _broken_title(context, number, place, by, us or 0),
             hint if number == 1 else f"Begin with the dearest, {place}. {hint}",
-            {
-                "breaks": number,
-                "host_us_per_step": context.each_us(sum(host)),
-                "share_percent": share,
-                "dearest_us_per_step": context.each_us(context.break_us(dearest)),
-            },
-            saves_us=sum(host),
+            {"breaks": number} | (_prices(context, us, max(known)) if us is not None else {}),
+            saves_us=us,
             row=_row(graph_break) if graph_break else None,
             by=by,
             where=[place],
         )
+
+
+def _broken_title(context: RuleContext, number: int, place: str, by: WhatIf | None, us: float) -> str:
+    breaks = plural(number, "graph break")
+    if by and number == 1:
+        return f"{breaks} at {place}: {without(by.predicted, 'it', context.paced)}"
+    if by:
+        return f"{breaks}, the dearest at {place}: {without(by.predicted, 'them', context.paced)}"
+    return f"{breaks} {'costs' if number == 1 else 'cost'} {context.each(us)}, {percent(context.share(us) or 0)} of it"
+
+
+def _prices(context: RuleContext, us: float, dearest_us: float) -> Evidence:
+    return {
+        "host_us_per_step": context.each_us(us),
+        "share_percent": context.share(us) or 0.0,
+        "dearest_us_per_step": context.each_us(dearest_us),
+    }
+
+
+class _Broken(NamedTuple):
+    """What broke, and where."""
+
+    compile_id: str
+    file: str
+    line: int | None
+
+
+def _broken(context: RuleContext) -> dict[_Broken, float | None]:
+    """What its breaks cost in the profiled time (µs); None where nothing compiled is behind them: then the one that is
+    met most comes first."""
+    if context.costs or context.profile is None:
+        return {_Broken(one.compile_id, one.file, one.line): context.break_us(one) for one in context.costs}
+    known = context.profile.of(resumes)
+    cut = Counter(call.compile_id for call in context.profile.of(cut_short))
+    return {_Broken(one, *known.place(one, "")): None for one, _ in cut.most_common()} if known else {}
 
 
 def _break_of(context: RuleContext, compile_id: str) -> GraphBreak | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,7 +19,13 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
 )
 from tb_torchcompile_plugin.analysis.what_if.one_graph import as_one_graph
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, breaks, every, frames, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import (
+    RegionCall,
+    cut_short,
+    every,
+    every_break,
+    region_calls,
+)
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.model.culprits import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
@@ -48,9 +54,9 @@ class _Seams(NamedTuple):
 
 def closed_breaks(profile: Profile) -> Iterator[Fix]:
     """What runs inside of one outermost region is one graph, and so are the backwards of it."""
-    broken = [
-        call for call in profile.of(region_calls) if any(next(breaks(one), None) for one in frames([call]))
-    ]
+    cut = {call.index for call in profile.of(cut_short)}
+    executed = [_executed(call, cut) for call in profile.of(region_calls)]
+    broken = [call for call, times in zip(profile.of(region_calls), executed) if times]
     if not broken:
         return
     lane = profile.of(host_lane)
@@ -70,9 +76,15 @@ def closed_breaks(profile: Profile) -> Iterator[Fix]:
         kind="graph_breaks",
         subject=Culprit("wrappers", "", "", 0),
         change=both(closed, as_one_graph(profile, *_fused_over(profile, inside, ends))),
-        times=sum(1 for frame in frames(broken) for _ in breaks(frame)) / lane.steps,
+        times=sum(executed) / lane.steps,
         surely=closed,
     )
+
+
+def _executed(outermost: RegionCall, cut: Set[int]) -> int:
+    """How many graph breaks it went through."""
+    resumed = sum(1 for _ in every_break([outermost]))
+    return resumed + sum(call.index in cut for call in every([outermost]))
 
 
 def _between_graphs(broken: list[RegionCall]) -> _Gaps:

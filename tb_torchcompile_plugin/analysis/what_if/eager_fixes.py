@@ -25,10 +25,14 @@ from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import optimizer_time
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, lookups_in_vain
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_at
+from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.torch_names.slices import is_on_device
 
+_FEW = 4  # copies and fills between two kernels
 _UNFUSED = 0.4  # of a run of kernels beside the longest, at most: so much is left once they are one
 
 
@@ -37,7 +41,7 @@ def _compiled_eager(profile: Profile) -> Iterator[Fix]:
     mine = profile.of(eager_points)
     if not mine.any():
         return
-    fusible = profile.of(fusible_work)
+    fusible = profile.of(fusible_work) | profile.of(_on_device)
     yield Fix(
         id="eager",
         kind="eager",
@@ -75,9 +79,23 @@ def given_up(profile: Profile) -> bool:
 
 
 def eager_points(profile: Profile) -> Bools:
-    """Launches of kernels outside of compiled code, of what graph breaks leave, and of optimizers."""
+    """Launches of kernels outside of compiled code, of what graph breaks leave, and of optimizers; with the copies and
+    fills between two of them, where they are few: many are a copy of something that somebody wants."""
     lane = profile.of(host_lane)
-    return np.asarray(lane.launches & profile.of(launches_kernels) & profile.of(outside))
+    eager = lane.launches & profile.of(launches_kernels) & profile.of(outside)
+    moves = place_mask(profile.of(gpu_queue).point[profile.of(_on_device)], len(lane)) & ~eager
+    others = lane.launches & ~moves
+    behind = np.cumsum(others)
+    is_eager = np.concatenate(([False], eager[others], [False]))
+    between = is_eager[behind] & is_eager[behind + 1] & (np.bincount(behind, moves)[behind] <= _FEW)
+    return np.asarray(eager | (moves & between))
+
+
+def _on_device(profile: Profile) -> Bools:
+    """Which work of the queue is a copy within the GPU or a fill."""
+    return np.asarray(
+        mask_of(profile.trace.names, is_on_device)[profile.trace.name[profile.of(gpu_queue).row]]
+    )
 
 
 def outside(profile: Profile) -> Bools:

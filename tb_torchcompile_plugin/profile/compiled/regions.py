@@ -119,6 +119,15 @@ def compiled_calls(profile: Profile) -> list[RegionCall]:
     ]
 
 
+def cut_short(profile: Profile) -> list[RegionCall]:
+    """Calls whose graph broke, and behind the break nothing was compiled: Python calls one such after the other where a
+    module breaks in each of its layers. By the compile log: a trace alone does not tell that they were cut."""
+    known = profile.of(resumes)
+    broke = known.breaks if known else {}
+    calls = every(profile.of(region_calls))
+    return [call for call in calls if call.graphs and not call.resumes and call.compile_id in broke]
+
+
 def frames(calls: list[RegionCall]) -> Iterator[RegionCall]:
     """The calls that begin a frame: the outermost ones, and the called frames nested in any."""
     return (call for call in every(calls) if not call.resume or call.outer is None)

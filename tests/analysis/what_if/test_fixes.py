@@ -9,6 +9,7 @@ import pytest
 
 from mendable import fix, kinds, steps
 from profiles import data_of, profile_of, profile_with
+from tb_torchcompile_plugin.analysis.findings.findings import span_findings
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import given_up
 from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
@@ -215,3 +216,84 @@ def test_of_a_trace_that_is_cut_nothing_is_predicted(tmp_path: Path) -> None:
     assert why == (
         "No work of a GPU is in what could be read of this trace: nothing is predicted from a part of it."
     )
+
+
+def saved(inside: list[Event]) -> list[Event]:
+    """A step that saves a checkpoint for 600 µs: 250 of Python, 350 of an operator; and what is launched inside."""
+    return [
+        *launch("k", 10, 20, 5),
+        slice_("train.py(3): step", 50, 700, "python_function"),
+        slice_("torch/serialization.py(945): save", 100, 600, "python_function"),
+        slice_("aten::copy_", 200, 350),
+        *inside,
+        *launch("k", 900, 905, 5),
+    ]
+
+
+def test_a_function_of_torchs_that_launches_no_kernel_goes_with_all_inside_of_it(tmp_path: Path) -> None:
+    row = fix(profile_with(tmp_path, steps(*saved([]))), "library")
+    assert row.predicted.after_us == pytest.approx(400, abs=1)
+    assert row.predicted.high_us == pytest.approx(750, abs=51), "surely: its own time beyond the usual"
+
+
+def test_one_that_launches_a_kernel_does_something_that_the_step_needs(tmp_path: Path) -> None:
+    row = fix(profile_with(tmp_path, steps(*saved(launch("k", 210, 215, 5)))), "library")
+    assert row.predicted.after_us == row.predicted.high_us == pytest.approx(750, abs=52)
+
+
+def called_one_by_one() -> tuple[list[Event], CompileSummary]:
+    """A model that dynamo does not compile as a whole, as both of its layers break; behind the breaks is no graph."""
+    events = [slice_("Torch-Compiled Region: 0/0", 10, 700)]
+    for at, compile_id in ((100, "1/0"), (400, "1/1")):
+        events += [
+            slice_(f"Torch-Compiled Region: {compile_id}", at, 150),
+            slice_(f"## Call CompiledFxGraph key{at} ##", at + 10, 60),
+            *launch("gemm", at + 50, at + 55, 20),
+        ]
+    summary = CompileSummary()
+    for compile_id in ("0/0", "1/0", "1/1"):
+        summary.compilations.add(function="forward", graph_ops=1).key.compile_id = compile_id
+        row = summary.graph_breaks.add(file="/train.py", line=5, reason="Tensor.item()")
+        row.key.compile_id = compile_id
+    return events, summary
+
+
+def test_layers_that_python_calls_one_by_one_as_each_of_them_breaks_would_be_one_graph(
+    tmp_path: Path,
+) -> None:
+    """Between the launches at 150 and 450 µs are 299."""
+    events, summary = called_one_by_one()
+    profile = profile_with(tmp_path, steps(*events), data_of(summary))
+    row = fix(profile, "graph_breaks")
+    assert (row.times, row.predicted.after_us) == (2, pytest.approx(1000 - 299, abs=1))
+    (told,) = [one for one in profile.of(span_findings) if one.rule == "graph_breaks"]
+    assert told.title.startswith("1 graph break at train.py:5: without it a step takes 701 µs")
+    assert (told.evidence, told.saves_us) == ({"breaks": 1}, None), (
+        "what is between them has no price of its own"
+    )
+
+
+def test_frames_that_did_not_break_are_none_that_were_cut(tmp_path: Path) -> None:
+    events, summary = called_one_by_one()
+    del summary.graph_breaks[:]
+    assert "graph_breaks" not in kinds(profile_with(tmp_path, steps(*events), data_of(summary)))
+
+
+@pytest.mark.parametrize(("copies", "launches_a_step"), [(1, 4), (4, 7), (5, 3)])
+def test_a_few_copies_between_eager_kernels_are_compiled_with_them(
+    tmp_path: Path, copies: int, launches_a_step: int
+) -> None:
+    """A compiled region and three eager kernels, the last two with copies between them, and one copy behind: of many in
+    a row somebody wants the copy."""
+    events = [
+        slice_("Torch-Compiled Region: 0/0", 10, 50),
+        slice_("## Call CompiledFxGraph key ##", 15, 40),
+        *launch(POINTWISE, 20, 25, 5),
+    ]
+    for at in (100, 200, 700):
+        events += [slice_("aten::add", at, 60), *launch(ELEMENTWISE, at + 10, at + 15, 5)]
+    for at in (*range(300, 300 + 50 * copies, 50), 900):
+        call, copied = launch("Memcpy DtoD (Device -> Device)", at, at + 5, 5)
+        events += [call, copied | {"cat": "gpu_memcpy"}]
+    row = fix(profile_with(tmp_path, steps(*events)), "eager")
+    assert row.times == launches_a_step
