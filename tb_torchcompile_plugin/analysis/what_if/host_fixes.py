@@ -121,16 +121,17 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
 
 
 def _with_all_inside(profile: Profile, rows: Int64s) -> Change | None:
-    """Without all that happens inside of these slices: of those that launch no kernel, which compute nothing that the
-    step needs. None where there is no such slice."""
+    """Without all that happens inside of these slices: of long ones that launch no kernel, which compute nothing that
+    the step needs. None where there is no such slice."""
     trace, lane = profile.trace, profile.of(host_lane)
+    rows = rows[(rows >= 0) & (trace.dur[rows] > 2 * _USUAL_NS)]
     computing = np.flatnonzero(profile.of(launches_kernels))
-    for track, mine in by_track(trace, rows[rows >= 0]):
+    for track, mine in by_track(trace, rows):
         launched = np.sort(lane.begin[computing[lane.track[computing] == track]])
         window = trace.ts[mine], trace.ts[mine] + trace.dur[mine]
         needed = np.diff(np.searchsorted(launched, window), axis=0)[0] > 0
         rows = rows[~np.isin(rows, mine[needed])]
-    times = slice_times(profile, rows[rows >= 0])
+    times = slice_times(profile, rows)
     if not times:
         return None
     inside, _ = points_inside(profile, times)
