@@ -74,13 +74,16 @@ class TritonFiles:
         elif row := measured(line):
             self._tuning.setdefault(self._tuned, []).append(row)
 
-    def _take_templates(self, timings: dict[Any, float], name: str, *_: Any, **__: Any) -> None:
+    def _take_templates(
+        self, timings: dict[Any, float], name: str, inputs: Iterable[Any] = (), *_: Any, **__: Any
+    ) -> None:
         """Called by inductor, with the time of each choice in ms."""
         try:
             finite = {choice: ms for choice, ms in timings.items() if math.isfinite(ms)}
-            best = min(finite.values(), default=None)
+            best = min(finite, key=finite.__getitem__, default=None)
+            operator = _with_sizes(name, inputs)
             for choice, ms in finite.items():
-                self._templates.append(_template(name, choice, ms, chosen=ms == best))
+                self._templates.append(_template(operator, choice, ms, chosen=choice is best))
             del self._templates[:-_MOST_ROWS]
         except Exception as error:
             self._report("the times of templates cannot be read", error)
@@ -246,6 +249,12 @@ def _keep_texts(
         artifact = summary.artifacts.add(name=f"{name}_{row.name}", payload=known[digest], size=len(text))
         artifact.key.CopyFrom(row.key)
         artifact.direction = row.direction
+
+
+def _with_sizes(operator: str, inputs: Iterable[Any]) -> str:
+    """ "addmm (1024x512, 512x256)", as torch's own records have it: a graph has several of one name."""
+    sizes = ["x".join(map(str, one.get_size())) for one in inputs]
+    return f"{operator} ({', '.join(sizes)})" if sizes else operator
 
 
 def _template(operator: str, choice: Any, ms: float, *, chosen: bool) -> pb.CompiledKernel:

@@ -124,12 +124,16 @@ def test_the_templates_of_an_operator(files: TritonFiles) -> None:
     (saver,) = sys.modules["torch._inductor.select_algorithm"].savers  # type: ignore[attr-defined]
     fast, slow, broken = (SimpleNamespace(name=f"triton_mm_{n}", description="BLOCK_M=64") for n in range(3))
     timings = {_Hashable(fast): 0.02, _Hashable(slow): 0.05, _Hashable(broken): float("inf")}
-    saver(timings, "mm", [], list(timings), dict)
-    rows = [row for row in summary_with(files).compiled_kernels if row.name == "mm"]
+    inputs = [SimpleNamespace(get_size=lambda sizes=sizes: sizes) for sizes in ([64, 32], ["s0", 8])]
+    saver(timings, "mm", inputs, list(timings), dict)
+    saver({_Hashable(fast): 0.02, _Hashable(slow): 0.02}, "bmm", [], [], dict)
+    rows = [row for row in summary_with(files).compiled_kernels if row.name == "mm (64x32, s0x8)"]
     assert [(row.config, row.time_us, row.chosen) for row in rows] == [
         ("triton_mm_0: BLOCK_M=64", 20.0, True),
         ("triton_mm_1: BLOCK_M=64", 50.0, False),
     ]
+    as_fast = [row.chosen for row in summary_with(files).compiled_kernels if row.name == "bmm"]
+    assert as_fast == [True, False], "one is taken where two are as fast"
 
 
 class _Hashable:
