@@ -41,6 +41,7 @@ sys.path[:] = json.loads(sys.stdin.buffer.readline())
 from tb_torchcompile_plugin.reader.trace.worker import main
 main()
 """
+_PACKAGES = str(Path(__file__).parents[3])  # an editable install is in no path: it is found by a hook of `site`
 _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 
 
@@ -64,7 +65,7 @@ class _Process:
         commands, reports = self._popen.stdin, self._popen.stdout
         assert commands is not None and reports is not None
         with contextlib.suppress(OSError, ValueError, EOFError):
-            commands.write(json.dumps(sys.path).encode() + b"\n")
+            commands.write(json.dumps([*sys.path, _PACKAGES]).encode() + b"\n")
             send(commands, job)
             for order in self._orders:
                 send(commands, order)
