@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 Floats = npt.NDArray[np.float64]
+_CODES_END = float(2**63)
 
 
 def values_of(trace: Trace, column: str, wanted: Int64s) -> Floats:
@@ -26,7 +27,7 @@ def values_of(trace: Trace, column: str, wanted: Int64s) -> Floats:
 def codes_of(trace: Trace, column: str, wanted: Int64s) -> Int64s:
     """The same for a column of codes or whole numbers, -1 where a row has none."""
     values = values_of(trace, column, wanted)
-    return np.where(np.isnan(values), -1, values).astype(np.int64)
+    return np.where(np.abs(values) < _CODES_END, values, -1).astype(np.int64)
 
 
 def places_in(column: Int64s, wanted: Int64s) -> Int64s:

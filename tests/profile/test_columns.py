@@ -1,13 +1,17 @@
-"""columns.py: distinct rows of parallel columns."""
+"""columns.py: distinct rows of parallel columns, and values that no column can hold."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, values_of
+from tb_torchcompile_plugin.reader.trace.kineto import read_trace
+from traces import launch, write_trace
 
 small = st.integers(-3, 3)
 huge = st.integers(-(2**62), 2**62)
@@ -23,3 +27,15 @@ def test_distinct_is_what_numpy_says(columns: np.ndarray) -> None:
     unique, place = distinct(*columns)
     expected, inverse = np.unique(columns, axis=1, return_inverse=True)
     assert unique.tolist() == expected.tolist() and place.tolist() == inverse.reshape(-1).tolist()
+
+
+def test_numbers_beyond_a_column_are_no_codes_and_nothing_warns_of_them(tmp_path: Path) -> None:
+    args = {"kernel_flop": 1e30, "kernel_num_gb": 7.0, "Input Dims": [[1]]}
+    call, kernel = launch("k", 0, 1, 5)
+    operator = {**call, "cat": "cpu_op", "name": "aten::mm", "args": args}
+    kernel["args"]["est. achieved occupancy %"] = 1e300
+    trace = read_trace(str(write_trace(tmp_path, [operator, kernel])))
+    rows = np.arange(len(trace))
+    assert sorted(codes_of(trace, "kernel_flop", rows).tolist()) == [-1, -1]
+    assert sorted(codes_of(trace, "kernel_num_gb", rows).tolist()) == [-1, 7]
+    assert np.isinf(values_of(trace, "occupancy", rows)).sum() == 1

@@ -363,10 +363,11 @@ def _durations(events: Sequence[Any]) -> tuple[Array, Array]:
 def _numbers(items: list[Any], name: str, dtype: Any, clean: Callable[[Any], Any]) -> Array:
     """An attribute of each item as numbers, by `clean` where numpy alone cannot."""
     get = attrgetter(name)
-    try:
-        return np.fromiter(map(get, items), dtype, len(items))
-    except (TypeError, ValueError, OverflowError):
-        return np.array([clean(value) for value in map(get, items)], dtype)
+    with np.errstate(over="ignore"):  # what is too large for the column is infinite there
+        try:
+            return np.fromiter(map(get, items), dtype, len(items))
+        except (TypeError, ValueError, OverflowError):
+            return np.array([clean(value) for value in map(get, items)], dtype)
 
 
 def _real(value: Any) -> float:

@@ -41,7 +41,7 @@ sys.path[:] = json.loads(sys.stdin.buffer.readline())
 from tb_torchcompile_plugin.reader.trace.worker import main
 main()
 """
-_PACKAGES = str(Path(__file__).parents[3])  # an editable install is in no path: it is found by a hook of `site`
+_PACKAGES = str(Path(__file__).parents[3])  # no path leads to an editable install, but a hook of `site`
 _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 
 
