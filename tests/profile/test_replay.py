@@ -147,15 +147,20 @@ def test_recorded_steps_that_are_no_longer_than_others_stay_as_long(tmp_path: Pa
     assert 50_000 <= after_ns(profile, waits, cost) < after_ns(profile, waits) == 55_000
 
 
-def test_a_noted_host_that_runs_ahead_tells_what_recording_cost_it(tmp_path: Path) -> None:
-    """The GPU works 90 of 100 µs; the host, which needs 99 while recorded, needs 50 otherwise."""
+def busy_steps(start_us: int, kernel_us: int, operators: int) -> list[Event]:
+    """Six steps of 100 µs: so many operators, and a kernel that begins so late in its step."""
     events: list[Event] = []
     for step in range(6):
         begin = 100 * step
         events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
-        events += launch("k", begin + 1, begin + 5, 90)
-        events += [slice_("aten::view", begin + 3 + 3 * place, 2) for place in range(32)]
-    profile = profile_with(tmp_path, events)
+        events += launch("k", begin + 1, begin + start_us, kernel_us)
+        events += [slice_("aten::view", begin + 3 + 3 * place, 2) for place in range(operators)]
+    return events
+
+
+def test_a_noted_host_that_runs_ahead_tells_what_recording_cost_it(tmp_path: Path) -> None:
+    """The GPU works 90 of 100 µs; the host, which needs 99 while recorded, needs 50 otherwise."""
+    profile = profile_with(tmp_path, busy_steps(5, 90, 32))
     times = replay(without_recording(profile, profile.of(model), recording(profile, 50_000)))
     walked = clock(profile.of(host_lane), profile.of(gpu_queue), times)
     assert walked.host <= 51_000 and walked.step == pytest.approx(90_000, rel=0.03)
@@ -163,13 +168,7 @@ def test_a_noted_host_that_runs_ahead_tells_what_recording_cost_it(tmp_path: Pat
 
 def test_a_few_noted_steps_in_which_the_host_ran_ahead_tell_so_too(tmp_path: Path) -> None:
     """The GPU works 99 of 100 µs, recorded or not; the host needs 50 of them until the queue is full."""
-    events: list[Event] = []
-    for step in range(6):
-        begin = 100 * step
-        events.append(slice_(f"ProfilerStep#{step}", begin, 100, "user_annotation"))
-        events += launch("k", begin + 1, begin + 2, 99)
-        events += [slice_("aten::view", begin + 3 + 3 * place, 2) for place in range(10)]
-    summary = CompileSummary()
+    events, summary = busy_steps(2, 99, 10), CompileSummary()
     usual = recording(profile_with(tmp_path, events, data_of(summary)), 99_000)
     assert usual.slice_ns == USUAL_NS
     for noted, is_usual in (

@@ -31,7 +31,7 @@ from tb_torchcompile_plugin.profile.model.culprits import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
 
 _REACH_NS = 1_000_000  # a launch that is further from a break has nothing to do with it
@@ -144,8 +144,6 @@ def _fused_over(profile: Profile, inside: Bools, ends: Int64s) -> tuple[Bools, B
     trace, queue = profile.trace, profile.of(gpu_queue)
     fusible = mask_of(trace.names, is_fusible) | mask_of(trace.names, is_fusible_in_graphs)
     kernels = fusible[trace.name[queue.row]]
-    at_end = np.zeros(len(inside), bool)
-    at_end[ends] = True
-    seam = np.zeros(len(inside), bool)
-    seam[queue.point[kernels & at_end[queue.point]]] = True
+    at_end = place_mask(ends, len(inside))
+    seam = place_mask(queue.point[kernels & at_end[queue.point]], len(inside))
     return inside | seam, kernels | ~profile.of(are_kernels)

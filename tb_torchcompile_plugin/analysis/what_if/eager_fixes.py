@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     outermost_operator,
     points_inside,
     slice_times,
+    work_named,
 )
 from tb_torchcompile_plugin.analysis.what_if.one_graph import (
     CALL_OF_GRAPH_NS,
@@ -28,7 +29,7 @@ from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_a
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
+from tb_torchcompile_plugin.profile.slices import place_mask
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.slices import is_on_device
 
@@ -93,9 +94,7 @@ def eager_points(profile: Profile) -> Bools:
 
 def _on_device(profile: Profile) -> Bools:
     """Which work of the queue is a copy within the GPU or a fill."""
-    return np.asarray(
-        mask_of(profile.trace.names, is_on_device)[profile.trace.name[profile.of(gpu_queue).row]]
-    )
+    return work_named(profile, is_on_device)
 
 
 def outside(profile: Profile) -> Bools:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +21,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.calls import call_kind
@@ -151,12 +152,15 @@ def are_kernels(profile: Profile) -> Bools:
     return np.asarray(mask_of(trace.cats, KERNEL.__eq__)[trace.cat[profile.of(gpu_queue).row]])
 
 
+def work_named(profile: Profile, wanted: Callable[[str], bool]) -> Bools:
+    """Which work of the queue has a name that is wanted."""
+    names = profile.trace.names
+    return np.asarray(mask_of(names, wanted)[profile.trace.name[profile.of(gpu_queue).row]])
+
+
 def are_collectives(profile: Profile) -> Bools:
     """Which work of the queue is a kernel with which ranks communicate."""
-    trace = profile.trace
-    return np.asarray(
-        mask_of(trace.names, communicates)[trace.name[profile.of(gpu_queue).row]] & profile.of(are_kernels)
-    )
+    return work_named(profile, communicates) & profile.of(are_kernels)
 
 
 def communicates(kernel: str) -> bool:
@@ -166,9 +170,7 @@ def communicates(kernel: str) -> bool:
 
 def launches_kernels(profile: Profile) -> Bools:
     """Points that launch kernels: they stay where only the waiting goes."""
-    computes = np.zeros(len(profile.of(host_lane)), bool)
-    computes[profile.of(gpu_queue).point[profile.of(are_kernels)]] = True
-    return computes
+    return place_mask(profile.of(gpu_queue).point[profile.of(are_kernels)], len(profile.of(host_lane)))
 
 
 def outermost_operator(trace: Trace, rows: Int64s) -> Int64s:

@@ -39,7 +39,7 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 
 _REPLAY_NS = 60_000  # of one CUDA graph: copying its inputs and launching it
 _PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
@@ -56,8 +56,7 @@ def _without_blocking_copies(profile: Profile) -> Iterator[Fix]:
         work, bytes_ = work[bytes_ > _SMALL_BYTES], bytes_[bytes_ > _SMALL_BYTES]
         if not len(work):
             continue
-        points = np.zeros(len(lane), bool)
-        points[queue.point[work]] = True
+        points = place_mask(queue.point[work], len(lane))
         dur = np.minimum((bytes_ / _PINNED_BYTES_NS).astype(np.int64) + CALL_NS, queue.dur[work])
         behind = np.concatenate(([False], points[:-1])) & lane.synchronises & made.waits.any(axis=1)
         largest = int(np.argmax(queue.dur[work]))

@@ -13,13 +13,13 @@ from tb_torchcompile_plugin.analysis.what_if.change import (
     no_longer,
     without_host_time,
 )
-from tb_torchcompile_plugin.analysis.what_if.fix import are_kernels
+from tb_torchcompile_plugin.analysis.what_if.fix import are_kernels, work_named
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model, summed
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.profile.slices import place_mask
 from tb_torchcompile_plugin.torch_names.operators import is_fusible
 
 CALL_OF_GRAPH_NS = 20_000  # of calling the graph that stands for a run of eager operators
@@ -34,7 +34,7 @@ def compiled_whole(profile: Profile, mine: Bools) -> Change:
 
 def fusible_work(profile: Profile) -> Bools:
     """Whether each work of the queue is a kernel of ATen's that inductor would fuse."""
-    return np.asarray(mask_of(profile.trace.names, is_fusible)[profile.trace.name[profile.of(gpu_queue).row]])
+    return work_named(profile, is_fusible)
 
 
 def as_one_graph(
@@ -50,8 +50,7 @@ def as_one_graph(
     led = np.isin(pieces.point, np.flatnonzero(mine & ~first))
     places, longest = _fusible_runs(profile, mine[queue.point] & fusible)
     dur = np.where(longest > 0, longest + (rest * (queue.dur[places] - longest)).astype(np.int64), 0)
-    gone = np.zeros(len(mine), bool)
-    gone[queue.point[places[longest == 0]]] = True
+    gone = place_mask(queue.point[places[longest == 0]], len(mine))
     called = first if call_ns is not None else np.zeros(len(mine), bool)
     return both(
         without_host_time(np.where(led, np.minimum(pieces.ns, _USUAL_NS), 0)),

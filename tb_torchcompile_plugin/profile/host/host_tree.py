@@ -70,9 +70,8 @@ def host_tree(profile: Profile) -> HostTree:
 def calling_tracks(profile: Profile) -> Mask:
     """By track whether an operator or a call of the runtime ran on it: threads that called nothing mostly wait."""
     trace = profile.trace
-    calling = np.zeros(len(trace.tracks), bool)
-    calling[trace.track[trace.select(cat=(*CALL_CATS, *RUNTIME_CATS))]] = True
-    return calling
+    calls = trace.select(cat=(*CALL_CATS, *RUNTIME_CATS))
+    return place_mask(trace.track[calls], len(trace.tracks))
 
 
 def innermost_ns(profile: Profile) -> Int64s:

@@ -120,12 +120,14 @@ def _cost_ahead(profile: Profile) -> int | None:
     """Of a slice, by the noted steps in which the host ran ahead of a GPU: so much that without it, and without
     waiting, the host takes as long for one. None where no cost makes it so fast."""
     noted = profile.data.of(host_step_ns) if profile.data else None
+    if noted is None:
+        return None
     lane, queue, made = profile.of(host_lane), profile.of(gpu_queue), profile.of(model)
     alone = made._replace(waits=np.zeros_like(made.waits), target=np.full_like(made.target, -1))
 
     def is_as_fast(slice_ns: int) -> bool:
         times = replay(without_recording(profile, alone, Recording(slice_ns)))
-        return noted is not None and clock(lane, queue, times).host <= noted
+        return clock(lane, queue, times).host <= noted
 
     return least(is_as_fast, _MOST_NS, _ROUNDS) if is_as_fast(_MOST_NS) else None
 

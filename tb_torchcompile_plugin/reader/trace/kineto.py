@@ -151,9 +151,9 @@ class Trace:
         mask = np.ones(len(self), bool)
         if cat is not None:
             wanted = {cat} if isinstance(cat, str) else set(cat)
-            mask = np.array([text in wanted for text in self.cats] or [False], bool)[self.cat]
+            mask &= np.array([text in wanted for text in self.cats], bool)[self.cat]
         if name is not None:
-            mask &= np.array([text == name for text in self.names] or [False], bool)[self.name]
+            mask &= np.array([text == name for text in self.names], bool)[self.name]
         return np.flatnonzero(mask)
 
     def window(self) -> tuple[int, int]:
