@@ -81,7 +81,10 @@ _CLICKABLE = f"""
     const place = one && JSON.stringify(one.getBoundingClientRect());
     const rests = place === window.placeOfLastLook;
     window.placeOfLastLook = place;
-    return one && ({_LOADED} || rests) && one;
+    if (!one || !({_LOADED} || rests)) return null;
+    window.arrived = false;
+    one.addEventListener('click', () => window.arrived = true, {{ capture: true, once: true }});
+    return one;
 """
 _ASKED = """
     const all = [...parent.document.querySelectorAll('iframe')];
@@ -262,12 +265,13 @@ class Tab:
     def click(self, css: str, text: str = "") -> None:
         """The first such element with this text, once it is there and rests."""
 
-        def clicked() -> bool:
+        def clicked() -> Any:
             try:
                 self.until(_CLICKABLE, f"{css} with {text!r}", css, text).click()
             except ElementClickInterceptedException:
                 return False  # something moved in between
-            return True
+            # It may also move while the pointer is pressed, and then the click is another one's or nobody's.
+            return self.script("return window.arrived !== false")  # a document that came anew knows nothing
 
         self.wait(clicked, f"{css} with {text!r} to lie bare")
 
