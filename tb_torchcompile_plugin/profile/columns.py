@@ -30,6 +30,14 @@ def codes_of(trace: Trace, column: str, wanted: Int64s) -> Int64s:
     return np.where(np.abs(values) < _CODES_END, values, -1).astype(np.int64)
 
 
+def picked(values: Int64s, places: Int64s) -> Int64s:
+    """The value at each place, -1 where the place is below 0."""
+    known = places >= 0
+    answer = np.full(len(places), -1, np.int64)
+    answer[known] = values[places[known]]
+    return answer
+
+
 def places_in(column: Int64s, wanted: Int64s) -> Int64s:
     """Where each wanted value stands in a column, -1 where it does not, and for values below 0."""
     if not len(column):

@@ -217,7 +217,9 @@ def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     trace, calls = profile.trace, profile.of(operator_calls)
     names, name = _names(trace)
     several = len(parts.texts) + 1
-    groups = _Groups((name[calls.index] * len(_KINDS) + _kinds(trace, calls)) * several + parts.codes + 1)
+    groups = _Groups(
+        (name[trace.name[calls.index]] * len(_KINDS) + _kinds(trace, calls)) * several + parts.codes + 1
+    )
     shapes = codes_of(trace, "input_dims", calls.index)
     matrix, tensor = profile.of(_matrix_times)
     gpu, memory = len(profile.of(gpu_work).index) > 0, _has_memory(trace)
@@ -259,7 +261,7 @@ def _names(trace: Trace) -> tuple[list[str], Int64s]:
     shown = [ALL_STEPS if is_step(name) else name for name in trace.names]
     names = list(dict.fromkeys(shown))
     places = {name: place for place, name in enumerate(names)}
-    return names, np.array([places[name] for name in shown], np.int64)[trace.name]
+    return names, np.array([places[name] for name in shown], np.int64)
 
 
 def _kinds(trace: Trace, calls: OperatorCalls) -> Int64s:

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.kernels.kernels import KernelTables
 from tb_torchcompile_plugin.analysis.source.places import Place, Places
 from tb_torchcompile_plugin.generated_code.generated_code import Generated
-from tb_torchcompile_plugin.profile.columns import alike
+from tb_torchcompile_plugin.profile.columns import alike, picked
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
@@ -94,7 +94,7 @@ def _by_call(
 
 
 def _by_function(profile: Profile, rows: Launches, places: Int64s) -> Iterator[_Part]:
-    site = profile.of(slice_sites)[rows.launch[places]]
+    site = _sites(profile, rows.launch[places])
     for mine in alike(np.arange(len(places)), site):
         place = profile.of(Places).of_function(int(site[mine[0]]))
         yield _Part(places[mine], [place] if place else [], [])
@@ -110,8 +110,7 @@ def _by_direction(kernel: Kernel, rows: Launches, places: Int64s) -> Iterator[tu
             yield mine, bool(rows.backward[mine[0]])
 
 
-def slice_sites(profile: Profile) -> Int64s:
-    """For each row of the trace the code of the name of the user's function that called it, -1 where no stack tells;
-    the last one answers for row -1."""
-    sites = np.append(profile.of(site_names), -1)
-    return np.append(sites[profile.of(host_tree).place], -1)
+def _sites(profile: Profile, rows: Int64s) -> Int64s:
+    """For each row of the trace (-1: none) the code of the name of the user's function that called it, -1 where no
+    stack tells."""
+    return picked(profile.of(site_names), picked(profile.of(host_tree).place, rows))

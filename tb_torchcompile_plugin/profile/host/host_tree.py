@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to, parents
+from tb_torchcompile_plugin.reader.trace.sinks import narrow
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, OVERHEAD, PYTHON_FUNCTION, RUNTIME_CATS
 
@@ -78,15 +79,26 @@ def innermost_ns(profile: Profile) -> Int64s:
     """For each row of the trace the time in which it was the innermost slice of its thread (ns): each moment counts
     once, also where slices cross, as calls do whose end torch's tracer missed."""
     trace = profile.trace
-    end, parent = trace.ts + trace.dur, trace.parent.astype(np.int64)
-    order = np.argsort(trace.depth, kind="stable")
-    bounds = np.searchsorted(trace.depth[order], np.arange(int(trace.depth.max(initial=0)) + 2))
+    own = np.empty(len(trace), np.int64)
+    for first, last in pairwise(
+        trace.track_bounds.tolist()
+    ):  # together they would take as much memory as the trace
+        rows = slice(first, last)
+        own[rows] = _innermost(trace.ts[rows], trace.dur[rows], trace.parent[rows] - first, trace.depth[rows])
+    return own
+
+
+def _innermost(ts: Int64s, dur: Int64s, parent: Int64s, depth: Int64s) -> Int64s:
+    """Of the slices of a track. Below 0 there is no parent."""
+    end = ts + dur
+    order = np.argsort(depth, kind="stable")
+    bounds = np.searchsorted(depth[order], np.arange(int(depth.max(initial=0)) + 2))
     for first, last in pairwise(bounds[1:].tolist()):
         here = order[first:last]
         end[here] = np.minimum(end[here], end[parent[here]])
-    own = end - trace.ts
+    own = end - ts
     inside = np.flatnonzero(parent >= 0)
-    np.subtract.at(own, parent[inside], (end - trace.ts)[inside])
+    np.subtract.at(own, parent[inside], end[inside] - ts[inside])
     return np.asarray(own, np.int64)
 
 
@@ -147,10 +159,14 @@ def _without(
 ) -> HostTree:
     """The tree less the slices that became one with another."""
     if not (into >= 0).any():
-        return HostTree(index, parent, own, python, place)
+        return _tree(index, parent, own, python, place)
     kept = into < 0
     position = np.append(np.cumsum(kept) - 1, -1)  # the last answers for "none"
     gone = np.flatnonzero(~kept)
     position[gone] = position[climb(into, gone, kept)]
     place = np.where(place >= 0, position[place], -1)
-    return HostTree(index[kept], position[parent[kept]], own[kept], python[kept], place)
+    return _tree(index[kept], position[parent[kept]], own[kept], python[kept], place)
+
+
+def _tree(index: Int64s, parent: Int64s, own: Int64s, python: Mask, place: Int64s) -> HostTree:
+    return HostTree(narrow(index), narrow(parent), own, python, narrow(place))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.profile.columns import picked
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.host.host_tree import HostTree, Mask, host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import CPU_TYPES
@@ -41,15 +42,13 @@ def memory_moments(profile: Profile) -> Moments:
     device = np.where(np.isin(recorded["device_type"], CPU_TYPES), -1, recorded["device_id"])
     inside = _innermost(trace, tree, recorded["ts"], recorded["track"])
     operator = tree.nearest(inside, _wanting(trace, tree))
-    rows = np.where(inside >= 0, tree.index[inside], -1) if len(tree.index) else inside
+    rows = picked(tree.index, inside)
     return Moments(
         ts=np.asarray(recorded["ts"]),
         device=device,
         size=np.asarray(recorded["memory_bytes"]),
         freed_by=_frees(device, recorded["address"], recorded["memory_bytes"]),
-        operator=np.where(operator >= 0, trace.name[tree.index[operator]], -1)
-        if len(tree.index)
-        else operator,
+        operator=picked(trace.name, picked(tree.index, operator)),
         owner=ownership.compile_ids(rows),
         graph=ownership.graph_keys(rows),
     )

@@ -15,6 +15,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
+from tb_torchcompile_plugin.reader.trace.sinks import narrow
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 
 # c10/core/DeviceType.h
@@ -52,7 +53,7 @@ def operator_calls(profile: Profile) -> OperatorCalls:
     cpu, self_cpu = _memory(trace, tree, position, CPU_TYPES)
     device, self_device = _memory(trace, tree, position, DEVICE_TYPES)
     return OperatorCalls(
-        position=position,
+        position=narrow(position),
         index=index,
         host_ns=np.asarray(trace.dur[index]),
         self_host_ns=tree.self_ns[position],

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.reader.trace.ingest import ingest
 from tb_torchcompile_plugin.reader.trace.join import first_row_of
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
 from tb_torchcompile_plugin.reader.trace.serial import Advance, BytesRead, Cancel, Cancelled
-from tb_torchcompile_plugin.reader.trace.sinks import are_whole
+from tb_torchcompile_plugin.reader.trace.sinks import are_whole, narrow
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS, TORCH_CATS
 
@@ -57,7 +57,8 @@ class Trace:
 
     ts, dur: int64 ns; epoch time is base_ns + ts. name, cat, track: codes into names, cats, tracks.
     Ids are -1 where unknown: correlation, external_id, device, stream, sequence, forward_thread, python_id,
-    python_parent. `event` is the slice's place among all events of the file.
+    python_parent. They and rows are int32 where all of the column fit, else int64. `event` is the slice's place
+    among all events of the file.
     depth, parent (a row, -1: none), self_ns: nesting on the track. A slice that outlasts its parent counts as
     ending with it there; its own `dur` stays. `crossing` counts them.
     track_bounds: slices of track t are rows track_bounds[t] … track_bounds[t+1].
@@ -186,19 +187,19 @@ class Trace:
         launches = self.select(cat=RUNTIME_CATS)
         launch = np.full(len(self), -1, np.int64)
         launch[gpu] = first_row_of(self.correlation[launches], launches, self.correlation[gpu])
-        return launch
+        return narrow(launch)
 
     def launch_of(self) -> Array:
-        """int64, length n: for each GPU slice the row of the call that launched it (same correlation), else -1."""
+        """Length n: for each GPU slice the row of the call that launched it (same correlation), else -1."""
         return self._launch_rows
 
     @once
     def _op_rows(self) -> Array:
         ops = self.select(cat=CALL_CATS)
-        return first_row_of(self.external_id[ops], ops, np.asarray(self.external_id))
+        return narrow(first_row_of(self.external_id[ops], ops, np.asarray(self.external_id)))
 
     def op_of(self) -> Array:
-        """int64, length n: for each slice with an External id the row of the host op that has it, else -1."""
+        """Length n: for each slice with an External id the row of the host op that has it, else -1."""
         return self._op_rows
 
     def slices_of(self, column: str, value: int) -> Array:

@@ -11,6 +11,14 @@ import numpy as np
 
 from tb_torchcompile_plugin.reader.trace.decode import Array
 
+_NARROW = np.iinfo(np.int32)
+
+
+def narrow(values: Array) -> Array:
+    """Codes, ids or rows (-1: none) in half of the room, where they fit. Not for what is counted with."""
+    fit = not len(values) or (values.min() >= _NARROW.min and values.max() <= _NARROW.max)
+    return values.astype(np.int32, copy=False) if fit else values
+
 
 class Sink(Protocol):
     """Where finished columns go."""

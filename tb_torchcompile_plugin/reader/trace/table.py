@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.reader.trace.decode import (
 )
 from tb_torchcompile_plugin.reader.trace.nest import nest
 from tb_torchcompile_plugin.reader.trace.pieces import Piece
-from tb_torchcompile_plugin.reader.trace.sinks import Sink
+from tb_torchcompile_plugin.reader.trace.sinks import Sink, narrow
 from tb_torchcompile_plugin.torch_names.kernels import without_descriptor
 from tb_torchcompile_plugin.torch_names.slices import KERNEL
 
@@ -96,10 +96,12 @@ class _Builder:
         self._put("dur", np.int64, self._gather("dur", np.int64))
         self._put("name", np.int32, self._codes(luts["name"]))
         self._put("cat", np.int16, self._codes(luts["cat"]))
-        self._put("event", np.int64, self._gather("event", np.int32, self._event_base, np.int64))
+        event = narrow(self._gather("event", np.int32, self._event_base, np.int64))
+        self._put("event", event.dtype, event)
+        del event
         self._nest(bounds)
-        self._positions = np.empty(contents.slices, np.int32 if contents.slices < 2**31 else np.int64)
-        self._positions[self._order] = np.arange(contents.slices, dtype=self._positions.dtype)
+        self._positions = np.empty_like(self._order)
+        self._positions[self._order] = np.arange(contents.slices, dtype=self._order.dtype)
         del self._order
         self._args()
         self._instants(luts)
@@ -179,6 +181,10 @@ class _Builder:
         self._check()
         self._sink.put(name, dtype, len(values), _blocks(values))
 
+    def _narrow(self, name: str, values: Array) -> None:
+        values = narrow(values)
+        self._whole(name, values, values.dtype)
+
     def _nest(self, bounds: Array) -> None:
         count = self._contents.slices
         columns = self._sink.columns()
@@ -191,7 +197,7 @@ class _Builder:
             )
             parent[start:end] = np.where(above >= 0, above + start, -1)
             self._contents.crossing += crossing
-        self._whole("parent", parent, np.int64)
+        self._narrow("parent", parent)
         self._whole("depth", depth, np.int32)
         self._whole("self_ns", own, np.int64)
 
@@ -201,11 +207,11 @@ class _Builder:
     def _args(self) -> None:
         rows = {kind: self._rows(name) for kind, name in KIND_NAMES.items()}
         for column in _DENSE:
-            name, dtype = _NAMES.get(column, column), np.int32 if column == "device" else np.int64
-            dense = np.full(self._contents.slices, -1, dtype)
+            name = _NAMES.get(column, column)
+            dense = np.full(self._contents.slices, -1, np.int64)
             for kind in (kind for kind, fields in SLICE_FIELDS.items() if name in fields):
                 dense[rows[kind]] = self._gather(f"{KIND_NAMES[kind]}.{name}", np.int64)
-            self._whole(column, dense, dtype)
+            self._narrow(column, dense)
         for column in SPARSE:
             self._sparse(column, rows)
 
@@ -220,7 +226,7 @@ class _Builder:
         known = values >= 0
         row = np.concatenate([rows[kind] for kind in kinds])[known]
         order = np.argsort(row, kind="stable")
-        self._whole(f"{column}.row", row[order], np.int64)
+        self._narrow(f"{column}.row", row[order])
         self._whole(column, values[known][order], values.dtype)
 
     def _texts(self, column: str, kinds: list[str]) -> list[Array]:
