@@ -12,6 +12,7 @@ import pytest
 
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Track, read_trace
 from tb_torchcompile_plugin.torch_names.slices import GPU_CATS
+from traces import slice_, write_trace
 
 NAMES = ("breaks", "resnet18", "resnet18_eager", "resnet18_compile", "recompiles", "ddp")
 
@@ -177,3 +178,14 @@ def test_ids_too_large_for_a_table(tmp_path: Path) -> None:
     trace = read_trace(str(path))
     assert [trace.names[code] for code in trace.name] == ["l", "k", "m"]
     assert trace.launch_of().tolist() == [-1, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("largest", "dtype"), [(2**31 - 1, np.int32), (2**31, np.int64), (-(2**31) - 1, np.int64)]
+)
+def test_ids_take_half_the_room_where_they_fit(tmp_path: Path, largest: int, dtype: type) -> None:
+    path = write_trace(tmp_path, [slice_("a", 1, 1, correlation=largest), slice_("b", 3, 1, correlation=7)])
+    trace = read_trace(str(path))
+    assert trace.correlation.dtype == dtype
+    assert trace.correlation.tolist() == [largest, 7]
+    assert trace.launch_of().dtype == np.int32
