@@ -51,20 +51,21 @@ def host_tree(profile: Profile) -> HostTree:
         mask_of(trace.cats, _HOST_CATS.__contains__)[trace.cat]
         & ~mask_of(trace.names, UNCOUNTED.__contains__)[trace.name]
     )
-    index = np.flatnonzero(counted)
-    place = np.full(len(trace) + 1, -1, np.int64)  # the last answers for "no parent"
+    index = narrow(np.flatnonzero(counted))
+    place = np.full(len(trace) + 1, -1, index.dtype)  # the last answers for "no parent"
     place[index] = np.arange(len(index))
     parent = place[climb(trace.parent, trace.parent[index], counted)]
-    start, end = trace.ts[index], trace.ts[index] + trace.dur[index]
+    start, length = trace.ts[index], trace.dur[index]
+    end = start + length
     bounds = np.searchsorted(index, trace.track_bounds).tolist()
     for first, last in pairwise(bounds):
         _uncross(start[first:last], end[first:last], parent[first:last], first)
     _place_overhead(trace, index, parent)
     python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat[index]]
     into = _merge(trace.name[index], parent, python)
-    own = end - start
-    inside = np.flatnonzero((parent >= 0) & (into < 0))
-    np.subtract.at(own, parent[inside], (end - start)[inside])
+    own = length.copy()
+    inside = (parent >= 0) & (into < 0)
+    np.subtract.at(own, parent[inside], length[inside])
     return _without(index, parent, own, python, place[:-1], into)
 
 
@@ -80,26 +81,25 @@ def innermost_ns(profile: Profile) -> Int64s:
     once, also where slices cross, as calls do whose end torch's tracer missed."""
     trace = profile.trace
     own = np.empty(len(trace), np.int64)
-    for first, last in pairwise(
-        trace.track_bounds.tolist()
-    ):  # together they would take as much memory as the trace
-        rows = slice(first, last)
-        own[rows] = _innermost(trace.ts[rows], trace.dur[rows], trace.parent[rows] - first, trace.depth[rows])
+    # Track by track: together they would take as much memory as the trace.
+    for first, last in pairwise(trace.track_bounds.tolist()):
+        rows, parent = slice(first, last), trace.parent[first:last] - first
+        length = _cut(trace.ts[rows], trace.dur[rows], parent, trace.depth[rows])
+        own[rows] = length
+        inside = trace.parent[rows] >= 0
+        np.subtract.at(own[rows], parent[inside], length[inside])
     return own
 
 
-def _innermost(ts: Int64s, dur: Int64s, parent: Int64s, depth: Int64s) -> Int64s:
-    """Of the slices of a track. Below 0 there is no parent."""
+def _cut(ts: Int64s, dur: Int64s, parent: Int64s, depth: Int64s) -> Int64s:
+    """The duration of each slice of a track as far as its parent holds it."""
     end = ts + dur
     order = np.argsort(depth, kind="stable")
     bounds = np.searchsorted(depth[order], np.arange(int(depth.max(initial=0)) + 2))
     for first, last in pairwise(bounds[1:].tolist()):
         here = order[first:last]
         end[here] = np.minimum(end[here], end[parent[here]])
-    own = end - ts
-    inside = np.flatnonzero(parent >= 0)
-    np.subtract.at(own, parent[inside], end[inside] - ts[inside])
-    return np.asarray(own, np.int64)
+    return np.asarray(end - ts, np.int64)
 
 
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, base: int) -> None:
@@ -141,7 +141,7 @@ def _place_overhead(trace: Trace, index: Int64s, parent: Int64s) -> None:
 
 def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:
     """For each only child of a parent of its name the call that it becomes one with, else -1. Mends `parent`."""
-    into = np.full(len(name), -1, np.int64)
+    into = np.full_like(parent, -1)
     while True:
         alive = np.flatnonzero((parent >= 0) & (into < 0))
         children = np.bincount(parent[alive], minlength=len(name))
