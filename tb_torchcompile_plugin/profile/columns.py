@@ -66,9 +66,9 @@ def distinct(*columns: Int64s) -> tuple[Int64s, Int64s]:
 
 def sums(place: Int64s, values: Int64s, count: int) -> Int64s:
     """The sum of the values at each of `count` places; a place below 0 is none."""
-    total = np.zeros(count, np.int64)
-    np.add.at(total, place[place >= 0], values[place >= 0])
-    return total
+    total = np.zeros(count + 1, np.int64)  # the last takes what has no place
+    np.add.at(total, np.maximum(place, -1), values)
+    return total[:-1]
 
 
 def alike(places: Int64s, *columns: Int64s) -> Iterator[Int64s]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import distinct, sums
+from tb_torchcompile_plugin.profile.columns import distinct, picked, sums
 from tb_torchcompile_plugin.profile.host.host_tree import (
     HostTree,
     calling_tracks,
@@ -65,8 +65,8 @@ def _sums(profile: Profile, is_site: Callable[[str], bool], of_calls: Int64s) ->
         mask_of(trace.names, is_site)[trace.name] & mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
     )
     around = climb(trace.parent, rows, wanted)
-    sites = np.append(of_calls, -1)[tree.place[rows]]
-    site = np.where(around >= 0, trace.name[around], sites)
+    site = np.where(around >= 0, trace.name[around], picked(of_calls, tree.place[rows]))
+    del around  # as long as the trace
     return sums(site, own[rows], len(trace.names))
 
 

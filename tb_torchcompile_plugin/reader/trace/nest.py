@@ -121,8 +121,8 @@ def climb(parent: Array, start: Array, wanted: Array) -> Array:
 
 def _all_climbed(parent: Array, wanted: Array) -> Array:
     """`climb` from every slice, and from -1 at the end: each round goes twice as far as the one before."""
-    rows = np.arange(len(parent) + 1)
-    at = np.append(np.where(wanted, rows[:-1], parent), -1)
+    at = np.append(parent, parent.dtype.type(-1))
+    np.copyto(at[:-1], np.arange(len(parent), dtype=parent.dtype), where=wanted)
     for _ in range(len(parent).bit_length() + 1):
         further = at[at]
         if np.array_equal(further, at):
