@@ -30,12 +30,12 @@ def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is
     """For each position of the tree the code of the name of its call site, -1 where no stack tells. is_site: which
     functions, by their names, are one."""
     users = mask_of(trace.names, is_site)[trace.name[tree.index]] & tree.python
-    everything = np.arange(len(tree.index))
+    everything = np.arange(len(tree.index), dtype=tree.index.dtype)
     site = tree.nearest(everything, users)
     lost = np.flatnonzero((site < 0) & ~tree.python)
     forward = forwards(trace, tree)
     backward = tree.nearest(lost, forward >= 0)
-    site[lost] = np.append(site, -1)[np.append(forward, -1)[backward]]
+    site[lost] = picked(site, picked(forward, backward))
     return np.where(site >= 0, trace.name[tree.index[site]], -1)
 
 
@@ -84,7 +84,7 @@ def forwards(trace: Trace, tree: HostTree) -> Int64s:
         pairs, _ = distinct(sequence[by_time], tracks)
         once = np.unique(pairs[0], return_counts=True)[1] == 1
         numbers, first = numbers[once], first[once]
-    rows = np.full(len(tree.index), -1, np.int64)
+    rows = np.full_like(tree.index, -1)
     backward = np.flatnonzero((sequence >= 0) & (thread > 0))
     at = np.minimum(np.searchsorted(numbers, sequence[backward]), len(numbers) - 1)
     if len(numbers):

@@ -57,15 +57,19 @@ def memory_moments(profile: Profile) -> Moments:
 def _innermost(trace: Trace, tree: HostTree, ts: Int64s, track: Int64s) -> Int64s:
     """The position of the innermost host slice around each moment of a track, -1 where there is none."""
     row = np.full(len(ts), -1, np.int64)
-    start = trace.ts[tree.index]
-    end = start + trace.dur[tree.index]
     bounds = np.searchsorted(tree.index, trace.track_bounds)
     for code in np.unique(track):
         here = np.flatnonzero(track == code)
-        first = int(bounds[code])
-        place = first + np.searchsorted(start[first : int(bounds[code + 1])], ts[here], side="right") - 1
+        first, last = bounds[code : code + 2].tolist()
+        start = trace.ts[tree.index[first:last]]
+        place = first + np.searchsorted(start, ts[here], side="right") - 1
         row[here] = np.where(place >= first, place, -1)
-    return climb_to(tree.parent, row, lambda which, at: end[at] >= ts[which])
+
+    def there(which: Int64s, at: Int64s) -> Mask:
+        slices = tree.index[at]
+        return np.asarray(trace.ts[slices] + trace.dur[slices] >= ts[which])
+
+    return climb_to(tree.parent, row, there)
 
 
 def _wanting(trace: Trace, tree: HostTree) -> Mask:
