@@ -20,7 +20,8 @@ def values_of(trace: Trace, column: str, wanted: Int64s) -> Floats:
     rows, values = trace.sparse(column)
     if not len(rows):
         return np.full(len(wanted), np.nan)
-    at = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
+    # Of two types numpy would make all rows the wider one.
+    at = np.minimum(np.searchsorted(rows, wanted.astype(rows.dtype, copy=False)), len(rows) - 1)
     return np.where(rows[at] == wanted, values[at].astype(np.float64), np.nan)
 
 
@@ -66,6 +67,7 @@ def distinct(*columns: Int64s) -> tuple[Int64s, Int64s]:
 
 def sums(place: Int64s, values: Int64s, count: int) -> Int64s:
     """The sum of the values at each of `count` places; a place below 0 is none."""
+    assert place.max(initial=-1) < count, "a place beyond the last"
     total = np.zeros(count + 1, np.int64)  # the last takes what has no place
     np.add.at(total, np.maximum(place, -1), values)
     return total[:-1]

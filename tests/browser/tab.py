@@ -265,13 +265,15 @@ class Tab:
     def click(self, css: str, text: str = "") -> None:
         """The first such element with this text, once it is there and rests."""
 
-        def clicked() -> Any:
+        def clicked() -> bool:
             try:
                 self.until(_CLICKABLE, f"{css} with {text!r}", css, text).click()
             except ElementClickInterceptedException:
                 return False  # something moved in between
             # It may also move while the pointer is pressed, and then the click is another one's or nobody's.
-            return self.script("return window.arrived !== false")  # a document that came anew knows nothing
+            return bool(
+                self.script("return window.arrived !== false")
+            )  # a document that came anew knows nothing
 
         self.wait(clicked, f"{css} with {text!r} to lie bare")
 

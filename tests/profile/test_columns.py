@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct, values_of
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, picked, sums, values_of
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
-from traces import launch, write_trace
+from traces import launch, slice_, write_trace
 
 small = st.integers(-3, 3)
 huge = st.integers(-(2**62), 2**62)
@@ -39,3 +40,24 @@ def test_numbers_beyond_a_column_are_no_codes_and_nothing_warns_of_them(tmp_path
     assert sorted(codes_of(trace, "kernel_flop", rows).tolist()) == [-1, -1]
     assert sorted(codes_of(trace, "kernel_num_gb", rows).tolist()) == [-1, 7]
     assert np.isinf(values_of(trace, "occupancy", rows)).sum() == 1
+
+
+def test_a_place_below_0_is_none() -> None:
+    places = np.array([-2, 1, -1, 0, 1])
+    assert picked(np.array([7, 8], np.int32), places).tolist() == [-1, 8, -1, 7, 8]
+    assert picked(np.zeros(0, np.int32), np.array([-1])).tolist() == [-1]
+    assert sums(places, np.array([1, 2, 4, 8, 16]), 2).tolist() == [8, 18]
+    with pytest.raises(AssertionError, match="beyond the last"):
+        sums(places, places, 1)
+
+
+def test_rows_of_32_bits_are_found_by_numbers_of_64(tmp_path: Path) -> None:
+    events = [slice_("a", 1, 1), slice_("b", 3, 1, "kernel", grid=[1, 1, 1], **{"registers per thread": 9})]
+    trace = read_trace(str(write_trace(tmp_path, events)))
+    rows, _ = trace.sparse("registers")
+    assert rows.dtype == np.int32
+    assert np.nan_to_num(values_of(trace, "registers", np.array([0, 1, 1 + 2**32])), nan=-1).tolist() == [
+        -1,
+        9,
+        -1,
+    ]

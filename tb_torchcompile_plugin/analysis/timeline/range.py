@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.analysis.timeline.host_inside import host_inside, ho
 from tb_torchcompile_plugin.analysis.timeline.lanes import COLORS, Color, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.words import duration, plural
+from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
 from tb_torchcompile_plugin.profile.units import percent, us
@@ -183,9 +184,8 @@ def _kernels(timeline: Timeline, start: int, end: int) -> tuple[list[KernelInRan
     here = np.flatnonzero((begin < end) & ((stop > start) | (begin >= start)))
     rows = work.index[here]
     time = inside(begin[here], stop[here], (start, end))
-    key = work.device[here] * len(trace.names) * len(trace.cats)
-    key += trace.name[rows].astype(np.int64) * len(trace.cats) + trace.cat[rows]
-    sums, first = _summed(key, time, time)
+    _, kind = distinct(work.device[here], trace.name[rows], trace.cat[rows])
+    sums, first = _summed(kind, time, time)
     return [
         KernelInRange(
             device=int(work.device[here[first[place]]]),

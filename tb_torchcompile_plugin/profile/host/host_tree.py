@@ -28,7 +28,7 @@ _HOST_CATS = (*CALL_CATS, PYTHON_FUNCTION, OVERHEAD, *RUNTIME_CATS)
 
 
 class HostTree(msgspec.Struct, frozen=True):
-    """Host slices as parallel columns, in the order of the trace's rows.
+    """Host slices as parallel columns, in the order of the trace's rows. Rows and positions may have 32 bits.
 
     A call that does nothing but call itself again under the same name is one call with it.
     """
@@ -63,10 +63,9 @@ def host_tree(profile: Profile) -> HostTree:
     _place_overhead(trace, index, parent)
     python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat[index]]
     into = _merge(trace.name[index], parent, python)
-    own = length.copy()
     inside = (parent >= 0) & (into < 0)
-    np.subtract.at(own, parent[inside], length[inside])
-    return _without(index, parent, own, python, place[:-1], into)
+    np.subtract.at(length, parent[inside], length[inside])
+    return _without(index, parent, length, python, place[:-1], into)
 
 
 def calling_tracks(profile: Profile) -> Mask:
@@ -84,9 +83,8 @@ def innermost_ns(profile: Profile) -> Int64s:
     # Track by track: together they would take as much memory as the trace.
     for first, last in pairwise(trace.track_bounds.tolist()):
         rows, parent = slice(first, last), trace.parent[first:last] - first
-        length = _cut(trace.ts[rows], trace.dur[rows], parent, trace.depth[rows])
-        own[rows] = length
-        inside = trace.parent[rows] >= 0
+        own[rows] = length = _cut(trace.ts[rows], trace.dur[rows], parent, trace.depth[rows])
+        inside = parent >= 0
         np.subtract.at(own[rows], parent[inside], length[inside])
     return own
 

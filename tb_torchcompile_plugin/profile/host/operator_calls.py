@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.profile.columns import picked
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.host_tree import HostTree, Mask, host_tree
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -72,9 +73,8 @@ def _callers(trace: Trace, tree: HostTree, gpu: Int64s) -> Int64s:
 
     The External id names it; where there is none, it is the innermost operator or label around the launch.
     """
-    place = np.append(tree.place, -1)
-    named: Int64s = place[trace.op_of()[gpu]]
-    launch = place[trace.launch_of()[gpu]]
+    named = picked(tree.place, trace.op_of()[gpu])
+    launch = picked(tree.place, trace.launch_of()[gpu])
     unnamed = named < 0
     named[unnamed] = tree.nearest(launch[unnamed], _calls(trace, tree))
     return named

@@ -29,6 +29,7 @@ _LONGEST_NS = 20_000  # writing one takes no longer: what is beyond slows everyt
 USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
 _SAME = 1.02  # steps that differ by less are as long
 _AHEAD = 1.1  # times as long as a noted step a GPU works for one, where the noted host runs ahead
+_SKIPPED = 6  # halvings at once, as long as they lead to what is smaller
 _LEFT = 0.3  # of a piece of time, whatever was written in it
 
 
@@ -136,6 +137,10 @@ def least(holds: Callable[[int], bool], most: int, halvings: int) -> int:
     """The least number up to `most` for which it holds, as near as so many halvings bring it; it holds for `most`, and
     for all above one for which it does."""
     low, high = 0, most
+    while halvings > _SKIPPED and holds(
+        high >> _SKIPPED
+    ):  # most answers are small: as after so many halvings
+        high, halvings = high >> _SKIPPED, halvings - _SKIPPED
     for _ in range(halvings):
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -57,7 +57,7 @@ class Trace:
 
     ts, dur: int64 ns; epoch time is base_ns + ts. name, cat, track: codes into names, cats, tracks.
     Ids are -1 where unknown: correlation, external_id, device, stream, sequence, forward_thread, python_id,
-    python_parent. They and rows are int32 where all of the column fit, else int64. `event` is the slice's place
+    python_parent. They, rows and places are int32 where all of the column fit, else int64. `event` is the slice's place
     among all events of the file.
     depth, parent (a row, -1: none), self_ns: nesting on the track. A slice that outlasts its parent counts as
     ending with it there; its own `dur` stays. `crossing` counts them.

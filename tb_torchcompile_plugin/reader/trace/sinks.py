@@ -15,7 +15,8 @@ _NARROW = np.iinfo(np.int32)
 
 
 def narrow(values: Array) -> Array:
-    """Codes, ids or rows (-1: none) in half of the room, where they fit. Not for what is counted with."""
+    """Codes, ids or rows (-1: none) as int32, in half of the room, where all fit, else as they are. Not for what is
+    counted with: numbers of 32 bits overflow in silence."""
     fit = not len(values) or (values.min() >= _NARROW.min and values.max() <= _NARROW.max)
     return values.astype(np.int32, copy=False) if fit else values
 
