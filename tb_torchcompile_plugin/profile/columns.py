@@ -34,7 +34,7 @@ def codes_of(trace: Trace, column: str, wanted: Int64s) -> Int64s:
 def picked(values: Int64s, places: Int64s) -> Int64s:
     """The value at each place, -1 where the place is below 0."""
     known = places >= 0
-    answer = np.full(len(places), -1, np.int64)
+    answer = np.full(len(places), -1, values.dtype)
     answer[known] = values[places[known]]
     return answer
 

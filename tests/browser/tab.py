@@ -271,9 +271,8 @@ class Tab:
             except ElementClickInterceptedException:
                 return False  # something moved in between
             # It may also move while the pointer is pressed, and then the click is another one's or nobody's.
-            return bool(
-                self.script("return window.arrived !== false")
-            )  # a document that came anew knows nothing
+            # A document that came anew knows of no click.
+            return bool(self.script("return window.arrived !== false"))
 
         self.wait(clicked, f"{css} with {text!r} to lie bare")
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.operators.flops import flops
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
-from tb_torchcompile_plugin.profile.columns import codes_of
+from tb_torchcompile_plugin.profile.columns import codes_of, picked
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.call_sites import site_names
@@ -167,7 +167,7 @@ def _by_label(profile: Profile) -> _Parts:
     trace, tree, calls = profile.trace, profile.of(host_tree), profile.of(operator_calls)
     is_annotation = mask_of(trace.cats, LABEL.__eq__)[trace.cat[tree.index]]
     around = tree.nearest(calls.position, is_annotation & _label_names(trace)[trace.name[tree.index]])
-    return _Parts(np.where(around >= 0, trace.name[tree.index[around]], -1), trace.names)
+    return _Parts(picked(trace.name, picked(tree.index, around)), trace.names)
 
 
 def _by_compilation(profile: Profile) -> _Parts:

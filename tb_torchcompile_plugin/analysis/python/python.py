@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.words import at_line, duration, percent
 from tb_torchcompile_plugin.profile.columns import places_in, sums
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
 from tb_torchcompile_plugin.profile.host.call_sites import program_ns
-from tb_torchcompile_plugin.profile.host.host_tree import Mask, calling_tracks, host_tree, innermost_ns
+from tb_torchcompile_plugin.profile.host.host_tree import Mask, calling_tracks, host_tree
 from tb_torchcompile_plugin.profile.host.merged_stacks import merged_stacks, plain_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -132,7 +132,7 @@ def _parts(profile: Profile, functions: list[PythonFunction]) -> list[PythonPart
     """The user's functions, libraries, what is built in, and the operators and runtime calls that they make."""
     trace = profile.trace
     other = profile.of(calling_tracks)[trace.track] & ~mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
-    calls = int(profile.of(innermost_ns)[other & ~mask_of(trace.names, is_step)[trace.name]].sum())
+    calls = int(trace.self_ns[other & ~mask_of(trace.names, is_step)[trace.name]].sum())
     mine = {whose: sum(row.self_us for row in functions if row.whose == whose) for whose in WHOSE}
     return [
         PythonPart(whose, mine[whose] if whose != "operators" else us(calls) / profile.of(_steps))
@@ -149,7 +149,7 @@ def _launching_first(profile: Profile, tracks: Int64s) -> Int64s:
     """These tracks: those that launch anything before others, and each time the one that ran longest first."""
     trace = profile.trace
     launches = np.isin(tracks, trace.track[profile.of(launch_calls).call])
-    ran = sums(trace.track.astype(np.int64), profile.of(innermost_ns), len(trace.tracks))
+    ran = sums(trace.track.astype(np.int64), trace.self_ns, len(trace.tracks))
     return tracks[np.lexsort((-ran[tracks], ~launches))]
 
 
@@ -160,7 +160,7 @@ def _functions(
     trace, tree = profile.trace, profile.of(host_tree)
     rows = tree.index[position]
     outermost = _outermost(trace.ts[rows], trace.ts[rows] + trace.dur[rows], trace.track[rows], name)
-    parts = (np.ones_like(name), profile.of(innermost_ns)[rows], np.where(outermost, trace.dur[rows], 0))
+    parts = (np.ones_like(name), trace.self_ns[rows], np.where(outermost, trace.dur[rows], 0))
     figures = np.array([sums(name, values, len(names)) for values in parts])
     known = np.flatnonzero(figures[0])
     order = known[np.lexsort((known, -figures[1][known]))]

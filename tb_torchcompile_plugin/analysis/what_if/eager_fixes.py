@@ -42,7 +42,7 @@ def _compiled_eager(profile: Profile) -> Iterator[Fix]:
     mine = profile.of(eager_points)
     if not mine.any():
         return
-    fusible = profile.of(fusible_work) | profile.of(_on_device)
+    fusible = profile.of(fusible_work) | profile.of(work_named, is_on_device)
     yield Fix(
         id="eager",
         kind="eager",
@@ -84,17 +84,12 @@ def eager_points(profile: Profile) -> Bools:
     fills between two of them, where they are few: many are a copy of something that somebody wants."""
     lane = profile.of(host_lane)
     eager = lane.launches & profile.of(launches_kernels) & profile.of(outside)
-    moves = place_mask(profile.of(gpu_queue).point[profile.of(_on_device)], len(lane)) & ~eager
+    moves = place_mask(profile.of(gpu_queue).point[profile.of(work_named, is_on_device)], len(lane)) & ~eager
     others = lane.launches & ~moves
     behind = np.cumsum(others)
     is_eager = np.concatenate(([False], eager[others], [False]))
     between = is_eager[behind] & is_eager[behind + 1] & (np.bincount(behind, moves)[behind] <= _FEW)
     return np.asarray(eager | (moves & between))
-
-
-def _on_device(profile: Profile) -> Bools:
-    """Which work of the queue is a copy within the GPU or a fill."""
-    return work_named(profile, is_on_device)
 
 
 def outside(profile: Profile) -> Bools:

@@ -15,7 +15,6 @@ from tb_torchcompile_plugin.profile.host.host_tree import (
     HostTree,
     calling_tracks,
     host_tree,
-    innermost_ns,
 )
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -36,7 +35,7 @@ def call_sites(trace: Trace, tree: HostTree, is_site: Callable[[str], bool] = is
     forward = forwards(trace, tree)
     backward = tree.nearest(lost, forward >= 0)
     site[lost] = picked(site, picked(forward, backward))
-    return np.where(site >= 0, trace.name[tree.index[site]], -1)
+    return picked(trace.name, picked(tree.index, site))
 
 
 def site_names(profile: Profile) -> Int64s:
@@ -59,7 +58,7 @@ def program_ns(profile: Profile) -> Int64s:
 def _sums(profile: Profile, is_site: Callable[[str], bool], of_calls: Int64s) -> Int64s:
     """By the innermost slice at each moment; where no function is around it, by the call site of its forward.
     of_calls: see `call_sites`."""
-    trace, tree, own = profile.trace, profile.of(host_tree), profile.of(innermost_ns)
+    trace, tree, own = profile.trace, profile.of(host_tree), profile.trace.self_ns
     rows = np.flatnonzero(profile.of(calling_tracks)[trace.track] & (own > 0))
     wanted = (
         mask_of(trace.names, is_site)[trace.name] & mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]

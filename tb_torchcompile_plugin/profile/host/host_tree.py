@@ -75,31 +75,6 @@ def calling_tracks(profile: Profile) -> Mask:
     return place_mask(trace.track[calls], len(trace.tracks))
 
 
-def innermost_ns(profile: Profile) -> Int64s:
-    """For each row of the trace the time in which it was the innermost slice of its thread (ns): each moment counts
-    once, also where slices cross, as calls do whose end torch's tracer missed."""
-    trace = profile.trace
-    own = np.empty(len(trace), np.int64)
-    # Track by track: together they would take as much memory as the trace.
-    for first, last in pairwise(trace.track_bounds.tolist()):
-        rows, parent = slice(first, last), trace.parent[first:last] - first
-        own[rows] = length = _cut(trace.ts[rows], trace.dur[rows], parent, trace.depth[rows])
-        inside = parent >= 0
-        np.subtract.at(own[rows], parent[inside], length[inside])
-    return own
-
-
-def _cut(ts: Int64s, dur: Int64s, parent: Int64s, depth: Int64s) -> Int64s:
-    """The duration of each slice of a track as far as its parent holds it."""
-    end = ts + dur
-    order = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[order], np.arange(int(depth.max(initial=0)) + 2))
-    for first, last in pairwise(bounds[1:].tolist()):
-        here = order[first:last]
-        end[here] = np.minimum(end[here], end[parent[here]])
-    return np.asarray(end - ts, np.int64)
-
-
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, base: int) -> None:
     """Give every slice of a track a parent that holds all of it, in place. `base`: position of the track's first.
 

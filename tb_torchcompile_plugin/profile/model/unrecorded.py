@@ -137,9 +137,8 @@ def least(holds: Callable[[int], bool], most: int, halvings: int) -> int:
     """The least number up to `most` for which it holds, as near as so many halvings bring it; it holds for `most`, and
     for all above one for which it does."""
     low, high = 0, most
-    while halvings > _SKIPPED and holds(
-        high >> _SKIPPED
-    ):  # most answers are small: as after so many halvings
+    # Most answers are small: one look in place of as many halvings, to the same place.
+    while halvings > _SKIPPED and holds(high >> _SKIPPED):
         high, halvings = high >> _SKIPPED, halvings - _SKIPPED
     for _ in range(halvings):
         middle = (low + high) // 2
