@@ -49,6 +49,13 @@ def test_parents_are_those_of_torch_however_slices_cross(drawn):
     assert (tree.self_ns // 1000).tolist() == own and len(trace) == len(slices)
 
 
+def test_what_crosses_inside_of_what_crosses_is_found_again():
+    inner = [(30, 40), (35, 45), (47, 48), (50, 60), (55, 65), (65, 65)]
+    slices = [(0, 200), (10, 20), (15, 90), *inner, (90, 90), (100, 120), (110, 130), (115, 118)]
+    _, tree = tree_of([slice_(f"n{i}", a, b - a) for i, (a, b) in enumerate(slices)])
+    assert tree.parent.tolist() == torchs_parents([(a, b, "") for a, b in slices])
+
+
 @given(st.lists(moments, max_size=25))
 def test_only_children_of_their_own_name_become_one(drawn):
     events = [slice_(name, a, b) for a, b, name in drawn]

@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.operators.flops import flops
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
-from tb_torchcompile_plugin.profile.columns import codes_of, picked
+from tb_torchcompile_plugin.profile.columns import codes_of, picked, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.call_sites import site_names
@@ -196,6 +196,7 @@ class _Groups:
     """Calls with one key, side by side; `sums` adds up any column of theirs."""
 
     def __init__(self, key: Int64s) -> None:
+        self._key = key
         self._order = np.argsort(key, kind="stable")
         ordered = key[self._order]
         self._starts = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -212,6 +213,14 @@ class _Groups:
         sums: list[int] = np.add.reduceat(values[self._order], self._starts).tolist()
         return sums
 
+    def sums_of(self, calls: Int64s, values: Int64s, known: bool) -> list[int] | list[None]:
+        """The same of values that some calls have, once or more: of each its call."""
+        if not known:
+            return [None] * len(self.keys)
+        groups = np.searchsorted(self.keys, self._key[calls])
+        answer: list[int] = sums(groups, values, len(self.keys)).tolist()
+        return answer
+
 
 def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
     trace, calls = profile.trace, profile.of(operator_calls)
@@ -221,14 +230,14 @@ def _rows(profile: Profile, parts: _Parts) -> list[Operator]:
         (name[trace.name[calls.index]] * len(_KINDS) + _kinds(trace, calls)) * several + parts.codes + 1
     )
     shapes = codes_of(trace, "input_dims", calls.index)
-    matrix, tensor = profile.of(_matrix_times)
     gpu, memory = len(profile.of(gpu_work).index) > 0, _has_memory(trace)
-    times = [calls.self_device_ns, calls.device_ns, matrix, tensor]
     sizes = [calls.self_cpu_bytes, calls.cpu_bytes, calls.self_device_bytes, calls.device_bytes]
     columns = [
         groups.counts(),
-        *(map(_us, groups.sums(values)) for values in (calls.self_host_ns, calls.host_ns)),
-        *(map(_us, groups.sums(values, gpu)) for values in times),
+        map(_us, groups.sums(profile.of(host_tree).self_ns[calls.position])),
+        map(_us, groups.sums(trace.dur[calls.index])),
+        *(map(_us, groups.sums(values, gpu)) for values in (calls.self_device_ns, calls.device_ns)),
+        *(map(_us, groups.sums_of(*kernels, gpu)) for kernels in profile.of(_matrix_kernels)),
         *(groups.sums(values, memory) for values in sizes),
         groups.sums(flops(trace, calls.index, shapes), bool((shapes >= 0).any())),
     ]
@@ -268,12 +277,11 @@ def _kinds(trace: Trace, calls: OperatorCalls) -> Int64s:
     return np.array([_BY_CAT.get(cat, 2) for cat in trace.cats], np.int64)[trace.cat[calls.index]]
 
 
-def _matrix_times(profile: Profile) -> tuple[Int64s, Int64s]:
-    """Of each call's own device time that in kernels which say whether they use tensor cores, and that which do."""
-    trace, calls, gpu = profile.trace, profile.of(operator_calls), profile.of(gpu_work).index
-    answers = [uses_tensor_cores(name) for name in trace.names]
-    known = np.zeros((2, len(calls.index)), np.int64)
-    for column, wanted in enumerate(([True, False], [True])):
-        of = np.array([answer in wanted for answer in answers], bool)[trace.name[gpu]] & (calls.work >= 0)
-        np.add.at(known[column], calls.work[of], trace.dur[gpu[of]])
-    return known[0], known[1]
+def _matrix_kernels(profile: Profile) -> tuple[tuple[Int64s, Int64s], tuple[Int64s, Int64s]]:
+    """Of kernels that say whether they use tensor cores the calls and times (ns), and of those that do."""
+    trace, gpu, work = profile.trace, profile.of(gpu_work).index, profile.of(operator_calls).work
+    says = mask_of(trace.names, lambda name: uses_tensor_cores(name) is not None)
+    does = mask_of(trace.names, lambda name: uses_tensor_cores(name) is True)
+    chosen = (np.flatnonzero(which[trace.name[gpu]] & (work >= 0)) for which in (says, does))
+    of_them, using = ((work[kernels], trace.dur[gpu[kernels]]) for kernels in chosen)
+    return of_them, using

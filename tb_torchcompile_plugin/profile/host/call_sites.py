@@ -58,15 +58,15 @@ def program_ns(profile: Profile) -> Int64s:
 def _sums(profile: Profile, is_site: Callable[[str], bool], of_calls: Int64s) -> Int64s:
     """By the innermost slice at each moment; where no function is around it, by the call site of its forward.
     of_calls: see `call_sites`."""
-    trace, tree, own = profile.trace, profile.of(host_tree), profile.trace.self_ns
-    rows = np.flatnonzero(profile.of(calling_tracks)[trace.track] & (own > 0))
+    trace, tree = profile.trace, profile.of(host_tree)
     wanted = (
         mask_of(trace.names, is_site)[trace.name] & mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat]
     )
-    around = climb(trace.parent, rows, wanted)
-    site = np.where(around >= 0, trace.name[around], picked(of_calls, tree.place[rows]))
-    del around  # as long as the trace
-    return sums(site, own[rows], len(trace.names))
+    site = picked(trace.name, climb(trace.parent, np.arange(len(trace), dtype=trace.parent.dtype), wanted))
+    backward = np.flatnonzero(site < 0)
+    site[backward] = picked(of_calls, tree.place[backward])
+    site[~profile.of(calling_tracks)[trace.track]] = -1
+    return sums(site, trace.self_ns, len(trace.names))
 
 
 def forwards(trace: Trace, tree: HostTree) -> Int64s:

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to, parents
+from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to
 from tb_torchcompile_plugin.reader.trace.sinks import narrow
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, OVERHEAD, PYTHON_FUNCTION, RUNTIME_CATS
@@ -55,17 +55,17 @@ def host_tree(profile: Profile) -> HostTree:
     place = np.full(len(trace) + 1, -1, index.dtype)  # the last answers for "no parent"
     place[index] = np.arange(len(index))
     parent = place[climb(trace.parent, trace.parent[index], counted)]
-    start, length = trace.ts[index], trace.dur[index]
-    end = start + length
+    start = trace.ts[index]
+    end = start + trace.dur[index]
     bounds = np.searchsorted(index, trace.track_bounds).tolist()
     for first, last in pairwise(bounds):
         _uncross(start[first:last], end[first:last], parent[first:last], first)
-    _place_overhead(trace, index, parent)
+    _place_overhead(trace, index, start, end, parent)
+    del start, end  # as long as the trace, as all that follows
     python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat[index]]
     into = _merge(trace.name[index], parent, python)
-    inside = (parent >= 0) & (into < 0)
-    np.subtract.at(length, parent[inside], length[inside])
-    return _without(index, parent, length, python, place[:-1], into)
+    own = _less_children(trace.dur[index], parent, into)
+    return _without(index, parent, own, python, place[:-1], into)
 
 
 def calling_tracks(profile: Profile) -> Mask:
@@ -78,26 +78,49 @@ def calling_tracks(profile: Profile) -> Mask:
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, base: int) -> None:
     """Give every slice of a track a parent that holds all of it, in place. `base`: position of the track's first.
 
-    Whoever is outlasted by a slice that began inside it is taken as ended there, and the nesting is done again.
+    Whoever is outlasted by a slice that began inside it is done with there. That changes nothing but what begins
+    between the two: each such stretch goes over the stack that torch has.
     """
-    until = end.copy()
-    inner = np.where(parent >= 0, parent - base, -1)
-    while len(crossing := np.flatnonzero((inner >= 0) & (end > end[inner]))):
-        _end_outlasted(start, end, until, inner, crossing)
-        inner = parents(start, until - start)
-        parent[:] = np.where(inner >= 0, inner + base, -1)
+    inner = np.maximum(parent - base, -1)
+    crossing = np.flatnonzero((inner >= 0) & (end > end[inner]))
+    if not len(crossing):
+        return
+    for first, last in _stretches(*_crossed(start, end, inner, crossing)):
+        parent[first:last] = _on_stack(start[first:last], end[first:last], base + first, int(parent[first]))
 
 
-def _end_outlasted(start: Int64s, end: Int64s, until: Int64s, parent: Int64s, crossing: Int64s) -> None:
-    around = parent[crossing]
-    while len(crossing):
-        np.minimum.at(until, around, start[crossing])
-        around = parent[around]
-        still = (around >= 0) & (end[crossing] > end[around])
-        crossing, around = crossing[still], around[still]
+def _crossed(start: Int64s, end: Int64s, parent: Int64s, crossing: Int64s) -> tuple[Int64s, Int64s]:
+    """For each crossing slice the outermost that it outlasts, and the first that begins after it."""
+
+    def held(which: Int64s, at: Int64s) -> Mask:
+        around = parent[at]
+        return np.asarray((around < 0) | (end[around] >= end[crossing[which]]))
+
+    return climb_to(parent, crossing, held), np.searchsorted(start, end[crossing])
 
 
-def _place_overhead(trace: Trace, index: Int64s, parent: Int64s) -> None:
+def _stretches(first: Int64s, last: Int64s) -> list[tuple[int, int]]:
+    """Those that overlap as one, in their order."""
+    order = np.argsort(first)
+    first, last = first[order], np.maximum.accumulate(last[order])
+    apart = first[1:] >= last[:-1]
+    begins, ends = np.append(True, apart), np.append(apart, True)
+    return list(zip(first[begins].tolist(), last[ends].tolist()))
+
+
+def _on_stack(start: Int64s, end: Int64s, first: int, around: int) -> list[int]:
+    """The parents of slices that follow each other from position `first`; of those on top of the stack `around`."""
+    parents = []
+    stack: list[tuple[int, int]] = []
+    for place, (begins, ends) in enumerate(zip(start.tolist(), end.tolist()), first):
+        while stack and (begins >= stack[-1][1] or ends > stack[-1][1]):
+            stack.pop()
+        parents.append(stack[-1][0] if stack else around)
+        stack.append((place, ends))
+    return parents
+
+
+def _place_overhead(trace: Trace, index: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> None:
     """The profiler's own work that has a track of its own is to torch inside what the main thread was doing."""
     main = [code for code, track in enumerate(trace.tracks) if track.pid == track.tid]
     overhead = mask_of(trace.cats, OVERHEAD.__eq__)[trace.cat[index]]
@@ -106,7 +129,6 @@ def _place_overhead(trace: Trace, index: Int64s, parent: Int64s) -> None:
     first, last = np.searchsorted(index, trace.track_bounds[[main[0], main[0] + 1]])
     overhead[first:last] = False
     placed = np.flatnonzero(overhead & ~(overhead[parent] & (parent >= 0)))
-    start, end = trace.ts[index], trace.ts[index] + trace.dur[index]
     before = first + np.searchsorted(start[first:last], start[placed], side="right") - 1
     before = np.where(before >= first, before, -1)
     parent[placed] = climb_to(parent, before, lambda which, at: end[at] >= end[placed[which]])
@@ -116,15 +138,30 @@ def _merge(name: Int64s, parent: Int64s, python: Mask) -> Int64s:
     """For each only child of a parent of its name the call that it becomes one with, else -1. Mends `parent`."""
     into = np.full_like(parent, -1)
     while True:
-        alive = np.flatnonzero((parent >= 0) & (into < 0))
-        children = np.bincount(parent[alive], minlength=len(name))
-        above = parent[alive]
-        same = alive[(name[alive] == name[above]) & (children[above] == 1) & ~python[alive]]
+        there = (parent >= 0) & (into < 0)
+        same = np.flatnonzero(there & (name == name[parent]) & ~python)
+        same = same[_alone(parent, there, same)]
         if not len(same):
             return into
         into[same] = climb(parent, same, ~place_mask(same, len(name)))
-        moved = alive[into[above] >= 0]
+        moved = np.flatnonzero(there & (into[parent] >= 0) & (into < 0))
         parent[moved] = into[parent[moved]]
+
+
+def _alone(parent: Int64s, there: Mask, children: Int64s) -> Mask:
+    """Which of the children that are there have no sibling."""
+    above = parent[children]
+    of_them = np.flatnonzero(there & place_mask(above, len(parent))[parent])
+    parents, siblings = np.unique(parent[of_them], return_counts=True)
+    return np.asarray(siblings[np.searchsorted(parents, above)] == 1)
+
+
+def _less_children(length: Int64s, parent: Int64s, into: Int64s) -> Int64s:
+    """The own part of each call, in place of `length`: a call that becomes one with another is no child of it."""
+    children = np.flatnonzero((parent >= 0) & (into < 0))
+    whole = length[children]
+    np.subtract.at(length, parent[children], whole)
+    return length
 
 
 def _without(
@@ -134,10 +171,10 @@ def _without(
     if not (into >= 0).any():
         return _tree(index, parent, own, python, place)
     kept = into < 0
-    position = np.append(np.cumsum(kept) - 1, -1)  # the last answers for "none"
+    position = np.append(np.cumsum(kept, dtype=index.dtype) - 1, index.dtype.type(-1))  # the last: of "none"
     gone = np.flatnonzero(~kept)
     position[gone] = position[climb(into, gone, kept)]
-    place = np.where(place >= 0, position[place], -1)
+    place = position[place]
     return _tree(index[kept], position[parent[kept]], own[kept], python[kept], place)
 
 

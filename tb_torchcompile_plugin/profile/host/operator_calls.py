@@ -22,15 +22,15 @@ from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 # c10/core/DeviceType.h
 CPU_TYPES = (0, 2, 5)  # CPU, MKLDNN, IDEEP
 DEVICE_TYPES = (1, 6, 12, 20)  # CUDA, HIP, XPU, PrivateUse1
+_AT_ONCE = 100_000  # calls: what is made on the way stays small beside the answer
 
 
 class OperatorCalls(msgspec.Struct, frozen=True):
-    """Calls as parallel columns; the own part of a total is what no other call inside it accounts for."""
+    """Calls as parallel columns; the own part of a total is what no other call inside it accounts for. Their time on
+    the host is `dur` of the trace and `self_ns` of the tree."""
 
     position: Int64s  # in the host tree
     index: Int64s  # rows of the trace
-    host_ns: Int64s
-    self_host_ns: Int64s
     device_ns: Int64s
     self_device_ns: Int64s
     cpu_bytes: Int64s  # allocated less freed while it ran, by any thread
@@ -56,8 +56,6 @@ def operator_calls(profile: Profile) -> OperatorCalls:
     return OperatorCalls(
         position=narrow(position),
         index=index,
-        host_ns=np.asarray(trace.dur[index]),
-        self_host_ns=tree.self_ns[position],
         device_ns=_with_inner(own, around),
         self_device_ns=own,
         cpu_bytes=cpu,
@@ -106,10 +104,12 @@ def _memory(trace: Trace, tree: HostTree, position: Int64s, types: tuple[int, ..
     sums = np.concatenate(([0], np.cumsum(memory["memory_bytes"][chosen])))
     called_by_operator = ~np.append(tree.python, True)[tree.parent]
     counted = np.flatnonzero(~tree.python | called_by_operator)
-    start = trace.ts[tree.index[counted]]
-    end = start + trace.dur[tree.index[counted]]
-    total[counted] = sums[np.searchsorted(ts, end, "right")] - sums[np.searchsorted(ts, start, "left")]
+    for some in np.array_split(counted, len(counted) // _AT_ONCE + 1):
+        start = trace.ts[tree.index[some]]
+        end = start + trace.dur[tree.index[some]]
+        total[some] = sums[np.searchsorted(ts, end, "right")] - sums[np.searchsorted(ts, start, "left")]
     own = total.copy()
-    inside = counted[tree.parent[counted] >= 0]
-    np.subtract.at(own, tree.parent[inside], total[inside])
+    for some in np.array_split(counted, len(counted) // _AT_ONCE + 1):
+        inside = some[tree.parent[some] >= 0]
+        np.subtract.at(own, tree.parent[inside], total[inside])
     return total[position], own[position]

@@ -32,11 +32,6 @@ def nest(ts: Array, dur: Array) -> tuple[Array, Array, Array, int]:
     return parent, depth, own - _sum_children(parent, own), int((clamped < ts + dur).sum())
 
 
-def parents(ts: Array, dur: Array) -> Array:
-    """The first of what `nest` gives, alone."""
-    return _parents(ts, dur)[0]
-
-
 def _parents(ts: Array, dur: Array) -> tuple[Array, Array, list[tuple[Array, Array]], Array]:
     """parent, the ends that its ends leave to each slice, and in which rounds it was found."""
     parent = np.full(len(ts), -1, np.int64)
