@@ -5,13 +5,12 @@ They are imported where they are needed: to collect the tests nobody has to load
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from exam.quickly import run_quickly
 
 ROOT = Path(__file__).parents[2]
 JOB_FILES = ROOT / "tests" / "exam" / "jobs"
@@ -19,29 +18,10 @@ FEW = ["python_late_rank", "healthy_tp"]
 pytestmark = pytest.mark.torch
 
 
-def run_quickly(out: Path, names: list[str]) -> dict[str, dict[str, object]]:
-    """What the runner measured of these jobs, on the CPU with tiny sizes."""
-    command = [
-        "-m",
-        "exam.jobs.record",
-        "--out",
-        str(out),
-        "--cpu",
-        "--quick",
-        "--batch",
-        "1",
-        "--only",
-        *names,
-    ]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    subprocess.run([sys.executable, *command], check=True, env=environment, timeout=900)
-    return {row["name"]: row for row in json.loads((out / "measured.json").read_text())["programs"]}
-
-
 def check(out: Path, names: list[str]) -> None:
     from exam.jobs.catalogue import JOBS
 
-    measured = run_quickly(out, names)
+    measured = run_quickly("exam.jobs.record", out, names, "--batch", "1")
     assert {name: row["errors"] for name, row in measured.items() if "errors" in row} == {}
     assert [name for name in names if "mended_us" not in measured[name] and not JOBS[name].healthy] == []
     for name in names:

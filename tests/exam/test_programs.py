@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from exam.quickly import run_quickly
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "data" / "2.11.0" / "exam"
@@ -21,18 +21,10 @@ FEW = ["item_each_parameter", "postprocessing_left_eager", "healthy_training"]
 pytestmark = pytest.mark.torch
 
 
-def run_quickly(out: Path, names: list[str]) -> dict[str, dict[str, object]]:
-    """What the driver measured of these programs, on the CPU with tiny sizes."""
-    command = ["-m", "exam.record", "--out", str(out), "--cpu", "--quick", "--limit", "300", "--only", *names]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    subprocess.run([sys.executable, *command], check=True, env=environment, timeout=1800)
-    return {row["name"]: row for row in json.loads((out / "measured.json").read_text())["programs"]}
-
-
 def check(out: Path, names: list[str]) -> None:
     from exam.programs import PROGRAMS
 
-    measured = run_quickly(out, names)
+    measured = run_quickly("exam.record", out, names, "--limit", "300")
     assert {name: row["errors"] for name, row in measured.items() if "errors" in row} == {}
     assert [name for name in names if "mended_us" not in measured[name] and not PROGRAMS[name].healthy] == []
     assert [name for name in names if not list((out / "planted" / name).glob("*.pt.trace.json"))] == []
