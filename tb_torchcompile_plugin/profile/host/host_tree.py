@@ -7,6 +7,7 @@ A `Trace`'s own `parent` cuts the label instead, which is right for drawing and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import msgspec
@@ -17,7 +18,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to
+from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to, ways_up
 from tb_torchcompile_plugin.reader.trace.sinks import narrow
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, OVERHEAD, PYTHON_FUNCTION, RUNTIME_CATS
@@ -78,25 +79,30 @@ def calling_tracks(profile: Profile) -> Mask:
 def _uncross(start: Int64s, end: Int64s, parent: Int64s, base: int) -> None:
     """Give every slice of a track a parent that holds all of it, in place. `base`: position of the track's first.
 
-    Whoever is outlasted by a slice that began inside it is done with there. That changes nothing but what begins
-    between the two: each such stretch goes over the stack that torch has.
+    Whoever is outlasted by a slice that began inside it is done with there. That changes the parent of the slice that
+    outlasts it, and of what begins behind its end while the other still runs: each such stretch goes over the stack.
     """
     inner = np.maximum(parent - base, -1)
     crossing = np.flatnonzero((inner >= 0) & (end > end[inner]))
     if not len(crossing):
         return
-    for first, last in _stretches(*_crossed(start, end, inner, crossing)):
-        parent[first:last] = _on_stack(start[first:last], end[first:last], base + first, int(parent[first]))
-
-
-def _crossed(start: Int64s, end: Int64s, parent: Int64s, crossing: Int64s) -> tuple[Int64s, Int64s]:
-    """For each crossing slice the outermost that it outlasts, and the first that begins after it."""
+    ended = _ended(end, inner, crossing)
 
     def held(which: Int64s, at: Int64s) -> Mask:
-        around = parent[at]
-        return np.asarray((around < 0) | (end[around] >= end[crossing[which]]))
+        return np.asarray(end[at] >= end[crossing[which]])
 
-    return climb_to(parent, crossing, held), np.searchsorted(start, end[crossing])
+    inner[crossing] = climb_to(inner, inner[crossing], held)
+    for first, last in _stretches(np.searchsorted(start, ended), np.searchsorted(start, end[crossing])):
+        inner[first:last] = _on_stack(start, end, inner, range(first, last))
+    parent[:] = np.where(inner >= 0, inner + base, -1)
+
+
+def _ended(end: Int64s, parent: Int64s, places: Int64s) -> Int64s:
+    """When the first of each slice and those around it ends."""
+    ended = end[places]
+    for which, around in ways_up(parent, parent[places]):
+        ended[which] = np.minimum(ended[which], end[around])
+    return ended
 
 
 def _stretches(first: Int64s, last: Int64s) -> list[tuple[int, int]]:
@@ -108,16 +114,23 @@ def _stretches(first: Int64s, last: Int64s) -> list[tuple[int, int]]:
     return list(zip(first[begins].tolist(), last[ends].tolist()))
 
 
-def _on_stack(start: Int64s, end: Int64s, first: int, around: int) -> list[int]:
-    """The parents of slices that follow each other from position `first`; of those on top of the stack `around`."""
+def _on_stack(start: Int64s, end: Int64s, parent: Int64s, places: range) -> list[int]:
+    """The parents of slices that follow each other. On the stack is what is around the one before them, and itself."""
     parents = []
-    stack: list[tuple[int, int]] = []
-    for place, (begins, ends) in enumerate(zip(start.tolist(), end.tolist()), first):
+    stack = [(place, int(end[place])) for place in _up(parent, places.start - 1)][::-1]
+    here = slice(places.start, places.stop)
+    for place, begins, ends in zip(places, start[here].tolist(), end[here].tolist()):
         while stack and (begins >= stack[-1][1] or ends > stack[-1][1]):
             stack.pop()
-        parents.append(stack[-1][0] if stack else around)
+        parents.append(stack[-1][0] if stack else -1)
         stack.append((place, ends))
     return parents
+
+
+def _up(parent: Int64s, place: int) -> Iterator[int]:
+    while place >= 0:
+        yield place
+        place = int(parent[place])
 
 
 def _place_overhead(trace: Trace, index: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> None:
