@@ -129,6 +129,8 @@ def _least_changed(recorded: Column, changed: list[Column]) -> Column:
     """Where any of them changes a value, the least that it becomes, though that may be more than it was."""
     least = recorded
     for one in changed:
+        if one is recorded:  # as most columns are of most changes
+            continue
         other = one != recorded
         first = other & (least == recorded)
         least = np.where(other, np.where(first, one, np.minimum(least, one)), least)
