@@ -40,7 +40,8 @@ def violations(tab: Tab, changed: Sequence[str] = ()) -> list[str]:
     if not tab.script("return 'axe' in window"):
         tab.script(_source())
     others = {"rules": {rule: {"enabled": False} for rule in OF_COLOURS}} if changed else {}
-    now, then = tab.theme(), "light" if tab.theme() == "dark" else "dark"
+    now = tab.theme()
+    then = "light" if now == "dark" else "dark"
     in_this = _run(tab, (), others) + (_of_colours(tab, changed) if changed else [])
     tab.dark(then == "dark")
     return [f"{now}: {one}" for one in in_this] + [f"{then}: {one}" for one in _of_colours(tab, changed)]
