@@ -23,8 +23,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
-from browser import in_page
 from browser.processes import PATIENCE_S, WINDOW, resize
+from browser.tab import in_page
 
 # TensorBoard's own page says these; no other message is accepted.
 KNOWN = ("Multiple instances of Three.js", "fallback to software WebGL")
