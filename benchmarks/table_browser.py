@@ -101,7 +101,7 @@ def events(rows: int) -> list[dict[str, Any]]:
 
 def measure(tab: Tab, panel: str, rows: int) -> float:
     """Sort by each header twice and search in the table of one panel. The 95th percentile of the CPU time, ms."""
-    tab.open(panel=panel)
+    tab.load(panel=panel)
     table = f"table[aria-label='{TABLES[panel]}']"
     assert int(tab.one(table).get_attribute("aria-rowcount") or 0) > rows
     headers = len(tab.all(f"{table} thead button"))

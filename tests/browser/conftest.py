@@ -78,11 +78,14 @@ def address(servers: Servers, logdir: Path) -> str:
     return servers.start(logdir)
 
 
+def _listed(logdir: Path) -> str:
+    return str(sorted((str(path), path.lstat().st_mtime_ns) for path in logdir.rglob("*")))
+
+
 @pytest.fixture
-def tab(driver: Chrome, address: str) -> Iterator[Tab]:
+def tab(driver: Chrome, address: str, logdir: Path) -> Iterator[Tab]:
     """The tab. Whatever a test does, nothing may complain in the console and nothing may be asked for elsewhere."""
-    it = Tab(driver, address)
-    it.leave()
+    it = Tab(driver, address, lambda: _listed(logdir))
     it.complaints(), it.outside_requests()  # of whoever used the browser before
     yield it
     assert it.complaints() == []

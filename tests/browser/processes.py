@@ -29,6 +29,10 @@ FLAGS = (
     # One process draws TensorBoard, whatever it showed before: a new one for each page costs half a second.
     "--disable-site-isolation-trials",
     "--disable-features=SpareRendererForSitePerProcess",
+    # Tests go from place to place faster than a page is let otherwise.
+    "--disable-ipc-flooding-protection",
+    # No page lives as long as an optimizing compiler needs to be worth its while.
+    "--js-flags=--no-opt --no-maglev",
     # Whoever asks for another server gets none.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )

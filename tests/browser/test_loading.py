@@ -39,6 +39,7 @@ def test_whoever_asks_elsewhere_is_noticed(tab: Tab) -> None:
     wanted = ("elsewhere.example/fetched", "elsewhere.example/beacon", "elsewhere.example/image")
     tab.wait(lambda: all(map(is_said, wanted)), "the browser to complain of each")
     assert tab.outside_requests() == ["https://elsewhere.example/image"]
+    tab.leave()  # with the image
 
 
 @contextmanager
@@ -54,7 +55,7 @@ def without(tab: Tab, address: str) -> Iterator[None]:
 
 def test_an_address_draws_its_panel_and_loads_no_other(tab: Tab) -> None:
     observing = tab.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": HEADINGS})
-    tab.open(run="resnet18", panel="step_breakdown")
+    tab.load(run="resnet18", panel="step_breakdown")
     tab.wait_text("h1", "A step takes")
     tab.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", observing)
     # Where the trace has to be read first, it says so.
@@ -71,7 +72,7 @@ def test_an_address_draws_its_panel_and_loads_no_other(tab: Tab) -> None:
 def test_a_panel_that_does_not_come_says_so_and_can_be_asked_for_again(tab: Tab) -> None:
     missing = "The code of this panel could not be loaded."
     with without(tab, "*/run.js"):
-        tab.open(run="breaks", panel="memory")
+        tab.load(run="breaks", panel="memory")
         tab.wait_text("main", missing)
         tab.click("nav a", "Summary")
         tab.wait_text("h1", "Step 6.02 ms")

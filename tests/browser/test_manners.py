@@ -175,7 +175,7 @@ def test_a_pin_and_its_note_are_in_the_address(tab: Tab) -> None:
     tab.wait(
         lambda: "look%20here" in tab.address() or "look here" in tab.address(), "the note in the address"
     )
-    tab.open(run="breaks", panel="timeline", pins=re.sub(r".*pins=([^&]*).*", r"\1", unquote(tab.address())))
+    tab.load(run="breaks", panel="timeline", pins=re.sub(r".*pins=([^&]*).*", r"\1", unquote(tab.address())))
     assert tab.one("ul[aria-label='Pinned'] input").get_attribute("value") == "look here"
 
 
@@ -235,9 +235,9 @@ def test_an_address_of_before_finds_its_kernel(tab: Tab, add_run: Callable[[list
     tab.open(run=run, panel="kernels", row=f"kernels:0,{name},,")
     tab.wait_text("aside", name[:40])
     tab.until("return parent.location.href.length < 350", "a short address")
-    tab.open(run=run, panel="kernels", row="kernels:0,gone,,")
+    tab.load(run=run, panel="kernels", row="kernels:0,gone,,")
     tab.wait_text("aside", "which is not in this table")
-    tab.open(run=run, panel="gpu_utilization", cause="nothing_launched")
+    tab.load(run=run, panel="gpu_utilization", cause="nothing_launched")
     tab.wait_text("aside h2", "Idle: nothing launched")
     tab.until("return !parent.location.href.includes('cause=')", "the cause to leave the address")
 

@@ -88,7 +88,7 @@ def test_one_step_of_all_ranks_is_drawn_and_leads_to_a_ranks_own_timeline(tab: T
 
 
 def test_a_step_that_there_is_not_and_a_click_into_the_picture(tab: Tab) -> None:
-    tab.open(run="late", panel="ranks", job_step="ProfilerStep#99")
+    tab.load(run="late", panel="ranks", job_step="ProfilerStep#99")
     tab.wait_text("main", "No rank has a step 'ProfilerStep#99'.")
     assert len(tab.complaints()) == 1  # of the browser, that the answer was 400
     tab.go(run="late", panel="ranks", measure="compile_us")

@@ -43,9 +43,9 @@ def test_breaks_and_guards_stand_at_their_lines(tab: Tab) -> None:
 
 
 def test_addresses_of_before_lead_on(tab: Tab) -> None:
-    tab.open(run="breaks", panel="kernels", by="line")
+    tab.load(run="breaks", panel="kernels", by="line")
     tab.wait_text("h1", "of kernel time")
-    tab.open(run="breaks", panel="operators", view="python")
+    tab.load(run="breaks", panel="operators", view="python")
     tab.rows("Python functions")
     tab.wait_address("panel=python")
 

@@ -148,7 +148,7 @@ def test_panels_are_in_groups_of_which_the_open_one_unfolds(tab: Tab) -> None:
 
 
 def test_the_panels_by_keyboard(tab: Tab) -> None:
-    tab.open(run="breaks")
+    tab.load(run="breaks")
     tab.script("document.activeElement.blur()")
     tab.press(Keys.TAB)
     tab.until("return document.activeElement.innerText === 'Skip to the panel'", "the way to the panel")
@@ -212,7 +212,7 @@ def test_keyboard_alone_is_enough(tab: Tab) -> None:
 
 def test_an_address_restores_everything(tab: Tab) -> None:
     place = {"run": "resnet18", "panel": "kernels", "category": "triton_reduction", "row": "", "span": ""}
-    tab.open(**place, **{"search.kernels": "fused batch", "sort.kernels": "name"})
+    tab.load(**place, **{"search.kernels": "fused batch", "sort.kernels": "name"})
     names = [row[0] for row in tab.rows("Kernels")]
     assert len(names) > 1
     assert all(name.startswith("triton_red") and "batch" in name for name in names)
@@ -300,7 +300,7 @@ def test_follows_the_theme_live(tab: Tab) -> None:
     assert tab.script(paper) != light
     tab.dark(False)
     assert tab.script(paper) == light
-    tab.open(query="?darkMode=true", run="breaks")
+    tab.load("?darkMode=true", run="breaks")
     assert tab.script("return document.documentElement.dataset.theme") == "dark"
 
 

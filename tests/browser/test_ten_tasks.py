@@ -49,7 +49,7 @@ class Visitor:
 @contextmanager
 def within(tab: Tab, clicks: int, run: str) -> Iterator[Visitor]:
     """The tab, loaded anew, on a run."""
-    tab.open(run=run)
+    tab.load(run=run)
     visitor = Visitor(tab)
     yield visitor
     assert visitor.clicks <= clicks

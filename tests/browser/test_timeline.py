@@ -79,8 +79,8 @@ def moved(tab: Tab, before: str) -> tuple[int, int]:
     return view(tab)
 
 
-def open_timeline(tab: Tab, query: str = "", **place: str) -> str:
-    tab.open(query, run="breaks", panel="timeline", **place)
+def open_timeline(tab: Tab, **place: str) -> str:
+    tab.open(run="breaks", panel="timeline", **place)
     tab.wait_text("h1", "slices on")
     return shown(tab)
 
@@ -369,6 +369,7 @@ def test_perfetto_is_handed_what_is_in_view_and_only_after_a_click(tab: Tab) -> 
     trace = json.loads(gzip.decompress(bytes(tab.script("return handed"))))
     names = {event["name"] for event in trace["traceEvents"]}
     assert "ProfilerStep#2" in names and "ProfilerStep#4" not in names
+    tab.leave()  # with what was put in place of the browser's own
 
 
 def test_a_range_has_a_flame_graph_and_so_has_a_slice(tab: Tab) -> None:

@@ -31,7 +31,8 @@ def _source() -> str:
 
 
 def violations(tab: Tab, changed: Sequence[str] = ()) -> list[str]:
-    """Each rule that is broken, where and how: what the tab shows now, in its theme of now and in the other one.
+    """Each rule that is broken, where and how: what the tab shows now, in its theme of now and in the other one, which
+    it is left in: to paint it all once more takes as long as to look at it.
 
     Of colours, which take most of the time, are looked at only those of what `changed` since the last look, if that
     is said.
@@ -39,13 +40,11 @@ def violations(tab: Tab, changed: Sequence[str] = ()) -> list[str]:
     if not tab.script("return 'axe' in window"):
         tab.script(_source())
     others = {"rules": {rule: {"enabled": False} for rule in OF_COLOURS}} if changed else {}
-    light = _run(tab, (), others) + (_of_colours(tab, changed) if changed else [])
-    tab.dark()
-    try:
-        dark = _of_colours(tab, changed)
-    finally:
-        tab.dark(False)
-    return [f"light: {one}" for one in light] + [f"dark: {one}" for one in dark]
+    now = tab.theme()
+    then = "light" if now == "dark" else "dark"
+    in_this = _run(tab, (), others) + (_of_colours(tab, changed) if changed else [])
+    tab.dark(then == "dark")
+    return [f"{now}: {one}" for one in in_this] + [f"{then}: {one}" for one in _of_colours(tab, changed)]
 
 
 def _of_colours(tab: Tab, within: Sequence[str]) -> list[str]:

@@ -47,12 +47,13 @@ _CANVASES = "main canvas[role='application']"
 
 
 @pytest.fixture(scope="module")
-def tab(driver: Chrome, everywhere: str) -> Tab:
+def tab(driver: Chrome, everywhere: str) -> Iterator[Tab]:
     it = Tab(driver, everywhere)
     it.leave()
     it.complaints(), it.outside_requests()  # of whoever used the browser before
     it.open(**place("overview"))
-    return it
+    yield it
+    it.dark(False)
 
 
 @pytest.fixture(autouse=True)

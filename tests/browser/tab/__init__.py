@@ -24,107 +24,48 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
 from browser.processes import PATIENCE_S, WINDOW, resize
+from browser.tab import in_page
 
 # TensorBoard's own page says these; no other message is accepted.
 KNOWN = ("Multiple instances of Three.js", "fallback to software WebGL")
 
 T = TypeVar("T")
 
-# TensorBoard keeps a frame for each plugin that was opened, and shows one.
-FRAME = """[...document.querySelectorAll('iframe')].find(
-    one => one.src.includes('torch_compile') && one.checkVisibility())"""
-_EMPTY = f"""
-    const [page, done] = arguments;
-    const frame = location.href.startsWith(page) && {FRAME};
-    if (!frame || frame.contentWindow.location.href === 'about:blank') done(frame || null);
-    else {{
-        frame.addEventListener('load', () => done(frame), {{ once: true }});
-        frame.contentWindow.location.replace('about:blank');
-    }}
-"""
-_LOAD = """
-    const [frame, address, done] = arguments;
-    history.pushState(null, '', address);
-    frame.addEventListener('load', () => done(), { once: true });
-    frame.contentWindow.location.replace(frame.src);
-"""
-# The tab hears of it before we do.
-_GO = """
-    const [place, done] = arguments;
-    if (parent.location.hash === place) done();
-    parent.addEventListener('hashchange', () => setTimeout(done), { once: true });
-    parent.location.hash = place;
-"""
-_LOOK = """
-    const [patience, values, done] = arguments;
-    const condition = function () { %s };
-    const end = performance.now() + patience;
-    const value = () => { try { return condition.apply(null, values); } catch { return null; } };
-    const look = () => {
-        const now = value();
-        if (now || performance.now() > end) done(now || null);
-        else setTimeout(look, 20);
-    };
-    look();
-"""
-# Visible text with plain spaces (numbers and units have a narrow one between them) and no empty lines.
-_TEXT = """
-    const textOf = (e) => !e?.checkVisibility({ visibilityProperty: true }) ? ''
-        : (e.innerText ?? e.textContent).replace(/[\\u00a0\\u202f\\t ]+/g, ' ').replace(/ ?\\n[\\n ]*/g, '\\n').trim();
-"""
-_LOADED = "!document.querySelector('header .busy, .reading')"
-_CLICKABLE = f"""
-    {_TEXT}
-    const [css, text] = arguments;
-    const seen = e => e.checkVisibility({{ visibilityProperty: true }}) && textOf(e).includes(text);
-    const one = [...document.querySelectorAll(css)].find(seen);
-    const place = one && JSON.stringify(one.getBoundingClientRect());
-    const rests = place === window.placeOfLastLook;
-    window.placeOfLastLook = place;
-    if (!one || !({_LOADED} || rests)) return null;
-    window.arrived = false;
-    one.addEventListener('click', () => window.arrived = true, {{ capture: true, once: true }});
-    return one;
-"""
-_ASKED = """
-    const all = [...parent.document.querySelectorAll('iframe')];
-    const frames = all.map(one => one.contentDocument && one.contentWindow);
-    return [parent, ...frames.filter(Boolean)].flatMap(({ performance }) => {
-        const names = performance.getEntriesByType('resource').map(one => one.name);
-        performance.clearResourceTimings();
-        return names;
-    });
-"""
-# Keys that come when the focus is there already go nowhere.
-_STOP_AT = """
-    const wanted = arguments[0];
-    window.stopTabbing?.();
-    const stop = (event) => document.activeElement.matches(wanted) && event.preventDefault();
-    window.addEventListener('keydown', stop, true);
-    window.stopTabbing = () => window.removeEventListener('keydown', stop, true);
-"""
-_ROWS = """
-    const table = [...document.querySelectorAll('table')].find(t => t.ariaLabel === arguments[0]);
-    const rows = [...table.querySelectorAll('tbody tr[data-row]')];
-    return rows.length && rows.map(tr => [...tr.cells].map(td => td.innerText.trim()));
-"""
-
 
 class Tab:
-    """The TORCH COMPILE tab of the TensorBoard at `url`."""
+    """The TORCH COMPILE tab of the TensorBoard at `url`; `holds`: what is in its logdir now, in whatever words."""
 
-    def __init__(self, driver: WebDriver, url: str) -> None:
+    def __init__(self, driver: WebDriver, url: str, holds: Callable[[], str] = str) -> None:
         self.driver = driver
         self.url = url
+        self._holds = holds
         self._asked: list[str] = []
 
-    def open(self, query: str = "", **place: str) -> None:
-        """Loads the tab anew at a place: `open(run="breaks", panel="kernels")`."""
+    def open(self, **place: str) -> None:
+        """At a place, as if it were loaded there: `open(run="breaks", panel="kernels")`.
+
+        It is loaded only where it was not yet, or knows another logdir: that takes longer than all else a test does.
+        """
+        if self._is_loaded():
+            self.script(in_page.AS_LOADED)
+            self._follow(_hash({**place, "panel": _another(place)}), _hash(place))
+        else:
+            self.load(**place)
+
+    def _is_loaded(self) -> bool:
+        self.driver.switch_to.default_content()
+        frame = self.script(in_page.HERE, f"{self.url}#torch_compile", self._holds())
+        if frame:
+            self.driver.switch_to.frame(frame)
+        return bool(frame)
+
+    def load(self, query: str = "", **place: str) -> None:
+        """Anew, at a place."""
         self.begin(query, **place)
         self.settle()
 
     def begin(self, query: str = "", **place: str) -> None:
-        """As `open`, without waiting for what is being loaded."""
+        """As `load`, without waiting for what is being loaded."""
         self._load(query, _hash(place))
 
     def again(self) -> None:
@@ -138,17 +79,22 @@ class Tab:
         self.go_back_to(_hash(place))
 
     def go_back_to(self, address: str) -> None:
-        self.driver.execute_async_script(_GO, address[address.index("#") :])
+        self._follow(address[address.index("#") :])
+
+    def _follow(self, *places: str) -> None:
+        self.driver.execute_async_script(in_page.GO, places)
         self.settle()
 
     def _load(self, query: str, place: str) -> None:
+        holds = self._holds()
         if frame := self.leave(query):
-            self.driver.execute_async_script(_LOAD, frame, place)
+            self.driver.execute_async_script(in_page.LOAD, frame, place)
             self.driver.switch_to.frame(frame)
             self.one("header")
         else:
             self.driver.get(f"{self.url}{query}{place}")
             self.enter()
+        self.script("window.logdirHeld = arguments[0]", holds)
 
     def leave(self, query: str = "") -> WebElement | None:
         """Ends whatever is shown and may still be asking.
@@ -158,7 +104,9 @@ class Tab:
         """
         self.driver.switch_to.default_content()
         self._note_requests()
-        kept: WebElement | None = self.driver.execute_async_script(_EMPTY, f"{self.url}{query}#torch_compile")
+        kept: WebElement | None = self.driver.execute_async_script(
+            in_page.EMPTY, f"{self.url}{query}#torch_compile"
+        )
         if not kept:
             self.driver.get("about:blank")
         return kept
@@ -166,7 +114,7 @@ class Tab:
     def enter(self) -> None:
         """Into the tab's own document, once it is there."""
         self.driver.switch_to.default_content()
-        self.driver.switch_to.frame(self.until(f"return {FRAME}", "the tab's iframe"))
+        self.driver.switch_to.frame(self.until(f"return {in_page.FRAME}", "the tab's iframe"))
         self.one("header")
 
     def back(self) -> None:
@@ -176,14 +124,14 @@ class Tab:
 
     def settle(self) -> None:
         """Until nothing is being loaded."""
-        self.until(f"return {_LOADED}", "everything to be loaded")
+        self.until(f"return {in_page.LOADED}", "everything to be loaded")
 
     def until(self, script: str, what: str, *values: object) -> Any:
         """What a script returns, as soon as that is something; until then it may fail, too."""
         deadline = time.monotonic() + PATIENCE_S
         while (left := deadline - time.monotonic()) > 0:
             try:
-                if value := self.driver.execute_async_script(_LOOK % script, 1000 * left, values):
+                if value := self.driver.execute_async_script(in_page.LOOK % script, 1000 * left, values):
                     return value
             except JavascriptException as error:  # the document was left while it was looked at
                 if "unloaded" not in str(error):
@@ -220,18 +168,20 @@ class Tab:
     def text(self, css: str = "body") -> str:
         """Of the first such element, once it says something: visible text, with plain spaces and no empty lines."""
         return str(
-            self.until(f"{_TEXT} return textOf(document.querySelector(arguments[0]))", f"text in {css}", css)
+            self.until(
+                f"{in_page.TEXT} return textOf(document.querySelector(arguments[0]))", f"text in {css}", css
+            )
         )
 
     def texts(self, css: str) -> list[str]:
         """Of all such elements, of which there is one at least."""
         all_of_them = "const all = [...document.querySelectorAll(arguments[0])];"
-        script = f"{_TEXT} {all_of_them} return all.length && all.map(textOf)"
+        script = f"{in_page.TEXT} {all_of_them} return all.length && all.map(textOf)"
         return [str(text) for text in self.until(script, css, css)]
 
     def wait_text(self, css: str, *parts: str) -> None:
         """Until the first such element shows each of these, wherever lines end."""
-        script = f"""{_TEXT}
+        script = f"""{in_page.TEXT}
             const [css, parts] = arguments;
             const oneLine = (text) => text.replace(/\\s+/g, ' ');
             const text = oneLine(textOf(document.querySelector(css)));
@@ -241,7 +191,7 @@ class Tab:
 
     def wait_without(self, css: str, part: str) -> None:
         """Until the first such element says something, and this is no part of it."""
-        script = f"""{_TEXT}
+        script = f"""{in_page.TEXT}
             const text = textOf(document.querySelector(arguments[0]));
             return text && !text.includes(arguments[1]);
         """
@@ -267,7 +217,7 @@ class Tab:
 
         def clicked() -> bool:
             try:
-                self.until(_CLICKABLE, f"{css} with {text!r}", css, text).click()
+                self.until(in_page.CLICKABLE, f"{css} with {text!r}", css, text).click()
             except ElementClickInterceptedException:
                 return False  # something moved in between
             # It may also move while the pointer is pressed, and then the click is another one's or nobody's.
@@ -300,7 +250,7 @@ class Tab:
     def tab_to(self, css: str) -> None:
         """By keyboard alone."""
         self.one(css)
-        self.script(_STOP_AT, css)
+        self.script(in_page.STOP_AT, css)
         for _ in range(20):
             if self.script("return document.activeElement.matches(arguments[0])", css):
                 self.script("window.stopTabbing()")
@@ -310,7 +260,7 @@ class Tab:
 
     def rows(self, table: str) -> list[list[str]]:
         """The cells of the rows on screen, once there are some; `table` is its accessible name."""
-        return [[str(cell) for cell in row] for row in self.until(_ROWS, f"rows of {table}", table)]
+        return [[str(cell) for cell in row] for row in self.until(in_page.ROWS, f"rows of {table}", table)]
 
     def script(self, text: str, *arguments: object) -> Any:
         return self.driver.execute_script(text, *arguments)
@@ -327,6 +277,9 @@ class Tab:
             yield
         finally:
             resize(self.driver, *WINDOW)
+
+    def theme(self) -> str:
+        return str(self.script("return document.documentElement.dataset.theme"))
 
     def dark(self, on: bool = True) -> None:
         """TensorBoard's theme, as its own switch sets it."""
@@ -360,7 +313,12 @@ class Tab:
 
     def _note_requests(self) -> None:
         """Before the documents that made them are left. A log of the browser's would cost a fifth of all it does."""
-        self._asked += self.script(_ASKED)
+        self._asked += self.script(in_page.ASKED)
+
+
+def _another(place: dict[str, str]) -> str:
+    """Than that of the place: what is on the way there, so that nothing is left of what was chosen before."""
+    return "modules" if place.get("panel") == "exports" else "exports"
 
 
 def _hash(place: dict[str, str]) -> str:
