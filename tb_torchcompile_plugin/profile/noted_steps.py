@@ -10,14 +10,21 @@ from collections.abc import Sequence
 
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
-_FEWEST = 2  # one alone may be the first of an epoch
+_FEWEST = 2
 _FEW = 5
 _LONGEST = 10  # times the median: what takes longer is no step, but a pause between two
 
 
 def unrecorded_step_ns(data: CompileData) -> int | None:
-    """The mean step while no profiler recorded, in ns; None where fewer than two were noted, as with a log."""
-    return _mean(data.summary.steps.unrecorded_ns)
+    """The mean step while no profiler recorded, in ns; None where fewer than two were noted, as with a log.
+
+    One alone may be the first of an epoch, but not where it is shorter than all that were recorded: no recording makes
+    a step shorter.
+    """
+    steps = data.summary.steps
+    if len(steps.unrecorded_ns) == 1 and steps.unrecorded_ns[0] < min(steps.recorded_ns, default=0):
+        return int(steps.unrecorded_ns[0])
+    return _mean(steps.unrecorded_ns)
 
 
 def recorded_step_ns(data: CompileData) -> int | None:

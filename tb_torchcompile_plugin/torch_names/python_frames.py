@@ -63,6 +63,12 @@ def frame_of(name: str) -> PythonFrame | None:
     return PythonFrame(match["file"], int(match["line"]), match["function"]) if match else None
 
 
+def runs_graph(name: str) -> bool:
+    """Whether a slice of a stack is the function that inductor writes to run a graph, one launch after the other."""
+    frame = frame_of(name)
+    return frame is not None and frame.function == "call" and _GENERATED.search(frame.file) is not None
+
+
 @lru_cache(maxsize=65536)
 def is_users(name: str) -> bool:
     """Whether a slice of a stack is a function of the user's program: see `is_users_file`."""

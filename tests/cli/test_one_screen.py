@@ -11,7 +11,12 @@ from rich.cells import cell_len
 from terminal import COLUMNS, LINES, command_line, height
 
 DATA = Path(__file__).parents[1] / "data"
-OTHERS = {"exam", "jobs", "library_kernels"}  # many programs, of which tests/exam looks at some; no logdir
+OTHERS = {
+    "exam",
+    "jobs",
+    "library_kernels",
+    "strangers",
+}  # many programs, of which tests/exam looks at some; no logdir
 RECORDINGS = sorted({path.parent.name for path in DATA.glob("*/*/*.tar.xz")} - OTHERS)
 
 

@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.torch_names.python_frames import (
     is_users,
     module_of,
     resumed_from,
+    runs_graph,
     without_address,
     wraps_module,
 )
@@ -99,6 +100,20 @@ def test_the_users_own(name: str) -> None:
 @pytest.mark.parametrize("name", NOT_THE_USERS)
 def test_not_the_users(name: str) -> None:
     assert not is_users(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        (f"/tmp/torchinductor_user/dl/c{'dlzq4iglb' * 5}ugvdih.py(120): call", True),
+        (f"D:\\cache\\ga\\c{'a' * 51}.py(7): call", True),
+        (f"/tmp/torchinductor_user/dl/c{'a' * 51}.py(20): benchmark", False),
+        ("train.py(12): call", False),
+        ("call", False),
+    ],
+)
+def test_what_runs_a_graph(name: str, runs: bool) -> None:
+    assert runs_graph(name) == runs
 
 
 @pytest.mark.parametrize("program", ["breaks", "everything"])

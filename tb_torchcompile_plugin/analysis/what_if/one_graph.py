@@ -38,24 +38,31 @@ def fusible_work(profile: Profile) -> Bools:
 
 
 def as_one_graph(
-    profile: Profile, mine: Bools, fusible: Bools, rest: float = 0.0, call_ns: int | None = None
+    profile: Profile,
+    mine: Bools,
+    fusible: Bools,
+    rest: float = 0.0,
+    call_ns: int | None = None,
+    as_before: bool = False,
 ) -> Change:
     """Each run of these points as a graph. fusible: whether each work of the queue can be fused with what is before and
     behind it. rest: share of the kernels of a run that is left beside the longest. call_ns: of calling the graph of a
-    run; None where a run is part of a graph that runs anyway."""
+    run; None where a run is part of a graph that runs anyway. as_before: whether launches that are left take the host
+    as long as they do now, else as long as a call."""
     queue, pieces = profile.of(gpu_queue), profile.of(host_pieces)
     if call_ns is not None:
         mine = _worth_a_call(profile, mine, call_ns)
     first = mine & ~np.concatenate(([False], mine[:-1]))
-    led = np.isin(pieces.point, np.flatnonzero(mine & ~first))
     places, longest = _fusible_runs(profile, mine[queue.point] & fusible)
     dur = np.where(longest > 0, longest + (rest * (queue.dur[places] - longest)).astype(np.int64), 0)
     gone = place_mask(queue.point[places[longest == 0]], len(mine))
     called = first if call_ns is not None else np.zeros(len(mine), bool)
+    quicker = mine & ~first & (gone | (not as_before))
+    led = np.isin(pieces.point, np.flatnonzero(quicker))
     return both(
         without_host_time(np.where(led, np.minimum(pieces.ns, _USUAL_NS), 0)),
         at_once(mine & gone & ~first, called, call_ns or 0),
-        no_longer(mine & ~gone & ~first, CALL_NS),
+        no_longer(quicker & ~gone, CALL_NS),
         fused(places, dur),
     )
 

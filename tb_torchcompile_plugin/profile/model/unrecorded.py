@@ -18,6 +18,7 @@ from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.line_lookups import line_lookups
 from tb_torchcompile_plugin.profile.model.model import Model, model
 from tb_torchcompile_plugin.profile.model.replay import replay
 from tb_torchcompile_plugin.profile.noted_steps import host_step_ns
@@ -30,6 +31,7 @@ USUAL_NS = 3_000  # of one slice: what most of 60 programs were slowed by
 _SAME = 1.02  # steps that differ by less are as long
 _AHEAD = 1.1  # times as long as a noted step a GPU works for one, where the noted host runs ahead
 _SKIPPED = 6  # halvings at once, as long as they lead to what is smaller
+_WITH_LOOKUPS_NS = 1_000  # of one slice: where it takes less, looking up lines does so in proportion
 _LEFT = 0.3  # of a piece of time, whatever was written in it
 
 
@@ -63,8 +65,11 @@ AS_RECORDED = Recording()
 def without_recording(profile: Profile, changed: Model, cost: Recording) -> Model:
     """A changed model, if writing a slice cost nothing."""
     made, pieces = profile.of(model), profile.of(host_pieces).ns
+    lookups = profile.of(line_lookups) * min(1.0, cost.slice_ns / _WITH_LOOKUPS_NS)
     own = (made.own * cost.stretch * _left(made.own, 1, cost.slice_ns)).astype(np.int64)
-    left = _left(pieces, profile.of(slices_written), cost.slice_ns)
+    left = _left(pieces - lookups, profile.of(slices_written), cost.slice_ns) * (
+        1 - lookups / np.maximum(pieces, 1)
+    )
     return changed._replace(
         host=(changed.host * cost.stretch * left).astype(np.int64),
         own=np.where(changed.own == made.own, own, changed.own),
