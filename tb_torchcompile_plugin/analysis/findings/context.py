@@ -21,6 +21,7 @@ from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, g
 from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import symbolic_shapes
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import eager_points, given_up
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
+from tb_torchcompile_plugin.analysis.what_if.reasons import why_nothing
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
 from tb_torchcompile_plugin.analysis.what_if.step_words import paced
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
@@ -84,6 +85,11 @@ class RuleContext:
     def best(self, kind: FixKind, name: str = "") -> WhatIf | None:
         """The largest gain of this kind, or of this operator or kernel; None where no model tells."""
         return next((row for row in self.fixes(kind) if name in ("", row.name)), None)
+
+    @once
+    def predicts(self) -> bool:
+        """Whether a model tells what mending something brings; then what it does not price brings nothing."""
+        return self.profile is not None and self.profile.of(why_nothing) is None
 
     @property
     def cuda_graphs_asked(self) -> bool:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, severity_of
+from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, Severity, severity_of
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.pays.pays import pays
 from tb_torchcompile_plugin.analysis.pays.result import Gain, step_with
@@ -76,13 +76,12 @@ class NothingCompiled(Rule):
         empty = context.regions_that_ran & {row.compile_id for row in rows}
         why, next_step, where = self._empty(context, empty) if empty else self._not_called(rows)
         by = context.best("eager")
-        small = by is not None and by.predicted.gain_percent < thresholds.gain_percent
         row = self.finding(
             context,
             f"Nothing that runs {when} is compiled{why}",
             next_step,
             {"compilations": len({(row.epoch, row.compile_id) for row in rows})},
-            severity="warning" if small else "critical",
+            severity=_severity(context, by),
             code="model = torch.compile(model)",
             by=by,
             where=where,
@@ -109,6 +108,12 @@ class NothingCompiled(Rule):
         where = at_line(first.file, first.line)
         next_step = _MEND_BREAK if is_users_file(first.file) else _COMPILE_INNER
         return f": {made}, as {where} breaks the graph ({first.reason})", next_step, [where]
+
+
+def _severity(context: RuleContext, compiled: WhatIf | None) -> Severity:
+    """No alarm where compiling brings little, or by the model nothing."""
+    little = compiled.predicted.gain_percent < thresholds.gain_percent if compiled else context.predicts
+    return "warning" if little else "critical"
 
 
 def _compiled_beside(context: RuleContext) -> Gain | None:
