@@ -228,6 +228,7 @@ class Decoder:
         """Add events whose time stamps are text."""
         self._feed(*_with_exact_stamps(events))
 
+    @np.errstate(over="ignore")  # what is too large for a column is infinite there
     def _feed(self, events: Sequence[Event], stamps: tuple[Array, Array]) -> None:
         count = len(events)
         codes = np.fromiter(map(self.combos.__getitem__, map(_KEY, events)), np.int32, count)
@@ -363,11 +364,10 @@ def _durations(events: Sequence[Any]) -> tuple[Array, Array]:
 def _numbers(items: list[Any], name: str, dtype: Any, clean: Callable[[Any], Any]) -> Array:
     """An attribute of each item as numbers, by `clean` where numpy alone cannot."""
     get = attrgetter(name)
-    with np.errstate(over="ignore"):  # what is too large for the column is infinite there
-        try:
-            return np.fromiter(map(get, items), dtype, len(items))
-        except (TypeError, ValueError, OverflowError):
-            return np.array([clean(value) for value in map(get, items)], dtype)
+    try:
+        return np.fromiter(map(get, items), dtype, len(items))
+    except (TypeError, ValueError, OverflowError):
+        return np.array([clean(value) for value in map(get, items)], dtype)
 
 
 def _real(value: Any) -> float:

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.reader.trace.events import ExactEvent, event_from_ob
 from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
 from tb_torchcompile_plugin.reader.trace.source import Source
 
-CHUNK_BYTES = 128 << 10  # an inner loop over one chunk stays in the processor's cache
+CHUNK_BYTES = 256 << 10  # an inner loop over one chunk stays in the processor's cache
 _SMALL_CHUNK = 4 << 10
 _WINDOWS = tuple(16 << (10 + 3 * k) for k in range(5))  # 16 KiB … 64 MiB, how far one event is followed
 MAX_TAIL = 64 << 20
@@ -34,7 +34,8 @@ _ARRAY_END = re.compile(rb'\]\s*(?:\}|,\s*")')
 # an object that is no value of a key and no first item of a list, or the array's end
 _RESYNC = re.compile(rb"[^:\[\s]\s*(\{)(?=" + _KEY + rb')|(\])(?=\s*(?:\}|,\s*"))')
 _BETWEEN = re.compile(rb"[\s,]*")
-_ENDS_IN_NAME = re.compile(rb'"name"\s*:\s*"[^"\\]*"\s*\}\Z')
+_NAME = rb'"name"'
+_ENDS_IN_NAME = re.compile(_NAME + rb'\s*:\s*"[^"\\]*"\s*\}\Z')
 _CANDIDATES = 4
 _scan_value = json.JSONDecoder(strict=False).raw_decode
 
@@ -103,7 +104,7 @@ class SegmentReader:
 
     def _feed(self, events: bytes, offset: int) -> bool:
         tail = events[-64:-1].rstrip()
-        if tail[-1:] in (b'"', b"") and _ENDS_IN_NAME.search(events) and self._torn(offset + len(events)):
+        if tail[-1:] in (b'"', b"") and _ends_in_name(events) and self._torn(offset + len(events)):
             return False
         first = self._decoder.events
         try:
@@ -156,6 +157,12 @@ class SegmentReader:
         else:
             step = ScanStep("skip", 0, max(len(text) - 256, 1), problem=GARBAGE)
         return step._replace(start=position + step.start, next=position + step.next)
+
+
+def _ends_in_name(events: bytes) -> bool:
+    """Whether the last thing in them is a name: it would be the last that is called so, as none holds a quote."""
+    at = events.rfind(_NAME)
+    return at >= 0 and _ENDS_IN_NAME.match(events, at) is not None
 
 
 def _between(text: bytes) -> bytes:
@@ -238,7 +245,7 @@ def _torn_in_name(text: bytes, at: int, length: int, complete: bool) -> bool | N
 
     Then the name held quotes and what comes with them. None: more text is needed.
     """
-    if not _ENDS_IN_NAME.search(text, at, at + length):
+    if not _ends_in_name(text[at : at + length]):
         return False
     return _unreadable(text, at + length, complete)
 
