@@ -69,6 +69,20 @@ _LANDMARKS = (  # whatever kernels a library does it with
     ("attention", re.compile(r"attention")),
     ("gemm", re.compile(r"^_?(addmm|mm|bmm|baddbmm|addbmm|linear|matmul|scaled_mm|grouped_mm|addmv|mv|dot)")),
 )
+# Of attention that is written out. In a generated kernel's name stand the operators that it fused; a softmax that
+# torch's own attention falls back to is called a safe one, and that of a loss is logarithmic.
+_SOFTMAX = re.compile(
+    r"(?:aten::|triton_[a-z]+_fused_(?:\w*(?<!log)(?<!safe)(?<!prepare))?)_softmax(?!_backward|_online)"
+)
+_SOFTMAX_BACKWARD = re.compile(r"(?:aten::|triton_[a-z]+_fused_(?:\w*(?<!log))?)_softmax_backward_data")
+_BENDS = re.compile(
+    r"tanh|sigmoid|[rg]?elu|softplus|topk|sort|gather|scatter|_sum(?=_|$)"
+)  # a sum: of a bias's gradient
+_KEEPS_SCORES = re.compile(
+    r"aten::(?:(?:add|sub|rsub|mul|div|masked_fill|where|fill)_?|copy_|clone|zeros_like|native_dropout(?:_backward)?"
+    r"|_fused_dropout|_masked_scale|bernoulli_)"
+)
+_MULTIPLIES = re.compile(r"aten::(?:mm|addmm|bmm|baddbmm|_scaled_mm|_grouped_mm)|triton_tem_\w+")
 # What torch's `with_flops` counts: where the factors of a product stand, and the rest.
 FLOP_FACTORS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::bmm": (0, 1), "aten::baddbmm": (1, 2)}
 FLOP_BATCHED = ("aten::bmm", "aten::baddbmm")
@@ -85,6 +99,7 @@ UNCOUNTED = (
 )
 
 Family = Literal["library", "attention", "aten"]
+Way = Literal["forward", "backward"]
 
 
 def family_of(operator: str) -> Family | None:
@@ -150,3 +165,32 @@ def only_looks(operator: str) -> bool:
     """Whether an operator gives another look at the same memory, or none at all: "aten.view", "view_3". It launches
     nothing."""
     return _LOOK.match(operator.removeprefix("aten.")) is not None
+
+
+def softmax_way(operator: str) -> Way | None:
+    """Whether an operator, or a generated kernel, computes a softmax or its gradient; None for what does neither, for
+    the logarithm of one, and where something else is fused with it. What computes the softmax anew for its gradient is
+    on the way back."""
+    if _BENDS.search(operator):
+        return None
+    if _SOFTMAX_BACKWARD.match(operator):
+        return "backward"
+    return "forward" if _SOFTMAX.match(operator) else None
+
+
+def keeps_scores(operator: str) -> bool:
+    """Whether it does to the scores of attention what the fused operator can do: scale, bias, mask, dropout, casts."""
+    generated = _FUSIBLE_IN_GRAPHS.match(operator)
+    if generated:
+        return generated[0] == "triton_poi_" and not _BENDS.search(operator)
+    return _KEEPS_SCORES.fullmatch(operator) is not None
+
+
+def multiplies_matrices(operator: str) -> bool:
+    """Whether it is a product of matrices, batched or not, of a library's or from a template."""
+    return _MULTIPLIES.fullmatch(operator) is not None
+
+
+def is_fused_attention(operator: str) -> bool:
+    """Whether it is attention as one operator, whatever it falls back to."""
+    return "scaled_dot_product" in operator

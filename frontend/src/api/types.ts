@@ -800,6 +800,7 @@ export interface Findings {
 export type FixKind =
   | 'allocation'
   | 'anomaly_mode'
+  | 'attention'
   | 'batch'
   | 'casts'
   | 'communication'

@@ -54,6 +54,7 @@ FixKind = Literal[
     "reduced_once",
     "small_collectives",
     "joined",
+    "attention",
     "tensor_cores",
     "double_precision",
     "layout",

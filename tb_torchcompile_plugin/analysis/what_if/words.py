@@ -170,6 +170,15 @@ WORDS: dict[FixKind, Words] = {
         "in place of torch.cat((buffer, x), 2)",
         code="buffer[:, :, n] = x",
     ),
+    "attention": Words(
+        "Attention is written out {often} {each}, as a product, a softmax and a product{place}",
+        "kernels",
+        "Make it one operator, which keeps the matrix of weights out of memory: "
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask); in transformers "
+        'attn_implementation="sdpa", of nn.MultiheadAttention need_weights=False. It does not return the weights',
+        "with scaled_dot_product_attention",
+        code="torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
+    ),
     "anomaly_mode": Words(
         "Anomaly mode is on: autograd looks for a NaN {often} {each} and keeps the stack of each node",
         "operators",

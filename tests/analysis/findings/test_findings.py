@@ -608,6 +608,7 @@ def test_every_rule_has_a_case_on_either_side() -> None:
     """Those that are not in the table have tests of their own."""
     others = {"graph_breaks", "recompiles", "cudagraphs_old_driver", "data_parallel", "slow_backend"}
     others |= {
+        "attention",  # test_attention.py
         "profiler_hooks",
         "nothing_compiled",
         "frame_given_up",
