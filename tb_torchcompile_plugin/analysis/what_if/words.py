@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
+from tb_torchcompile_plugin.analysis.what_if.fix import OF_CHANGING_SIZES, FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
 from tb_torchcompile_plugin.analysis.words import at_line, duration, often, rounded
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
@@ -246,9 +246,20 @@ _TO_THE_HOST = WORDS["copies"]._replace(
 )
 
 
+_BY_ID = {
+    _TO_PAGEABLE: _TO_THE_HOST,
+    OF_CHANGING_SIZES: WORDS["cuda_graphs"]._replace(
+        what="Launching the {graphs} of {one} whose sizes change kernel by kernel is slower than the GPU",
+        next_step="Pad or bucket the sizes first; then "
+        'torch.compile(model, mode="reduce-overhead", dynamic=False)',
+        code='torch.compile(model, mode="reduce-overhead", dynamic=False)',
+    ),
+}
+
+
 def words_of(row: WhatIf) -> Words:
-    """Those of its kind; copies have two directions."""
-    return _TO_THE_HOST if row.id == _TO_PAGEABLE else WORDS[row.kind]
+    """Those of its kind; copies have two directions, and CUDA graphs help only once where sizes stay the same."""
+    return _BY_ID.get(row.id, WORDS[row.kind])
 
 
 def sentence(row: WhatIf, paced: Paced = A_STEP) -> str:
