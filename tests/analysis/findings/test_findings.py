@@ -801,6 +801,23 @@ def test_what_is_wrong_with_a_program_comes_before_what_would_make_any_faster() 
     assert ranked([finding("reduced_once", 9), finding("batch", 90)])[0].rule == "batch"
 
 
+def test_what_nobody_can_act_on_stands_behind_what_can_be_mended() -> None:
+    """But before what is worth nothing, or several times less."""
+
+    def finding(rule: str, gain: float) -> Finding:
+        predicted = prediction(100, 100 - gain) if gain else None
+        return Finding(rule, "warning", "", {}, None, "overview", None, "", predicted)
+
+    rows = [finding("nothing", 12), finding("frame_given_up", 11), finding("cache_missed", 0)]
+    rows.append(finding("launch_bound", 6))
+    told = ["frame_given_up", "launch_bound", "nothing", "cache_missed"]
+    assert [row.rule for row in ranked(rows)] == told
+    assert [row.rule for row in merged([[rows[0]], [rows[1]]])] == ["frame_given_up", "nothing"], (
+        "of two runs"
+    )
+    assert ranked([*rows[1:], finding("nothing", 40)])[0].rule == "nothing"
+
+
 def test_each_run_keeps_its_order_whatever_others_show() -> None:
     def run(*gains: tuple[str, float]) -> list[Finding]:
         return [
