@@ -133,6 +133,14 @@ def test_how_much_recording_slowed_a_step(tmp_path: Path) -> None:
     assert distortion(profile_with(tmp_path, behind())) == "", "nobody noted"
 
 
+def test_recording_slows_no_step_that_the_gpu_sets_the_pace_of(tmp_path: Path) -> None:
+    """The notes are the host's: short where it runs ahead, recorded or not."""
+    times = StepTimes(unrecorded_ns=[5_000] * 3, recorded_ns=[10_000] * 3)
+    profile = profile_with(tmp_path, ahead(), data_of(CompileSummary(steps=times)))
+    assert distortion(profile) == ""
+    assert headline(with_findings(profile)).startswith("Step 100 µs on the GPU (mean of 2); the host needs")
+
+
 def test_a_healthy_run_whose_host_runs_ahead(recording: Callable[[str], Path]) -> None:
     profile = profile_in(recording("exam") / "healthy_host_ahead")
     assert headline(profile) == (
