@@ -52,11 +52,11 @@ def free_symbols(shapes: SymbolicShapes) -> list[SymbolicShape]:
 
 def changing_sizes(data: CompileData) -> dict[str, list[str]]:
     """By compile id the symbols of sizes that stay dynamic, where there are any."""
-    found: dict[str, list[str]] = {}
+    changing: dict[str, list[str]] = {}
     for key in data.of(dynamic_compilations):
         symbols = [row.symbol for row in free_symbols(data.of(symbolic_shapes, *key))]
-        found.setdefault(key[1], []).extend(symbols)
-    return {compile_id: sorted(set(symbols)) for compile_id, symbols in found.items() if symbols}
+        changing.setdefault(key[1], []).extend(symbols)
+    return {compile_id: sorted(set(symbols)) for compile_id, symbols in changing.items() if symbols}
 
 
 def _is_size(row: SymbolicShape) -> bool:

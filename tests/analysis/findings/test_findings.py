@@ -810,8 +810,8 @@ def test_what_nobody_can_act_on_stands_behind_what_can_be_mended() -> None:
 
     rows = [finding("nothing", 12), finding("frame_given_up", 11), finding("cache_missed", 0)]
     rows.append(finding("launch_bound", 6))
-    told = ["frame_given_up", "launch_bound", "nothing", "cache_missed"]
-    assert [row.rule for row in ranked(rows)] == told
+    order = ["frame_given_up", "launch_bound", "nothing", "cache_missed"]
+    assert [row.rule for row in ranked(rows)] == order
     assert [row.rule for row in merged([[rows[0]], [rows[1]]])] == ["frame_given_up", "nothing"], (
         "of two runs"
     )

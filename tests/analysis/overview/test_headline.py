@@ -133,6 +133,41 @@ def test_how_much_recording_slowed_a_step(tmp_path: Path) -> None:
     assert distortion(profile_with(tmp_path, behind())) == "", "nobody noted"
 
 
+def unrecorded(folder: Path, kernel_us: float, step_us: int) -> str:
+    """Recorded steps of 100 µs that launch a kernel; unrecorded they take so long."""
+    events = steps(100)
+    for at in range(3):
+        events += launch("k", 100 * at + 50, 100 * at + 55, kernel_us)
+    times = StepTimes(unrecorded_ns=[1000 * step_us] * 3)
+    return headline(with_findings(profile_with(folder, events, data_of(CompileSummary(steps=times)))))
+
+
+def test_a_step_is_as_long_as_it_is_unrecorded_where_that_is_known(tmp_path: Path) -> None:
+    assert unrecorded(tmp_path, 20, 70) == (
+        "Step 70.0 µs unrecorded, on the host (100 µs while recording, mean of 3) · "
+        "GPU busy 27.3 % of that → launch bound."
+    )
+    assert unrecorded(tmp_path, 20, 90).startswith("Step 100 µs on the host (mean of 3)"), (
+        "by less than a quarter"
+    )
+
+
+def test_without_recording_the_gpu_may_set_the_pace(tmp_path: Path) -> None:
+    said = unrecorded(tmp_path, 44, 32)
+    assert said == (
+        "Step 45.0 µs unrecorded, on the GPU (100 µs while recording, mean of 3) · "
+        "GPU busy 54.1 % of that → compute bound."
+    )
+
+
+def test_where_nothing_is_predicted_the_noted_step_is_told(tmp_path: Path) -> None:
+    times = StepTimes(unrecorded_ns=[60_000] * 3)
+    profile = profile_with(tmp_path, steps(100), data_of(CompileSummary(steps=times)))
+    assert headline(with_findings(profile)) == (
+        "Step 60.0 µs unrecorded (100 µs while recording, mean of 3) · all of it on the CPU."
+    )
+
+
 def test_recording_slows_no_step_that_the_gpu_sets_the_pace_of(tmp_path: Path) -> None:
     """The notes are the host's: short where it runs ahead, recorded or not."""
     times = StepTimes(unrecorded_ns=[5_000] * 3, recorded_ns=[10_000] * 3)
