@@ -231,3 +231,32 @@ def test_a_wait_and_the_operator_around_it_do_not_claim_the_same_time(tmp_path: 
     rows = [row for row in found_in(tmp_path, steps(*waiting)) if row.rule in ("operator", "synchronise")]
     (row,) = rows
     assert row.rule == "operator" and "cudnn_convolution" in row.title
+
+
+def driver(frees: int, asks: int) -> list[Event]:
+    """So many calls of 15 µs that give memory back in one function, and so many that ask for it in another."""
+    frees_us, asks_us = 20 * frees + 5, 20 * asks + 5
+    return [
+        *launch("k", 5, 10, 5),
+        slice_("train.py(13): run", 20, frees_us, "python_function"),
+        *[slice_("cudaFree", 22 + 20 * at, 15, "cuda_runtime") for at in range(frees)],
+        slice_("model.py(7): forward", 30 + frees_us, asks_us, "python_function"),
+        *[slice_("cudaMalloc", 32 + frees_us + 20 * at, 15, "cuda_runtime") for at in range(asks)],
+        *launch("k", 950, 955, 5),
+    ]
+
+
+def test_memory_that_is_given_back_is_told_with_the_line_that_does_it(tmp_path: Path) -> None:
+    row = rule(found_in(tmp_path, steps(*driver(10, 10))), "allocation")
+    assert row.title.startswith(
+        "Memory is given back to the driver or asked for again 20 times a step (cudaFree and cudaMalloc) "
+        "at train.py:13: "
+    )
+    assert row.where == ["train.py:13"]
+    assert row.next_step.startswith("Drop the call that empties torch's cache at train.py:13")
+
+
+def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:
+    row = rule(found_in(tmp_path, steps(*driver(1, 10))), "allocation")
+    assert row.title.startswith("cudaMalloc asks the driver for memory 11 times a step at model.py:7: ")
+    assert row.next_step.startswith("Keep torch's cache of memory")
