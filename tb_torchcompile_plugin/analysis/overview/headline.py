@@ -92,10 +92,19 @@ def _unrecorded(profile: Profile) -> _Unrecorded | None:
 
 def _unrecorded_time(profile: Profile, clock: StepPace, unrecorded: _Unrecorded) -> str:
     """ "Step 15.6 ms unrecorded, on the GPU (50.9 ms while recording, mean of 4)" """
-    device = unrecorded.device
-    whose = "" if clock.gpu is None else f", {_on_gpu(device)}" if device is not None else ", on the host"
+    whose = _whose_unrecorded(profile, clock, unrecorded)
     recorded = ", ".join((f"{duration(clock.step / 1000)} while recording", *_step_notes(profile, clock)))
     return f"Step {duration(unrecorded.step_us)} unrecorded{whose} ({recorded})"
+
+
+def _whose_unrecorded(profile: Profile, clock: StepPace, unrecorded: _Unrecorded) -> str:
+    """Of a GPU only where it would have work most of the time."""
+    device, longer = unrecorded.device, clock.step / 1000 / unrecorded.step_us
+    if clock.gpu is None:
+        return ""
+    if device is None:
+        return ", on the host"
+    return f", {_on_gpu(device)}" if _has_work(profile, device, longer) else ""
 
 
 def _on_gpu(device: int) -> str:
@@ -104,8 +113,13 @@ def _on_gpu(device: int) -> str:
 
 def _is_filled(profile: Profile, clock: StepPace) -> bool:
     """Whether the GPU has work most of the time: else a longer step of its own is not because the host runs ahead."""
-    busy = [row.busy_percent for row in profile.of(gpus) if row.device == clock.device]
-    return any(percent is not None and percent >= _FILLED_PERCENT for percent in busy)
+    return _has_work(profile, clock.device)
+
+
+def _has_work(profile: Profile, device: int, longer: float = 1.0) -> bool:
+    """longer: how many times as long the recorded time is as that which is asked about."""
+    busy = [row.busy_percent for row in profile.of(gpus) if row.device == device]
+    return any(percent is not None and longer * percent >= _FILLED_PERCENT for percent in busy)
 
 
 def _whose(clock: StepPace) -> str:

@@ -121,7 +121,11 @@ def test_graphs_whose_sizes_stay_the_same_are_advised_beside_one_whose_sizes_cha
     assert row.predicted and whole.predicted and row.advised and row.fix == "cuda_graphs"
     assert whole.predicted.after_us < row.predicted.after_us < row.predicted.step_us - 400
     assert row.title.startswith("Launching the compiled graph of a step kernel by kernel"), "the other stays"
-    assert row.code and row.code in row.next_step and "sizes of 1/0 change (s77): it is left out" in row.next_step
+    assert (
+        row.code
+        and row.code in row.next_step
+        and "sizes of 1/0 change (s77): it is left out" in row.next_step
+    )
 
 
 def test_graphs_of_fixed_sizes_that_bring_nothing_leave_it_at_why_not(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from profiles import answered, data_of, profile_in, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.overview.headline import distortion, headline
 from tb_torchcompile_plugin.analysis.overview.overview import overview
+from tb_torchcompile_plugin.analysis.what_if.scenario import step_length
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
@@ -158,6 +160,15 @@ def test_without_recording_the_gpu_may_set_the_pace(tmp_path: Path) -> None:
         "Step 45.0 µs unrecorded, on the GPU (100 µs while recording, mean of 3) · "
         "GPU busy 54.1 % of that → compute bound."
     )
+
+
+@pytest.mark.parametrize(("step_us", "whose"), [(60, ""), (50, ", on the GPU")])
+def test_a_gpu_that_idles_unrecorded_too_sets_no_pace(tmp_path: Path, step_us: float, whose: str) -> None:
+    """Its steps may be longer, but not because of its work: 27.3 % of 100 µs is less than half of 60, not of 50."""
+    data = data_of(CompileSummary(steps=StepTimes(unrecorded_ns=[60_000] * 3)))
+    length = replace(profile_with(tmp_path, behind(), data).of(step_length), device=0, step_us=step_us)
+    said = headline(answered(with_findings(profile_with(tmp_path, behind(), data)), step_length, length))
+    assert said.startswith(f"Step {step_us}.0 µs unrecorded{whose} (100 µs while recording")
 
 
 def test_where_nothing_is_predicted_the_noted_step_is_told(tmp_path: Path) -> None:
