@@ -17,8 +17,14 @@ _CALLS: dict[CallKind, re.Pattern[str]] = {
     "allocation": re.compile(r"(?:cuda|cu|hip)(?:Malloc|Free|Host|Mem)"),
     "module_load": re.compile(r"(?:cuda|cu|hip)(?:Module|Library|Link|FuncGet|FuncSet|Kernel)"),
 }
+_GIVES_BACK = re.compile(r"(?:cuda|cu|hip)(?:Free|HostFree|Mem(?:\w*Free|Release|Unmap))")
 
 
 def call_kind(name: str) -> CallKind:
     """What a call of the runtime or driver is for: whatever is nothing else asks for something."""
     return next((kind for kind, pattern in _CALLS.items() if pattern.match(name)), "query")
+
+
+def gives_back(name: str) -> bool:
+    """Whether a call of the runtime or driver gives memory back."""
+    return bool(_GIVES_BACK.match(name))

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from browser.rank_traces import write_job
-from tb_torchcompile_plugin.api.report import Report, read_report
+from tb_torchcompile_plugin.api.report import Report, SpanReport, read_report
 from tb_torchcompile_plugin.cli.answers.screen import cut, screen
 from tb_torchcompile_plugin.cli.command import main
 from terminal import LINES, Run, command_line, height
@@ -37,6 +38,21 @@ def test_the_first_three_lines_are_enough(run: Run, recording: Callable[[str], P
     assert verdict.startswith("Step 6.02 ms on the host (mean of 3) · GPU busy 2.61 %.")
     assert "capture.py:28" in finding and "3.54 ms instead of 6.08 ms" in finding
     assert to_do.startswith("Do: Begin with the dearest, capture.py:28.")
+
+
+def test_a_table_of_recorded_time_says_so_where_recording_slowed_the_steps(
+    recording: Callable[[str], Path],
+) -> None:
+    report = read_report(str(recording("breaks")))
+    ((span,),) = [worker.spans for worker in report.runs[0].workers]
+    assert isinstance(span, SpanReport) and "Where a step goes, mean of 3 steps: the GPU" in said(report)
+    slowed = replace(span, overview=replace(span.overview, recording="Recording slowed a step"))
+    report.runs[0].workers[0].spans[0] = slowed
+    assert "Where a step goes, mean of 3 steps as recorded: the GPU" in said(report)
+
+
+def said(report: Report) -> str:
+    return "\n".join(line.text for line in screen(report, ".", 100))
 
 
 def test_of_a_job_the_rank_and_its_price_come_first(run: Run, job: Path) -> None:

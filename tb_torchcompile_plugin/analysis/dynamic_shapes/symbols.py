@@ -50,6 +50,15 @@ def free_symbols(shapes: SymbolicShapes) -> list[SymbolicShape]:
     return [row for row in shapes.symbols if row.symbol not in fixed and _is_size(row)]
 
 
+def changing_sizes(data: CompileData) -> dict[str, list[str]]:
+    """By compile id the symbols of sizes that stay dynamic, where there are any."""
+    changing: dict[str, list[str]] = {}
+    for key in data.of(dynamic_compilations):
+        symbols = [row.symbol for row in free_symbols(data.of(symbolic_shapes, *key))]
+        changing.setdefault(key[1], []).extend(symbols)
+    return {compile_id: sorted(set(symbols)) for compile_id, symbols in changing.items() if symbols}
+
+
 def _is_size(row: SymbolicShape) -> bool:
     return not row.backed or _SIZE in (row.source or _SIZE)
 

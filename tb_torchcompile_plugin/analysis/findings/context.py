@@ -11,16 +11,14 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
 from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import asks_for_graphs
-from tb_torchcompile_plugin.analysis.dynamic_shapes.symbols import dynamic_compilations, free_symbols
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import (
     cudagraph_skip_reasons,
     cudagraph_skips,
 )
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs
-from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import symbolic_shapes
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import eager_points, given_up
-from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
+from tb_torchcompile_plugin.analysis.what_if.fix import FixKind, changing_graphs
 from tb_torchcompile_plugin.analysis.what_if.reasons import why_nothing
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
 from tb_torchcompile_plugin.analysis.what_if.step_words import paced
@@ -98,13 +96,9 @@ class RuleContext:
         return bool(skips or (self.profile and self.profile.of(asks_for_graphs)))
 
     @once
-    def symbols(self) -> list[str]:
-        """The sizes that are not fixed in the compiled graphs that ran: "s77"."""
-        if self.data is None:
-            return []
-        keys = (key for key in self.data.of(dynamic_compilations) if key[1] in self.regions_that_ran)
-        shapes = (self.data.of(symbolic_shapes, *key) for key in keys)
-        return sorted({row.symbol for one in shapes for row in free_symbols(one)})
+    def changing(self) -> dict[str, list[str]]:
+        """The compiled graphs that ran and whose sizes are not fixed, with these: {"0/0": ["s77"]}."""
+        return self.profile.of(changing_graphs) if self.profile else {}
 
     @once
     def given_up(self) -> list[Problem]:

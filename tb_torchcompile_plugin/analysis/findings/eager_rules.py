@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.callers import frame_called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, Severity, severity_of
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import graph_breaks
@@ -148,7 +149,9 @@ class GivenUp(Rule):
         row = next((row for row in context.given_up if not is_profiler_hook(row.function)), None)
         if row is None:
             return
-        where = at_line(row.file, row.line) if row.line else row.file
+        caller = frame_called_at(context.summary, row.epoch, row.compile_id)
+        where = caller or (at_line(row.file, row.line) if row.line else row.file)
+        frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
         why = (
             "it hit the recompile limit"
             if row.kind == "limit"
@@ -156,7 +159,7 @@ class GivenUp(Rule):
         )
         yield self.finding(
             context,
-            f"{row.function or 'A frame'} runs eager: {why}"
+            f"{frame or 'A frame'} runs eager: {why}"
             + (f"; {without(by.predicted, 'that', context.paced)}" if by else ""),
             "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
             if row.kind == "limit"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 AnyFinding = TypeVar("AnyFinding", bound=Finding)
+_Worth: TypeAlias = tuple[bool, bool, float]  # no gain; nobody can act on it; less the gain
 
 SPAN_RULES: tuple[Rule, ...] = (
     *EAGER_RULES,
@@ -41,7 +42,8 @@ SPAN_RULES: tuple[Rule, ...] = (
 # Everything else is about another program, or is what waiting for that rank looks like.
 _MOOT = ("profiler_hooks", "anomaly_mode", "late_rank")
 # Would make most programs faster, whatever is wrong with them; and what nobody can act on yet.
-_GENERIC = ("launch_bound", "nothing", "batch")
+_UNTOLD = ("nothing",)
+_GENERIC = ("launch_bound", "batch", *_UNTOLD)
 _OF_RANKS = ("late_rank", "ranks_take_turns")
 _OUTDONE_PERCENT = 10.0  # so much more of a step is what all ranks suffer from, not what makes one late
 # Whoever goes several times on purpose, for memory, wants that first, from so much of a step on.
@@ -127,29 +129,45 @@ def findings(about: Profile | CompileData) -> Findings:
 
 def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
     """Largest predicted gain first; then, where nothing predicts, most time to save and the most severe. What is wrong
-    with this program comes before what would make any faster, unless that brings several times as much."""
+    with this program comes before what would make any faster, and what can be mended before what nobody can act on,
+    unless that brings several times as much."""
     rows = list(findings)
     generic = max((_gain(row) for row in rows if row.rule in _GENERIC), default=0.0)
     best = max((_gain(row) for row in rows if row.rule not in _MOOT), default=0.0)
-    return sorted(rows, key=partial(_rank, max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic), best))
+    least_percent = max(_SPECIFIC_PERCENT, _SPECIFIC_SHARE * generic)
+    return sorted(rows, key=partial(_rank, least_percent, best, _worth_of(rows)))
 
 
 def merged(runs: Iterable[list[AnyFinding]]) -> list[AnyFinding]:
     """Of several runs, each in its own order: next comes that of the run of which most can still be gained."""
     waiting = [deque(rows) for rows in runs if rows]
+    worth = _worth_of([row for queue in waiting for row in queue])
     rows: list[AnyFinding] = []
     while waiting:
-        best = max(waiting, key=lambda queue: max(map(_gain, queue)))
+        best = min(waiting, key=lambda queue: min(map(worth, queue)))
         rows.append(best.popleft())
         waiting = [queue for queue in waiting if queue]
     return rows
+
+
+def _worth_of(rows: Iterable[Finding]) -> Callable[[Finding], _Worth]:
+    """What tells of each of them how much it is worth to whoever reads it: less comes first."""
+    mendable = max((_gain(row) for row in rows if row.rule not in _UNTOLD), default=0.0)
+
+    def worth(row: Finding) -> _Worth:
+        gain = _gain(row)
+        return not gain, row.rule in _UNTOLD and mendable >= _SPECIFIC_SHARE * gain, -gain
+
+    return worth
 
 
 def _gain(row: Finding) -> float:
     return row.predicted.gain_percent if row.predicted else 0.0
 
 
-def _rank(least_percent: float, best: float, row: Finding) -> tuple[bool, bool, float, float, int]:
+def _rank(
+    least_percent: float, best: float, worth: Callable[[Finding], _Worth], row: Finding
+) -> tuple[bool, bool, _Worth, float, int]:
     gain = _gain(row)
     outdone = row.rule in _OF_RANKS and best > gain + _OUTDONE_PERCENT
     first = row.rule not in _GENERIC and gain >= least_percent and not outdone
@@ -158,7 +176,7 @@ def _rank(least_percent: float, best: float, row: Finding) -> tuple[bool, bool, 
     return (
         row.rule not in _MOOT or outdone,
         not first,
-        -gain,
+        worth(row),
         -(row.saves_us or 0),
         SEVERITIES.index(row.severity),
     )

@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import size_advice
 from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.callers import called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Evidence, Finding, Rule
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import without
-from tb_torchcompile_plugin.analysis.words import at_line, duration, function_at, often, percent, plural
+from tb_torchcompile_plugin.analysis.words import at_line, duration, often, percent, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
 from tb_torchcompile_plugin.profile.compiled.regions import cut_short
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
@@ -39,18 +40,42 @@ class GraphBreaks(Rule):
         number = len({at_line(file, line) or compile_id for compile_id, file, line in broken})
         graph_break = _break_of(context, dearest.compile_id)
         place = at_line(dearest.file, dearest.line) or dearest.compile_id
-        hints = graph_break.hints if graph_break else ()
-        hint = hints[0] if hints else "Move what breaks it out of the compiled function"
+        own = _dearest_of_ones_own(broken, dearest)
+        also = at_line(own.file, own.line) if own else _caller(dearest.file, graph_break)
+        beside = f", {'in your own code' if own else 'called'} at {also}" if also else ""
         yield self.finding(
             context,
-            _broken_title(context, number, place, by, us or 0),
-            hint if number == 1 else f"Begin with the dearest, {place}. {hint}",
+            _broken_title(context, number, place + beside, by, us or 0),
+            _mend_break(context, number, place, graph_break, own),
             {"breaks": number} | (_prices(context, us, max(known)) if us is not None else {}),
             saves_us=us,
             row=_row(graph_break) if graph_break else None,
             by=by,
-            where=[place],
+            where=[place, also] if also else [place],
         )
+
+
+def _dearest_of_ones_own(broken: dict[_Broken, float | None], dearest: _Broken) -> _Broken | None:
+    """Of the breaks in the user's own files, where the dearest of all is in a library's."""
+    own = [one for one in broken if one.file and is_users_file(one.file)]
+    if dearest in own or not dearest.file:
+        return None
+    return max(own, key=lambda one: broken[one] or 0, default=None)
+
+
+def _mend_break(
+    context: RuleContext, number: int, place: str, graph_break: GraphBreak | None, own: _Broken | None
+) -> str:
+    hint = _hint(graph_break)
+    if number == 1:
+        return hint
+    then = f". At {at_line(own.file, own.line)}: {_hint(_break_of(context, own.compile_id))}" if own else ""
+    return f"Begin with the dearest, {place}. {hint.rstrip('.') if then else hint}{then}"
+
+
+def _hint(graph_break: GraphBreak | None) -> str:
+    hints = graph_break.hints if graph_break else ()
+    return hints[0] if hints else "Move what breaks it out of the compiled function"
 
 
 def _broken_title(context: RuleContext, number: int, place: str, by: WhatIf | None, us: float) -> str:
@@ -93,6 +118,11 @@ def _break_of(context: RuleContext, compile_id: str) -> GraphBreak | None:
     return next((row for row in breaks if row.key.compile_id == compile_id), None)
 
 
+def _caller(file: str, graph_break: GraphBreak | None) -> str:
+    """Of a break in a library's file the line of the user's that led to it."""
+    return called_at(graph_break.stack) if graph_break and not is_users_file(file) else ""
+
+
 def _row(graph_break: GraphBreak) -> str:
     line = graph_break.line if graph_break.HasField("line") else ""
     return f"graph_breaks:{graph_break.file}:{line}:{graph_break.reason}"
@@ -111,7 +141,7 @@ class Recompiles(Rule):
         if share is None or share < thresholds.recompiles_percent:
             return
         dearest = max(inside, key=lambda row: row.duration_ns)
-        longest, caller = dearest.key, _caller(dearest)
+        longest, caller = dearest.key, called_at(dearest.stack)
         ids = {row.key.compile_id for row in inside}
         reasons = [row for row in context.data.of(recompiles) if row.compile_id in ids]
         guard = next((guard for row in reasons for guard in row.guards), None)
@@ -138,18 +168,7 @@ class Recompiles(Rule):
 
 def _named(row: Recompile | None, caller: str) -> str:
     """ "step (train.py:12) ", "inner (external_utils.py:67), called at train.py:12, " """
-    if row is None:
-        return ""
-    named = function_at(row.function, row.file, row.line)
-    return f"{named}, called at {caller}, " if caller else f"{named} "
-
-
-def _caller(row: Compilation) -> str:
-    """Of a frame of torch's own, which it puts around a module or a hook, the line of the user's that led to it."""
-    if not row.stack or is_users_file(row.stack[-1].file):
-        return ""
-    users = [frame for frame in row.stack if is_users_file(frame.file)]
-    return at_line(users[-1].file, users[-1].line) if users else ""
+    return f"{named_with_caller(row.function, row.file, row.line, caller)} " if row else ""
 
 
 def _failed(guard: FailedGuard | None) -> str:

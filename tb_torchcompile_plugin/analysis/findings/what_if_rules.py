@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
-from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
+from tb_torchcompile_plugin.analysis.what_if.fix import OF_CHANGING_SIZES, FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, place, with_gain, words_of
 
@@ -22,6 +22,7 @@ _TOLD_ELSEWHERE: tuple[FixKind, ...] = (
 )
 
 
+_NAMED = 3  # graphs in a sentence
 _MANY_CALLS = 4  # of one graph in a step, from which on a batch is worth a word
 
 # Rules that are older than the model keep their ids: people switched them off by these.
@@ -44,19 +45,21 @@ class WhatIfRule(Rule):
             return  # another rule says what keeps them from being used
         if self.kind == "eager" and context.runs_eager:
             return  # because nothing is compiled, or a frame was given up: another rule says which
-        for row in context.fixes(self.kind):
-            if row.predicted.gain_percent < thresholds.gain_percent:
-                continue
-            changing = context.symbols if self.kind == "cuda_graphs" else []
-            yield self._considered(context, changing) if changing else self._finding(context, row)
+        rows = context.fixes(self.kind)
+        worth = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
+        advised = [row for row in worth if row.id != OF_CHANGING_SIZES]
+        yield from (self._finding(context, row) for row in advised)
+        if worth and not advised:
+            yield self._considered(context, worth[0])
 
-    def _considered(self, context: RuleContext, symbols: list[str]) -> Finding:
+    def _considered(self, context: RuleContext, row: WhatIf) -> Finding:
         """What would help if sizes repeated, and why it is not advised."""
+        symbols = _symbols(context)
         return self.finding(
             context,
             f"CUDA graphs would launch each compiled graph as one, but sizes change ({', '.join(symbols)}): one would "
             "be recorded for each",
-            'Pad or bucket the sizes first; then torch.compile(model, mode="reduce-overhead", dynamic=False)',
+            next_step(row),
             {"symbols": len(symbols)},
             severity="info",
             advised=False,
@@ -67,7 +70,7 @@ class WhatIfRule(Rule):
         return self.finding(
             context,
             with_gain(row, context.paced),
-            _batched(context, next_step(row)) if self.kind == "cuda_graphs" else next_step(row),
+            _of_graphs(context, next_step(row)) if self.kind == "cuda_graphs" else next_step(row),
             {
                 "gain_us_per_step": gain,
                 "share_percent": row.predicted.gain_percent,
@@ -78,6 +81,27 @@ class WhatIfRule(Rule):
             where=[where] if where else [],
             code=words_of(row).code,
         )
+
+
+def _of_graphs(context: RuleContext, advice: str) -> str:
+    return _batched(context, advice) + _left_out(context)
+
+
+def _left_out(context: RuleContext) -> str:
+    """The graphs that CUDA graphs do not serve; "" where there are none."""
+    names = list(context.changing)
+    if not names:
+        return ""
+    named = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return (
+        f". The sizes of {named} change ({', '.join(_symbols(context))}): "
+        f"{'it is' if len(names) == 1 else 'they are'} left out, as by "
+        "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True"
+    )
+
+
+def _symbols(context: RuleContext) -> list[str]:
+    return sorted({symbol for symbols in context.changing.values() for symbol in symbols})
 
 
 def _batched(context: RuleContext, advice: str) -> str:

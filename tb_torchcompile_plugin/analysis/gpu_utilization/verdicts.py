@@ -88,3 +88,15 @@ def verdict(
         launch_us=us(parts["launch"]),
         least_us=us(launched_ns if launched_ns >= wall_ns else busy_ns),
     )
+
+
+def bound_unrecorded(recorded: Verdict, share: float) -> Bound:
+    """What bounds the same windows while nobody records, which then take this share of their time: what recording adds
+    is idle time, as between launches."""
+    if recorded.bound != "launch":
+        return recorded.bound
+    parts: dict[Bound, float] = {
+        name: getattr(recorded, f"{name}_us") for name in (*ON_DEVICE, "input", "compile")
+    }
+    parts["launch"] = share * recorded.wall_us - sum(parts.values())
+    return max(parts, key=lambda name: parts[name])

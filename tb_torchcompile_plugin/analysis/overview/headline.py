@@ -6,16 +6,21 @@ finding's own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
+from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import Bound, Verdict, bound_unrecorded
+from tb_torchcompile_plugin.analysis.what_if.reasons import why_nothing
+from tb_torchcompile_plugin.analysis.what_if.scenario import step_length
 from tb_torchcompile_plugin.analysis.what_if.step_words import slowed, told_by
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural, significant
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.model.step_clock import StepPace, step_clock
+from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
@@ -58,33 +63,81 @@ def _time(profile: Profile) -> str:
     if clock is None:
         first, last = profile.trace.window()
         return f"Span {duration(us(last - first))}"
+    if unrecorded := profile.of(_unrecorded):
+        return _unrecorded_time(profile, clock, unrecorded)
     step = f"Step {duration(clock.step / 1000)}{_whose(clock)}{_which(profile, clock)}"
     host = duration(clock.host / 1000)
     other = f"the host needs {host} and runs ahead" if _is_filled(profile, clock) else f"{host} on the host"
     return step + (f"; {other}" if clock.host_is_ahead else "")
 
 
+class _Unrecorded(NamedTuple):
+    """A step while nobody records (µs). device: of the GPU that sets its pace, None where the host does."""
+
+    step_us: float
+    device: int | None
+
+
+def _unrecorded(profile: Profile) -> _Unrecorded | None:
+    """As predictions are for it, or as it was noted where nothing is predicted; None where recording did not slow it
+    by much, or nobody noted it."""
+    noted = profile.data.of(unrecorded_step_ns) if profile.data else None
+    if noted is None or not slowed(profile, _SLOWED):
+        return None
+    if profile.of(why_nothing):
+        return _Unrecorded(us(noted), None)
+    length = profile.of(step_length)
+    return _Unrecorded(length.step_us, length.device)
+
+
+def _unrecorded_time(profile: Profile, clock: StepPace, unrecorded: _Unrecorded) -> str:
+    """ "Step 15.6 ms unrecorded, on the GPU (50.9 ms while recording, mean of 4)" """
+    whose = _whose_unrecorded(profile, clock, unrecorded)
+    recorded = ", ".join((f"{duration(clock.step / 1000)} while recording", *_step_notes(profile, clock)))
+    return f"Step {duration(unrecorded.step_us)} unrecorded{whose} ({recorded})"
+
+
+def _whose_unrecorded(profile: Profile, clock: StepPace, unrecorded: _Unrecorded) -> str:
+    """Of a GPU only where it would have work most of the time."""
+    device, longer = unrecorded.device, clock.step / 1000 / unrecorded.step_us
+    if clock.gpu is None:
+        return ""
+    if device is None:
+        return ", on the host"
+    return f", {_on_gpu(device)}" if _has_work(profile, device, longer) else ""
+
+
+def _on_gpu(device: int) -> str:
+    return f"on GPU {device}" if device else "on the GPU"
+
+
 def _is_filled(profile: Profile, clock: StepPace) -> bool:
     """Whether the GPU has work most of the time: else a longer step of its own is not because the host runs ahead."""
-    busy = [row.busy_percent for row in profile.of(gpus) if row.device == clock.device]
-    return any(percent is not None and percent >= _FILLED_PERCENT for percent in busy)
+    return _has_work(profile, clock.device)
+
+
+def _has_work(profile: Profile, device: int, longer: float = 1.0) -> bool:
+    """longer: how many times as long the recorded time is as that which is asked about."""
+    busy = [row.busy_percent for row in profile.of(gpus) if row.device == device]
+    return any(percent is not None and longer * percent >= _FILLED_PERCENT for percent in busy)
 
 
 def _whose(clock: StepPace) -> str:
     if clock.gpu is None:
         return ""
-    return (
-        f" on {f'GPU {clock.device}' if clock.device else 'the GPU'}"
-        if clock.host_is_ahead
-        else " on the host"
-    )
+    return f" {_on_gpu(clock.device)}" if clock.host_is_ahead else " on the host"
 
 
 def _which(profile: Profile, clock: StepPace) -> str:
+    """ " (mean of 3)"; "" where there is nothing to tell."""
+    parts = ", ".join(_step_notes(profile, clock))
+    return f" ({parts})" if parts else ""
+
+
+def _step_notes(profile: Profile, clock: StepPace) -> Iterator[str]:
     """What the number is of, and what tells steps where the profiler did not mark them."""
     mean = f"mean of {clock.averaged}" if clock.averaged > 1 else ""
-    parts = ", ".join(filter(None, (mean, profile.of(told_by))))
-    return f" ({parts})" if parts else ""
+    return filter(None, (mean, profile.of(told_by)))
 
 
 def _busy(profile: Profile) -> str:
@@ -96,9 +149,10 @@ def _busy(profile: Profile) -> str:
     busy = [row.busy_percent for row in rows if row.busy_percent is not None]
     if not busy:
         return f"{plural(len(rows), 'device')} did nothing that lasted"
+    of = " of that" if profile.of(_unrecorded) else ""  # the recorded time
     if len(rows) == 1:
-        return f"GPU busy {percent(busy[0])}"
-    return f"GPU busy {significant(min(busy))}–{significant(max(busy))} % on {len(rows)} devices"
+        return f"GPU busy {percent(busy[0])}{of}"
+    return f"GPU busy {significant(min(busy))}–{significant(max(busy))} %{of} on {len(rows)} devices"
 
 
 def _verdict(profile: Profile) -> str:
@@ -109,4 +163,12 @@ def _verdict(profile: Profile) -> str:
     if verdict := verdict_of(profile.of(findings).findings):
         return verdict
     use = profile.of(utilization)
-    return f" → {use.verdict.bound} bound" if use else ""
+    return f" → {_bound(profile, use.verdict)} bound" if use else ""
+
+
+def _bound(profile: Profile, recorded: Verdict) -> Bound:
+    """What bounds the steps as they are unrecorded, where that is known."""
+    clock, unrecorded = profile.of(step_clock), profile.of(_unrecorded)
+    if clock is None or unrecorded is None:
+        return recorded.bound
+    return bound_unrecorded(recorded, 1000 * unrecorded.step_us / clock.step)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.analysis.dynamic_shapes.symbols import changing_sizes
 from tb_torchcompile_plugin.analysis.what_if.change import (
     Bools,
     Change,
@@ -64,6 +65,9 @@ FixKind = Literal[
 ]
 
 
+OF_CHANGING_SIZES = "cuda_graphs:changing sizes"  # the id of this fix
+
+
 @dataclass(frozen=True, eq=False)
 class Fix:
     """One thing to mend. subject: what it is about. change: of the model. surely, perhaps: changes that take out less
@@ -81,11 +85,41 @@ class Fix:
 Times = dict[int, Intervals]  # by track
 
 
-def graph_times(profile: Profile) -> Times:
-    """When each thread ran compiled graphs: the calls of regions without breaks, and backward graphs."""
-    rows = [call.index for call in every(profile.of(region_calls)) if call.graphs and not call.nested]
-    rows += [index for index, _ in profile.of(Ownership).backwards]
-    return slice_times(profile, np.array(rows, np.int64))
+class _Ran(NamedTuple):
+    """When a compiled graph ran. row: a slice of its thread."""
+
+    compile_id: str
+    row: int
+    begin: int
+    end: int
+
+
+def graph_times(profile: Profile, changing: bool | None = None) -> Times:
+    """When each thread ran compiled graphs. changing: only those whose sizes change, or only the others."""
+    ran, named = profile.of(_graphs_that_ran), profile.of(changing_graphs)
+    wanted = [one for one in ran if changing is None or (one.compile_id in named) == changing]
+    row, begin, end = (np.array([one[column] for one in wanted], np.int64) for column in (1, 2, 3))
+    return on_tracks(profile, row, begin, end)
+
+
+def changing_graphs(profile: Profile) -> dict[str, list[str]]:
+    """The compiled graphs that ran and whose sizes are not fixed, with the symbols of these: {"0/0": ["s77"]}."""
+    made = profile.data.of(changing_sizes) if profile.data else {}
+    ran = {one.compile_id for one in profile.of(_graphs_that_ran)}
+    return {compile_id: symbols for compile_id, symbols in made.items() if compile_id in ran}
+
+
+def _graphs_that_ran(profile: Profile) -> list[_Ran]:
+    """The calls of regions, of those that others run inside of the graphs alone, and backward graphs."""
+    trace, ownership = profile.trace, profile.of(Ownership)
+    ran = []
+    for call in every(profile.of(region_calls)):
+        times = call.graphs if call.nested else call.graphs and [(call.start, call.end)]
+        ran += [_Ran(call.compile_id, call.index, *moment) for moment in times]
+    for row, code in ownership.backwards:
+        begin = int(trace.ts[row])
+        ran.append(_Ran(ownership.name(code) or "", row, begin, begin + int(trace.dur[row])))
+    return ran
 
 
 def slice_times(profile: Profile, rows: Int64s) -> Times:

@@ -30,17 +30,26 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
 )
 from tb_torchcompile_plugin.analysis.what_if.one_graph import compiled_whole
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, CulpritCause, climbed, culprits, place_of
+from tb_torchcompile_plugin.profile.model.culprits import (
+    Culprit,
+    CulpritCause,
+    climbed,
+    culprits,
+    most_called_at,
+    place_of,
+)
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import by_track
+from tb_torchcompile_plugin.profile.slices import by_track, mask_of
+from tb_torchcompile_plugin.torch_names.calls import gives_back
 from tb_torchcompile_plugin.torch_names.operators import both_ways
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
 
 _USUAL_NS = 50_000  # of one operator or call: what takes longer does more than launch
 _LOOP = 4  # values a step, of which each is asked for after the last
+_AS_MANY = 2  # calls that ask for memory, for one that gives some back: with more of them it is not why
 _FEW = 8  # launches between two of them: with more of them the loop is a program of its own
 
 # What can go whole, wherever it happens: one fix each.
@@ -104,6 +113,8 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
     subject = Culprit("query", "" if times else longest_call(profile, calls), "", 0)
     if times:
         subject = _subject(blamed.culprits, np.bincount(blamed.code[mine], ns))
+    if kind == "allocation":
+        subject = _allocating(profile, np.union1d(pieces.row[mine], lane.row[calls]))
     cut = np.zeros(len(pieces.point), np.int64)
     cut[mine] = ns
     gone = without_host_time(cut)
@@ -148,6 +159,18 @@ def _subject(culprits: list[Culprit], ns: npt.NDArray[np.float64] | Int64s) -> C
     pair = len({both_ways(name) for name in names}) == 1 < len(names)
     name = f"{both_ways(largest[0].name)}_forward and _backward" if pair else largest[0].name
     return Culprit(largest[0].cause, name, place.file, place.line)
+
+
+def _allocating(profile: Profile, calls: Int64s) -> Culprit:
+    """Calls that ask for memory; where about as many give it back these, too, and their place: more is asked for
+    because of them. calls: rows of the trace."""
+    names = profile.trace.names
+    names, name = profile.trace.names, profile.trace.name
+    back = mask_of(names, gives_back)[name[calls]]
+    frees, asks = calls[back], calls[~back]
+    which = [frees, asks] if _AS_MANY * len(frees) >= len(asks) else [asks]
+    called = [names[np.bincount(name[rows]).argmax()] for rows in which if len(rows)]
+    return Culprit("allocation", " and ".join(called), *most_called_at(profile, which[0]))
 
 
 def _excess(row: Int64s, ns: Int64s, kind: FixKind) -> tuple[Int64s, int]:

@@ -21,7 +21,9 @@ from tb_torchcompile_plugin.analysis.what_if.change import (
 )
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import EAGER_FIXES
 from tb_torchcompile_plugin.analysis.what_if.fix import (
+    OF_CHANGING_SIZES,
     Fix,
+    FixKind,
     Times,
     graph_times,
     points_inside,
@@ -80,22 +82,24 @@ def _goes(way: str, copy: str) -> bool:
 
 def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
     """Every compiled graph, forward and backward, launched as one: what the host does outside of them stays. Where some
-    are, those that are not."""
+    are, those that are not; those whose sizes change by themselves, as one would be recorded for each."""
+    asked, replayed = profile.of(asks_for_graphs), bool(profile.of(launch_calls).replay.any())
+    if asked:
+        times = profile.of(not_replayed) if replayed else profile.of(graph_times)
+        yield from _at_once(profile, "cuda_graphs", "graph_capture", times, replayed)
+    elif not replayed:
+        yield from _at_once(profile, "cuda_graphs", "cuda_graphs", profile.of(graph_times, False))
+        yield from _at_once(profile, OF_CHANGING_SIZES, "cuda_graphs", profile.of(graph_times, True))
+
+
+def _at_once(profile: Profile, fix_id: str, kind: FixKind, times: Times, anew: bool = False) -> Iterator[Fix]:
+    """What runs in these times launched as one. anew: though it was to be, and was recorded again or waited."""
     lane = profile.of(host_lane)
-    asked = profile.of(asks_for_graphs)
-    anew = asked and bool(profile.of(launch_calls).replay.any())
-    if profile.of(launch_calls).replay.any() and not asked:
-        return
-    times = profile.of(not_replayed) if anew else profile.of(graph_times)
-    if not times:
-        return
     inside, first = points_inside(profile, times)
     if not inside.any():
         return
     cut = time_inside(profile, times)
-    busy = (
-        inside & ~lane.launches if anew else np.zeros(len(inside), bool)
-    )  # captures, and waiting for the GPU
+    busy = inside & ~lane.launches & anew  # captures, and waiting for the GPU
 
     def launched_at_once(replay_ns: int) -> Change:
         return both(
@@ -106,8 +110,8 @@ def _cuda_graphs(profile: Profile) -> Iterator[Fix]:
         )
 
     yield Fix(
-        id="cuda_graphs",
-        kind="graph_capture" if asked else "cuda_graphs",
+        id=fix_id,
+        kind=kind,
         subject=Culprit("launch", "", "", 0),
         change=launched_at_once(_REPLAY_NS),
         times=int(first.sum()) / lane.steps,

@@ -50,10 +50,13 @@ def paced(profile: Profile) -> Paced:
 
 def slowed(profile: Profile, least: float = 1.0) -> str:
     """ "Recording slowed a step from 9.80 ms to 42.5 ms"; "" where it took less than `least` times as long, or nobody
-    noted it.
+    noted it, and where a GPU sets the pace: the notes are the host's, which runs ahead.
 
     The notes of recorded steps and of others end at the same call; without enough of the former the trace tells.
     """
+    pace = profile.of(step_clock)
+    if pace and pace.host_is_ahead:
+        return ""
     unrecorded = profile.data.of(unrecorded_step_ns) if profile.data else None
     recorded = (profile.data and profile.data.of(recorded_step_ns)) or profile.of(_recorded_ns)
     if not unrecorded or recorded <= unrecorded or recorded < least * unrecorded:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
+from tb_torchcompile_plugin.analysis.what_if.fix import OF_CHANGING_SIZES, FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
 from tb_torchcompile_plugin.analysis.words import at_line, duration, often, rounded
+from tb_torchcompile_plugin.torch_names.calls import gives_back
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 
 SeenIn = Literal[
@@ -255,18 +256,37 @@ _TO_THE_HOST = WORDS["copies"]._replace(
 )
 
 
+_GIVEN_BACK = WORDS["allocation"]._replace(
+    what="Memory is given back to the driver or asked for again {often} {each} ({name}){place}",
+    next_step="Drop the call that empties torch's cache{place}, torch.cuda.empty_cache(): what it keeps is used again, "
+    "and nobody has to ask for it",
+)
+_BY_ID = {
+    _TO_PAGEABLE: _TO_THE_HOST,
+    OF_CHANGING_SIZES: WORDS["cuda_graphs"]._replace(
+        what="Launching the {graphs} of {one} whose sizes change kernel by kernel is slower than the GPU",
+        next_step="Pad or bucket the sizes first; then "
+        'torch.compile(model, mode="reduce-overhead", dynamic=False)',
+        code='torch.compile(model, mode="reduce-overhead", dynamic=False)',
+    ),
+}
+
+
 def words_of(row: WhatIf) -> Words:
-    """Those of its kind; copies have two directions."""
-    return _TO_THE_HOST if row.id == _TO_PAGEABLE else WORDS[row.kind]
+    """Those of its kind; copies have two directions, CUDA graphs help only where sizes stay the same, and memory that
+    is given back is asked for again."""
+    if row.kind == "allocation" and gives_back(row.name):
+        return _GIVEN_BACK
+    return _BY_ID.get(row.id, WORDS[row.kind])
 
 
 def sentence(row: WhatIf, paced: Paced = A_STEP) -> str:
     """What is to be mended, without numbers of time: "Garbage is collected at train.py:12"."""
-    where, times = place(row), rounded(row.times)
+    times = rounded(row.times)
     once = times == "1"
     return words_of(row).what.format(
         name=_short(row),
-        place=f" at {where}" if where else "",
+        place=_at(row),
         times=times,
         often=often(row.times),
         s="" if once else "s",
@@ -294,12 +314,17 @@ def instead(predicted: Predicted) -> str:
 
 def next_step(row: WhatIf) -> str:
     """What to write instead."""
-    return words_of(row).next_step.format()
+    return words_of(row).next_step.format(place=_at(row))
 
 
 def place(row: WhatIf) -> str:
     """The user's line: "train.py:12"; "" where none is known."""
     return at_line(row.file, row.line)
+
+
+def _at(row: WhatIf) -> str:
+    where = place(row)
+    return f" at {where}" if where else ""
 
 
 def _short(row: WhatIf) -> str:

@@ -177,6 +177,7 @@ def _parts(said: FirstAnswer) -> Iterator[ScreenLine]:
         what = (
             f"a step goes, mean of {plural(report.times.steps, 'step')}" if report.times else "the span goes"
         )
+        what += " as recorded" if said.span.overview.recording else ""
         gpu = "" if rows[0].kind == "host" else ": the GPU at work, or idle while the host does what is named"
         yield ScreenLine(f"Where {what}{_of_worker(said)}{gpu}", "bold")
         named = [(f"{row.kind} {row.part.replace('_', ' ')}", row.time_us, row.percent) for row in rows]

@@ -690,6 +690,69 @@ def test_a_frame_that_torch_puts_around_a_module_is_told_with_the_line_that_led_
     assert row.where == ["train.py:62"]
 
 
+LIBRARY = "/venv/lib/python3.12/site-packages/graphs/loop.py"
+USERS = "/home/user/train.py"
+
+
+def broken_twice(first: str, second: str) -> tuple[list[Event], CompileSummary]:
+    """Steps of a millisecond with a break of 300 µs in the first of these files, and one of 100 µs in the second."""
+    events = [
+        slice_("Torch-Compiled Region: 0/0", 10, 700),
+        slice_("## Call CompiledFxGraph a ##", 20, 60),
+        *launch("gemm", 60, 65, 20),
+        slice_("Torch-Compiled Region: 1/0", 350, 350),
+        slice_("## Call CompiledFxGraph b ##", 380, 60),
+        *launch("gemm", 390, 395, 20),
+        slice_("Torch-Compiled Region: 2/0", 540, 100),
+        slice_("## Call CompiledFxGraph c ##", 550, 60),
+        *launch("gemm", 560, 565, 20),
+    ]
+    summary = CompileSummary()
+    for place, name in enumerate(("f", "torch_dynamo_resume_in_f_at_9", "torch_dynamo_resume_in_f_at_12")):
+        summary.compilations.add(function=name, graph_ops=1).key.compile_id = f"{place}/0"
+    for place, (file, line) in enumerate(((first, 113), (second, 29))):
+        stack = [Frame(file=USERS, line=35, function="forward"), Frame(file=file, line=line)]
+        broke = summary.graph_breaks.add(file=file, line=line, hints=[f"Mend {line}"], stack=stack)
+        broke.key.compile_id = f"{place}/0"
+    return of_a_ms(*events), summary
+
+
+def test_beside_a_break_in_a_library_the_dearest_of_ones_own_is_named(tmp_path: Path) -> None:
+    row = by_rule(tmp_path, *broken_twice(LIBRARY, USERS))["graph_breaks"]
+    assert row.title.startswith(
+        "2 graph breaks, the dearest at loop.py:113, in your own code at train.py:29: "
+    )
+    assert row.where == ["loop.py:113", "train.py:29"]
+    assert row.next_step == "Begin with the dearest, loop.py:113. Mend 113. At train.py:29: Mend 29"
+
+
+def test_a_break_in_a_library_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
+    row = by_rule(tmp_path, *broken_twice(LIBRARY, LIBRARY))["graph_breaks"]
+    assert row.title.startswith("2 graph breaks, the dearest at loop.py:113, called at train.py:35: without")
+    assert row.where == ["loop.py:113", "train.py:35"]
+    mine = by_rule(tmp_path, *broken_twice(USERS, LIBRARY))["graph_breaks"]
+    assert mine.title.startswith("2 graph breaks, the dearest at train.py:113: ") and mine.where == [
+        "train.py:113"
+    ]
+
+
+def test_a_librarys_frame_that_was_given_up_is_told_with_the_line_that_calls_it(tmp_path: Path) -> None:
+    """Torch keeps no stack of the compilation that it gave up; it does of the earlier ones of that frame."""
+    summary = CompileSummary()
+    for version in range(2):
+        row = summary.compilations.add(function="wrapper", file=LIBRARY, line=933)
+        row.key.compile_id = f"0/{version}"
+        if not version:
+            row.stack.extend([Frame(file=USERS, line=46, function="train"), Frame(file=LIBRARY, line=933)])
+    row.failure.type, row.failure.reason = "Unsupported", "Data-dependent branching"
+    summary.graph_breaks.add(reason="Data-dependent branching").key.compile_id = "0/1"
+    given_up = by_rule(tmp_path, eager(80), summary)["frame_given_up"]
+    assert given_up.title.startswith(
+        "wrapper (loop.py:933), called at train.py:46, runs eager: Data-dependent"
+    )
+    assert given_up.where == ["train.py:46"]
+
+
 def test_kernels_without_names(tmp_path: Path) -> None:
     assert by_rule(tmp_path, steps(name="triton_"))["names_disabled"].severity == "warning"
     assert "names_disabled" not in by_rule(tmp_path, steps(name="triton_poi_fused_add_0"))
@@ -804,6 +867,23 @@ def test_what_is_wrong_with_a_program_comes_before_what_would_make_any_faster() 
     assert ranked([finding("synchronise", 90), finding("anomaly_mode", 6)])[0].rule == "anomaly_mode"
     assert ranked([finding("reduced_once", 11), finding("batch", 90)])[0].rule == "reduced_once"
     assert ranked([finding("reduced_once", 9), finding("batch", 90)])[0].rule == "batch"
+
+
+def test_what_nobody_can_act_on_stands_behind_what_can_be_mended() -> None:
+    """But before what is worth nothing, or several times less."""
+
+    def finding(rule: str, gain: float) -> Finding:
+        predicted = prediction(100, 100 - gain) if gain else None
+        return Finding(rule, "warning", "", {}, None, "overview", None, "", predicted)
+
+    rows = [finding("nothing", 12), finding("frame_given_up", 11), finding("cache_missed", 0)]
+    rows.append(finding("launch_bound", 6))
+    order = ["frame_given_up", "launch_bound", "nothing", "cache_missed"]
+    assert [row.rule for row in ranked(rows)] == order
+    assert [row.rule for row in merged([[rows[0]], [rows[1]]])] == ["frame_given_up", "nothing"], (
+        "of two runs"
+    )
+    assert ranked([*rows[1:], finding("nothing", 40)])[0].rule == "nothing"
 
 
 def test_each_run_keeps_its_order_whatever_others_show() -> None:

@@ -96,6 +96,44 @@ def test_cuda_graphs_are_not_advised_where_sizes_change(tmp_path: Path) -> None:
     assert overview(profile).considered[0] == row.title
 
 
+def broken_graph(first: int, second: int) -> list[Event]:
+    """So many launches of a graph, and of the one behind its break."""
+    return [
+        slice_("Torch-Compiled Region: 0/0", 20, 900),
+        slice_("## Call CompiledFxGraph key ##", 30, 10 * first + 10),
+        *[event for at in range(first) for event in launch("k", 40 + 10 * at, 44 + 10 * at, 2)],
+        slice_("Torch-Compiled Region: 1/0", 890 - 10 * second, 20 + 10 * second),
+        slice_("## Call CompiledFxGraph other ##", 895 - 10 * second, 10 + 10 * second),
+        *[event for at in range(second) for event in launch("k", 900 - 10 * (second - at), 905, 2)],
+    ]
+
+
+def with_changing_sizes(compile_id: str) -> CompileSummary:
+    summary = CompileSummary()
+    summary.shape_events.add(kind="create_symbol", symbol="s77").key.compile_id = compile_id
+    return summary
+
+
+def test_graphs_whose_sizes_stay_the_same_are_advised_beside_one_whose_sizes_change(tmp_path: Path) -> None:
+    events = steps(*broken_graph(60, 15))
+    whole = rule(found_in(tmp_path, events), "launch_bound")
+    row = rule(found_in(tmp_path, events, with_changing_sizes("1/0")), "launch_bound")
+    assert row.predicted and whole.predicted and row.advised and row.fix == "cuda_graphs"
+    assert whole.predicted.after_us < row.predicted.after_us < row.predicted.step_us - 400
+    assert row.title.startswith("Launching the compiled graph of a step kernel by kernel"), "the other stays"
+    assert (
+        row.code
+        and row.code in row.next_step
+        and "sizes of 1/0 change (s77): it is left out" in row.next_step
+    )
+
+
+def test_graphs_of_fixed_sizes_that_bring_nothing_leave_it_at_why_not(tmp_path: Path) -> None:
+    events = steps(*broken_graph(2, 70))
+    row = rule(found_in(tmp_path, events, with_changing_sizes("1/0")), "launch_bound")
+    assert not row.advised and "sizes change (s77)" in row.title
+
+
 def test_what_would_bring_little_is_told_after_what_would_not_help(tmp_path: Path) -> None:
     waits = [slice_("cudaDeviceSynchronize", 100, 30, "cuda_runtime")]
     profile = profile_with(tmp_path, steps(*launch("k", 5, 10, 20), *waits))
@@ -197,3 +235,32 @@ def test_a_wait_and_the_operator_around_it_do_not_claim_the_same_time(tmp_path: 
     rows = [row for row in found_in(tmp_path, steps(*waiting)) if row.rule in ("operator", "synchronise")]
     (row,) = rows
     assert row.rule == "operator" and "cudnn_convolution" in row.title
+
+
+def driver(frees: int, asks: int) -> list[Event]:
+    """So many calls of 15 µs that give memory back in one function, and so many that ask for it in another."""
+    frees_us, asks_us = 20 * frees + 5, 20 * asks + 5
+    return [
+        *launch("k", 5, 10, 5),
+        slice_("train.py(13): run", 20, frees_us, "python_function"),
+        *[slice_("cudaFree", 22 + 20 * at, 15, "cuda_runtime") for at in range(frees)],
+        slice_("model.py(7): forward", 30 + frees_us, asks_us, "python_function"),
+        *[slice_("cudaMalloc", 32 + frees_us + 20 * at, 15, "cuda_runtime") for at in range(asks)],
+        *launch("k", 950, 955, 5),
+    ]
+
+
+def test_memory_that_is_given_back_is_told_with_the_line_that_does_it(tmp_path: Path) -> None:
+    row = rule(found_in(tmp_path, steps(*driver(10, 10))), "allocation")
+    assert row.title.startswith(
+        "Memory is given back to the driver or asked for again 20 times a step (cudaFree and cudaMalloc) "
+        "at train.py:13: "
+    )
+    assert row.where == ["train.py:13"]
+    assert row.next_step.startswith("Drop the call that empties torch's cache at train.py:13")
+
+
+def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:
+    row = rule(found_in(tmp_path, steps(*driver(1, 10))), "allocation")
+    assert row.title.startswith("cudaMalloc asks the driver for memory 11 times a step at model.py:7: ")
+    assert row.next_step.startswith("Keep torch's cache of memory")

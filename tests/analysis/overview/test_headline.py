@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from profiles import answered, data_of, profile_in, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.overview.headline import distortion, headline
 from tb_torchcompile_plugin.analysis.overview.overview import overview
+from tb_torchcompile_plugin.analysis.what_if.scenario import step_length
 from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, StepTimes
@@ -131,6 +133,58 @@ def test_how_much_recording_slowed_a_step(tmp_path: Path) -> None:
         "by the trace, where no recorded step was noted"
     )
     assert distortion(profile_with(tmp_path, behind())) == "", "nobody noted"
+
+
+def unrecorded(folder: Path, kernel_us: float, step_us: int) -> str:
+    """Recorded steps of 100 µs that launch a kernel; unrecorded they take so long."""
+    events = steps(100)
+    for at in range(3):
+        events += launch("k", 100 * at + 50, 100 * at + 55, kernel_us)
+    times = StepTimes(unrecorded_ns=[1000 * step_us] * 3)
+    return headline(with_findings(profile_with(folder, events, data_of(CompileSummary(steps=times)))))
+
+
+def test_a_step_is_as_long_as_it_is_unrecorded_where_that_is_known(tmp_path: Path) -> None:
+    assert unrecorded(tmp_path, 20, 70) == (
+        "Step 70.0 µs unrecorded, on the host (100 µs while recording, mean of 3) · "
+        "GPU busy 27.3 % of that → launch bound."
+    )
+    assert unrecorded(tmp_path, 20, 90).startswith("Step 100 µs on the host (mean of 3)"), (
+        "by less than a quarter"
+    )
+
+
+def test_without_recording_the_gpu_may_set_the_pace(tmp_path: Path) -> None:
+    said = unrecorded(tmp_path, 44, 32)
+    assert said == (
+        "Step 45.0 µs unrecorded, on the GPU (100 µs while recording, mean of 3) · "
+        "GPU busy 54.1 % of that → compute bound."
+    )
+
+
+@pytest.mark.parametrize(("step_us", "whose"), [(60, ""), (50, ", on the GPU")])
+def test_a_gpu_that_idles_unrecorded_too_sets_no_pace(tmp_path: Path, step_us: float, whose: str) -> None:
+    """Its steps may be longer, but not because of its work: 27.3 % of 100 µs is less than half of 60, not of 50."""
+    data = data_of(CompileSummary(steps=StepTimes(unrecorded_ns=[60_000] * 3)))
+    length = replace(profile_with(tmp_path, behind(), data).of(step_length), device=0, step_us=step_us)
+    said = headline(answered(with_findings(profile_with(tmp_path, behind(), data)), step_length, length))
+    assert said.startswith(f"Step {step_us}.0 µs unrecorded{whose} (100 µs while recording")
+
+
+def test_where_nothing_is_predicted_the_noted_step_is_told(tmp_path: Path) -> None:
+    times = StepTimes(unrecorded_ns=[60_000] * 3)
+    profile = profile_with(tmp_path, steps(100), data_of(CompileSummary(steps=times)))
+    assert headline(with_findings(profile)) == (
+        "Step 60.0 µs unrecorded (100 µs while recording, mean of 3) · all of it on the CPU."
+    )
+
+
+def test_recording_slows_no_step_that_the_gpu_sets_the_pace_of(tmp_path: Path) -> None:
+    """The notes are the host's: short where it runs ahead, recorded or not."""
+    times = StepTimes(unrecorded_ns=[5_000] * 3, recorded_ns=[10_000] * 3)
+    profile = profile_with(tmp_path, ahead(), data_of(CompileSummary(steps=times)))
+    assert distortion(profile) == ""
+    assert headline(with_findings(profile)).startswith("Step 100 µs on the GPU (mean of 2); the host needs")
 
 
 def test_a_healthy_run_whose_host_runs_ahead(recording: Callable[[str], Path]) -> None:
