@@ -228,15 +228,15 @@ class Decoder:
         """Add events whose time stamps are text."""
         self._feed(*_with_exact_stamps(events))
 
-    @np.errstate(over="ignore")  # what is too large for a column is infinite there
     def _feed(self, events: Sequence[Event], stamps: tuple[Array, Array]) -> None:
         count = len(events)
         codes = np.fromiter(map(self.combos.__getitem__, map(_KEY, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
         ts, no_ts = stamps
-        self._add_slices(events, codes, kinds, ts, no_ts)
-        if (kinds > LAST_SLICE_KIND).any():
-            self._add_others(events, codes, kinds, ts)
+        with np.errstate(over="ignore"):  # what is too large for a column is infinite there
+            self._add_slices(events, codes, kinds, ts, no_ts)
+            if (kinds > LAST_SLICE_KIND).any():
+                self._add_others(events, codes, kinds, ts)
         self._count_phases(codes)
         self._part.events += count
 
