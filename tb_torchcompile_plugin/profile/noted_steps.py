@@ -16,7 +16,7 @@ _LONGEST = 10  # times the median: what takes longer is no step, but a pause bet
 
 
 def unrecorded_step_ns(data: CompileData) -> int | None:
-    """The mean step while no profiler recorded, in ns; None where fewer than two were noted, as with a log.
+    """The mean step while no profiler recorded, in ns; None where too few were noted, as with a log.
 
     One alone may be the first of an epoch, but not where it is shorter than all that were recorded: no recording makes
     a step shorter.

@@ -76,7 +76,8 @@ _SOFTMAX = re.compile(
 )
 _SOFTMAX_BACKWARD = re.compile(r"(?:aten::|triton_[a-z]+_fused_(?:\w*(?<!log))?)_softmax_backward_data")
 _BENDS = re.compile(
-    r"tanh|sigmoid|[rg]?elu|softplus|topk|sort|gather|scatter|_sum(?=_|$)"
+    r"tanh|sigmoid|[rg]?elu|softplus|silu|mish|topk|sort|gather|scatter|clamp|pow|log(?!_softmax|ical)|abs"
+    r"|minimum|maximum|cumsum|_sum(?=_|$)"
 )  # a sum: of a bias's gradient
 _KEEPS_SCORES = re.compile(
     r"aten::(?:(?:add|sub|rsub|mul|div|masked_fill|where|fill)_?|copy_|clone|zeros_like|native_dropout(?:_backward)?"

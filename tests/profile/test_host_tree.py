@@ -49,6 +49,22 @@ def test_parents_are_those_of_torch_however_slices_cross(drawn):
     assert (tree.self_ns // 1000).tolist() == own and len(trace) == len(slices)
 
 
+@given(st.lists(st.tuples(moments, st.booleans()), max_size=25))
+def test_what_torch_does_not_count_holds_and_hides_nothing(drawn):
+    slices = sorted(
+        ((a, a + b, "aten::is_leaf" if hidden else f"n{i}") for i, ((a, b, _), hidden) in enumerate(drawn)),
+        key=lambda s: (s[0], -s[1]),
+    )
+    _, tree = tree_of([slice_(name, start, end - start) for start, end, name in slices])
+    assert tree.parent.tolist() == torchs_parents([one for one in slices if one[2] != "aten::is_leaf"])
+
+
+def test_what_outlasts_something_that_does_not_count_holds_what_follows():
+    slices = [(1, 6, "aten::is_leaf"), (3, 29, "a"), (7, 10, "b"), (11, 12, "c")]
+    _, tree = tree_of([slice_(name, start, end - start) for start, end, name in slices])
+    assert tree.parent.tolist() == [-1, 0, 0]
+
+
 def test_what_crosses_inside_of_what_crosses_is_found_again():
     inner = [(30, 40), (35, 45), (47, 48), (50, 60), (55, 65), (65, 65)]
     slices = [(0, 200), (10, 20), (15, 90), *inner, (90, 90), (100, 120), (110, 130), (115, 118)]

@@ -42,7 +42,7 @@ class GraphBreaks(Rule):
         place = at_line(dearest.file, dearest.line) or dearest.compile_id
         own = _dearest_of_ones_own(broken, dearest)
         also = at_line(own.file, own.line) if own else _caller(dearest.file, graph_break)
-        beside = f", {'in your own code' if own else 'called'} at {also}" if also else ""
+        beside = f" ({'the dearest in your own code' if own else 'called'} at {also})" if also else ""
         yield self.finding(
             context,
             _broken_title(context, number, place + beside, by, us or 0),
@@ -84,7 +84,8 @@ def _broken_title(context: RuleContext, number: int, place: str, by: WhatIf | No
         return f"{breaks} at {place}: {without(by.predicted, 'it', context.paced)}"
     if by:
         return f"{breaks}, the dearest at {place}: {without(by.predicted, 'them', context.paced)}"
-    return f"{breaks} {'costs' if number == 1 else 'cost'} {context.each(us)}, {percent(context.share(us) or 0)} of it"
+    share = percent(context.share(us) or 0)
+    return f"{breaks} {'costs' if number == 1 else 'cost'} {context.each(us)}, {share} of the recorded time"
 
 
 def _prices(context: RuleContext, us: float, dearest_us: float) -> Evidence:

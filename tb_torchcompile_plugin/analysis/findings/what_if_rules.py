@@ -94,9 +94,9 @@ def _left_out(context: RuleContext) -> str:
         return ""
     named = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     return (
-        f". The sizes of {named} change ({', '.join(_symbols(context))}): "
-        f"{'it is' if len(names) == 1 else 'they are'} left out, as by "
-        "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True"
+        f". The sizes of {named} change ({', '.join(_symbols(context))}), so set "
+        "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True, or a graph is recorded for each size: "
+        f"the prediction leaves {'it' if len(names) == 1 else 'them'} out"
     )
 
 

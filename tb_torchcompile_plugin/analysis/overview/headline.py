@@ -53,6 +53,9 @@ def first_change(rows: Sequence[Finding]) -> Finding | None:
 
 def distortion(profile: Profile) -> str:
     """By how much recording slowed the host; "" where it did not by much, or nobody noted it."""
+    unrecorded = profile.of(_unrecorded)
+    if unrecorded and unrecorded.device is not None:
+        return ""  # what was noted is the host's time, which runs ahead of a GPU
     said = slowed(profile, _SLOWED)
     advice = "; record without with_stack" if PYTHON_FUNCTION in profile.trace.cats else ""
     return f"{said}: host times are overstated{advice}." if said else ""
@@ -72,10 +75,12 @@ def _time(profile: Profile) -> str:
 
 
 class _Unrecorded(NamedTuple):
-    """A step while nobody records (µs). device: of the GPU that sets its pace, None where the host does."""
+    """A step while nobody records (µs). device: of the GPU that sets its pace, None where the host does. paced: whether
+    it is known what does."""
 
     step_us: float
     device: int | None
+    paced: bool
 
 
 def _unrecorded(profile: Profile) -> _Unrecorded | None:
@@ -85,9 +90,9 @@ def _unrecorded(profile: Profile) -> _Unrecorded | None:
     if noted is None or not slowed(profile, _SLOWED):
         return None
     if profile.of(why_nothing):
-        return _Unrecorded(us(noted), None)
+        return _Unrecorded(us(noted), None, False)
     length = profile.of(step_length)
-    return _Unrecorded(length.step_us, length.device)
+    return _Unrecorded(length.step_us, length.device, True)
 
 
 def _unrecorded_time(profile: Profile, clock: StepPace, unrecorded: _Unrecorded) -> str:
@@ -100,7 +105,7 @@ def _unrecorded_time(profile: Profile, clock: StepPace, unrecorded: _Unrecorded)
 def _whose_unrecorded(profile: Profile, clock: StepPace, unrecorded: _Unrecorded) -> str:
     """Of a GPU only where it would have work most of the time."""
     device, longer = unrecorded.device, clock.step / 1000 / unrecorded.step_us
-    if clock.gpu is None:
+    if clock.gpu is None or not unrecorded.paced:
         return ""
     if device is None:
         return ", on the host"
@@ -149,7 +154,7 @@ def _busy(profile: Profile) -> str:
     busy = [row.busy_percent for row in rows if row.busy_percent is not None]
     if not busy:
         return f"{plural(len(rows), 'device')} did nothing that lasted"
-    of = " of that" if profile.of(_unrecorded) else ""  # the recorded time
+    of = " while recording" if profile.of(_unrecorded) else ""
     if len(rows) == 1:
         return f"GPU busy {percent(busy[0])}{of}"
     return f"GPU busy {significant(min(busy))}–{significant(max(busy))} %{of} on {len(rows)} devices"

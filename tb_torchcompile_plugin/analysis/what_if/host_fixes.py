@@ -164,7 +164,6 @@ def _subject(culprits: list[Culprit], ns: npt.NDArray[np.float64] | Int64s) -> C
 def _allocating(profile: Profile, calls: Int64s) -> Culprit:
     """Calls that ask for memory; where about as many give it back these, too, and their place: more is asked for
     because of them. calls: rows of the trace."""
-    names = profile.trace.names
     names, name = profile.trace.names, profile.trace.name
     back = mask_of(names, gives_back)[name[calls]]
     frees, asks = calls[back], calls[~back]

@@ -258,8 +258,8 @@ _TO_THE_HOST = WORDS["copies"]._replace(
 
 _GIVEN_BACK = WORDS["allocation"]._replace(
     what="Memory is given back to the driver or asked for again {often} {each} ({name}){place}",
-    next_step="Drop the call that empties torch's cache{place}, torch.cuda.empty_cache(): what it keeps is used again, "
-    "and nobody has to ask for it",
+    next_step="Drop torch.cuda.empty_cache() if it is called{place}: what torch keeps is used again, and nobody has to "
+    "ask for it. Else memory is almost full, or PYTORCH_NO_CUDA_MEMORY_CACHING is set",
 )
 _BY_ID = {
     _TO_PAGEABLE: _TO_THE_HOST,

@@ -58,9 +58,11 @@ def host_tree(profile: Profile) -> HostTree:
     parent = place[climb(trace.parent, trace.parent[index], counted)]
     start = trace.ts[index]
     end = start + trace.dur[index]
+    hidden = (trace.parent[index] >= 0) & ~counted[trace.parent[index]]
     bounds = np.searchsorted(index, trace.track_bounds).tolist()
     for first, last in pairwise(bounds):
-        _uncross(start[first:last], end[first:last], parent[first:last], first)
+        here = slice(first, last)
+        _uncross(start[here], end[here], parent[here], hidden[here], first)
     _place_overhead(trace, index, start, end, parent)
     del start, end  # as long as the trace, as all that follows
     python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat[index]]
@@ -76,23 +78,27 @@ def calling_tracks(profile: Profile) -> Mask:
     return place_mask(trace.track[calls], len(trace.tracks))
 
 
-def _uncross(start: Int64s, end: Int64s, parent: Int64s, base: int) -> None:
+def _uncross(start: Int64s, end: Int64s, parent: Int64s, hidden: Mask, base: int) -> None:
     """Give every slice of a track a parent that holds all of it, in place. `base`: position of the track's first.
+    hidden: what began inside of a slice that does not count, and may have outlasted that.
 
     Whoever is outlasted by a slice that began inside it is done with there. That changes the parent of the slice that
     outlasts it, and of what begins behind its end while the other still runs: each such stretch goes over the stack.
     """
     inner = np.maximum(parent - base, -1)
     crossing = np.flatnonzero((inner >= 0) & (end > end[inner]))
-    if not len(crossing):
+    inside = np.flatnonzero(hidden)
+    if not len(crossing) and not len(inside):
         return
-    ended = _ended(end, inner, crossing)
+    # What does not count may have ended at once.
+    ended = np.append(_ended(end, inner, crossing), start[inside])
+    until = np.append(end[crossing], end[inside])
 
     def held(which: Int64s, at: Int64s) -> Mask:
         return np.asarray(end[at] >= end[crossing[which]])
 
     inner[crossing] = climb_to(inner, inner[crossing], held)
-    for first, last in _stretches(np.searchsorted(start, ended), np.searchsorted(start, end[crossing])):
+    for first, last in _stretches(np.searchsorted(start, ended), np.searchsorted(start, until)):
         inner[first:last] = _on_stack(start, end, inner, range(first, last))
     parent[:] = np.where(inner >= 0, inner + base, -1)
 

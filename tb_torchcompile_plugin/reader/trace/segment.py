@@ -160,9 +160,11 @@ class SegmentReader:
 
 
 def _ends_in_name(events: bytes) -> bool:
-    """Whether the last thing in them is a name: it would be the last that is called so, as none holds a quote."""
-    at = events.rfind(_NAME)
-    return at >= 0 and _ENDS_IN_NAME.match(events, at) is not None
+    """Whether the last thing in them is a name: it would be the last that is called so, as none holds a quote, or the
+    last but one, of what is itself called "name"."""
+    last = events.rfind(_NAME)
+    before = events.rfind(_NAME, 0, max(last, 0))
+    return any(at >= 0 and _ENDS_IN_NAME.match(events, at) for at in (last, before))
 
 
 def _between(text: bytes) -> bytes:

@@ -720,7 +720,7 @@ def broken_twice(first: str, second: str) -> tuple[list[Event], CompileSummary]:
 def test_beside_a_break_in_a_library_the_dearest_of_ones_own_is_named(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, USERS))["graph_breaks"]
     assert row.title.startswith(
-        "2 graph breaks, the dearest at loop.py:113, in your own code at train.py:29: "
+        "2 graph breaks, the dearest at loop.py:113 (the dearest in your own code at train.py:29): "
     )
     assert row.where == ["loop.py:113", "train.py:29"]
     assert row.next_step == "Begin with the dearest, loop.py:113. Mend 113. At train.py:29: Mend 29"
@@ -728,7 +728,7 @@ def test_beside_a_break_in_a_library_the_dearest_of_ones_own_is_named(tmp_path: 
 
 def test_a_break_in_a_library_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, LIBRARY))["graph_breaks"]
-    assert row.title.startswith("2 graph breaks, the dearest at loop.py:113, called at train.py:35: without")
+    assert row.title.startswith("2 graph breaks, the dearest at loop.py:113 (called at train.py:35): without")
     assert row.where == ["loop.py:113", "train.py:35"]
     mine = by_rule(tmp_path, *broken_twice(USERS, LIBRARY))["graph_breaks"]
     assert mine.title.startswith("2 graph breaks, the dearest at train.py:113: ") and mine.where == [

@@ -124,7 +124,7 @@ def test_graphs_whose_sizes_stay_the_same_are_advised_beside_one_whose_sizes_cha
     assert (
         row.code
         and row.code in row.next_step
-        and "sizes of 1/0 change (s77): it is left out" in row.next_step
+        and "sizes of 1/0 change (s77), so set torch._inductor.config" in row.next_step
     )
 
 
@@ -257,7 +257,7 @@ def test_memory_that_is_given_back_is_told_with_the_line_that_does_it(tmp_path: 
         "at train.py:13: "
     )
     assert row.where == ["train.py:13"]
-    assert row.next_step.startswith("Drop the call that empties torch's cache at train.py:13")
+    assert row.next_step.startswith("Drop torch.cuda.empty_cache() if it is called at train.py:13: ")
 
 
 def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:

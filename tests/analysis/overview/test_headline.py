@@ -147,7 +147,7 @@ def unrecorded(folder: Path, kernel_us: float, step_us: int) -> str:
 def test_a_step_is_as_long_as_it_is_unrecorded_where_that_is_known(tmp_path: Path) -> None:
     assert unrecorded(tmp_path, 20, 70) == (
         "Step 70.0 µs unrecorded, on the host (100 µs while recording, mean of 3) · "
-        "GPU busy 27.3 % of that → launch bound."
+        "GPU busy 27.3 % while recording → launch bound."
     )
     assert unrecorded(tmp_path, 20, 90).startswith("Step 100 µs on the host (mean of 3)"), (
         "by less than a quarter"
@@ -158,7 +158,7 @@ def test_without_recording_the_gpu_may_set_the_pace(tmp_path: Path) -> None:
     said = unrecorded(tmp_path, 44, 32)
     assert said == (
         "Step 45.0 µs unrecorded, on the GPU (100 µs while recording, mean of 3) · "
-        "GPU busy 54.1 % of that → compute bound."
+        "GPU busy 54.1 % while recording → compute bound."
     )
 
 
