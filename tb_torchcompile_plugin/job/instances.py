@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.job.calls import Calls, calls, numbered
 from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind
 from tb_torchcompile_plugin.job.digest.rank_digest import windows_of
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.columns import distinct, ordinals
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
@@ -171,11 +171,10 @@ def _counted(job: Job, made: Calls) -> tuple[Int64s, Int64s]:
     counted = np.flatnonzero((row >= 0) & (made.launch >= least[made.place]))
     counted = counted[np.argsort(made.launch[counted], kind="stable")]
     keys, of_key = distinct(row[counted], made.place[counted])
-    order = np.argsort(of_key, kind="stable")
-    sizes = np.bincount(of_key, minlength=keys.shape[1])
     number = np.full(len(row), -1)
-    number[counted[order]] = np.arange(len(counted)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    number[counted] = ordinals(of_key)
     if not from_ns:
+        sizes = np.bincount(of_key, minlength=keys.shape[1])
         number[np.isin(row, _uneven(keys[0], sizes))] = -1
     return row, number
 

@@ -73,6 +73,14 @@ def sums(place: Int64s, values: Int64s, count: int) -> Int64s:
     return total[:-1]
 
 
+def ordinals(groups: Int64s) -> Int64s:
+    """Of each row how many rows of its group come before it."""
+    order = np.argsort(groups, kind="stable")
+    answer = np.empty(len(groups), np.int64)
+    answer[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
+    return answer
+
+
 def alike(places: Int64s, *columns: Int64s) -> Iterator[Int64s]:
     """Those of `places` that agree in all columns, together and in their order."""
     if not len(places):

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct, picked, sums, values_of
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, ordinals, picked, sums, values_of
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import launch, slice_, write_trace
 
@@ -61,3 +61,9 @@ def test_rows_of_32_bits_are_found_by_numbers_of_64(tmp_path: Path) -> None:
         9,
         -1,
     ]
+
+
+@given(st.lists(st.integers(-3, 3), max_size=20))
+def test_an_ordinal_counts_what_comes_before_of_the_same_group(groups):
+    answer = ordinals(np.array(groups, np.int64)).tolist()
+    assert answer == [groups[:place].count(group) for place, group in enumerate(groups)]

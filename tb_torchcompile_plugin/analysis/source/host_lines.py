@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.source.places import Place, Places
+from tb_torchcompile_plugin.profile.columns import ordinals
 from tb_torchcompile_plugin.profile.gpu.launches import Device, kernel_launches
 from tb_torchcompile_plugin.profile.host.call_sites import site_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -35,8 +36,5 @@ def launch_ns(profile: Profile) -> dict[Device, Int64s]:
 def _parts(call: Int64s, dur: Int64s) -> Int64s:
     """The part of each launch in the duration of its call."""
     distinct, place, count = np.unique(call, return_inverse=True, return_counts=True)
-    order = np.argsort(place, kind="stable")
-    rank = np.empty(len(call), np.int64)
-    rank[order] = np.arange(len(call)) - (np.cumsum(count) - count)[place[order]]
     whole, left = dur[distinct] // count, dur[distinct] % count
-    return np.asarray(whole[place] + (rank < left[place]), np.int64)
+    return np.asarray(whole[place] + (ordinals(place) < left[place]), np.int64)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -98,7 +98,8 @@ def _uncross(start: Int64s, end: Int64s, parent: Int64s, hidden: Mask, base: int
         return np.asarray(end[at] >= end[crossing[which]])
 
     inner[crossing] = climb_to(inner, inner[crossing], held)
-    for first, last in _stretches(np.searchsorted(start, ended), np.searchsorted(start, until)):
+    stretches = union(np.searchsorted(start, ended), np.searchsorted(start, until))
+    for first, last in zip(*(column.tolist() for column in stretches)):
         inner[first:last] = _on_stack(start, end, inner, range(first, last))
     parent[:] = np.where(inner >= 0, inner + base, -1)
 
@@ -109,15 +110,6 @@ def _ended(end: Int64s, parent: Int64s, places: Int64s) -> Int64s:
     for which, around in ways_up(parent, parent[places]):
         ended[which] = np.minimum(ended[which], end[around])
     return ended
-
-
-def _stretches(first: Int64s, last: Int64s) -> list[tuple[int, int]]:
-    """Those that overlap as one, in their order."""
-    order = np.argsort(first)
-    first, last = first[order], np.maximum.accumulate(last[order])
-    apart = first[1:] >= last[:-1]
-    begins, ends = np.append(True, apart), np.append(apart, True)
-    return list(zip(first[begins].tolist(), last[ends].tolist()))
 
 
 def _on_stack(start: Int64s, end: Int64s, parent: Int64s, places: range) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import alike
+from tb_torchcompile_plugin.profile.columns import alike, ordinals
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -26,17 +26,9 @@ def line_lookups(profile: Profile) -> Int64s:
     name = trace.name[pieces.row]
     mine = np.flatnonzero((pieces.row >= 0) & mask_of(trace.names, runs_graph)[name])
     for here in alike(mine, name):
-        at, ns = _ordinals(pieces.row[here]), pieces.ns[here]
+        at, ns = ordinals(pieces.row[here]), pieces.ns[here]
         taken[here] = np.minimum(_growth(at, ns) * at, ns)
     return taken
-
-
-def _ordinals(calls: Int64s) -> Int64s:
-    """Of each piece, in order of time, how many come before it in its call."""
-    order = np.argsort(calls, kind="stable")
-    ordinals = np.empty(len(calls), np.int64)
-    ordinals[order] = np.arange(len(calls)) - np.searchsorted(calls[order], calls[order])
-    return ordinals
 
 
 def _growth(at: Int64s, ns: Int64s) -> float:
