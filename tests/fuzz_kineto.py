@@ -1,7 +1,8 @@
 """Mutates trace files and holds the reader to its promises. `python tests/fuzz_kineto.py --minutes 30` runs long.
 
 For every mutant: a trace or a UserError, never another exception; the same result for every chunk size and stretch
-length; counts that add up; args that can be fetched; and none costs more than `_PATIENCE_S` of this processor's time.
+length, and whether or not torch's layout is made use of; counts that add up; args that can be fetched; and none costs
+more than `_PATIENCE_S` of this processor's time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from kineto_helpers import assert_same, read_in_stretches
+from kineto_helpers import as_json_alone, assert_same, read_in_stretches
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 
@@ -99,6 +100,8 @@ def check(path: Path, data: bytes, draw: random.Random) -> str:
     whole = _read(path, 128 << 10)
     for chunk in draw.sample([1, 100, 1000, 4096, 20_000], 2):
         _assert_like(whole, _read(path, chunk))
+    with as_json_alone():
+        _assert_like(whole, _read(path, 128 << 10))
     if isinstance(whole, Trace):
         _check_counts(whole)
         assert_same(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from tb_torchcompile_plugin.errors import visible
 from tb_torchcompile_plugin.reader.trace import ingest as kineto_ingest
 from tb_torchcompile_plugin.reader.trace.head import find_head, read_surroundings
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, make_trace
+from tb_torchcompile_plugin.reader.trace.layout.layout import Layout
 from tb_torchcompile_plugin.reader.trace.pieces import Vocabulary
 from tb_torchcompile_plugin.reader.trace.pool import _Assembly
 from tb_torchcompile_plugin.reader.trace.serial import Meter, Task
@@ -22,6 +26,13 @@ from tb_torchcompile_plugin.reader.trace.sinks import MemorySink
 from tb_torchcompile_plugin.reader.trace.source import open_source
 from tb_torchcompile_plugin.reader.trace.table import build
 from tb_torchcompile_plugin.reader.trace.worker import Assignment, SegmentReport, SegmentWorker, receive
+
+
+@contextmanager
+def as_json_alone() -> Iterator[None]:
+    """Reading in this process without making use of torch's layout."""
+    with mock.patch.object(Layout, "read", return_value=None):
+        yield
 
 
 def assert_same(one: Trace, other: Trace) -> None:

@@ -21,7 +21,7 @@ from isal import isal_zlib
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.cache import cache
 from tb_torchcompile_plugin.reader.cache.cache import cache_directory, max_cache_bytes
-from tb_torchcompile_plugin.reader.trace.decode import Array
+from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.ingest import Result, ingest
 from tb_torchcompile_plugin.reader.trace.kineto import (
     Advance,

@@ -11,7 +11,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.trace.decode import Array
+from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
 from tb_torchcompile_plugin.reader.trace.source import open_source
 

@@ -1,13 +1,12 @@
 """Events to columns: a `Decoder` takes batches of events and gives out `DecodedPart`s, bundles of small numpy arrays.
 
-Strings become codes at once. One dictionary look-up per event, on (ph, cat, name, pid, tid), gives its *combo*,
-and with it the kind of event, which says what args to extract. All codes are private to one decoder;
-`table` brings the parts of several decoders together.
+Strings become `codes` at once. Events as torch's own writer lays them out are read by their `layout`, all others by a
+JSON decoder; what comes of it is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter
@@ -15,121 +14,36 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from tb_torchcompile_plugin.reader.trace.codes import (
+    FLOW,
+    KIND_NAMES,
+    LAST_SLICE_KIND,
+    MEMORY,
+    MEMORY_FIELDS,
+    META,
+    SLICE_FIELDS,
+    Array,
+    Dictionaries,
+    numbers,
+)
 from tb_torchcompile_plugin.reader.trace.events import (
     EXACT_FROM,
     Event,
     ExactEvent,
     decode_common_events,
     decode_events,
+    decode_exact_event,
     decode_exact_events,
     exact_ns,
-    finite,
     whole,
 )
-from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS
-from tb_torchcompile_plugin.torch_names.kernels import category_of
-from tb_torchcompile_plugin.torch_names.operators import CONVOLUTION as CONVOLUTION_NAME
-from tb_torchcompile_plugin.torch_names.slices import (
-    FORWARD_BACKWARD,
-    GPU_CATS,
-    KERNEL,
-    MEMORY_MOMENT,
-    PYTHON_FUNCTION,
-    RUNTIME_CATS,
-)
-
-Array = npt.NDArray[Any]
-Combo = tuple[Any, Any, Any, Any, Any]  # ph, cat, name, pid, tid
-
-GPU, RUNTIME, PYTHON, HOST, CONVOLUTION, COLLECTIVE, PARAMETERS, META, MEMORY, FLOW, UNUSED = range(11)
-LAST_SLICE_KIND = PARAMETERS
+from tb_torchcompile_plugin.reader.trace.layout.layout import Laid, Layout
 
 _KEY = attrgetter("ph", "cat", "name", "pid", "tid")
 _ARGS = attrgetter("args")
-TEXT_FIELDS = (
-    *("grid", "block", "stack", "input_types", "input_dims", "concrete_inputs"),
-    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
-)
-FLOATS: dict[str, Any] = {"occupancy": np.float32, "kernel_num_gb": np.float64, "kernel_flop": np.float64}
-
-_LAUNCH_FIELDS = ("correlation", "external")
-_DEVICE_FIELDS = (*_LAUNCH_FIELDS, "device", "stream")
-_HOST_FIELDS = (
-    *(*_DEVICE_FIELDS, "sequence", "forward_thread", "kernel_num_gb", "kernel_flop"),
-    *("input_types", "input_dims"),
-)
-_GPU_FIELDS = (*_DEVICE_FIELDS, "registers", "shared_memory", "occupancy", "bytes", "grid", "block", "stack")
-COLLECTIVE_FIELDS = (
-    *("collective", "group_name", "group_ranks", "dtype", "comms_id"),
-    *("collective_seq", "in_elements", "out_elements", "source_rank", "destination_rank"),
-)
-
-# what each kind of slice may carry; the table is also what `Trace` offers as columns
-SLICE_FIELDS: dict[int, tuple[str, ...]] = {
-    GPU: _GPU_FIELDS,
-    RUNTIME: _LAUNCH_FIELDS,
-    PYTHON: ("python_id", "python_parent", "python_module"),
-    HOST: _HOST_FIELDS,
-    # the one operator whose work does not follow from its shapes alone
-    CONVOLUTION: (*_HOST_FIELDS, "concrete_inputs"),
-    # the kernels of collectives, and what c10d says of each where it is called
-    COLLECTIVE: (*_GPU_FIELDS, *COLLECTIVE_FIELDS),
-    PARAMETERS: (*_HOST_FIELDS, *COLLECTIVE_FIELDS),
-}
-MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
-
-
-_KIND_OF_CAT = {
-    **dict.fromkeys(GPU_CATS, GPU),
-    **dict.fromkeys(RUNTIME_CATS, RUNTIME),
-    PYTHON_FUNCTION: PYTHON,
-}
-_KIND_OF_NAME = {CONVOLUTION_NAME: CONVOLUTION, PARAM_COMMS: PARAMETERS}
-
-
-def kind_of(ph: Any, cat: Any, name: Any) -> int:
-    """What sort of event this is, from its phase, category and name."""
-    if ph == "X":
-        if cat == KERNEL and category_of(str(name)) == "communication":
-            return COLLECTIVE
-        return _KIND_OF_CAT.get(cat, _KIND_OF_NAME.get(name, HOST))
-    if ph == "M":
-        return META
-    if ph in ("i", "I") and name == MEMORY_MOMENT:
-        return MEMORY
-    return FLOW if ph in ("s", "f") and cat == FORWARD_BACKWARD else UNUSED
-
-
-class Combos(dict[Combo, int]):
-    """Combo → code, codes in order of first appearance; `kinds[code]` says what kind of event it is."""
-
-    def __init__(self) -> None:
-        self.kinds: Array = np.zeros(1024, np.int8)
-        self.phases: dict[str, int] = {}
-        self.phase_codes: Array = np.zeros(1024, np.int16)
-
-    def __missing__(self, key: Combo) -> int:
-        code = len(self)
-        if code == len(self.kinds):
-            self.kinds = np.concatenate([self.kinds, np.zeros_like(self.kinds)])
-            self.phase_codes = np.concatenate([self.phase_codes, np.zeros_like(self.phase_codes)])
-        self.kinds[code] = kind_of(key[0], key[1], key[2])
-        self.phase_codes[code] = self.phases.setdefault(key[0], len(self.phases))
-        self[key] = code
-        return code
-
-
-class Interner(dict[bytes, int]):
-    """JSON text → code; the empty text is -1."""
-
-    def __init__(self) -> None:
-        self[b""] = -1
-
-    def __missing__(self, key: bytes) -> int:
-        code = self[key] = len(self) - 1
-        return code
+_MOMENTS = {MEMORY: "memory", FLOW: "flow"}
+Columns = tuple[int, Array, dict[str, Array]]  # kind, places of events, and what their args hold, by field
 
 
 @dataclass
@@ -151,23 +65,26 @@ class DecodedPart:
     losses: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-KIND_NAMES = {
-    GPU: "gpu",
-    RUNTIME: "runtime",
-    PYTHON: "python",
-    HOST: "host",
-    CONVOLUTION: "convolution",
-    COLLECTIVE: "collective",
-    PARAMETERS: "parameters",
-}
+@dataclass
+class _Batch:
+    """Events in their order: their codes and times in ns, without (`no_ts`, `no_dur`) where they have none."""
+
+    codes: Array
+    ts: Array
+    no_ts: Array
+    dur: Array
+    no_dur: Array
+    columns: list[Columns]
+    meta: list[tuple[Any, Any, Any, Any]]
 
 
 class Decoder:
     """Collects events into the current part. Dictionaries live as long as the decoder."""
 
     def __init__(self) -> None:
-        self.combos = Combos()
-        self.interners = {name: Interner() for name in TEXT_FIELDS}
+        self._dictionaries = Dictionaries()
+        self.combos, self.interners = self._dictionaries.combos, self._dictionaries.interners
+        self._layout = Layout(self._dictionaries)
         self._exact = False  # whether time stamps are too long for a float
         self._common = True  # whether all phases and categories so far were common ones
         self._start_part()
@@ -201,18 +118,42 @@ class Decoder:
         return part
 
     def feed_text(self, text: bytes) -> None:
-        """Add the events of `[…]`.
+        """Add the events of `{…}, {…}`.
 
         Raises msgspec.DecodeError, TypeError or ValueError, with nothing added, where it cannot.
         """
+        laid = self._layout.read(text)
+        if laid is None or not self._feed_laid(laid):
+            self._feed_json(b"[" + text + b"]")
+
+    def _feed_laid(self, laid: Laid) -> bool:
+        """False, with nothing added, where an odd one cannot be decoded, or not be put into order with the others."""
+        try:
+            events = [decode_exact_event(text) for text in laid.texts]
+            odd = self._batch(events, _exact_stamps(events))
+        except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
+            return False
+        if any(kind == MEMORY for kind, _, _ in odd.columns):
+            return False
+        at, count = laid.odd, len(laid.codes)
+        laid.codes[at], laid.ts[at], laid.dur[at] = odd.codes, odd.ts, odd.dur
+        batch = _Batch(
+            laid.codes, laid.ts, np.zeros(count, bool), laid.dur, np.zeros(count, bool), laid.args, odd.meta
+        )
+        batch.no_ts[at], batch.no_dur[at] = odd.no_ts, odd.no_dur
+        batch.columns += [(kind, at[places], columns) for kind, places, columns in odd.columns]
+        self._add(batch)
+        return True
+
+    def _feed_json(self, text: bytes) -> None:
         if not self._exact:
             events = self._decode(text)
             stamps = _floats(events, "ts")
             if not len(stamps) or np.fmax.reduce(np.abs(stamps)) < EXACT_FROM or np.isnan(stamps).all():
-                self._feed(events, _to_ns(stamps))
+                self._add(self._batch(events, _to_ns(stamps)))
                 return
             self._exact = True
-        self._feed(*_with_exact_stamps(decode_exact_events(text)))
+        self.feed_exact(decode_exact_events(text))
 
     def _decode(self, text: bytes) -> Sequence[Event]:
         if self._common:
@@ -226,98 +167,80 @@ class Decoder:
 
     def feed_exact(self, events: Sequence[ExactEvent]) -> None:
         """Add events whose time stamps are text."""
-        self._feed(*_with_exact_stamps(events))
+        self._add(self._batch(events, _exact_stamps(events)))
 
-    def _feed(self, events: Sequence[Event], stamps: tuple[Array, Array]) -> None:
+    def _batch(self, events: Sequence[Event], stamps: tuple[Array, Array]) -> _Batch:
         count = len(events)
         codes = np.fromiter(map(self.combos.__getitem__, map(_KEY, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
-        ts, no_ts = stamps
+        batch = _Batch(codes, *stamps, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
         with np.errstate(over="ignore"):  # what is too large for a column is infinite there
-            self._add_slices(events, codes, kinds, ts, no_ts)
-            if (kinds > LAST_SLICE_KIND).any():
-                self._add_others(events, codes, kinds, ts)
-        self._count_phases(codes)
-        self._part.events += count
+            slices = kinds <= LAST_SLICE_KIND
+            batch.dur[slices], batch.no_dur[slices] = _durations(_select(events, slices))
+            batch.columns.extend(self._columns(events, kinds))
+        batch.meta.extend(map(_meta, _select(events, kinds == META)))
+        return batch
 
-    def _add_slices(self, events: Sequence[Any], codes: Array, kinds: Array, ts: Array, no_ts: Array) -> None:
-        is_slice = kinds <= LAST_SLICE_KIND
-        dur, bad = _durations(_select(events, is_slice))
-        if bad.any() or no_ts.any() or (len(dur) and dur.min() < 0):
-            is_slice, dur = self._drop(is_slice, no_ts, dur, bad)
-        rows = np.flatnonzero(is_slice)
-        self._put("code", codes[rows])
-        self._put("ts", ts[rows])
-        self._put("dur", dur)
-        self._put("event", (rows + self._part.events).astype(np.int32))
-        numbering = np.cumsum(is_slice, dtype=np.int32) + (self._part.slices - 1)
-        for kind, fields in SLICE_FIELDS.items():
-            mask = is_slice & (kinds == kind)
+    def _columns(self, events: Sequence[Any], kinds: Array) -> Iterator[Columns]:
+        for kind, fields in {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}.items():
+            mask = kinds == kind
             if mask.any():
-                self._add_kind(
-                    KIND_NAMES[kind], fields, list(map(_ARGS, _select(events, mask))), numbering[mask]
+                args = list(map(_ARGS, _select(events, mask)))
+                yield (
+                    kind,
+                    np.flatnonzero(mask),
+                    {name: self._dictionaries.column(args, name) for name in fields},
                 )
-        self._part.slices += len(rows)
-
-    def _drop(self, is_slice: Array, no_ts: Array, dur: Array, bad: Array) -> tuple[Array, Array]:
-        rows = np.flatnonzero(is_slice)
-        reasons = {
-            "slices without a readable time stamp, dropped": no_ts[rows],
-            "slices without a readable duration, dropped": ~no_ts[rows] & bad,
-            "slices with a negative duration, dropped": ~no_ts[rows] & ~bad & (dur < 0),
-        }
-        kept = np.ones(len(rows), bool)
-        for why, lost in reasons.items():
-            self.lose(why, count=int(lost.sum()))
-            kept &= ~lost
-        is_slice = np.zeros_like(is_slice)
-        is_slice[rows[kept]] = True
-        return is_slice, dur[kept]
-
-    def _add_kind(self, kind: str, fields: Iterable[str], args: list[Any], rows: Array) -> None:
-        self._put(f"{kind}.row", rows)
-        for name in fields:
-            self._put(f"{kind}.{name}", self._column(args, name))
-
-    def _column(self, args: list[Any], name: str) -> Array:
-        if name in TEXT_FIELDS:
-            return self._interned(args, name)
-        if name in FLOATS:
-            return _numbers(args, name, FLOATS[name], _real)
-        values = _numbers(args, name, np.int64, whole)
-        if name == "external" and (values < 0).any():
-            return np.where(values < 0, _numbers(args, "external_old", np.int64, whole), values)
-        return values
-
-    def _interned(self, args: list[Any], name: str) -> Array:
-        look_up = self.interners[name].__getitem__
-        codes = np.fromiter(map(look_up, map(bytes, map(attrgetter(name), args))), np.int32, len(args))
-        if name == "input_dims" and (codes < 0).any():
-            old = np.fromiter(
-                map(look_up, map(bytes, map(attrgetter("input_dims_old"), args))), np.int32, len(args)
-            )
-            return np.where(codes < 0, old, codes)
-        return codes
-
-    def _add_others(self, events: Sequence[Any], codes: Array, kinds: Array, ts: Array) -> None:
-        memory, flow = kinds == MEMORY, kinds == FLOW
-        if memory.any():
-            args = list(map(_ARGS, _select(events, memory)))
-            self._put_event_rows("memory", memory, codes, ts)
-            for name in MEMORY_FIELDS:
-                self._put(f"memory.{name}", _numbers(args, name, np.int64, whole))
+        flow = kinds == FLOW
         if flow.any():
-            self._put_event_rows("flow", flow, codes, ts)
-            self._put("flow.id", _numbers(_select(events, flow), "id", np.int64, whole))
-        for event in _select(events, kinds == META):
-            args = event.args
-            value = next((v for v in (args.name, args.labels, args.sort_index) if v is not None), None)
-            self._part.meta.append((event.name, event.pid, event.tid, value))
+            yield FLOW, np.flatnonzero(flow), {"id": numbers(_select(events, flow), "id", np.int64, whole)}
 
-    def _put_event_rows(self, kind: str, mask: Array, codes: Array, ts: Array) -> None:
-        self._put(f"{kind}.code", codes[mask])
-        self._put(f"{kind}.ts", ts[mask])
-        self._put(f"{kind}.event", (np.flatnonzero(mask) + self._part.events).astype(np.int32))
+    def _add(self, batch: _Batch) -> None:
+        kinds = self.combos.kinds[batch.codes]
+        numbering, kept = self._add_slices(batch, kinds <= LAST_SLICE_KIND)
+        for kind, places, columns in batch.columns:
+            if kind in _MOMENTS:
+                self._put_moments(_MOMENTS[kind], batch, places)
+            else:
+                kept_here = kept[places]
+                if not kept_here.all():
+                    places, columns = places[kept_here], {k: v[kept_here] for k, v in columns.items()}
+                self._put(f"{KIND_NAMES[kind]}.row", numbering[places])
+            for name, values in columns.items():
+                self._put(f"{KIND_NAMES.get(kind) or _MOMENTS[kind]}.{name}", values)
+        self._part.meta.extend(batch.meta)
+        self._count_phases(batch.codes)
+        self._part.events += len(kinds)
+
+    def _add_slices(self, batch: _Batch, is_slice: Array) -> tuple[Array, Array]:
+        """The number of each slice in this part, and whether it was kept."""
+        if batch.no_dur.any() or batch.no_ts.any() or batch.dur.min(initial=0) < 0:
+            is_slice = self._drop(is_slice, batch)
+        rows = np.flatnonzero(is_slice)
+        self._put("code", batch.codes[rows].astype(np.int32, copy=False))
+        self._put("ts", batch.ts[rows])
+        self._put("dur", batch.dur[rows])
+        self._put("event", (rows + self._part.events).astype(np.int32))
+        numbering: Array = np.cumsum(is_slice, dtype=np.int32) + np.int32(self._part.slices - 1)
+        self._part.slices += len(rows)
+        return numbering, is_slice
+
+    def _drop(self, is_slice: Array, batch: _Batch) -> Array:
+        reasons = {
+            "slices without a readable time stamp, dropped": batch.no_ts,
+            "slices without a readable duration, dropped": ~batch.no_ts & batch.no_dur,
+            "slices with a negative duration, dropped": ~batch.no_ts & ~batch.no_dur & (batch.dur < 0),
+        }
+        kept: Array = is_slice.copy()
+        for why, lost in reasons.items():
+            self.lose(why, count=int((is_slice & lost).sum()))
+            kept &= ~lost
+        return kept
+
+    def _put_moments(self, kind: str, batch: _Batch, places: Array) -> None:
+        self._put(f"{kind}.code", batch.codes[places].astype(np.int32, copy=False))
+        self._put(f"{kind}.ts", batch.ts[places])
+        self._put(f"{kind}.event", (places + self._part.events).astype(np.int32))
 
     def _count_phases(self, codes: Array) -> None:
         counts = np.bincount(self.combos.phase_codes[codes], minlength=len(self._phase_counts))
@@ -328,10 +251,16 @@ class Decoder:
         self._pieces.setdefault(name, []).append(values)
 
 
-def _with_exact_stamps(events: Sequence[ExactEvent]) -> tuple[Sequence[ExactEvent], tuple[Array, Array]]:
+def _meta(event: Event) -> tuple[Any, Any, Any, Any]:
+    args = event.args
+    value = next((v for v in (args.name, args.labels, args.sort_index) if v is not None), None)
+    return event.name, event.pid, event.tid, value
+
+
+def _exact_stamps(events: Sequence[ExactEvent]) -> tuple[Array, Array]:
     stamps = [exact_ns(bytes(event.ts)) for event in events]
     missing = np.array([stamp is None for stamp in stamps], bool)
-    return events, (np.array([stamp or 0 for stamp in stamps], np.int64), missing)
+    return np.array([stamp or 0 for stamp in stamps], np.int64), missing
 
 
 def _select(events: Sequence[Any], mask: Array) -> list[Any]:
@@ -359,17 +288,3 @@ def _durations(events: Sequence[Any]) -> tuple[Array, Array]:
     dur = _floats(events, "dur")
     bad = ~(np.abs(dur) < EXACT_FROM)
     return _to_ns(np.where(bad, 0.0, dur) if bad.any() else dur)[0], bad
-
-
-def _numbers(items: list[Any], name: str, dtype: Any, clean: Callable[[Any], Any]) -> Array:
-    """An attribute of each item as numbers, by `clean` where numpy alone cannot."""
-    get = attrgetter(name)
-    try:
-        return np.fromiter(map(get, items), dtype, len(items))
-    except (TypeError, ValueError, OverflowError):
-        return np.array([clean(value) for value in map(get, items)], dtype)
-
-
-def _real(value: Any) -> float:
-    number = finite(value)
-    return np.nan if number is None else number

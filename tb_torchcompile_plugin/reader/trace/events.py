@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.torch_names.slices import Cat
 Raw = msgspec.Raw
 _NO_TEXT = Raw(b"")
 
-_ARG_NAMES = {
+ARG_NAMES = {
     "external": "External id",
     "external_old": "external id",
     "python_id": "Python id",
@@ -50,7 +50,7 @@ _ARG_NAMES = {
 }
 
 
-class Args(msgspec.Struct, gc=False, frozen=True, rename=_ARG_NAMES):
+class Args(msgspec.Struct, gc=False, frozen=True, rename=ARG_NAMES):
     """The args that become columns. -1 or empty: not there."""
 
     external: Any = -1
@@ -136,7 +136,7 @@ EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a n
 decode_common_events = msgspec.json.Decoder(list[CommonEvent]).decode
 decode_events = msgspec.json.Decoder(list[Event]).decode
 decode_exact_events = msgspec.json.Decoder(list[ExactEvent]).decode
-_decode_exact_event = msgspec.json.Decoder(ExactEvent).decode
+decode_exact_event = msgspec.json.Decoder(ExactEvent).decode
 
 
 def float_us_to_ns(value: float) -> int:
@@ -165,7 +165,7 @@ def _exact_ns(text: bytes) -> int | None:
 
 def event_from_text(text: bytes) -> ExactEvent:
     """The event in the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
-    event = _decode_exact_event(text)
+    event = decode_exact_event(text)
     hash((event.name, event.pid, event.tid))
     return event
 
@@ -189,7 +189,7 @@ def event_from_object(fields: dict[str, Any]) -> ExactEvent:
 def _args_from_object(args: dict[str, Any]) -> Args:
     known = {}
     for field in Args.__struct_fields__:
-        key = _ARG_NAMES.get(field, field)
+        key = ARG_NAMES.get(field, field)
         if key in args:
             value = args[key]
             known[field] = Raw(msgspec.json.encode(value)) if getattr(NO_ARGS, field) is _NO_TEXT else value

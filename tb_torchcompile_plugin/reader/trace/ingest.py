@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tb_torchcompile_plugin.errors import Notice
-from tb_torchcompile_plugin.reader.trace.decode import Array
+from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.head import Surroundings, find_head, read_surroundings
 from tb_torchcompile_plugin.reader.trace.pool import PoolReader, can_start_processes
 from tb_torchcompile_plugin.reader.trace.segment import CUT_OFF

@@ -17,7 +17,7 @@ import numpy as np
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.reader.trace.args import ArgsReader
-from tb_torchcompile_plugin.reader.trace.decode import Array
+from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.ingest import ingest
 from tb_torchcompile_plugin.reader.trace.join import first_row_of
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES

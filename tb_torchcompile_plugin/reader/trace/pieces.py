@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tb_torchcompile_plugin.reader.trace.decode import Array, Combo, DecodedPart, Decoder
+from tb_torchcompile_plugin.reader.trace.codes import Array, Combo
+from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder
 
 
 @dataclass

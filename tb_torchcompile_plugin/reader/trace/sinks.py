@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tb_torchcompile_plugin.reader.trace.decode import Array
+from tb_torchcompile_plugin.reader.trace.codes import Array
 
 _NARROW = np.iinfo(np.int32)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tb_torchcompile_plugin.errors import visible
-from tb_torchcompile_plugin.reader.trace.decode import (
+from tb_torchcompile_plugin.reader.trace.codes import (
     COLLECTIVE_FIELDS,
     FLOATS,
     KIND_NAMES,

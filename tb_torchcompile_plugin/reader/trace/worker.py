@@ -14,7 +14,8 @@ import time
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from tb_torchcompile_plugin.reader.trace.decode import Combo, DecodedPart, Decoder
+from tb_torchcompile_plugin.reader.trace.codes import Combo
+from tb_torchcompile_plugin.reader.trace.decode import DecodedPart, Decoder
 from tb_torchcompile_plugin.reader.trace.pieces import spool_part
 from tb_torchcompile_plugin.reader.trace.segment import MAX_TAIL, SegmentReader, Stop
 from tb_torchcompile_plugin.reader.trace.source import open_source

@@ -1,0 +1,126 @@
+"""Numbers and literals at many places of a text at once: eight bytes are one word, the first its lowest byte."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Words = npt.NDArray[np.uint64]
+
+PADDING = bytes(128)  # behind a text, so that there is a word at each place that is looked at
+
+
+def _word(byte: int) -> Any:
+    return np.uint64(int.from_bytes(bytes([byte]) * 8, "little"))
+
+
+_ZEROS, _TO_HIGH, _HIGH = _word(ord("0")), _word(0x80 - 10), _word(0x80)
+_ONES, _EIGHTS = _word(1), _word(8)
+_PAIRS, _FOURS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
+_FIRST, _FIRST_FOUR = np.uint64(0xFF), np.uint64(0xFFFFFFFF)
+_ZERO, _MINUS = np.uint64(ord("0")), np.uint64(ord("-"))
+_POINT_AND_ZEROS = np.uint64(int.from_bytes(b".000", "little"))
+_NO_POINT = np.uint64(int.from_bytes(bytes([0x7F, *[0x80 - 10] * 3]), "little"))
+_HIGH_FOUR = _HIGH & _FIRST_FOUR
+_TENS = 10 ** np.arange(9, dtype=np.int64)
+# each pair of digits becomes one number, then each pair of those, then the last pair
+_TO_PAIRS, _TO_FOURS, _TO_EIGHT = np.uint64(2561), np.uint64(6553601), np.uint64(42949672960001)
+
+
+def words_of(text: bytes) -> Words:
+    """The word at each place of a text that `PADDING` follows."""
+    first = np.frombuffer(text, "<u8", 1)
+    return np.lib.stride_tricks.as_strided(first, (len(text) - 7,), (1,), writeable=False)
+
+
+def goes_on(words: Words, at: Array, literal: bytes) -> Array:
+    """Whether the text goes on with `literal`, of at most as many bytes as `PADDING`, at each place."""
+    mask, first, pieces = _pieces(literal)
+    same: Array = (words[at] if mask is None else words[at] & mask) == first
+    for start, piece in pieces:
+        same &= words[at + start] == piece
+    return same
+
+
+@lru_cache(256)
+def _pieces(literal: bytes) -> tuple[Any, Any, list[tuple[int, Any]]]:
+    """(mask of a literal that is shorter than a word, its first word, place and word of the others)."""
+    last = max(len(literal) - 8, 0)  # may overlap the one before
+    starts = sorted({*range(0, last, 8), last})
+    words = [np.uint64(int.from_bytes(literal[start : start + 8], "little")) for start in starts]
+    mask = np.uint64((1 << 8 * len(literal)) - 1) if len(literal) < 8 else None
+    return mask, words[0], list(zip(starts, words))[1:]
+
+
+def whole_numbers(words: Words, at: Array) -> tuple[Array, Array, Array]:
+    """(value as int64, place behind it, whether there is one) of a JSON integer of at most 15 digits at each place."""
+    first = words[at]
+    values, counts = _digits(first)
+    first &= _FIRST
+    read = counts > 0
+    read &= (first != _ZERO) | (counts == 1)
+    end = at + counts
+    long = np.flatnonzero(counts == 8)
+    if len(long):
+        more, further = _digits(words[end[long]])
+        values[long] = values[long] * _TENS[further] + more
+        end[long] += further
+        read[long] &= further < 8
+    return values, end, read
+
+
+def signed_numbers(words: Words, at: Array) -> tuple[Array, Array, Array]:
+    """The same of integers that may have a minus."""
+    negative = (words[at] & _FIRST) == _MINUS
+    values, end, read = whole_numbers(words, at + negative)
+    return np.where(negative, -values, values), end, read
+
+
+def thousandths(words: Words, at: Array) -> tuple[Array, Array, Array]:
+    """The same of numbers without a sign and with three decimals, times 1,000: of µs in ns."""
+    values, end, read = whole_numbers(words, at)
+    decimals = words[end]
+    decimals ^= _POINT_AND_ZEROS
+    decimals &= _FIRST_FOUR
+    others = decimals + _NO_POINT
+    others |= decimals
+    others &= _HIGH_FOUR
+    read &= others == 0
+    values *= 1000
+    values += _value(decimals << np.uint64(32))
+    end += 4
+    return values, end, read
+
+
+def _digits(words: Words) -> tuple[Array, Array]:
+    """The number that the digits are with which each word begins, and how many they are."""
+    digits = words ^ _ZEROS
+    others = digits + _TO_HIGH
+    others |= digits
+    others &= _HIGH  # the high bit of each byte that is no digit
+    bits = others - np.uint64(1)
+    bits &= ~others
+    bits >>= np.uint64(7)
+    bits &= _ONES  # the lowest bit of each byte before the first of those
+    bits *= _EIGHTS
+    bits >>= np.uint64(56)  # eight for each
+    digits <<= np.uint64(64) - bits
+    bits >>= np.uint64(3)
+    return _value(digits), bits.view(np.int64)
+
+
+def _value(digits: Words) -> Array:
+    """Of eight digits in a word each, the first in its lowest byte; they are used up."""
+    digits *= _TO_PAIRS
+    digits >>= np.uint64(8)
+    digits &= _PAIRS
+    digits *= _TO_FOURS
+    digits >>= np.uint64(16)
+    digits &= _FOURS
+    digits *= _TO_EIGHT
+    digits >>= np.uint64(32)
+    return digits.view(np.int64)

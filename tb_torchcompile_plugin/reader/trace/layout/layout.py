@@ -1,0 +1,187 @@
+"""Events as torch's C++ writer lays them out: some lines each, which begin alike.
+
+    {
+      "ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 5, "tid": 5,
+      "ts": 4374058865586.233, "dur": 79.792,
+      "args": {
+        "External id": 2561,"Record function id": 0, "Ev Idx": 0
+      }
+    },
+
+What is the same in many events is decoded once and looked up: heads as they stand, args by their `stretches`. The
+numbers between are read at all places at once. An event that differs in anything is left to the JSON decoder, as text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tb_torchcompile_plugin.reader.trace.codes import (
+    COLLECTIVE,
+    CONVOLUTION,
+    GPU,
+    HOST,
+    LAST_SLICE_KIND,
+    MEMORY,
+    MEMORY_FIELDS,
+    PARAMETERS,
+    PYTHON,
+    RUNTIME,
+    SLICE_FIELDS,
+    UNUSED,
+    Dictionaries,
+)
+from tb_torchcompile_plugin.reader.trace.events import EXACT_FROM
+from tb_torchcompile_plugin.reader.trace.layout.digits import (
+    Array,
+    Words,
+    goes_on,
+    thousandths,
+    whole_numbers,
+)
+from tb_torchcompile_plugin.reader.trace.layout.heads import Heads
+from tb_torchcompile_plugin.reader.trace.layout.lines import Lines, find_lines
+from tb_torchcompile_plugin.reader.trace.layout.stretches import ArgsLines
+
+# fields whose numbers run on from event to event, in torch's order
+_RUNNING: dict[tuple[int, ...], tuple[str, ...]] = {
+    (PYTHON,): ("python_parent", "python_id", "Ev Idx"),
+    (RUNTIME,): ("external", "correlation"),
+    (GPU, COLLECTIVE): ("external", "correlation"),
+    (HOST, CONVOLUTION, PARAMETERS): ("external", "Ev Idx"),
+    (MEMORY,): ("total_reserved", "total_allocated", "memory_bytes", "address", "Ev Idx"),
+}
+_FIELDS = {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}
+_READER_OF = np.full(UNUSED + 1, -1)
+for _number, _kinds in enumerate(_RUNNING):
+    _READER_OF[list(_kinds)] = _number
+_BEFORE_TS, _BEFORE_DUR, _BEFORE_ARGS = b',\n    "ts": ', b', "dur": ', b',\n    "args": {\n'
+_BEHIND_ARGS = b"\n    }\n "
+_FLOW_LINES, _LINES_BESIDE_HEAD = 4, 6
+_SLICE_HEAD, _MOMENT_HEAD = 1, 2  # lines
+_SPACE = b" \t\r\n"
+_LONGEST_DUR = int(EXACT_FROM) * 1000  # ns
+_MOST_ODD = 0.2  # of the events; with more of them it is faster to decode all
+
+
+@dataclass
+class Laid:
+    """The events of a text in their order: code of the combo, ts and dur in ns (0 where it has none).
+
+    odd: places of those that must be decoded from their `texts`; what the columns say of them means nothing.
+    args: (kind, places, field → column) of the others.
+    """
+
+    codes: Array
+    ts: Array
+    dur: Array
+    odd: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    texts: list[bytes] = field(default_factory=list)
+    args: list[tuple[int, Array, dict[str, Array]]] = field(default_factory=list)
+
+
+class Layout:
+    """Reads texts of events; what it has decoded once it knows by the codes of some dictionaries."""
+
+    def __init__(self, dictionaries: Dictionaries) -> None:
+        self._combos = dictionaries.combos
+        self._heads = Heads(dictionaries)
+        self._flows = {phase: Heads(dictionaries, b'"ph":"%s",' % phase) for phase in (b"s", b"f")}
+        self._args = {
+            kinds: ArgsLines(dictionaries, running, {name for kind in kinds for name in _FIELDS[kind]})
+            for kinds, running in _RUNNING.items()
+        }
+
+    def read(self, events: bytes) -> Laid | None:
+        """The events of `{…}, {…}`; None where they are, or many of them, laid out in another way."""
+        lines = find_lines(events.lstrip(_SPACE))
+        if lines is None:
+            return None
+        count = len(lines.first)
+        laid = Laid(np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64))
+        odd = np.ones(count, bool)
+        odd[self._read_flows(lines, laid)] = False
+        for head in (_SLICE_HEAD, _MOMENT_HEAD):
+            odd[self._read_timed(lines, laid, head)] = False
+        laid.odd = np.flatnonzero(odd)
+        if len(laid.odd) > _MOST_ODD * count:
+            return None
+        laid.texts = lines.texts(laid.odd)
+        return laid
+
+    def _read_flows(self, lines: Lines, laid: Laid) -> Array:
+        """Places of the flows that become no column: they are counted alone."""
+        flows = np.flatnonzero(lines.count == _FLOW_LINES)
+        sound = np.zeros(len(flows), bool)
+        for phase, heads in self._flows.items():
+            opening = b'    "ph": "%s", "id": ' % phase
+            rows = np.flatnonzero(goes_on(lines.words, lines.start[lines.first[flows] + 1], opening))
+            line = lines.first[flows[rows]] + 1
+            codes = heads.of_alike(lines, lines.start[line + 1], lines.end[line + 1])
+            laid.codes[flows[rows]] = codes
+            are_counted = (codes >= 0) & (self._combos.kinds[codes] == UNUSED)
+            sound[rows] = are_counted & _are_flows(lines.words, lines.start[line] + len(opening))
+        return flows[sound]
+
+    def _read_timed(self, lines: Lines, laid: Laid, head_lines: int) -> Array:
+        """Places of the slices, or moments, that were understood: so many lines stand before their time stamp."""
+        places = np.flatnonzero(lines.count == head_lines + _LINES_BESIDE_HEAD)
+        head = lines.first[places] + 1
+        args = head + head_lines + 2
+        behind, sound = _read_times(lines, lines.end[head + head_lines - 1] - 1, places, laid, head_lines)
+        sound &= behind == lines.start[args]
+        sound &= goes_on(lines.words, lines.end[args], _BEHIND_ARGS)
+        look_up = self._heads.of if head_lines == _SLICE_HEAD else self._heads.of_alike
+        codes = look_up(lines, lines.start[head], lines.end[head + head_lines - 1] - 1)
+        laid.codes[places] = codes
+        kinds = self._combos.kinds[codes]
+        sound &= (codes >= 0) & (kinds <= LAST_SLICE_KIND if head_lines == _SLICE_HEAD else kinds == MEMORY)
+        rows = np.flatnonzero(sound)
+        return self._read_args(lines, laid, args[rows], places[rows], kinds[rows])
+
+    def _read_args(self, lines: Lines, laid: Laid, args: Array, places: Array, kinds: Array) -> Array:
+        """Those of the places whose line of args was understood."""
+        sound = np.zeros(len(places), bool)
+        readers = _READER_OF[kinds]
+        for number, (own, reader) in enumerate(self._args.items()):
+            rows = np.flatnonzero(readers == number)
+            if len(rows):
+                columns, sound[rows] = reader.read(lines, args[rows])
+                for kind in own:
+                    chosen = np.flatnonzero(sound[rows] & (kinds[rows] == kind))
+                    those = {name: columns[name][chosen] for name in _FIELDS[kind]}
+                    if len(chosen):
+                        laid.args.append((kind, places[rows[chosen]], those))
+        return places[sound]
+
+
+def _are_flows(words: Words, at: Array) -> Array:
+    """Whether three ids and a time stamp stand at each place, and nothing else on the line."""
+    _, at, sound = whole_numbers(words, at)
+    for literal in (b', "pid": ', b', "tid": '):
+        sound &= goes_on(words, at, literal)
+        _, at, read = whole_numbers(words, at + len(literal))
+        sound &= read
+    sound &= goes_on(words, at, b', "ts": ')
+    _, at, read = thousandths(words, at + 8)
+    sound &= read
+    sound &= goes_on(words, at, b",\n")
+    return sound
+
+
+def _read_times(lines: Lines, at: Array, places: Array, laid: Laid, head_lines: int) -> tuple[Array, Array]:
+    """(where args begin, whether all is as it should be) of what follows the heads."""
+    words = lines.words
+    sound = goes_on(words, at, _BEFORE_TS)
+    laid.ts[places], at, read = thousandths(words, at + len(_BEFORE_TS))
+    sound &= read
+    if head_lines == _SLICE_HEAD:
+        sound &= goes_on(words, at, _BEFORE_DUR)
+        dur, at, read = thousandths(words, at + len(_BEFORE_DUR))
+        laid.dur[places] = dur
+        sound &= read
+        sound &= dur < _LONGEST_DUR
+    sound &= goes_on(words, at, _BEFORE_ARGS)
+    return at + len(_BEFORE_ARGS), sound

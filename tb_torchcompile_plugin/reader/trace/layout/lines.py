@@ -1,0 +1,54 @@
+"""The lines of a text of events, and which of them belong to which event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tb_torchcompile_plugin.reader.trace.layout.digits import PADDING, Array, Words, goes_on, words_of
+
+_NEWLINE = ord("\n")
+_OPENING, _BETWEEN, _CLOSING = b"  {", b"  },", b"\n  }"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """start, end: of each line, in bytes of `text`, the newline not among them.
+    first, count: of each event, its first line and how many they are.
+    """
+
+    text: bytes
+    words: Words
+    start: Array
+    end: Array
+    first: Array
+    count: Array
+
+    def are(self, starts: Array, ends: Array, text: bytes) -> Array:
+        """Whether each of some stretches is that text."""
+        if len(text) > len(PADDING):
+            return np.zeros(len(starts), bool)  # not to be seen at once
+        same: Array = (ends - starts == len(text)) & goes_on(self.words, starts, text)
+        return same
+
+    def texts(self, events: Array) -> list[bytes]:
+        """Of some events, each from `{` to `}`."""
+        starts = self.start[self.first[events]]
+        ends = self.end[self.first[events] + self.count[events] - 1]
+        return [self.text[start:end].removesuffix(b",") for start, end in zip(starts.tolist(), ends.tolist())]
+
+
+def find_lines(events: bytes) -> Lines | None:
+    """The lines of `{…}, {…}`; None where braces do not stand on lines of their own between the events."""
+    if not (events.startswith(b"{\n") and events.endswith(_CLOSING)):
+        return None
+    breaks = np.flatnonzero(np.frombuffer(events, np.uint8) == _NEWLINE)
+    start, end = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(events)]])
+    text = events + PADDING
+    words = words_of(text)
+    short = np.flatnonzero(end - start == len(_OPENING))
+    first = np.concatenate([[0], short[goes_on(words, start[short], _OPENING)]])
+    lines = Lines(text, words, start, end, first, np.diff(first, append=len(start)))
+    before = first[1:] - 1
+    return lines if lines.are(start[before], end[before], _BETWEEN).all() else None

@@ -1,0 +1,151 @@
+"""What stands between the numbers of a line of args and comes again and again: decoded once, then looked up.
+
+A line is taken apart at the fields whose numbers run on from event to event. Each stretch up to the next of them must
+be sound JSON of its own with a number behind it: then the line is sound if all are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
+from tb_torchcompile_plugin.reader.trace.events import ARG_NAMES, NO_ARGS, Args
+from tb_torchcompile_plugin.reader.trace.layout.digits import (
+    PADDING,
+    Array,
+    goes_on,
+    signed_numbers,
+    whole_numbers,
+)
+from tb_torchcompile_plugin.reader.trace.layout.lines import Lines
+
+_MOST = 1 << 14  # stretches that are remembered: torch writes a few thousand different ones
+_FEW = 8
+_SIGNED = {"memory_bytes"}
+_decode_args = msgspec.json.Decoder(Args).decode
+
+
+class ArgsLines:
+    """Lines of args in which the numbers of the `running` fields come one after the other. fields: wanted of them."""
+
+    def __init__(self, dictionaries: Dictionaries, running: Iterable[str], fields: Iterable[str]) -> None:
+        self._none = {name: dictionaries.column([NO_ARGS], name) for name in fields}
+        self._slots = [
+            _Slot(dictionaries, self._none, field, is_first=place == 0)
+            for place, field in enumerate([*running, ""])
+        ]
+
+    def read(self, lines: Lines, which: Array) -> tuple[dict[str, Array], Array]:
+        """(field → column, whether it was understood) of some lines."""
+        at, end = lines.start[which], lines.end[which]
+        columns: dict[str, Array] = {}
+        sound = np.ones(len(at), bool)
+        for slot in self._slots:
+            codes, at = slot.find(lines, at, end)
+            sound &= slot.sound[codes]
+            for field, values in slot.columns.items():
+                said, before = values[codes], columns.get(field)
+                # what comes last counts, as in any JSON object
+                columns[field] = said if before is None else np.where(said == self._none[field], before, said)
+            if slot.field:
+                numbered = slot.numbered[codes]
+                values, behind, read = slot.numbers(lines.words, at)
+                sound &= read | ~numbered
+                at = np.where(numbered & read, behind, at)
+                before = columns.get(slot.field, self._none.get(slot.field))
+                columns[slot.field] = values if before is None else np.where(numbered, values, before)
+        return {field: columns.get(field, none.repeat(len(at))) for field, none in self._none.items()}, sound
+
+
+class _Slot(dict[bytes, int]):
+    """Stretch → code, up to the number of one field, or the end of the line.
+
+    By code: sound (whether it is JSON), numbered (whether that number follows), columns (what else it says).
+    """
+
+    def __init__(
+        self, dictionaries: Dictionaries, none: dict[str, Array], field: str, *, is_first: bool
+    ) -> None:
+        self.field = field
+        self.numbers = signed_numbers if field in _SIGNED else whole_numbers
+        self._dictionaries, self._none, self._is_first = dictionaries, none, is_first
+        self._key = b'"%s": ' % ARG_NAMES.get(field, field).encode() if field else b""
+        self._forget()
+
+    def _forget(self) -> None:
+        self.clear()
+        self.columns: dict[str, Array] = {}
+        self.sound: Array = np.zeros(0, bool)
+        self.numbered: Array = np.zeros(0, bool)
+        self._new: list[tuple[Args, bool, bool]] = []
+        self._usual: bytes | None = None
+
+    def find(self, lines: Lines, at: Array, end: Array) -> tuple[Array, Array]:
+        """(code, place behind it) of the stretch at each place."""
+        if len(self) > _MOST:
+            self._forget()
+        if self._usual is None:
+            return self._look_up(lines.text, at, end)
+        codes, behind = np.full(len(at), self[self._usual]), at + len(self._usual)
+        is_usual = goes_on(lines.words, at, self._usual) if self._key else lines.are(at, end, self._usual)
+        others = np.flatnonzero(~is_usual)
+        if len(others) > len(at) // 2:
+            self._usual = None
+        if len(others):
+            codes[others], behind[others] = self._look_up(lines.text, at[others], end[others])
+        return codes, behind
+
+    def _look_up(self, text: bytes, at: Array, end: Array) -> tuple[Array, Array]:
+        starts, stops = at.tolist(), end.tolist()
+        if self._key:
+            find, key, length = text.find, self._key, len(self._key)
+            keys = [find(key, start, stop) for start, stop in zip(starts, stops)]
+            stops = [place + length if place >= 0 else stop for place, stop in zip(keys, stops)]
+        stretches = [text[start:stop] for start, stop in zip(starts, stops)]
+        codes = np.fromiter(map(self.__getitem__, stretches), np.int64, len(stretches))
+        self._keep_new()
+        if self._usual is None and len(codes) > _FEW:
+            self._prefer(stretches, codes)
+        return codes, np.array(stops, np.int64)
+
+    def _prefer(self, stretches: list[bytes], codes: Array) -> None:
+        """From now on look first whether it is the one that most of these are."""
+        most = int(np.bincount(codes).argmax())
+        is_most = codes == most
+        text = stretches[int(is_most.argmax())]
+        goes_on_alike = self.sound[most] and self.numbered[most] == bool(self._key)
+        if goes_on_alike and len(text) <= len(PADDING) and 2 * is_most.sum() > len(codes):
+            self._usual = text
+
+    def __missing__(self, stretch: bytes) -> int:
+        code = self[stretch] = len(self)
+        numbered = bool(self._key) and stretch.endswith(self._key)
+        args = self._decoded(stretch, b"-1}" if numbered else b"}")
+        self._new.append((args or NO_ARGS, args is not None, numbered))
+        return code
+
+    def _decoded(self, stretch: bytes, closing: bytes) -> Args | None:
+        if not self._is_first and stretch[:1] not in (b",", b""):
+            return None  # it would belong to the number before
+        try:
+            return _decode_args((b"{" if self._is_first else b'{"":0') + stretch + closing)
+        except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
+            return None
+
+    def _keep_new(self) -> None:
+        if not self._new:
+            return
+        args, sound, numbered = zip(*self._new)
+        before = len(self.sound)
+        for field, none in self._none.items():
+            values = self._dictionaries.column(args, field)
+            if field in self.columns:
+                self.columns[field] = np.concatenate([self.columns[field], values])
+            elif (values != none).any():
+                self.columns[field] = np.concatenate([np.repeat(none, before), values])
+        self.sound = np.concatenate([self.sound, np.array(sound, bool)])
+        self.numbered = np.concatenate([self.numbered, np.array(numbered, bool)])
+        self._new = []
