@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.reader.trace.layout.lines import Lines
 
 _MOST = 1 << 14  # stretches that are remembered: torch writes a few thousand different ones
 _FEW = 8
+_USUAL = 3  # stretches of a kind that are looked for before all others
 _SIGNED = {"memory_bytes"}
 _decode_args = msgspec.json.Decoder(Args).decode
 
@@ -81,21 +82,24 @@ class _Slot(dict[bytes, int]):
         self.sound: Array = np.zeros(0, bool)
         self.numbered: Array = np.zeros(0, bool)
         self._new: list[tuple[Args, bool, bool]] = []
-        self._usual: bytes | None = None
+        self._usual: list[bytes] = []
 
     def find(self, lines: Lines, at: Array, end: Array) -> tuple[Array, Array]:
         """(code, place behind it) of the stretch at each place."""
         if len(self) > _MOST:
             self._forget()
-        if self._usual is None:
-            return self._look_up(lines.text, at, end)
-        codes, behind = np.full(len(at), self[self._usual]), at + len(self._usual)
-        is_usual = goes_on(lines.words, at, self._usual) if self._key else lines.are(at, end, self._usual)
-        others = np.flatnonzero(~is_usual)
-        if len(others) > len(at) // 2:
-            self._usual = None
-        if len(others):
-            codes[others], behind[others] = self._look_up(lines.text, at[others], end[others])
+        codes, behind = np.zeros(len(at), np.int64), at.copy()
+        rest = np.arange(len(at))
+        for usual in self._usual:
+            starts = at[rest]
+            same = goes_on(lines.words, starts, usual) if self._key else lines.are(starts, end[rest], usual)
+            codes[rest[same]] = self[usual]
+            behind[rest[same]] += len(usual)
+            rest = rest[~same]
+        if len(rest) > len(at) // 2:
+            self._usual = self._usual[1:]
+        if len(rest):
+            codes[rest], behind[rest] = self._look_up(lines.text, at[rest], end[rest])
         return codes, behind
 
     def _look_up(self, text: bytes, at: Array, end: Array) -> tuple[Array, Array]:
@@ -107,7 +111,7 @@ class _Slot(dict[bytes, int]):
         stretches = [text[start:stop] for start, stop in zip(starts, stops)]
         codes = np.fromiter(map(self.__getitem__, stretches), np.int64, len(stretches))
         self._keep_new()
-        if self._usual is None and len(codes) > _FEW:
+        if len(self._usual) < _USUAL and len(codes) > _FEW:
             self._prefer(stretches, codes)
         return codes, np.array(stops, np.int64)
 
@@ -118,7 +122,7 @@ class _Slot(dict[bytes, int]):
         text = stretches[int(is_most.argmax())]
         goes_on_alike = self.sound[most] and self.numbered[most] == bool(self._key)
         if goes_on_alike and len(text) <= len(PADDING) and 2 * is_most.sum() > len(codes):
-            self._usual = text
+            self._usual.append(text)
 
     def __missing__(self, stretch: bytes) -> int:
         code = self[stretch] = len(self)
