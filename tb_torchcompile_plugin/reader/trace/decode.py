@@ -117,32 +117,36 @@ class Decoder:
         self._start_part()
         return part
 
-    def feed_text(self, text: bytes) -> None:
-        """Add the events of `{…}, {…}`.
+    def feed_text(self, text: bytes, end: int) -> None:
+        """Add the events of `{…}, {…}`, where `text` stands up to `end`.
 
         Raises msgspec.DecodeError, TypeError or ValueError, with nothing added, where it cannot.
         """
-        laid = self._layout.read(text)
+        laid = self._layout.read(text, end)
         if laid is None or not self._feed_laid(laid):
-            self._feed_json(b"[" + text + b"]")
+            self._feed_json(b"[" + text[:end] + b"]")
 
     def _feed_laid(self, laid: Laid) -> bool:
         """False, with nothing added, where an odd one cannot be decoded, or not be put into order with the others."""
+        none = np.zeros(len(laid.codes), bool)
+        batch = _Batch(laid.codes, laid.ts, none, laid.dur, none.copy(), laid.args, [])
+        if laid.texts and not self._take_in(batch, laid):
+            return False
+        self._add(batch)
+        return True
+
+    def _take_in(self, batch: _Batch, laid: Laid) -> bool:
         try:
             events = [decode_exact_event(text) for text in laid.texts]
             odd = self._batch(events, _exact_stamps(events))
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
             return False
-        if any(kind == MEMORY for kind, _, _ in odd.columns):
+        if any(kind in _MOMENTS for kind, _, _ in odd.columns):
             return False
-        at, count = laid.odd, len(laid.codes)
-        laid.codes[at], laid.ts[at], laid.dur[at] = odd.codes, odd.ts, odd.dur
-        batch = _Batch(
-            laid.codes, laid.ts, np.zeros(count, bool), laid.dur, np.zeros(count, bool), laid.args, odd.meta
-        )
-        batch.no_ts[at], batch.no_dur[at] = odd.no_ts, odd.no_dur
+        at = laid.odd
+        batch.codes[at], batch.ts[at], batch.dur[at] = odd.codes, odd.ts, odd.dur
+        batch.no_ts[at], batch.no_dur[at], batch.meta = odd.no_ts, odd.no_dur, odd.meta
         batch.columns += [(kind, at[places], columns) for kind, places, columns in odd.columns]
-        self._add(batch)
         return True
 
     def _feed_json(self, text: bytes) -> None:

@@ -87,7 +87,7 @@ class SegmentReader:
         while True:
             text = self._source.read(position, size)
             cut, last = _find_cut(text, limit - position)
-            if cut and self._feed(text[: cut[0]], position):
+            if cut and self._feed(text, cut[0], position):
                 stop = Stop("more" if last else "going", position + cut[1])
             elif cut and size > _SMALL_CHUNK:
                 size, shrunk = max(size // 8, _SMALL_CHUNK), True
@@ -102,16 +102,16 @@ class SegmentReader:
             if stop.state != "going":
                 return stop
 
-    def _feed(self, events: bytes, offset: int) -> bool:
-        tail = events[-64:-1].rstrip()
-        if tail[-1:] in (b'"', b"") and _ends_in_name(events) and self._torn(offset + len(events)):
+    def _feed(self, text: bytes, end: int, offset: int) -> bool:
+        tail = text[max(end - 64, 0) : end - 1].rstrip()
+        if tail[-1:] in (b'"', b"") and _ends_in_name(text[:end]) and self._torn(offset + end):
             return False
         first = self._decoder.events
         try:
-            self._decoder.feed_text(events)
+            self._decoder.feed_text(text, end)
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
             return False
-        self._decoder.mark(offset, offset + len(events), first)
+        self._decoder.mark(offset, offset + end, first)
         return True
 
     def _torn(self, offset: int) -> bool:

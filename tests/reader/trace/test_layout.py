@@ -58,7 +58,8 @@ FLOW = (
     '"ph": "s", "id": 133798, "pid": 5, "tid": 5, "ts": 4374058865610.163,\n    "cat": "ac2g", "name": "ac2g"'
 )
 FLOW_END = FLOW.replace('"s"', '"f"') + ', "bp": "e"'
-EVENTS = (PYTHON, OPERATOR, LAUNCH, KERNEL, MEMORY, FLOW, FLOW_END)
+FORWARD, BACKWARD = (flow.replace("ac2g", "fwdbwd") for flow in (FLOW, FLOW_END))
+EVENTS = (PYTHON, OPERATOR, LAUNCH, KERNEL, MEMORY, FLOW, FLOW_END, BACKWARD, FORWARD)
 
 # (what stands in an event, what stands there instead): valid or not, each may be odd, and none may be read otherwise
 ODD = [
@@ -99,7 +100,8 @@ ODD = [
     ('"pid": 5, "tid": 5,', '"pid": "Spans", "tid": null,'),
     ('"pid": 5, "tid": 5,', '"pid": 5, "tid": 5, "args": {"Python id": 3},'),
     ('"pid": 5, "tid": 5,', '"pid": 5, "tid": 5,,'),
-    ("ac2g", "fwdbwd"),
+    ("ac2g", "other"),
+    ('"id": 133798', '"id": "133798"'),
     ("    }", "    },"),
     ("    }", "    }}"),
     ("\n    }", '\n    }, "id": 3'),
@@ -109,6 +111,7 @@ ODD = [
 
 # some events of each kind: what most of them have is looked for first in the next chunk
 _CHUNK = 20_000
+_HEAD = len('{"traceEvents": [')
 
 
 def document(events: list[str]) -> bytes:
@@ -128,7 +131,8 @@ def assert_as_json(path: Path, text: bytes) -> None:
 
 
 def laid(events: list[str]) -> Laid | None:
-    return Layout(Dictionaries()).read(document(events)[len('{"traceEvents": [') : -3])
+    text = document(events)[_HEAD:]
+    return Layout(Dictionaries()).read(text, len(text) - 3)
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -151,7 +155,9 @@ def test_what_comes_of_them(tmp_path: Path) -> None:
     assert trace.columns["registers"].tolist() == [40]
     assert trace.columns["memory.memory_bytes"].tolist() == [-802816]
     assert trace.columns["memory.address"].tolist() == [139849970212352]
-    assert trace.phases == {"X": 4, "i": 1, "s": 1, "f": 1}
+    assert trace.columns["flow.id"].tolist() == [133798] * 2
+    assert trace.columns["flow.start"].tolist() == [False, True]
+    assert trace.phases == {"X": 4, "i": 1, "s": 2, "f": 2}
 
 
 @pytest.mark.parametrize(("usual", "odd"), ODD)
@@ -193,7 +199,7 @@ def test_whatever_is_changed(
         [re.sub(r"(?<=id\": )\d+|(?<=Addr\": )\d+", lambda _: str(next(others)), e) for e in events]
     )
     for where, removed, added in changes:
-        at = int(where * len(text))
+        at = _HEAD + int(where * (len(text) - _HEAD))
         text = text[:at] + added.encode() + text[at + removed :]
     assert_as_json(tmp_path_factory.mktemp("t") / "t.json", text)
 
@@ -242,8 +248,8 @@ def test_recordings_have_this_layout(
     understood = []
     read_laid = Layout.read
 
-    def read_and_count(layout: Layout, events: bytes) -> Laid | None:
-        answer = read_laid(layout, events)
+    def read_and_count(layout: Layout, text: bytes, end: int) -> Laid | None:
+        answer = read_laid(layout, text, end)
         understood.append(len(answer.codes) - len(answer.odd) if answer else 0)
         return answer
 

@@ -11,7 +11,9 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Words = npt.NDArray[np.uint64]
 
-PADDING = bytes(128)  # behind a text, so that there is a word at each place that is looked at
+PADDING = bytes(
+    128
+)  # or as much else, behind a text: so that there is a word at each place that is looked at
 
 
 def _word(byte: int) -> Any:
@@ -32,7 +34,7 @@ _TO_PAIRS, _TO_FOURS, _TO_EIGHT = np.uint64(2561), np.uint64(6553601), np.uint64
 
 
 def words_of(text: bytes) -> Words:
-    """The word at each place of a text that `PADDING` follows."""
+    """The word at each place of a text with `PADDING`."""
     first = np.frombuffer(text, "<u8", 1)
     return np.lib.stride_tricks.as_strided(first, (len(text) - 7,), (1,), writeable=False)
 

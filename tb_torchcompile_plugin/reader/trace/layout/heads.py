@@ -43,6 +43,12 @@ class Heads(dict[bytes, int]):
         codes[others] = self.of(lines, starts[others], ends[others])
         return codes
 
+    def of_both(self, lines: Lines, starts: Array, ends: Array, line: Array) -> Array:
+        """The codes of stretches, and of what each of some lines says beside."""
+        parts = zip(starts.tolist(), ends.tolist(), lines.start[line].tolist(), lines.end[line].tolist())
+        heads = [lines.text[start:end] + b"," + lines.text[begin:stop] for start, end, begin, stop in parts]
+        return np.fromiter(map(self.__getitem__, heads), np.int64, len(heads))
+
     def __missing__(self, head: bytes) -> int:
         if len(self) > _MOST:
             self.clear()

@@ -15,12 +15,14 @@ numbers between are read at all places at once. An event that differs in anythin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from tb_torchcompile_plugin.reader.trace.codes import (
     COLLECTIVE,
     CONVOLUTION,
+    FLOW,
     GPU,
     HOST,
     LAST_SLICE_KIND,
@@ -61,7 +63,6 @@ _BEFORE_TS, _BEFORE_DUR, _BEFORE_ARGS = b',\n    "ts": ', b', "dur": ', b',\n   
 _BEHIND_ARGS = b"\n    }\n "
 _FLOW_LINES, _LINES_BESIDE_HEAD = 4, 6
 _SLICE_HEAD, _MOMENT_HEAD = 1, 2  # lines
-_SPACE = b" \t\r\n"
 _LONGEST_DUR = int(EXACT_FROM) * 1000  # ns
 _MOST_ODD = 0.2  # of the events; with more of them it is faster to decode all
 
@@ -94,9 +95,9 @@ class Layout:
             for kinds, running in _RUNNING.items()
         }
 
-    def read(self, events: bytes) -> Laid | None:
-        """The events of `{…}, {…}`; None where they are, or many of them, laid out in another way."""
-        lines = find_lines(events.lstrip(_SPACE))
+    def read(self, text: bytes, end: int) -> Laid | None:
+        """The events of `{…}, {…}`, where `text` stands up to `end`; None where many are laid out in another way."""
+        lines = find_lines(text, end)
         if lines is None:
             return None
         count = len(lines.first)
@@ -112,18 +113,26 @@ class Layout:
         return laid
 
     def _read_flows(self, lines: Lines, laid: Laid) -> Array:
-        """Places of the flows that become no column: they are counted alone."""
+        """Places of the flows that were understood. Those that become no column are counted alone."""
         flows = np.flatnonzero(lines.count == _FLOW_LINES)
-        sound = np.zeros(len(flows), bool)
+        ids, kinds = np.zeros(len(flows), np.int64), np.full(len(flows), -1)
         for phase, heads in self._flows.items():
             opening = b'    "ph": "%s", "id": ' % phase
             rows = np.flatnonzero(goes_on(lines.words, lines.start[lines.first[flows] + 1], opening))
             line = lines.first[flows[rows]] + 1
+            found = _read_flow_line(lines.words, lines.start[line] + len(opening))
             codes = heads.of_alike(lines, lines.start[line + 1], lines.end[line + 1])
-            laid.codes[flows[rows]] = codes
-            are_counted = (codes >= 0) & (self._combos.kinds[codes] == UNUSED)
-            sound[rows] = are_counted & _are_flows(lines.words, lines.start[line] + len(opening))
-        return flows[sound]
+            kinds[rows] = np.where(found.sound & (codes >= 0), self._combos.kinds[codes], -1)
+            joined = np.flatnonzero(kinds[rows] == FLOW)
+            codes[joined] = heads.of_both(
+                lines, found.track[joined], found.track_end[joined], line[joined] + 1
+            )
+            laid.codes[flows[rows]], laid.ts[flows[rows]], ids[rows] = codes, found.ts, found.id
+        joined = np.flatnonzero(kinds == FLOW)
+        if len(joined):
+            laid.args.append((FLOW, flows[joined], {"id": ids[joined]}))
+        understood: Array = flows[(kinds == FLOW) | (kinds == UNUSED)]
+        return understood
 
     def _read_timed(self, lines: Lines, laid: Laid, head_lines: int) -> Array:
         """Places of the slices, or moments, that were understood: so many lines stand before their time stamp."""
@@ -157,18 +166,28 @@ class Layout:
         return places[sound]
 
 
-def _are_flows(words: Words, at: Array) -> Array:
-    """Whether three ids and a time stamp stand at each place, and nothing else on the line."""
-    _, at, sound = whole_numbers(words, at)
+class _FlowLine(NamedTuple):
+    """id and ts (ns) of flows, where their track stands in the text, and whether their lines hold this alone."""
+
+    id: Array
+    track: Array
+    track_end: Array
+    ts: Array
+    sound: Array
+
+
+def _read_flow_line(words: Words, at: Array) -> _FlowLine:
+    ids, at, sound = whole_numbers(words, at)
+    track = at + 2
     for literal in (b', "pid": ', b', "tid": '):
         sound &= goes_on(words, at, literal)
         _, at, read = whole_numbers(words, at + len(literal))
         sound &= read
     sound &= goes_on(words, at, b', "ts": ')
-    _, at, read = thousandths(words, at + 8)
+    ts, end, read = thousandths(words, at + 8)
     sound &= read
-    sound &= goes_on(words, at, b",\n")
-    return sound
+    sound &= goes_on(words, end, b",\n")
+    return _FlowLine(ids, track, at, ts, sound)
 
 
 def _read_times(lines: Lines, at: Array, places: Array, laid: Laid, head_lines: int) -> tuple[Array, Array]:

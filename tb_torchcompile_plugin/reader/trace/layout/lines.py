@@ -9,6 +9,7 @@ import numpy as np
 from tb_torchcompile_plugin.reader.trace.layout.digits import PADDING, Array, Words, goes_on, words_of
 
 _NEWLINE = ord("\n")
+_SPACE = b" \t\r\n"
 _OPENING, _BETWEEN, _CLOSING = b"  {", b"  },", b"\n  }"
 
 
@@ -39,16 +40,22 @@ class Lines:
         return [self.text[start:end].removesuffix(b",") for start, end in zip(starts.tolist(), ends.tolist())]
 
 
-def find_lines(events: bytes) -> Lines | None:
-    """The lines of `{…}, {…}`; None where braces do not stand on lines of their own between the events."""
-    if not (events.startswith(b"{\n") and events.endswith(_CLOSING)):
+def find_lines(text: bytes, end: int) -> Lines | None:
+    """The lines of `{…}, {…}`, where `text` stands up to `end`; None where there are no lines between the events that
+    are a brace alone."""
+    if text[:1] in _SPACE:
+        length = len(text)
+        text = text.lstrip(_SPACE)
+        end -= length - len(text)
+    if not (text.startswith(b"{\n") and text.endswith(_CLOSING, 0, end)):
         return None
-    breaks = np.flatnonzero(np.frombuffer(events, np.uint8) == _NEWLINE)
-    start, end = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(events)]])
-    text = events + PADDING
+    if len(text) - end < len(PADDING):
+        text += PADDING
+    breaks = np.flatnonzero(np.frombuffer(text, np.uint8, end) == _NEWLINE)
+    starts, ends = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [end]])
     words = words_of(text)
-    short = np.flatnonzero(end - start == len(_OPENING))
-    first = np.concatenate([[0], short[goes_on(words, start[short], _OPENING)]])
-    lines = Lines(text, words, start, end, first, np.diff(first, append=len(start)))
+    short = np.flatnonzero(ends - starts == len(_OPENING))
+    first = np.concatenate([[0], short[goes_on(words, starts[short], _OPENING)]])
+    lines = Lines(text, words, starts, ends, first, np.diff(first, append=len(starts)))
     before = first[1:] - 1
-    return lines if lines.are(start[before], end[before], _BETWEEN).all() else None
+    return lines if lines.are(starts[before], ends[before], _BETWEEN).all() else None
