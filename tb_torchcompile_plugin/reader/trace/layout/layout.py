@@ -120,14 +120,12 @@ class Layout:
             opening = b'    "ph": "%s", "id": ' % phase
             rows = np.flatnonzero(goes_on(lines.words, lines.start[lines.first[flows] + 1], opening))
             line = lines.first[flows[rows]] + 1
-            found = _read_flow_line(lines.words, lines.start[line] + len(opening))
+            flow = _read_flow_line(lines.words, lines.start[line] + len(opening))
             codes = heads.of_alike(lines, lines.start[line + 1], lines.end[line + 1])
-            kinds[rows] = np.where(found.sound & (codes >= 0), self._combos.kinds[codes], -1)
+            kinds[rows] = np.where(flow.sound & (codes >= 0), self._combos.kinds[codes], -1)
             joined = np.flatnonzero(kinds[rows] == FLOW)
-            codes[joined] = heads.of_both(
-                lines, found.track[joined], found.track_end[joined], line[joined] + 1
-            )
-            laid.codes[flows[rows]], laid.ts[flows[rows]], ids[rows] = codes, found.ts, found.id
+            codes[joined] = heads.of_both(lines, flow.track[joined], flow.track_end[joined], line[joined] + 1)
+            laid.codes[flows[rows]], laid.ts[flows[rows]], ids[rows] = codes, flow.ts, flow.id
         joined = np.flatnonzero(kinds == FLOW)
         if len(joined):
             laid.args.append((FLOW, flows[joined], {"id": ids[joined]}))
