@@ -42,7 +42,7 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import by_track, mask_of
+from tb_torchcompile_plugin.profile.slices import by_track, mask_of, place_mask
 from tb_torchcompile_plugin.torch_names.calls import gives_back
 from tb_torchcompile_plugin.torch_names.operators import both_ways
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
@@ -104,9 +104,9 @@ def _is_users_time(culprit: Culprit) -> bool:
 def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterator[Fix]:
     """Without the host time of these culprits: all of it, or what is beyond the usual of a call."""
     pieces, blamed, lane = profile.of(host_pieces), profile.of(culprits), profile.of(host_lane)
-    mine = np.flatnonzero(np.isin(blamed.code, codes))
+    mine = np.flatnonzero(place_mask(codes, len(blamed.culprits))[blamed.code])
     ns, times = _excess(pieces.row[mine], pieces.ns[mine], kind)
-    calls = calls_of(profile, kind)
+    calls = profile.of(calls_of, kind)
     if not times and not calls.any():
         return
     own = lane.end - lane.begin

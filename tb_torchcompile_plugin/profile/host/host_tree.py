@@ -96,13 +96,14 @@ def _uncross(start: Int64s, end: Int64s, parent: Int64s, inside: Int64s, base: i
     # What does not count may have ended at once.
     ended = np.append(_ended(end, inner, crossing), start[inside])
     outlasting = np.append(crossing, inside)
-    behind = _places(union(np.searchsorted(start, ended), np.searchsorted(start, end[outlasting])))
+    first, last = np.searchsorted(start, ended), np.searchsorted(start, end[outlasting])
+    behind = _places(union(narrow(first), narrow(last)))
 
     def held(which: Int64s, at: Int64s) -> Mask:
         return np.asarray(end[at] >= end[crossing[which]])
 
     inner[crossing] = climb_to(inner, inner[crossing], held)
-    outlasting.sort()
+    outlasting = np.sort(outlasting).astype(behind.dtype)
     latest = outlasting[np.searchsorted(outlasting, behind, side="right") - 1]
     _put_right(start, end, inner, behind[inner[behind] < latest])
     parent[:] = np.where(inner >= 0, inner + base, -1)
@@ -119,7 +120,8 @@ def _ended(end: Int64s, parent: Int64s, places: Int64s) -> Int64s:
 def _places(stretches: Intervals) -> Int64s:
     """All that lie in these stretches."""
     lengths = stretches.ends - stretches.starts
-    return np.arange(lengths.sum()) + np.repeat(stretches.ends - np.cumsum(lengths), lengths)
+    skipped = stretches.ends - np.cumsum(lengths, dtype=lengths.dtype)
+    return np.arange(lengths.sum(), dtype=lengths.dtype) + np.repeat(skipped, lengths)
 
 
 def _put_right(start: Int64s, end: Int64s, parent: Int64s, places: Int64s) -> None:
@@ -182,10 +184,10 @@ def _without(
     """The tree less the slices that became one with another."""
     if not (into >= 0).any():
         return _tree(index, parent, own, python, place)
-    alone = into < 0
-    position = np.append(np.cumsum(alone, dtype=index.dtype) - 1, index.dtype.type(-1))  # the last: of "none"
-    kept, gone = np.flatnonzero(alone), np.flatnonzero(~alone)
-    position[gone] = position[climb(into, gone, alone)]
+    kept = into < 0
+    position = np.append(np.cumsum(kept, dtype=index.dtype) - 1, index.dtype.type(-1))  # the last: of "none"
+    gone = np.flatnonzero(~kept)
+    position[gone] = position[climb(into, gone, kept)]
     place = position[place]
     return _tree(index[kept], position[parent[kept]], own[kept], python[kept], place)
 
