@@ -45,9 +45,9 @@ def gpu_work(profile: Profile) -> GpuWork:
     trace = profile.trace
     index = trace.select(cat=GPU_CATS)
     kinds, place = distinct(trace.name[index], trace.cat[index])
-    told = [category_of(trace.names[name], trace.cats[cat]) for name, cat in kinds.T.tolist()]
-    categories = tuple(sorted(set(told)))
-    codes = np.array([categories.index(one) for one in told], np.int64)
+    names = [category_of(trace.names[name], trace.cats[cat]) for name, cat in kinds.T.tolist()]
+    categories = tuple(sorted(set(names)))
+    codes = np.array([categories.index(name) for name in names], np.int64)
     return GpuWork(index, _devices(trace, index), codes[place], categories)
 
 

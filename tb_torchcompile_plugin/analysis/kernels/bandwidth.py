@@ -91,8 +91,8 @@ def _from_launches(trace: Trace, rows: Launches, work: Work) -> None:
 def _multiply(trace: Trace, rows: Launches) -> Mask:
     """Which launches may do the operations of a product."""
     kinds, place = distinct(rows.name, rows.category)
-    told = [multiplies(trace.names[name], CATEGORIES[code]) for name, code in kinds.T.tolist()]
-    return np.array(told, bool)[place]
+    able = [multiplies(trace.names[name], CATEGORIES[code]) for name, code in kinds.T.tolist()]
+    return np.array(able, bool)[place]
 
 
 def _from_shapes(trace: Trace, rows: Launches, work: Work) -> None:

@@ -61,7 +61,7 @@ def host_tree(profile: Profile) -> HostTree:
     del above
     start = trace.ts[index]
     end = start + trace.dur[index]
-    bounds = np.searchsorted(index, trace.track_bounds).tolist()
+    bounds = bounds_in(index, trace).tolist()
     behind = np.searchsorted(hidden, bounds).tolist()
     for (first, last), inside in zip(pairwise(bounds), pairwise(behind)):
         here = slice(first, last)
@@ -72,6 +72,13 @@ def host_tree(profile: Profile) -> HostTree:
     into = _merge(trace.name[index], parent, python)
     own = _less_children(trace.dur[index], parent, into)
     return _without(index, parent, own, python, place[:-1], into)
+
+
+def bounds_in(index: Int64s, trace: Trace) -> Int64s:
+    """Where the tracks begin and end among these rows, which ascend."""
+    return np.searchsorted(
+        index, trace.track_bounds.astype(index.dtype)
+    )  # of two types numpy copies all rows
 
 
 def calling_tracks(profile: Profile) -> Mask:
@@ -140,7 +147,7 @@ def _place_overhead(trace: Trace, index: Int64s, start: Int64s, end: Int64s, par
     overhead = mask_of(trace.cats, OVERHEAD.__eq__)[trace.cat[index]]
     if not main or not overhead.any():
         return
-    first, last = np.searchsorted(index, trace.track_bounds[[main[0], main[0] + 1]])
+    first, last = bounds_in(index, trace)[main[0] : main[0] + 2].tolist()
     overhead[first:last] = False
     placed = np.flatnonzero(overhead & ~(overhead[parent] & (parent >= 0)))
     before = first + np.searchsorted(start[first:last], start[placed], side="right") - 1
