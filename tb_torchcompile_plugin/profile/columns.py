@@ -34,10 +34,9 @@ def codes_of(trace: Trace, column: str, wanted: Int64s) -> Int64s:
 
 def picked(values: Int64s, places: Int64s) -> Int64s:
     """The value at each place, -1 where the place is below 0."""
-    known = places >= 0
-    answer = np.full(len(places), -1, values.dtype)
-    answer[known] = values[places[known]]
-    return answer
+    if not len(values):
+        return np.full(len(places), -1, values.dtype)
+    return np.where(places >= 0, values[places], values.dtype.type(-1))
 
 
 def places_in(column: Int64s, wanted: Int64s) -> Int64s:

@@ -246,7 +246,9 @@ class _Builder:
         normal = {text: _normal(text) for text in wanted}
         numbers = _numbered(set(normal.values()))
         luts = {
-            key: np.array([*(numbers[normal[text]] if text in normal else -1 for text in words), -1], np.int32)
+            key: np.array(
+                [*(numbers[normal[text]] if text in normal else -1 for text in words), -1], np.int32
+            )
             for key, words in texts.items()
         }
         self._contents.texts[column] = list(numbers)
