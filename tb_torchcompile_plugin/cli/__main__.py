@@ -2,6 +2,6 @@
 
 import sys
 
-from tb_torchcompile_plugin.cli.command import main
+from tb_torchcompile_plugin.cli import main
 
 sys.exit(main())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 Floats = npt.NDArray[np.float64]
 _CODES_END = float(2**63)
+_DENSE = 8  # numbers for each row: a table of more takes longer than sorting the rows
 
 
 def values_of(trace: Trace, column: str, wanted: Int64s) -> Floats:
@@ -33,10 +34,9 @@ def codes_of(trace: Trace, column: str, wanted: Int64s) -> Int64s:
 
 def picked(values: Int64s, places: Int64s) -> Int64s:
     """The value at each place, -1 where the place is below 0."""
-    known = places >= 0
-    answer = np.full(len(places), -1, values.dtype)
-    answer[known] = values[places[known]]
-    return answer
+    if not len(values):
+        return np.full(len(places), -1, values.dtype)
+    return np.where(places >= 0, values[places], values.dtype.type(-1))
 
 
 def places_in(column: Int64s, wanted: Int64s) -> Int64s:
@@ -50,19 +50,36 @@ def places_in(column: Int64s, wanted: Int64s) -> Int64s:
 
 def distinct(*columns: Int64s) -> tuple[Int64s, Int64s]:
     """The distinct rows of parallel columns in their order (one column an answer's row), and the place of each row
-    among them. What `np.unique` does with an axis, in a fifth of the time."""
+    among them. What `np.unique` does with an axis, in a tenth of the time."""
     rows = np.stack(columns).astype(np.int64, copy=False)
     if not rows.size:
         return rows, np.zeros(0, np.int64)
-    low = rows.min(axis=1, keepdims=True)
-    # As whole numbers of Python: the difference of two of 64 bits may need more.
-    sizes = [high - least + 1 for high, least in zip(rows.max(axis=1).tolist(), low.ravel().tolist())]
-    if math.prod(sizes) >= 2**63:
-        unique, place = np.unique(rows, axis=1, return_inverse=True)
-        return unique, place.reshape(-1)
-    key = np.ravel_multi_index(tuple(rows - low), sizes)
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    place, count = np.zeros(rows.shape[1], np.int64), 1
+    for column in rows:
+        # As whole numbers of Python: the difference of two of 64 bits may need more.
+        low, high = int(column.min()), int(column.max())
+        if count * (high - low + 1) < 2**63:
+            codes, size = column - low, high - low + 1
+        else:
+            codes, size = _numbered(column, 2**64)
+        place, count = _numbered(place * size + codes, count * size)
+    first = np.empty(count, np.int64)
+    first[place[::-1]] = np.arange(len(place))[::-1]  # the last assignment wins: the first row
     return rows[:, first], place
+
+
+def _numbered(values: Int64s, end: int) -> tuple[Int64s, int]:
+    """The place of each value among the distinct ones in their order, and how many those are. `end`: beyond them all;
+    where it is small none is below 0."""
+    if end > _DENSE * len(values):
+        unique, place = np.unique(values, return_inverse=True)
+        return place, len(unique)
+    there = np.zeros(end, bool)
+    there[values] = True
+    unique = np.flatnonzero(there)
+    place = np.empty(end, np.int64)
+    place[unique] = np.arange(len(unique))
+    return place[values], len(unique)
 
 
 def sums(place: Int64s, values: Int64s, count: int) -> Int64s:
@@ -71,6 +88,12 @@ def sums(place: Int64s, values: Int64s, count: int) -> Int64s:
     total = np.zeros(count + 1, np.int64)  # the last takes what has no place
     np.add.at(total, np.maximum(place, -1), values)
     return total[:-1]
+
+
+def order_of(codes: Int64s) -> Int64s:
+    """The stable order of codes. numpy sorts those of 16 bits in a tenth of the time."""
+    small = np.result_type(*map(np.min_scalar_type, (codes.min(initial=0), codes.max(initial=0))))
+    return np.argsort(codes.astype(small, copy=False), kind="stable")
 
 
 def ordinals(groups: Int64s) -> Int64s:
@@ -85,7 +108,10 @@ def alike(places: Int64s, *columns: Int64s) -> Iterator[Int64s]:
     """Those of `places` that agree in all columns, together and in their order."""
     if not len(places):
         return
-    keys = np.stack([column[places] for column in columns])
-    order = np.lexsort(keys)
-    keys = keys[:, order]
-    yield from np.split(places[order], np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1)
+    chosen = [column[places] for column in reversed(columns)]
+    group = distinct(*chosen)[1] if len(chosen) > 1 else chosen[0]
+    order = order_of(group)
+    places, group = places[order], group[order]
+    edges = np.flatnonzero(group[1:] != group[:-1]) + 1
+    for first, last in pairwise([0, *edges.tolist(), len(places)]):
+        yield places[first:last]

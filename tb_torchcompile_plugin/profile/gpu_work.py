@@ -12,8 +12,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.slices import GPU_CATS
@@ -42,23 +44,11 @@ def gpu_work(profile: Profile) -> GpuWork:
     """The GPU events with their categories by name; a device that args do not tell is the pid."""
     trace = profile.trace
     index = trace.select(cat=GPU_CATS)
-    codes = category_codes(trace, index)
-    categories = tuple(sorted(set(codes)))
-    lookup = {name: code for code, name in enumerate(categories)}
-    return GpuWork(
-        index, _devices(trace, index), np.array([lookup[name] for name in codes], np.int64), categories
-    )
-
-
-def category_codes(trace: Trace, index: Int64s) -> list[str]:
-    """The category of each slice, computed once for each distinct (name, cat)."""
-    keys = trace.name[index].astype(np.int64) * len(trace.cats) + trace.cat[index]
-    distinct, inverse = np.unique(keys, return_inverse=True)
-    names = [
-        category_of(trace.names[key // len(trace.cats)], trace.cats[key % len(trace.cats)])
-        for key in distinct
-    ]
-    return [names[code] for code in inverse]
+    kinds, place = distinct(trace.name[index], trace.cat[index])
+    names = [category_of(trace.names[name], trace.cats[cat]) for name, cat in kinds.T.tolist()]
+    categories = tuple(sorted(set(names)))
+    codes = np.array([categories.index(name) for name in names], np.int64)
+    return GpuWork(index, _devices(trace, index), codes[place], categories)
 
 
 def _devices(trace: Trace, index: Int64s) -> Int64s:
@@ -101,9 +91,8 @@ class Layers(NamedTuple):
 
 def layers(trace: Trace, work: GpuWork) -> Layers:
     """The layers of the one device whose `work` this is. What a layer adds to the one before is *exposed*."""
-    categories = np.array(work.categories)[work.category]
-    memory = np.isin(categories, _MEMORY)
-    communication = categories == "communication"
+    memory = mask_of(work.categories, _MEMORY.__contains__)[work.category]
+    communication = mask_of(work.categories, "communication".__eq__)[work.category]
     return Layers(
         busy(trace, work.index[~memory & ~communication]),
         busy(trace, work.index[~memory]),

@@ -32,8 +32,8 @@ def host_slices(trace: Trace, wanted: Callable[[str], bool], cats: Sequence[str]
     named = mask_of(trace.names, wanted)
     if not named.any():
         return np.zeros(0, np.int64)
-    rows = trace.select(cat=cats)
-    return rows[named[trace.name[rows]]]
+    rows = np.flatnonzero(named[trace.name])
+    return rows[mask_of(trace.cats, set(cats).__contains__)[trace.cat[rows]]]
 
 
 def package_calls(trace: Trace) -> Int64s:

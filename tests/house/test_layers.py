@@ -160,7 +160,7 @@ def test_the_package_alone_loads_neither_world() -> None:
 
 
 def test_the_viewer_loads_no_torch() -> None:
-    loaded = loaded_by(f"import {PACKAGE}.plugin.loader, {PACKAGE}.plugin.plugin, {PACKAGE}.cli")
+    loaded = loaded_by(f"import {PACKAGE}.plugin.loader, {PACKAGE}.plugin.plugin, {PACKAGE}.cli.command")
     assert not {"torch", "mcp"} & loaded
     assert {"tensorboard", "msgspec"} <= loaded
 

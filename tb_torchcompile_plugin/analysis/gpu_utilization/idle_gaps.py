@@ -58,6 +58,7 @@ def longest_gaps(profile: Profile, device: int, gaps: Gaps, most: int) -> list[I
 def _gap(trace: Trace, device: int, gaps: Gaps, row: int, causes: Int64s, steps: Int64s) -> IdleGap:
     start, end = int(gaps.starts[row]), int(gaps.ends[row])
     launch, track = int(gaps.launch[row]), int(gaps.track[row])
+    rows, own = _own(trace, track, start, end) if track >= 0 else np.zeros((2, 0), np.int64)
     return IdleGap(
         device=device,
         start_us=us(start - trace.window()[0]),
@@ -69,8 +70,8 @@ def _gap(trace: Trace, device: int, gaps: Gaps, row: int, causes: Int64s, steps:
         before=_name(trace, int(gaps.following[row])) or "",
         launch=_name(trace, launch),
         thread=_thread(trace, track),
-        host=_host(trace, track, start, end) if track >= 0 else [],
-        row=took(trace, track, start, end) if track >= 0 else None,
+        host=_host(trace, rows, own),
+        row=_most(rows, own),
     )
 
 
@@ -93,9 +94,8 @@ def _step(trace: Trace, steps: Int64s, moment: int) -> str | None:
     return _name(trace, row) if moment < trace.ts[row] + trace.dur[row] else None
 
 
-def _host(trace: Trace, track: int, start: int, end: int) -> list[HostTime]:
-    """By name: how long the thread was in slices of it and in none inside them, between start and end."""
-    rows, own = _own(trace, track, start, end)
+def _host(trace: Trace, rows: Int64s, own: Int64s) -> list[HostTime]:
+    """By name what these slices took by themselves."""
     names, code = np.unique(trace.name[rows], return_inverse=True)
     time, slices = np.zeros(len(names), np.int64), np.bincount(code, minlength=len(names))
     np.add.at(time, code, own)
@@ -105,7 +105,10 @@ def _host(trace: Trace, track: int, start: int, end: int) -> list[HostTime]:
 
 def took(trace: Trace, track: int, start: int, end: int) -> int | None:
     """The thread's slice with most time by itself between start and end; None without any."""
-    rows, own = _own(trace, track, start, end)
+    return _most(*_own(trace, track, start, end))
+
+
+def _most(rows: Int64s, own: Int64s) -> int | None:
     return int(rows[np.argmax(own)]) if own.any() else None
 
 

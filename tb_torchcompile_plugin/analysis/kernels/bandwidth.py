@@ -17,8 +17,9 @@ from tb_torchcompile_plugin.analysis.kernels.op_shapes import (
     tensor_bytes,
 )
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, values_of
+from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, distinct, values_of
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
+from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Mask, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -45,11 +46,13 @@ _GRADIENTS = {None: 0, "dgrad": 1, "wgrad": 2}
 
 @dataclass(frozen=True)
 class Work:
-    """Columns beside those of a `Launches`; NaN where not known. estimated: from shapes."""
+    """Columns beside those of a `Launches`; NaN where not known. estimated: from shapes. types: of the operator's
+    tensors, as codes of texts, -1 where not known."""
 
     bytes: Floats
     flop: Floats
     estimated: Mask
+    types: Int64s
 
 
 def launched_work(profile: Profile) -> list[Work]:
@@ -60,7 +63,8 @@ def launched_work(profile: Profile) -> list[Work]:
 def work_of(trace: Trace, rows: Launches) -> Work:
     """Bytes and operations of each launch, as far as the trace tells."""
     count = len(rows.index)
-    work = Work(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool))
+    types = codes_of(trace, "input_types", rows.op)
+    work = Work(np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, bool), types)
     _copies(trace, rows, work)
     _from_shapes(trace, rows, work)
     _from_launches(trace, rows, work)
@@ -86,15 +90,14 @@ def _from_launches(trace: Trace, rows: Launches, work: Work) -> None:
 
 def _multiply(trace: Trace, rows: Launches) -> Mask:
     """Which launches may do the operations of a product."""
-    answer = np.zeros(len(rows.index), bool)
-    for places in alike(np.arange(len(rows.index)), rows.name, rows.category):
-        answer[places] = multiplies(trace.names[rows.name[places[0]]], CATEGORIES[rows.category[places[0]]])
-    return answer
+    kinds, place = distinct(rows.name, rows.category)
+    able = [multiplies(trace.names[name], CATEGORIES[code]) for name, code in kinds.T.tolist()]
+    return np.array(able, bool)[place]
 
 
 def _from_shapes(trace: Trace, rows: Launches, work: Work) -> None:
     """Launches of equal shapes are looked at once."""
-    dims, types = codes_of(trace, "input_dims", rows.op), codes_of(trace, "input_types", rows.op)
+    dims, types = codes_of(trace, "input_dims", rows.op), work.types
     called = np.where(rows.op >= 0, trace.name[rows.op], -1).astype(np.int64)
     main = _is_main(trace, rows)
     for places in alike(

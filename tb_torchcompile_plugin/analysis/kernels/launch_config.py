@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import decoded, is_shape
-from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of
+from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, distinct
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -39,19 +41,21 @@ class LaunchConfigs:
         self._trace = trace
         self._dur = rows.dur
         self._columns = [codes_of(trace, name, rows.index) for name in _COLUMNS]
+        _, self._same = distinct(*self._columns[::-1])
+        self._warp, self._many = _property(trace, "warpSize", 32), _property(trace, "numSms", 1)
 
     def of(self, places: Int64s) -> list[LaunchConfig]:
         """Those of these launches, most time first; [] on the CPU and for copies."""
         launched = places[self._columns[0][places] >= 0]
-        configs = [self._config(same) for same in alike(launched, *self._columns)]
+        configs = [self._config(same) for same in alike(launched, self._same)]
         return sorted(configs, key=lambda row: -row.time_us)
 
     def _config(self, places: Int64s) -> LaunchConfig:
         codes = [int(column[places[0]]) for column in self._columns]
         registers, shared_memory, occupancy = (code if code >= 0 else None for code in codes[2:])
         grid, block = _sizes(self._trace, "grid", codes[0]), _sizes(self._trace, "block", codes[1])
-        warps = math.ceil(math.prod(block) / _property(self._trace, "warpSize", 32)) if block else None
-        if occupancy == 0 and math.prod(grid) * (warps or 0) >= _property(self._trace, "numSms", 1):
+        warps = math.ceil(math.prod(block) / self._warp) if block else None
+        if occupancy == 0 and math.prod(grid) * (warps or 0) >= self._many:
             occupancy = None
         return LaunchConfig(
             grid=grid,
@@ -74,10 +78,11 @@ def share_of_gpu(trace: Trace, index: Int64s) -> Floats:
 
 
 def _sizes(trace: Trace, column: str, code: int) -> list[int]:
-    return _whole(trace.texts[column][code]) if code >= 0 else []
+    return [*_whole(trace.texts[column][code])] if code >= 0 else []
 
 
-def _whole(text: str) -> list[int]:
+@lru_cache(maxsize=4096)
+def _whole(text: str) -> Sequence[int]:
     """A list of sizes; [] where they are no numbers."""
     sizes = decoded(text)
     whole = [int(size) if isinstance(size, float) and math.isfinite(size) else size for size in sizes]

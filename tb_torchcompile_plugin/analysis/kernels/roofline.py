@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.kernels.bandwidth import Work
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import decoded
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import Definition
-from tb_torchcompile_plugin.profile.columns import Floats, codes_of
+from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -95,7 +95,7 @@ def achieved(
     inductor_flop = code.flop if code and multiplies(name, category) else None
     moved, is_estimate = _amount(work.bytes[places], work.estimated[places], inductor_bytes)
     flop, is_flop_estimate = _amount(work.flop[places], work.estimated[places], inductor_flop)
-    precision = _precision(trace, rows, places)
+    precision = _precision(trace, work.types[places], name)
     limit = _limit(peak, precision)
     if not _possible(_rate(flop, dur, 1e3), limit or _fastest(peak)):
         flop = np.full(len(flop), np.nan)
@@ -175,15 +175,13 @@ def _limit(peak: DevicePeak | None, precision: Precision | None) -> float | None
     return getattr(peak, f"{precision}_tflop_s") if peak and precision else None
 
 
-def _precision(trace: Trace, rows: Launches, places: Int64s) -> Precision | None:
+def _precision(trace: Trace, codes: Int64s, name: str) -> Precision | None:
     """By the type of the first tensor; for float32 the kernel's name says whether tensor cores took part."""
-    codes = codes_of(trace, "input_types", rows.op[places])
     types = decoded(trace.texts["input_types"][codes.max()]) if codes.max() >= 0 else []
     first = next((kind for kind in types if kind), "")
     if first in HALF_TYPES:
         return "bf16"
     if first != "float":
         return None
-    name = trace.names[rows.name[places[0]]]
     rounds = None if multiplies_three_times(name) else rounds_to_tf32(name)
     return None if rounds is None else "tf32" if rounds else "fp32"

@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.operators.flops import flops
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
-from tb_torchcompile_plugin.profile.columns import codes_of, picked, sums
+from tb_torchcompile_plugin.profile.columns import codes_of, order_of, picked, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.host.call_sites import site_names
@@ -197,7 +197,7 @@ class _Groups:
 
     def __init__(self, key: Int64s) -> None:
         self._key = key
-        self._order = np.argsort(key, kind="stable")
+        self._order = order_of(key)
         ordered = key[self._order]
         self._starts = np.flatnonzero(np.diff(ordered, prepend=-1))
         self.keys = ordered[self._starts]

@@ -29,6 +29,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     time_inside,
 )
 from tb_torchcompile_plugin.analysis.what_if.one_graph import compiled_whole
+from tb_torchcompile_plugin.profile.columns import order_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.culprits import (
     Culprit,
@@ -39,10 +40,11 @@ from tb_torchcompile_plugin.profile.model.culprits import (
     place_of,
 )
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.host_pieces import Pieces, host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import by_track, mask_of
+from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.calls import gives_back
 from tb_torchcompile_plugin.torch_names.operators import both_ways
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
@@ -76,10 +78,10 @@ def _without_culprits(profile: Profile) -> Iterator[Fix]:
         yield from _gone(profile, kind, kind, np.flatnonzero(whole))
     for (kind, place), codes in _by_name(blamed.culprits).items():
         yield from _gone(profile, kind, place, np.array(codes))
-    places = {(one.file, one.line) for one in blamed.culprits if _is_users_time(one)}
-    for file, line in sorted(places):
-        mine = [_is_users_time(one) and (one.file, one.line) == (file, line) for one in blamed.culprits]
-        yield from _gone(profile, "python", f"python:{file}:{line}", np.flatnonzero(mine))
+    users = ((code, one) for code, one in enumerate(blamed.culprits) if _is_users_time(one))
+    by_place = grouped(users, lambda row: (row[1].file, row[1].line))
+    for (file, line), rows in sorted(by_place.items()):
+        yield from _gone(profile, "python", f"python:{file}:{line}", np.array([code for code, _ in rows]))
 
 
 def _by_name(culprits: list[Culprit]) -> dict[tuple[FixKind, str], list[int]]:
@@ -104,9 +106,10 @@ def _is_users_time(culprit: Culprit) -> bool:
 def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterator[Fix]:
     """Without the host time of these culprits: all of it, or what is beyond the usual of a call."""
     pieces, blamed, lane = profile.of(host_pieces), profile.of(culprits), profile.of(host_lane)
-    mine = np.flatnonzero(np.isin(blamed.code, codes))
-    ns, times = _excess(pieces.row[mine], pieces.ns[mine], kind)
-    calls = calls_of(profile, kind)
+    by_culprit = profile.of(_pieces_by_culprit)
+    mine = np.sort(np.concatenate([np.zeros(0, np.int64), *(by_culprit[code] for code in codes.tolist())]))
+    ns, times = _excess(pieces.take(mine), kind)
+    calls = profile.of(calls_of, kind)
     if not times and not calls.any():
         return
     own = lane.end - lane.begin
@@ -129,6 +132,13 @@ def _gone(profile: Profile, kind: FixKind, fix_id: str, codes: Int64s) -> Iterat
         times=(times + int((calls & (own > 0)).sum())) / profile.of(host_lane).steps,
         surely=gone if whole else None,
     )
+
+
+def _pieces_by_culprit(profile: Profile) -> list[Int64s]:
+    """Which pieces of host time are each culprit's."""
+    blamed = profile.of(culprits)
+    counts = np.bincount(blamed.code, minlength=len(blamed.culprits))
+    return np.split(order_of(blamed.code), np.cumsum(counts)[:-1])
 
 
 def _with_all_inside(profile: Profile, rows: Int64s) -> Change | None:
@@ -172,8 +182,9 @@ def _allocating(profile: Profile, calls: Int64s) -> Culprit:
     return Culprit("allocation", " and ".join(called), *most_called_at(profile, which[0]))
 
 
-def _excess(row: Int64s, ns: Int64s, kind: FixKind) -> tuple[Int64s, int]:
+def _excess(pieces: Pieces, kind: FixKind) -> tuple[Int64s, int]:
     """What each piece has beyond the usual of its slice, and how many slices have any."""
+    row, ns = pieces.row, pieces.ns
     _, slice_ = np.unique(np.where(row < 0, -1 - np.arange(len(row)), row), return_inverse=True)
     total = np.bincount(slice_, ns)
     usual = _USUAL_NS if kind in _BY_NAME else 0

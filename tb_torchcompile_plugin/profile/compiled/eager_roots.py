@@ -56,7 +56,8 @@ class EagerRoots:
         compiled, graphs = Cover(trace, made), Cover(trace, parts)
         broken = Cover(trace, _known_regions(trace, profile.of(region_calls)))
         self.outside, self.running = self._roots(ops[~compiled.holds(ops)], compiled)
-        self.in_regions, _ = self._roots(ops[broken.holds(ops) & ~graphs.holds(ops)], graphs)
+        inside = ops[broken.holds(ops)]
+        self.in_regions, _ = self._roots(inside[~graphs.holds(inside)], graphs)
 
     def launched_ns(self, steps: StepWindows) -> int:
         """Summed time of all GPU events launched in the steps, or in all of the span where there are none."""

@@ -15,7 +15,7 @@ import numpy as np
 from tb_torchcompile_plugin.generated_code.kernels import unique_graph_keys
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Mask, host_slices
+from tb_torchcompile_plugin.profile.slices import Cover, Mask, host_slices
 from tb_torchcompile_plugin.reader.codes import Codes
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -44,7 +44,7 @@ class Ownership:
         self._unique_keys = self._unique(profile.data.of(unique_graph_keys) if profile.data else {})
         self.backwards = self._backwards(Timelines(trace, frames), graph_calls)
         self._owners = Timelines(trace, [*frames, *self.backwards])
-        self._autograd = Timelines(trace, [(index, 1) for index in host_slices(trace, is_backward).tolist()])
+        self._autograd = Cover(trace, host_slices(trace, is_backward))
 
     def compile_ids(self, index: Int64s) -> Int64s:
         """The compile id that owns the start of each host slice; where nothing around it tells, its graph key's."""
@@ -58,7 +58,7 @@ class Ownership:
 
     def is_backward(self, index: Int64s) -> Mask:
         """Whether the start of each host slice lies in a step of autograd's backward."""
-        return self._autograd.at(index) > 0
+        return self._autograd.holds(index)
 
     def name(self, code: int) -> str | None:
         return self.names[code] if code >= 0 else None

@@ -7,12 +7,13 @@ that made this launch. So the causes of a device sum to its idle time, to the na
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, gpu_work
-from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
+from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -113,6 +114,7 @@ def causes_in(gaps: Gaps, threads: ThreadActivity, begins: Int64s, ends: Int64s)
     starts = np.maximum(gaps.starts[gap], begins[window])
     stops = np.minimum(gaps.ends[gap], ends[window])
     pieces = threads.split(starts, stops, gaps.track[gap])
-    answer = np.zeros((len(begins), pieces.shape[1]), np.int64)
-    np.add.at(answer, window, pieces)
-    return answer
+    edges = pairwise([0, *np.cumsum(counts).tolist()])
+    return np.array([pieces[first:last].sum(axis=0) for first, last in edges], np.int64).reshape(
+        -1, len(CAUSES)
+    )

@@ -20,6 +20,7 @@ from tb_torchcompile_plugin.profile.compiled.packages import add_packages
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import kernels
 from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package
@@ -99,9 +100,10 @@ def _gpu(trace: Trace, work: GpuWork, ownership: Ownership, code: GeneratedCode)
 
 
 def _cpu(trace: Trace, ownership: Ownership, code: GeneratedCode) -> Launches:
-    cpp = [number for number, name in enumerate(trace.names) if kernels.category_of(name, OPERATOR) == "cpp"]
     host = trace.select(cat=(OPERATOR,))
-    index = host[np.isin(trace.name[host], cpp)]
+    called = np.flatnonzero(place_mask(trace.name[host], len(trace.names))).tolist()
+    cpp = [name for name in called if kernels.category_of(trace.names[name], OPERATOR) == "cpp"]
+    index = host[place_mask(np.array(cpp, np.int64), len(trace.names))[trace.name[host]]]
     names, compile_id = trace.name[index].astype(np.int64), ownership.compile_ids(index)
     add_packages(trace, names, index, compile_id, ownership, code)
     return Launches(

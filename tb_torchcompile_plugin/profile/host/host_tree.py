@@ -7,14 +7,13 @@ A `Trace`'s own `parent` cuts the label instead, which is right for drawing and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.profile.intervals import Int64s, union
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
@@ -55,20 +54,31 @@ def host_tree(profile: Profile) -> HostTree:
     index = narrow(np.flatnonzero(counted))
     place = np.full(len(trace) + 1, -1, index.dtype)  # the last answers for "no parent"
     place[index] = np.arange(len(index))
-    parent = place[climb(trace.parent, trace.parent[index], counted)]
+    above = trace.parent[index]
+    parent = place[above]
+    hidden = np.flatnonzero((parent < 0) & (above >= 0))
+    parent[hidden] = place[climb(trace.parent, above[hidden], counted)]
+    del above
     start = trace.ts[index]
     end = start + trace.dur[index]
-    hidden = (trace.parent[index] >= 0) & ~counted[trace.parent[index]]
-    bounds = np.searchsorted(index, trace.track_bounds).tolist()
-    for first, last in pairwise(bounds):
+    bounds = bounds_in(index, trace).tolist()
+    behind = np.searchsorted(hidden, bounds).tolist()
+    for (first, last), inside in zip(pairwise(bounds), pairwise(behind)):
         here = slice(first, last)
-        _uncross(start[here], end[here], parent[here], hidden[here], first)
+        _uncross(start[here], end[here], parent[here], hidden[slice(*inside)] - first, first)
     _place_overhead(trace, index, start, end, parent)
     del start, end  # as long as the trace, as all that follows
     python = mask_of(trace.cats, PYTHON_FUNCTION.__eq__)[trace.cat[index]]
     into = _merge(trace.name[index], parent, python)
     own = _less_children(trace.dur[index], parent, into)
     return _without(index, parent, own, python, place[:-1], into)
+
+
+def bounds_in(index: Int64s, trace: Trace) -> Int64s:
+    """Where the tracks begin and end among these rows, which ascend."""
+    return np.searchsorted(
+        index, trace.track_bounds.astype(index.dtype)
+    )  # of two types numpy copies all rows
 
 
 def calling_tracks(profile: Profile) -> Mask:
@@ -78,29 +88,31 @@ def calling_tracks(profile: Profile) -> Mask:
     return place_mask(trace.track[calls], len(trace.tracks))
 
 
-def _uncross(start: Int64s, end: Int64s, parent: Int64s, hidden: Mask, base: int) -> None:
+def _uncross(start: Int64s, end: Int64s, parent: Int64s, inside: Int64s, base: int) -> None:
     """Give every slice of a track a parent that holds all of it, in place. `base`: position of the track's first.
-    hidden: what began inside of a slice that does not count, and may have outlasted that.
+    inside: what began inside of a slice that does not count, and may have outlasted that.
 
     Whoever is outlasted by a slice that began inside it is done with there. That changes the parent of the slice that
-    outlasts it, and of what begins behind its end while the other still runs: each such stretch goes over the stack.
+    outlasts it, and of what begins behind its end while the other still runs, but for what is inside of a slice that
+    began later than the other: such a parent is the right one.
     """
     inner = np.maximum(parent - base, -1)
     crossing = np.flatnonzero((inner >= 0) & (end > end[inner]))
-    inside = np.flatnonzero(hidden)
     if not len(crossing) and not len(inside):
         return
     # What does not count may have ended at once.
     ended = np.append(_ended(end, inner, crossing), start[inside])
-    until = np.append(end[crossing], end[inside])
+    outlasting = np.append(crossing, inside)
+    first, last = np.searchsorted(start, ended), np.searchsorted(start, end[outlasting])
+    behind = _places(union(narrow(first), narrow(last)))
 
     def held(which: Int64s, at: Int64s) -> Mask:
         return np.asarray(end[at] >= end[crossing[which]])
 
     inner[crossing] = climb_to(inner, inner[crossing], held)
-    stretches = union(np.searchsorted(start, ended), np.searchsorted(start, until))
-    for first, last in zip(*(column.tolist() for column in stretches)):
-        inner[first:last] = _on_stack(start, end, inner, range(first, last))
+    outlasting = np.sort(outlasting).astype(behind.dtype)
+    latest = outlasting[np.searchsorted(outlasting, behind, side="right") - 1]
+    _put_right(start, end, inner, behind[inner[behind] < latest])
     parent[:] = np.where(inner >= 0, inner + base, -1)
 
 
@@ -112,23 +124,21 @@ def _ended(end: Int64s, parent: Int64s, places: Int64s) -> Int64s:
     return ended
 
 
-def _on_stack(start: Int64s, end: Int64s, parent: Int64s, places: range) -> list[int]:
-    """The parents of slices that follow each other. On the stack is what is around the one before them, and itself."""
-    parents = []
-    stack = [(place, int(end[place])) for place in _up(parent, places.start - 1)][::-1]
-    here = slice(places.start, places.stop)
-    for place, begins, ends in zip(places, start[here].tolist(), end[here].tolist()):
-        while stack and (begins >= stack[-1][1] or ends > stack[-1][1]):
-            stack.pop()
-        parents.append(stack[-1][0] if stack else -1)
-        stack.append((place, ends))
-    return parents
+def _places(stretches: Intervals) -> Int64s:
+    """All that lie in these stretches."""
+    lengths = stretches.ends - stretches.starts
+    skipped = stretches.ends - np.cumsum(lengths, dtype=lengths.dtype)
+    return np.arange(lengths.sum(), dtype=lengths.dtype) + np.repeat(skipped, lengths)
 
 
-def _up(parent: Int64s, place: int) -> Iterator[int]:
-    while place >= 0:
-        yield place
-        place = int(parent[place])
+def _put_right(start: Int64s, end: Int64s, parent: Int64s, places: Int64s) -> None:
+    """The parents of these slices, in place: of the one before each and those around that the first that holds it."""
+    ends, parents = end.data, parent.data  # their elements are numbers of Python
+    for place, until in zip(places.tolist(), np.maximum(end[places], start[places] + 1).tolist()):
+        around = place - 1
+        while around >= 0 and ends[around] < until:
+            around = parents[around]
+        parents[place] = around
 
 
 def _place_overhead(trace: Trace, index: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> None:
@@ -137,7 +147,7 @@ def _place_overhead(trace: Trace, index: Int64s, start: Int64s, end: Int64s, par
     overhead = mask_of(trace.cats, OVERHEAD.__eq__)[trace.cat[index]]
     if not main or not overhead.any():
         return
-    first, last = np.searchsorted(index, trace.track_bounds[[main[0], main[0] + 1]])
+    first, last = bounds_in(index, trace)[main[0] : main[0] + 2].tolist()
     overhead[first:last] = False
     placed = np.flatnonzero(overhead & ~(overhead[parent] & (parent >= 0)))
     before = first + np.searchsorted(start[first:last], start[placed], side="right") - 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.columns import picked
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.host.host_tree import HostTree, Mask, host_tree
+from tb_torchcompile_plugin.profile.host.host_tree import HostTree, Mask, bounds_in, host_tree
 from tb_torchcompile_plugin.profile.host.operator_calls import CPU_TYPES
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
@@ -57,7 +57,7 @@ def memory_moments(profile: Profile) -> Moments:
 def _innermost(trace: Trace, tree: HostTree, ts: Int64s, track: Int64s) -> Int64s:
     """The position of the innermost host slice around each moment of a track, -1 where there is none."""
     row = np.full(len(ts), -1, np.int64)
-    bounds = np.searchsorted(tree.index, trace.track_bounds)
+    bounds = bounds_in(tree.index, trace)
     for code in np.unique(track):
         here = np.flatnonzero(track == code)
         first, last = bounds[code : code + 2].tolist()

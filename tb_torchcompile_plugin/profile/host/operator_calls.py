@@ -22,7 +22,6 @@ from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 # c10/core/DeviceType.h
 CPU_TYPES = (0, 2, 5)  # CPU, MKLDNN, IDEEP
 DEVICE_TYPES = (1, 6, 12, 20)  # CUDA, HIP, XPU, PrivateUse1
-_AT_ONCE = 100_000  # calls: what is made on the way stays small beside the answer
 
 
 class OperatorCalls(msgspec.Struct, frozen=True):
@@ -51,8 +50,11 @@ def operator_calls(profile: Profile) -> OperatorCalls:
     own = np.zeros(len(position), np.int64)
     work = number[_callers(trace, tree, gpu)]
     np.add.at(own, work[work >= 0], trace.dur[gpu[work >= 0]])
-    cpu, self_cpu = _memory(trace, tree, position, CPU_TYPES)
-    device, self_device = _memory(trace, tree, position, DEVICE_TYPES)
+    caller = number[tree.parent]
+    functions = np.flatnonzero(tree.python & (caller >= 0))
+    memory = _Memory(trace, index, caller[position], tree.index[functions], caller[functions])
+    cpu, self_cpu = memory.net(CPU_TYPES)
+    device, self_device = memory.net(DEVICE_TYPES)
     return OperatorCalls(
         position=narrow(position),
         index=index,
@@ -93,23 +95,33 @@ def _with_inner(own: Int64s, around: Int64s) -> Int64s:
     return total
 
 
-def _memory(trace: Trace, tree: HostTree, position: Int64s, types: tuple[int, ...]) -> tuple[Int64s, Int64s]:
-    """Net bytes that were allocated while each call ran, and the same without those of its children."""
-    memory = trace.memory()
-    chosen = np.isin(memory["device_type"], types)
-    total = np.zeros(len(tree.index), np.int64)
-    if not chosen.any():
-        return total[position], total[position]
-    ts = memory["ts"][chosen]
-    sums = np.concatenate(([0], np.cumsum(memory["memory_bytes"][chosen])))
-    called_by_operator = ~np.append(tree.python, True)[tree.parent]
-    counted = np.flatnonzero(~tree.python | called_by_operator)
-    for some in np.array_split(counted, len(counted) // _AT_ONCE + 1):
-        start = trace.ts[tree.index[some]]
-        end = start + trace.dur[tree.index[some]]
-        total[some] = sums[np.searchsorted(ts, end, "right")] - sums[np.searchsorted(ts, start, "left")]
-    own = total.copy()
-    for some in np.array_split(counted, len(counted) // _AT_ONCE + 1):
-        inside = some[tree.parent[some] >= 0]
-        np.subtract.at(own, tree.parent[inside], total[inside])
-    return total[position], own[position]
+class _Memory:
+    """The memory events during each call and during each function that a call runs: which they are is found once.
+
+    caller: the call that runs each of them, -1: none.
+    """
+
+    def __init__(
+        self, trace: Trace, calls: Int64s, caller: Int64s, functions: Int64s, caller_of_function: Int64s
+    ) -> None:
+        self._memory = trace.memory()
+        self._callers = (caller, caller_of_function)
+        self._events = [_during(trace, rows, self._memory["ts"]) for rows in (calls, functions)]
+
+    def net(self, types: tuple[int, ...]) -> tuple[Int64s, Int64s]:
+        """Net bytes that were allocated while each call ran, and the same without those of its children."""
+        chosen = np.isin(self._memory["device_type"], types)
+        sums = np.concatenate(([0], np.cumsum(np.where(chosen, self._memory["memory_bytes"], 0))))
+        total, of_functions = (sums[end] - sums[begin] for begin, end in self._events)
+        own = total.copy()
+        for inside, caller in zip((total, of_functions), self._callers):
+            np.subtract.at(own, caller[caller >= 0], inside[caller >= 0])
+        return total, own
+
+
+def _during(trace: Trace, rows: Int64s, ts: Int64s) -> tuple[Int64s, Int64s]:
+    """The first memory event during each slice, and the first behind it."""
+    start = trace.ts[rows]
+    begin = narrow(np.searchsorted(ts, start))
+    start += trace.dur[rows]
+    return begin, narrow(np.searchsorted(ts, start, "right"))

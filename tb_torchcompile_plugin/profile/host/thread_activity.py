@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every_break, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.memo import Memo
@@ -46,6 +46,7 @@ _RULES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("region", slices.is_region),
 )
 _KINDS = ("compile", *(kind for kind, _ in _RULES), "op", "call", "other")
+_TOLD = tuple(kind for kind in _KINDS if kind not in ("region", "other"))  # by which a cause is told
 _OF_CAT = {slices.OPERATOR: "op"} | dict.fromkeys(slices.RUNTIME_CATS, "call")
 
 
@@ -54,11 +55,17 @@ class Activity(NamedTuple):
     the last of `times` it did nothing that was recorded."""
 
     times: Int64s
-    cause: Int64s
+    cause: npt.NDArray[np.int8]
 
-    def intervals(self, cause: int) -> Intervals:
-        here = np.flatnonzero(self.cause[:-1] == cause)
-        return Intervals(self.times[here], self.times[here + 1])
+    def causes(self) -> list[int]:
+        """Those that it had, but for NOTHING."""
+        return [cause for cause in range(NOTHING) if (self.cause == cause).any()]
+
+    def before(self, cause: int, moments: Int64s, behind: Int64s) -> Int64s:
+        """The ns of this cause before each moment. behind: how many of `times` are not after it."""
+        whole = np.cumsum(np.where(self.cause[:-1] == cause, np.diff(self.times), 0))
+        running = np.where(self.cause[behind - 1] == cause, moments - self.times[behind - 1], 0)
+        return np.asarray(np.concatenate(([0, 0], whole))[behind] + running, np.int64)
 
 
 class ThreadActivity:
@@ -83,8 +90,11 @@ class ThreadActivity:
         for track in np.unique(tracks[tracks >= 0]).tolist():
             here = np.flatnonzero(tracks == track)
             activity = self.of(track)
-            for cause in range(NOTHING):
-                answer[here, cause] = covered_ns(activity.intervals(cause), starts[here], ends[here])
+            begin, end = (
+                (at, np.searchsorted(activity.times, at, "right")) for at in (starts[here], ends[here])
+            )
+            for cause in activity.causes():
+                answer[here, cause] = activity.before(cause, *end) - activity.before(cause, *begin)
         answer[:, NOTHING] = ends - starts - answer.sum(axis=1)
         assert (answer >= 0).all()
         return answer
@@ -97,8 +107,8 @@ class ThreadActivity:
         kinds = self._kind_of_name[trace.name[rows]]
         kinds = np.where(kinds >= 0, kinds, self._kind_of_cat[trace.cat[rows]])
         layers = {}
-        for code, kind in enumerate(_KINDS):
-            here = kinds == code
+        for kind in _TOLD:
+            here = np.flatnonzero(kinds == _KINDS.index(kind))
             layers[kind] = union(starts[here], ends[here])
         layers["all"] = union(starts, ends)
         layers["break"] = self._breaks.get(track, union(starts[:0], ends[:0]))
@@ -119,7 +129,7 @@ def _first_match(layers: dict[str, Intervals]) -> Activity:
         on["call"] | (on["op"] & on["graph"]),
         on["all"],
     ]
-    cause = np.full(len(times), NOTHING, np.int64)
+    cause = np.full(len(times), NOTHING, np.int8)
     for code in reversed(range(NOTHING)):
         cause[conditions[code]] = code
     changed = np.concatenate(([True], cause[1:] != cause[:-1])) if len(times) else np.zeros(0, bool)
@@ -130,7 +140,7 @@ def _covers(layer: Intervals, times: Int64s) -> npt.NDArray[np.bool_]:
     """times: in order, among them the edges of the layer."""
     change = np.zeros(len(times) + 1, np.int32)
     change[np.searchsorted(times, layer.starts)] = 1
-    np.subtract.at(change, np.searchsorted(times, layer.ends), 1)
+    change[np.searchsorted(times, layer.ends)] -= 1
     return np.asarray(np.cumsum(change[:-1]) > 0)
 
 

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.loop import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Mask, mask_of
+from tb_torchcompile_plugin.profile.slices import Mask, mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.calls import CallKind, call_kind
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
@@ -123,13 +123,14 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
     """
     trace, longest = profile.trace, profile.of(_step_ns)
     causes, frameworks = profile.of(_causes), profile.of(_frameworks)
+    outer = place_mask(np.array(_OUTER), len(CAUSES))
     cause, name, user, entry, framework, call = np.zeros(len(rows), np.int64), *np.full((5, len(rows)), -1)
     for waiting, at in ways_up(trace.parent, rows):
         here, called, loops = causes(at), trace.name[at], trace.dur[at] > longest
         undecided = cause[waiting] == _NOTHING
         library = undecided & (here == _LIBRARY) & ~loops
         entry[waiting[library]], call[waiting[library]] = called[library], at[library]
-        decides = (undecided & ~np.isin(here, (_NOTHING, _LIBRARY))) | np.isin(here, _OUTER)
+        decides = (undecided & (here != _NOTHING) & (here != _LIBRARY)) | outer[here]
         decides &= (here != _COMPILE) | (cause[waiting] != _AUTOTUNING)
         cause[waiting[decides]], name[waiting[decides]] = here[decides], called[decides]
         its = decides & ((here != _PYTHON) | (call[waiting] < 0))
@@ -138,7 +139,7 @@ def climbed(profile: Profile, rows: Int64s) -> Climbed:
         framework[waiting[nearest]] = called[nearest]
         mine = (here == _PYTHON) & (user[waiting] < 0) & ~(loops & (framework[waiting] >= 0))
         user[waiting[mine]] = called[mine]
-    through = np.isin(cause, (_NOTHING, _PYTHON)) & (entry >= 0)
+    through = ((cause == _NOTHING) | (cause == _PYTHON)) & (entry >= 0)
     place = np.where(user >= 0, user, framework)
     return Climbed(np.where(through, _LIBRARY, cause), np.where(through, entry, name), place, call)
 

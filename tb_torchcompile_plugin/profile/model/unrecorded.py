@@ -43,7 +43,8 @@ def slices_written(profile: Profile) -> npt.NDArray[np.float64]:
     for one in np.unique(track[track >= 0]).tolist():
         here = np.flatnonzero(track == one)
         first, last = trace.track_bounds[one : one + 2].tolist()
-        begin, end = trace.ts[first:last], np.sort(trace.ts[first:last] + trace.dur[first:last])
+        begin = trace.ts[first:last]
+        end = np.sort(begin + trace.dur[first:last], kind="stable")  # which are nearly in order
         window = pieces.begin[here], pieces.end[here]
         begun = np.diff(np.searchsorted(begin, window, "right"), axis=0)[0]
         ended = np.diff(np.searchsorted(end, window), axis=0)[0]

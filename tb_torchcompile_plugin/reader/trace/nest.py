@@ -89,10 +89,12 @@ def _stack(ts: Array, end: Array, parent: Array, rows: Array) -> None:
 
 
 def _put_back(ts: Array, end: Array, parent: Array, rows: Array, before: Array) -> None:
-    ancestor = climb_to(parent, before, lambda which, at: end[at] > ts[rows[which]])
+    start = ts[rows]
+    ancestor = climb_to(parent, before, lambda which, at: end[at] > start[which])
     parent[rows] = ancestor
-    inside = ancestor >= 0
-    end[rows[inside]] = np.minimum(end[rows[inside]], end[ancestor[inside]])
+    inside = np.flatnonzero(ancestor >= 0)
+    rows, ancestor = rows[inside], ancestor[inside]
+    end[rows] = np.minimum(end[rows], end[ancestor])
 
 
 def _depths(parent: Array, rounds: list[tuple[Array, Array]], rest: Array) -> Array:

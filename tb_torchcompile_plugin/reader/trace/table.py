@@ -128,10 +128,11 @@ class _Builder:
         }
         luts: dict[str, dict[int, Array]] = {}
         for what, key in keys.items():
-            numbers = _numbered({key(v.combos[code]) for v, code in combos})
+            values = [key(v.combos[code]) for v, code in combos]
+            numbers = _numbered(set(values))
             luts[what] = {id(v): np.zeros(max(len(v.combos), 1), np.int32) for v in self._vocabularies}
-            for v, code in combos:
-                luts[what][id(v)][code] = numbers[key(v.combos[code])]
+            for (v, code), value in zip(combos, values):
+                luts[what][id(v)][code] = numbers[value]
             self._keep(what, list(numbers))
         return luts
 
@@ -164,10 +165,10 @@ class _Builder:
 
     def _gather(self, name: str, dtype: Any, bases: Array | None = None, wide: Any = None) -> Array:
         wide = wide or dtype
-        parts = [np.asarray(piece.load(name, dtype), wide) for piece in self._pieces]
+        parts = [piece.load(name, dtype) for piece in self._pieces]
         if bases is not None:
             parts = [part + wide(base) for part, base in zip(parts, bases)]
-        return np.concatenate(parts) if parts else np.zeros(0, wide)
+        return np.concatenate(parts, dtype=wide) if parts else np.zeros(0, wide)
 
     def _codes(self, lut: Mapping[int, Array], name: str = "code") -> Array:
         parts = [lut[id(piece.vocabulary)][piece.load(name, np.int32)] for piece in self._pieces]
@@ -208,10 +209,15 @@ class _Builder:
         rows = {kind: self._rows(name) for kind, name in KIND_NAMES.items()}
         for column in _DENSE:
             name = _NAMES.get(column, column)
-            dense = np.full(self._contents.slices, -1, np.int64)
-            for kind in (kind for kind, fields in SLICE_FIELDS.items() if name in fields):
-                dense[rows[kind]] = self._gather(f"{KIND_NAMES[kind]}.{name}", np.int64)
-            self._narrow(column, dense)
+            parts = {
+                kind: narrow(self._gather(f"{KIND_NAMES[kind]}.{name}", np.int64))
+                for kind, fields in SLICE_FIELDS.items()
+                if name in fields
+            }
+            dense = np.full(self._contents.slices, -1, np.result_type(np.int32, *parts.values()))
+            for kind, part in parts.items():
+                dense[rows[kind]] = part
+            self._whole(column, dense, dense.dtype)
         for column in SPARSE:
             self._sparse(column, rows)
 
@@ -235,14 +241,15 @@ class _Builder:
         for piece in self._pieces:
             for kind in kinds:
                 used[id(piece.vocabulary)][piece.load(f"{kind}.{column}", np.int32)] = True  # -1: the last
-        normal: dict[int, list[str | None]] = {}
-        for v in self._vocabularies:
-            texts = zip(v.texts.get(column, []), used[id(v)])
-            normal[id(v)] = [_normal(text) if wanted else None for text, wanted in texts]
-        numbers = _numbered({text for texts in normal.values() for text in texts if text is not None})
+        texts = {id(v): v.texts.get(column, []) for v in self._vocabularies}
+        wanted = {text for key, words in texts.items() for text, asked in zip(words, used[key]) if asked}
+        normal = {text: _normal(text) for text in wanted}
+        numbers = _numbered(set(normal.values()))
         luts = {
-            key: np.array([*(numbers.get(t, -1) for t in texts), -1], np.int32)
-            for key, texts in normal.items()
+            key: np.array(
+                [*(numbers[normal[text]] if text in normal else -1 for text in words), -1], np.int32
+            )
+            for key, words in texts.items()
         }
         self._contents.texts[column] = list(numbers)
         return [self._codes(luts, f"{kind}.{column}") for kind in kinds]
