@@ -21,7 +21,8 @@ from tb_torchcompile_plugin.reader.trace.sinks import FileSink, MemorySink, Sink
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 from tb_torchcompile_plugin.reader.trace.table import Contents, build
 
-SEGMENT_BYTES = 16 << 20
+SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20
+_SEGMENTS = 16  # of a large file: what is read last has no other beside it, and each costs some ms to put in order
 _BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
 _MAX_WORKERS = 8
 _MAX_GZIP_WORKERS = 4  # each one inflates the whole file
@@ -53,7 +54,8 @@ def ingest(
         before = os.stat(path)
         meter = Meter(path, source.size, progress, cancelled)
         head = find_head(source)
-        task = Task(source, head, meter, chunk_bytes, SEGMENT_BYTES)
+        segment = max(SEGMENT_BYTES, min(source.size // _SEGMENTS, _LARGEST_SEGMENT))
+        task = Task(source, head, meter, chunk_bytes, segment)
         count = _worker_count(workers, source)
         with contextlib.ExitStack() as stack:
             if count > 1:

@@ -149,13 +149,15 @@ class Trace:
 
     def select(self, *, cat: str | Iterable[str] | None = None, name: str | None = None) -> Array:
         """Rows (int64, ascending) of the slices of these categories and this name."""
-        mask = np.ones(len(self), bool)
+        masks = []
         if cat is not None:
             wanted = {cat} if isinstance(cat, str) else set(cat)
-            mask &= np.array([text in wanted for text in self.cats], bool)[self.cat]
+            masks.append(np.array([text in wanted for text in self.cats], bool)[self.cat])
         if name is not None:
-            mask &= np.array([text == name for text in self.names], bool)[self.name]
-        return np.flatnonzero(mask)
+            masks.append(np.array([text == name for text in self.names], bool)[self.name])
+        if not masks:
+            return np.arange(len(self))
+        return np.flatnonzero(np.logical_and(*masks) if len(masks) > 1 else masks[0])
 
     def window(self) -> tuple[int, int]:
         """(start of the first slice, end of the last one) in ns, without the profiler's own "Trace" slices and, where
