@@ -46,8 +46,9 @@ _UNTOLD = ("nothing",)
 _GENERIC = ("launch_bound", "batch", *_UNTOLD)
 _OF_RANKS = ("late_rank", "ranks_take_turns")
 _OUTDONE_PERCENT = 10.0  # so much more of a step is what all ranks suffer from, not what makes one late
-# Whoever goes several times on purpose, for memory, wants that first, from so much of a step on.
-_PLAIN, _PLAIN_PERCENT = ("reduced_once",), 10.0
+# First from so much of a step on: whoever goes several times on purpose, for memory, wants that; and where gradients
+# stay, torch refuses to use CUDA graphs.
+_PLAIN, _PLAIN_PERCENT = ("reduced_once", "zeroed_gradients"), 10.0
 _BLOCKS = ("nothing_compiled", "frame_given_up")  # advice that would not help before, where nothing prices it
 # The same matter, with its price or its root.
 _TOLD_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, plac
 
 # These have rules of their own, which know the guard that failed, what broke and what changed.
 _TOLD_ELSEWHERE: tuple[FixKind, ...] = (
-    *("compile", "graph_breaks", "frames", "roofline", "communication"),
+    *("compile", "graph_breaks", "frames", "backend", "roofline", "communication"),
     "graph_capture",
 )
 
