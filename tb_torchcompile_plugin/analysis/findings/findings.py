@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -122,10 +122,14 @@ def findings(about: Profile | CompileData) -> Findings:
     if isinstance(about, CompileData):
         return Findings(compiled, len(COMPILE_RULES))
     of_span = about.of(span_findings)
-    known = {(row.rule, row.row) for row in of_span}
-    hidden = {_TOLD_BY.get(row.rule) for row in of_span}
-    more = (row for row in compiled if (row.rule, row.row) not in known and row.rule not in hidden)
-    return Findings(ranked([*of_span, *more]), len(RULES))
+    return Findings(ranked([*of_span, *untold(compiled, of_span)]), len(RULES))
+
+
+def untold(compiled: Iterable[AnyFinding], of_spans: Collection[Finding]) -> list[AnyFinding]:
+    """Of what compile data alone shows, what the findings of spans do not tell already."""
+    known = {(row.rule, row.row) for row in of_spans}
+    hidden = {_TOLD_BY.get(row.rule) for row in of_spans}
+    return [row for row in compiled if (row.rule, row.row) not in known and row.rule not in hidden]
 
 
 def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:
