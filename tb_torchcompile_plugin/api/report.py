@@ -282,7 +282,7 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
     data, compiled, notices = _compile_side(session, reading.run, worker)
     profiles = reading.profiles
     start = starts_or_none(session, reading.run, worker.worker) if data else None
-    told: list[Finding] = []
+    of_spans: list[Finding] = []
     if data:
         reading.lines[worker.worker, None] = data.of(compile_line)
     spans: list[SpanReport | UnreadSpan] = []
@@ -291,13 +291,13 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
         read, profile = _span_or_why_not(place, data, len(profiles), progress)
         spans.append(read.report if isinstance(read, SpanRead) else read)
         if isinstance(read, SpanRead):
-            told += read.findings
+            of_spans += read.findings
             reading.findings += _located(read.findings, reading.run, worker.worker, span.span)
             reading.lines[worker.worker, span.span] = read.line
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
         if member in profiles:
             profiles[member] = profile or spans[-1].warnings[0]
-    compiled_findings = untold(findings_with_start(data, start), told) if data else []
+    compiled_findings = untold(findings_with_start(data, start), of_spans) if data else []
     reading.findings += _located(compiled_findings, reading.run, worker.worker, None)
     return Worker(
         worker=worker.worker,

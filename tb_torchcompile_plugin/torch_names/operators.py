@@ -7,6 +7,11 @@ from typing import Literal, NamedTuple
 
 ATEN = "aten::"
 CONTIGUOUS, CAST, JOIN = "aten::contiguous", "aten::_to_copy", "aten::cat"
+# One step of a recurrent network, as nn.LSTMCell and its kin call it; what autograd runs for it.
+_CELL = re.compile(r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$")
+_CELL_BACKWARD = re.compile(
+    r"autograd::engine::evaluate_function: Thnn(?:Fused|Differentiable)\w*CellBackward\d*$"
+)
 # What torch runs in place of atomic additions, and behind each allocation, under torch.use_deterministic_algorithms.
 SCATTERS = tuple(
     f"aten::{name}"
@@ -159,6 +164,11 @@ def both_ways(operator: str) -> str:
 def is_fusible(kernel: str) -> bool:
     """Whether a kernel of ATen's only passes over its data, so that inductor makes several of them one."""
     return _FUSIBLE_KERNEL.search(kernel) is not None
+
+
+def is_cell(name: str) -> bool:
+    """One step of a recurrent network, on the way forward or back."""
+    return bool(_CELL.match(name) or _CELL_BACKWARD.match(name))
 
 
 def is_generated_cast(kernel: str) -> bool:

@@ -826,6 +826,7 @@ export type FixKind =
   | 'operator'
   | 'python'
   | 'recomputed'
+  | 'recurrent_cells'
   | 'reduced_once'
   | 'repeated_backward'
   | 'roofline'

@@ -38,7 +38,7 @@ class Elements(NamedTuple):
     that made torch guard them; "" where it does not say."""
 
     source: str
-    count: int
+    many: int
     line: str
 
 

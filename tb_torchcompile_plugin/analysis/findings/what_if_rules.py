@@ -110,12 +110,12 @@ def _checked_one_by_one(context: RuleContext) -> Elements | None:
     ran = sorted(key for key in made if key[1] in context.regions_that_ran)
     checks = [check for key in ran for check in data.of(guard_checks, *key).guards]
     most = most_elements(checks)
-    return most if most and most.count >= max(_ELEMENTS, _ELEMENTS_SHARE * len(checks)) else None
+    return most if most and most.many >= max(_ELEMENTS, _ELEMENTS_SHARE * len(checks)) else None
 
 
 def _of_elements(elements: Elements) -> str:
     made = f", at {elements.line}" if elements.line else ""
-    return f"{elements.count:,} guards compare the elements of {elements.source}{made}"
+    return f"{elements.many:,} guards compare the elements of {elements.source}{made}"
 
 
 def _of_graphs(context: RuleContext, advice: str) -> str:

@@ -53,6 +53,7 @@ FixKind = Literal[
     "anomaly_mode",
     "repeated_backward",
     "recomputed",
+    "recurrent_cells",
     "zeroed_gradients",
     "deterministic",
     "batch",

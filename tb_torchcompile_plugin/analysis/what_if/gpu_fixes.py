@@ -132,7 +132,7 @@ def _deterministic(profile: Profile) -> Iterator[Fix]:
             without_calls(inside & ~kept),
             with_durations(work, np.zeros(len(work), np.int64)),
         ),
-        times=len(sorting) / lane.steps,
+        times=int(points_inside(profile, slice_times(profile, sorting))[1].sum()) / lane.steps,
     )
 
 

@@ -213,6 +213,14 @@ WORDS: dict[FixKind, Words] = {
         "transformers), or around a few of them only",
         code="model.gradient_checkpointing_disable()",
     ),
+    "recurrent_cells": Words(
+        "A recurrent network is called cell by cell, {often} {each}{place}",
+        "operators",
+        "Give it the whole sequence at once: torch.nn.LSTM, GRU or RNN in place of a loop over cells, and what reads "
+        "each state behind it on all of them",
+        "with the whole sequence at once",
+        code="torch.nn.LSTM",
+    ),
     "zeroed_gradients": Words(
         "Gradients are set to zero in {times} kernel{s} {each}, and then added to",
         "operators",

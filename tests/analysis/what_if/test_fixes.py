@@ -466,3 +466,19 @@ def test_what_a_frame_calls_that_was_given_up_would_be_part_of_its_graph(tmp_pat
 def test_what_others_call_has_nothing_to_do_with_a_frame_that_was_given_up(tmp_path: Path) -> None:
     events, summary = given_up_caller(below=False)
     assert profile_with(tmp_path, steps(*events), data_of(summary)).of(calls_in_given_up) == []
+
+
+def called_cell_by_cell(many: int) -> list[Event]:
+    """So many cells 50 µs apart, of a launch each, after a launch of something else."""
+    events = launch("k", 10, 20, 5)
+    for place in range(many):
+        at = 50 + 50 * place
+        events += [slice_("aten::lstm_cell", at, 40), *launch("lstm_cell_forward", at + 20, at + 25, 3)]
+    return [*events, *launch("last", 950, 960, 5)]
+
+
+def test_a_sequence_at_once_is_launched_in_a_few(tmp_path: Path) -> None:
+    """From the first of sixteen cells to the last are 790 µs, in place of which come 250."""
+    row = fix(profile_with(tmp_path, steps(*called_cell_by_cell(16))), "recurrent_cells")
+    assert row.times == 16 and row.predicted.after_us == pytest.approx(1000 - 790 + 250, abs=2)
+    assert "recurrent_cells" not in kinds(profile_with(tmp_path, steps(*called_cell_by_cell(7))))
