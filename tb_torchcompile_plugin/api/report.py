@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport
 from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import DynamicShapeReport
-from tb_torchcompile_plugin.analysis.findings.findings import merged, ranked, span_findings
+from tb_torchcompile_plugin.analysis.findings.findings import merged, ranked, span_findings, untold
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
@@ -282,8 +282,8 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
     data, compiled, notices = _compile_side(session, reading.run, worker)
     profiles = reading.profiles
     start = starts_or_none(session, reading.run, worker.worker) if data else None
+    of_spans: list[Finding] = []
     if data:
-        reading.findings += _located(findings_with_start(data, start), reading.run, worker.worker, None)
         reading.lines[worker.worker, None] = data.of(compile_line)
     spans: list[SpanReport | UnreadSpan] = []
     for span in worker.spans:
@@ -291,11 +291,14 @@ def _worker(session: Session, worker: WorkerFiles, progress: Advance | None, rea
         read, profile = _span_or_why_not(place, data, len(profiles), progress)
         spans.append(read.report if isinstance(read, SpanRead) else read)
         if isinstance(read, SpanRead):
+            of_spans += read.findings
             reading.findings += _located(read.findings, reading.run, worker.worker, span.span)
             reading.lines[worker.worker, span.span] = read.line
         member = Member(-1 if worker.rank is None else worker.rank, worker.worker, span.span)
         if member in profiles:
             profiles[member] = profile or spans[-1].warnings[0]
+    compiled_findings = untold(findings_with_start(data, start), of_spans) if data else []
+    reading.findings += _located(compiled_findings, reading.run, worker.worker, None)
     return Worker(
         worker=worker.worker,
         rank=worker.rank,

@@ -23,9 +23,14 @@ def is_node(name: str) -> bool:
     return name.startswith(_NODE)
 
 
+def is_plain_node(name: str) -> bool:
+    """A node of its own that neither a checkpoint nor compiled code runs."""
+    return is_node(name) and "Compiled" not in name and CHECKPOINT_BACKWARD not in name
+
+
 def reduces_gradients(name: str) -> bool:
     """Where DDP and FSDP2 hand gradients to the other ranks, while a backward goes on."""
-    return name == f"{_NODE}torch::autograd::AccumulateGrad" or name.startswith("FSDP::post_backward_reduce")
+    return name == ACCUMULATES or name.startswith("FSDP::post_backward_reduce")
 
 
 # What autograd runs behind each node in anomaly mode, to see whether its result holds a NaN.
@@ -36,3 +41,27 @@ _KEEPS_STACK = re.compile(r"traceback\.py\(\d+\): format_stack$")
 def keeps_stack(name: str) -> bool:
     """A Python function with which anomaly mode writes down where each node was made."""
     return _KEEPS_STACK.search(name) is not None
+
+
+ACCUMULATES = (
+    f"{_NODE}torch::autograd::AccumulateGrad"  # where a gradient is kept, or added to one that is there
+)
+ADDITION = "aten::add_"  # of a gradient to one that is there
+CHECKPOINT_BACKWARD = (
+    "CheckpointFunctionBackward"  # a reentrant one: it runs forward, and a backward of its own
+)
+_RECOMPUTES = re.compile(r"torch[\\/]utils[\\/]checkpoint\.py\(\d+\): recompute_fn$")
+# Composed operators that only a forward calls: below a node of a backward they are computed for the second time.
+_ONLY_FORWARD = re.compile(
+    r"aten::(?:linear|conv[123]d|layer_norm|batch_norm|group_norm|rms_norm|scaled_dot_product_attention|dropout|embedding)$"
+)
+
+
+def recomputes(name: str) -> bool:
+    """A Python function with which a checkpoint runs forward once more."""
+    return _RECOMPUTES.search(name) is not None
+
+
+def only_forward(name: str) -> bool:
+    """An operator that no backward calls."""
+    return _ONLY_FORWARD.match(name) is not None

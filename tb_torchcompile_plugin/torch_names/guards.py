@@ -56,6 +56,10 @@ TREE_NODE = re.compile(
 TREE_SOURCE = re.compile(r"\bsource=(?P<source>.*?), (?:accessed_by|type)=", re.DOTALL)
 TREE_AFTER = ("Guard latency = ", "Epilogue")
 TREE_COMMENT = re.compile(r"\s+# ")
+COMPARED = "EQUALS_MATCH"  # the kind of a guard that compares a number or a string with what it was
+# An element of what a local or a global holds: those are no elements themselves, nor are the keys of a dict.
+TREE_ELEMENT = re.compile(r"(?P<container>[LG]\[.+)\[(?:\d+|'[^'\]]*')\]", re.DOTALL)
+TREE_PLACE = re.compile(r"# (?P<file>\S+):(?P<line>\d+) in \S+")
 
 
 def kind_of(guard: str) -> tuple[GuardKind, dict[str, str | None]]:

@@ -7,6 +7,18 @@ from typing import Literal, NamedTuple
 
 ATEN = "aten::"
 CONTIGUOUS, CAST, JOIN = "aten::contiguous", "aten::_to_copy", "aten::cat"
+# One step of a recurrent network, as nn.LSTMCell and its kin call it; what autograd runs for it.
+_CELL = re.compile(r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)_cell$")
+_CELL_BACKWARD = re.compile(
+    r"autograd::engine::evaluate_function: Thnn(?:Fused|Differentiable)\w*CellBackward\d*$"
+)
+# What torch runs in place of atomic additions, and behind each allocation, under torch.use_deterministic_algorithms.
+SCATTERS = tuple(
+    f"aten::{name}"
+    for name in ("scatter_add", "scatter_add_", "index_add", "index_add_", "scatter", "scatter_")
+)
+SORTED_INSTEAD, FILLED = "aten::index_put_", "aten::fill_"
+ALLOCATES_ONLY = tuple(f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "resize_"))
 _FLOAT8 = ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz")
 _TYPES = {
     1: ("bool", "unsigned char", "signed char", *(f"c10::Float8_{kind}" for kind in _FLOAT8)),
@@ -51,6 +63,8 @@ _WAY = re.compile(r"_(?:forward|backward)$")
 _FUSIBLE_KERNEL = re.compile(
     r"at::native::.*(?:elementwise_kernel|reduce_kernel|[sS]oft[mM]ax|[nN]orm|CatArray)"
 )
+_GENERATED_CAST = re.compile(r"triton_poi_fused__to_copy(?:_\d+)?$")
+_SCATTERING = re.compile(r"indexing_backward_kernel|index_put|index_elementwise_kernel|scatter")
 _FUSIBLE_IN_GRAPHS = re.compile(r"triton_(?:poi|red|per)_")
 # One result, as large as the arguments together make it; with a `_` at the end it takes the place of the first.
 _ELEMENTWISE = re.compile(
@@ -150,6 +164,21 @@ def both_ways(operator: str) -> str:
 def is_fusible(kernel: str) -> bool:
     """Whether a kernel of ATen's only passes over its data, so that inductor makes several of them one."""
     return _FUSIBLE_KERNEL.search(kernel) is not None
+
+
+def is_cell(name: str) -> bool:
+    """One step of a recurrent network, on the way forward or back."""
+    return bool(_CELL.match(name) or _CELL_BACKWARD.match(name))
+
+
+def is_generated_cast(kernel: str) -> bool:
+    """A kernel of inductor's that does nothing but change the type of one tensor."""
+    return _GENERATED_CAST.match(kernel) is not None
+
+
+def scatters(kernel: str) -> bool:
+    """Whether a kernel of ATen's puts numbers at the places that indices name: what is around it sorts these."""
+    return _SCATTERING.search(kernel) is not None
 
 
 def is_fused_optimizer(kernel: str) -> bool:

@@ -198,6 +198,12 @@ def is_optimizer_step(name: str) -> bool:
     return match is not None and match["what"] == "step"
 
 
+def is_zeroing(name: str) -> bool:
+    """An optimizer setting gradients to zero, or giving them back."""
+    match = _OPTIMIZER.match(name)
+    return match is not None and match["what"] == "zero_grad"
+
+
 def is_data_loading(name: str) -> bool:
     """Waiting for the next batch, or a function of torch that fetches it."""
     return _DATA_LOADING.match(name) is not None

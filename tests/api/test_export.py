@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.api.export.values import COMPARED, LEFT_OUT, TIMELIN
 from tb_torchcompile_plugin.api.export.without_code import CODE_ROUTES
 from tb_torchcompile_plugin.api.routes import JOB, RANK, ROUTES, SIDE_BY_SIDE
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.errors import WrongArgument
 from traces import slice_, write_trace
 
 Make = Callable[..., Exported]
@@ -142,7 +142,7 @@ def header_of(window: Body) -> dict[str, Any]:
 
 
 def test_no_step_of_that_name(make: Make, recording: Callable[[str], Path]) -> None:
-    with pytest.raises(NotFound, match=r"no step 'ProfilerStep#99'.*ProfilerStep#"):
+    with pytest.raises(WrongArgument, match=r"no step 'ProfilerStep#99'.*ProfilerStep#"):
         make(recording("breaks"), step="ProfilerStep#99")
 
 

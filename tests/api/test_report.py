@@ -131,3 +131,9 @@ def test_compile_time_inside_the_profile_is_told(report):
     assert (
         span["compile_overlap"]["in_span_us"] > 10_000_000 and span["compile_overlap"]["in_steps_us"] is None
     )
+
+
+def test_what_a_span_tells_compile_data_does_not_tell_again(recording):
+    """A frame that hit the recompile limit: with its price, and not once more without."""
+    rules = [row.rule for row in read_report(str(recording("exam") / "limit_hit")).findings]
+    assert rules.count("frame_given_up") == 1 and "recompile_limit" not in rules

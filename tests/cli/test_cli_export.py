@@ -47,7 +47,7 @@ def test_nothing_is_left_where_it_cannot_be_written(run: Run, tmp_path: Path) ->
         (("--run", "other"), 2, "there is no run 'other'. There are '.'"),
         (("--compare", "other"), 2, "there is no run 'other'"),
         (("--worker", "other"), 1, "there is no trace in it"),
-        (("--step", "9"), 1, "there is no step 'ProfilerStep#9'"),
+        (("--step", "9"), 2, "there is no step 'ProfilerStep#9'"),
         (("--from", "1", "--to", "0"), 1, "the window ends before it begins"),
         (("--from", "900000", "--to", "900001"), 1, "the window lies outside"),
     ],

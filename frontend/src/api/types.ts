@@ -801,6 +801,7 @@ export type FixKind =
   | 'allocation'
   | 'anomaly_mode'
   | 'attention'
+  | 'backend'
   | 'batch'
   | 'casts'
   | 'communication'
@@ -808,6 +809,7 @@ export type FixKind =
   | 'copies'
   | 'cuda_graphs'
   | 'data_loading'
+  | 'deterministic'
   | 'double_precision'
   | 'eager'
   | 'frames'
@@ -823,12 +825,16 @@ export type FixKind =
   | 'nothing'
   | 'operator'
   | 'python'
+  | 'recomputed'
+  | 'recurrent_cells'
   | 'reduced_once'
   | 'repeated_backward'
   | 'roofline'
   | 'small_collectives'
   | 'synchronise'
-  | 'tensor_cores';
+  | 'tensor_cores'
+  | 'weight_casts'
+  | 'zeroed_gradients';
 
 export interface FixRow {
   id: string;

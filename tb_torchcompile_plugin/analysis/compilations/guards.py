@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import msgspec
 
-from tb_torchcompile_plugin.torch_names.guards import TREE_AFTER, TREE_COMMENT, TREE_NODE, TREE_SOURCE
+from tb_torchcompile_plugin.analysis.words import at_line
+from tb_torchcompile_plugin.torch_names.guards import (
+    COMPARED,
+    TREE_AFTER,
+    TREE_COMMENT,
+    TREE_ELEMENT,
+    TREE_NODE,
+    TREE_PLACE,
+    TREE_SOURCE,
+)
 
 
 class Guard(msgspec.Struct, frozen=True):
@@ -18,6 +31,30 @@ class Guard(msgspec.Struct, frozen=True):
     kind: str
     source: str | None
     user_line: str | None
+
+
+class Elements(NamedTuple):
+    """The elements of one list or dict that are checked one by one. source: the container. line: "m.py:3", the code
+    that made torch guard them; "" where it does not say."""
+
+    source: str
+    many: int
+    line: str
+
+
+def most_elements(checks: Iterable[Guard]) -> Elements | None:
+    """The container of which most elements are compared with what they were; None without any."""
+    elements = [
+        (match["container"], check.user_line or "")
+        for check in checks
+        if check.kind == COMPARED and check.source and (match := TREE_ELEMENT.fullmatch(check.source))
+    ]
+    if not elements:
+        return None
+    ((container, count),) = Counter(container for container, _ in elements).most_common(1)
+    lines = Counter(line for one, line in elements if one == container)
+    where = TREE_PLACE.search(lines.most_common(1)[0][0])
+    return Elements(container, count, at_line(where["file"], int(where["line"])) if where else "")
 
 
 def guards(dump: str) -> list[Guard]:

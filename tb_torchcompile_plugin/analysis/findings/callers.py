@@ -29,6 +29,15 @@ def frame_called_at(summary: CompileSummary | None, epoch: int, compile_id: str)
     return called_at(next(stacks, ()))
 
 
+def break_called_at(summary: CompileSummary | None, epoch: int, compile_id: str) -> str:
+    """The user's line that led to the break in a library for which a frame was given up; "" where it is another's."""
+    for row in summary.graph_breaks if summary else ():
+        if (row.key.epoch, row.key.compile_id) == (epoch, compile_id):
+            users = [frame for frame in row.stack if is_users_file(frame.file)]
+            return "" if is_users_file(row.file) or not users else at_line(users[-1].file, users[-1].line)
+    return ""
+
+
 def named_with_caller(function: str, file: str, line: int | None, caller: str) -> str:
     """ "step (train.py:12)", "inner (external_utils.py:67), called at train.py:12," """
     named = function_at(function, file, line)

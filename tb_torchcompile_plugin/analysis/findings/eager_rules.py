@@ -8,14 +8,19 @@ from msgspec.structs import replace
 
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
-from tb_torchcompile_plugin.analysis.findings.callers import frame_called_at, named_with_caller
+from tb_torchcompile_plugin.analysis.findings.callers import (
+    break_called_at,
+    frame_called_at,
+    named_with_caller,
+)
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, Severity, severity_of
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.pays.pays import pays
 from tb_torchcompile_plugin.analysis.pays.result import Gain, step_with
+from tb_torchcompile_plugin.analysis.what_if.eager_fixes import captured_only
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.what_if.words import place, without
+from tb_torchcompile_plugin.analysis.what_if.words import place, with_inductor, without, words_of
 from tb_torchcompile_plugin.analysis.words import at_line, counted, often, plural, rounded
 from tb_torchcompile_plugin.profile.compiled.regions import lookups_in_vain
 from tb_torchcompile_plugin.torch_names.python_frames import is_profiler_hook, is_users_file
@@ -132,6 +137,29 @@ def _as_measured(row: Finding, gain: Gain) -> Finding:
     return replace(row, title=title, predicted=step, fix=None, severity=severity_of(step.gain_percent))
 
 
+class OtherBackend(Rule):
+    """Frames are captured, and what a backend other than inductor makes of them calls the same operators one by one."""
+
+    id = "debug_backend"
+    panel = "compilations"
+
+    def look(self, context: RuleContext) -> Iterator[Finding]:
+        by = context.best("backend")
+        if not context.whole or by is None or by.predicted.gain_percent < thresholds.gain_percent:
+            return
+        frames = len(context.profile.of(captured_only)) if context.profile else 0
+        yield self.finding(
+            context,
+            f"{plural(frames, 'frame')} {'is' if frames == 1 else 'are'} captured and not compiled: "
+            f'{"its" if frames == 1 else "their"} operators are launched one by one, as with backend="eager" or '
+            f'"aot_eager"; {with_inductor(by.predicted, context.paced)}',
+            words_of(by).next_step,
+            {"frames": frames, "operators_per_step": by.times},
+            by=by,
+            code=words_of(by).code,
+        )
+
+
 class GivenUp(Rule):
     """Frames that torch skipped, or compiled too often: they run eager, whatever else is changed."""
 
@@ -150,13 +178,16 @@ class GivenUp(Rule):
         if row is None:
             return
         caller = frame_called_at(context.summary, row.epoch, row.compile_id)
-        where = caller or (at_line(row.file, row.line) if row.line else row.file)
+        broke = break_called_at(context.summary, row.epoch, row.compile_id)
+        where = broke or caller or (at_line(row.file, row.line) if row.line else row.file)
         frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
         why = (
             "it hit the recompile limit"
             if row.kind == "limit"
             else next(iter(row.reason.splitlines()), "torch skipped it")
         )
+        if broke:
+            why += f", in {at_line(row.file, row.line)}, called at {broke}"
         yield self.finding(
             context,
             f"{frame or 'A frame'} runs eager: {why}"
@@ -191,4 +222,4 @@ class GivenUp(Rule):
         )
 
 
-EAGER_RULES: tuple[Rule, ...] = (ProfilerHooks(), NothingCompiled(), GivenUp())
+EAGER_RULES: tuple[Rule, ...] = (ProfilerHooks(), NothingCompiled(), OtherBackend(), GivenUp())

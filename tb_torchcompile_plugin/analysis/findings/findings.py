@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -46,8 +46,9 @@ _UNTOLD = ("nothing",)
 _GENERIC = ("launch_bound", "batch", *_UNTOLD)
 _OF_RANKS = ("late_rank", "ranks_take_turns")
 _OUTDONE_PERCENT = 10.0  # so much more of a step is what all ranks suffer from, not what makes one late
-# Whoever goes several times on purpose, for memory, wants that first, from so much of a step on.
-_PLAIN, _PLAIN_PERCENT = ("reduced_once",), 10.0
+# First from so much of a step on: whoever goes several times on purpose, for memory, wants that; and where gradients
+# stay, torch refuses to use CUDA graphs.
+_PLAIN, _PLAIN_PERCENT = ("reduced_once", "zeroed_gradients"), 10.0
 _BLOCKS = ("nothing_compiled", "frame_given_up")  # advice that would not help before, where nothing prices it
 # The same matter, with its price or its root.
 _TOLD_BY = {"frame_given_up": "recompile_limit", "profiler_hooks": "recompile_limit"}
@@ -121,10 +122,14 @@ def findings(about: Profile | CompileData) -> Findings:
     if isinstance(about, CompileData):
         return Findings(compiled, len(COMPILE_RULES))
     of_span = about.of(span_findings)
-    known = {(row.rule, row.row) for row in of_span}
-    hidden = {_TOLD_BY.get(row.rule) for row in of_span}
-    more = (row for row in compiled if (row.rule, row.row) not in known and row.rule not in hidden)
-    return Findings(ranked([*of_span, *more]), len(RULES))
+    return Findings(ranked([*of_span, *untold(compiled, of_span)]), len(RULES))
+
+
+def untold(compiled: Iterable[AnyFinding], of_spans: Collection[Finding]) -> list[AnyFinding]:
+    """Of what compile data alone shows, what the findings of spans do not tell already."""
+    known = {(row.rule, row.row) for row in of_spans}
+    hidden = {_TOLD_BY.get(row.rule) for row in of_spans}
+    return [row for row in compiled if (row.rule, row.row) not in known and row.rule not in hidden]
 
 
 def ranked(findings: Iterable[AnyFinding]) -> list[AnyFinding]:

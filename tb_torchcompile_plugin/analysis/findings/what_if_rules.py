@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tb_torchcompile_plugin.analysis.compilations.details import guard_checks
+from tb_torchcompile_plugin.analysis.compilations.guards import Elements, most_elements
+from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
@@ -17,12 +20,20 @@ from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, plac
 
 # These have rules of their own, which know the guard that failed, what broke and what changed.
 _TOLD_ELSEWHERE: tuple[FixKind, ...] = (
-    *("compile", "graph_breaks", "frames", "roofline", "communication"),
+    *("compile", "graph_breaks", "frames", "backend", "roofline", "communication"),
     "graph_capture",
 )
 
 
 _NAMED = 3  # graphs in a sentence
+_ELEMENTS, _ELEMENTS_SHARE = (
+    100,
+    0.25,
+)  # of one container, and of all guards, from which on they are worth a word
+_AS_TENSOR = (
+    "What compiled code reads of a list or dict of Python’s is checked element by element in each call: make {source} "
+    "a tensor once, as register_buffer does, or read it outside of the compiled function"
+)
 _MANY_CALLS = 4  # of one graph in a step, from which on a batch is worth a word
 
 # Rules that are older than the model keep their ids: people switched them off by these.
@@ -67,10 +78,17 @@ class WhatIfRule(Rule):
 
     def _finding(self, context: RuleContext, row: WhatIf) -> Finding:
         gain, where = row.predicted.step_us - row.predicted.after_us, place(row)
+        title, advice = with_gain(row, context.paced), next_step(row)
+        if self.kind == "cuda_graphs":
+            advice = _of_graphs(context, advice)
+        elif self.kind == "guards" and (elements := _checked_one_by_one(context)):
+            where = elements.line or where
+            title += f"; {_of_elements(elements)}"
+            advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
         return self.finding(
             context,
-            with_gain(row, context.paced),
-            _of_graphs(context, next_step(row)) if self.kind == "cuda_graphs" else next_step(row),
+            title,
+            advice,
             {
                 "gain_us_per_step": gain,
                 "share_percent": row.predicted.gain_percent,
@@ -83,8 +101,35 @@ class WhatIfRule(Rule):
         )
 
 
+def _checked_one_by_one(context: RuleContext) -> Elements | None:
+    """The list or dict whose elements are a good part of all guards of the frames that ran."""
+    data = context.data
+    if data is None:
+        return None
+    made = {(row.epoch, row.compile_id) for row in data.of(compilations)}
+    ran = sorted(key for key in made if key[1] in context.regions_that_ran)
+    checks = [check for key in ran for check in data.of(guard_checks, *key).guards]
+    most = most_elements(checks)
+    return most if most and most.many >= max(_ELEMENTS, _ELEMENTS_SHARE * len(checks)) else None
+
+
+def _of_elements(elements: Elements) -> str:
+    made = f", at {elements.line}" if elements.line else ""
+    return f"{elements.many:,} guards compare the elements of {elements.source}{made}"
+
+
 def _of_graphs(context: RuleContext, advice: str) -> str:
-    return _batched(context, advice) + _left_out(context)
+    return _batched(context, advice) + _left_out(context) + _kept_gradients(context)
+
+
+def _kept_gradients(context: RuleContext) -> str:
+    """What keeps torch from using CUDA graphs at all: it raises an error in the step behind the first one."""
+    if not context.best("zeroed_gradients"):
+        return ""
+    return (
+        ". Before that, give gradients back, optimizer.zero_grad(set_to_none=True): they are what an earlier run of a "
+        "CUDA graph gave, and torch refuses to write over those that are kept"
+    )
 
 
 def _left_out(context: RuleContext) -> str:

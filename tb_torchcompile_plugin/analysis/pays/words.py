@@ -39,7 +39,9 @@ def answer(gain: Gain, even: Sequence[Even], cost: CompileCost | None) -> str:
         )
         return f"Whether compiling pays cannot be told: what it takes off a step {how} {range_}."
     if gain.verdict == "never":
-        return f"Compiling does not pay: {_steps(gain)}" + (f", and it cost {cost_s}." if cost_s else ".")
+        # An eager step that nobody measured may take longer than all that was assumed.
+        says = "may not pay" if gain.told_by == "eager_predicted" else "does not pay"
+        return f"Compiling {says}: {_steps(gain)}" + (f", and it cost {cost_s}." if cost_s else ".")
     if not even:
         return f"Compiling makes steps faster: {_steps(gain)}."
     first = even[0]

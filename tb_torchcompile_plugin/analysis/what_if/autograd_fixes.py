@@ -1,4 +1,5 @@
-"""What autograd could do without: checks of every gradient, and going back through one graph again and again."""
+"""What autograd could do without: checks of every gradient, going back through one graph again and again, computing a
+forward for the second time, and adding to gradients that are zero."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from tb_torchcompile_plugin.analysis.what_if.change import (
     without_host_time,
     without_waiting,
 )
-from tb_torchcompile_plugin.analysis.what_if.fix import Fix, points_inside, slice_times, time_inside
+from tb_torchcompile_plugin.analysis.what_if.fix import (
+    Fix,
+    Times,
+    on_tracks,
+    points_inside,
+    slice_times,
+    time_inside,
+)
+from tb_torchcompile_plugin.analysis.what_if.rounds_fixes import rounds
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -24,8 +33,19 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
-from tb_torchcompile_plugin.torch_names.autograd import NAN_CHECKS, is_node, keeps_stack
-from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
+from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.torch_names.autograd import (
+    ACCUMULATES,
+    ADDITION,
+    CHECKPOINT_BACKWARD,
+    NAN_CHECKS,
+    is_node,
+    is_plain_node,
+    keeps_stack,
+    only_forward,
+    recomputes,
+)
+from tb_torchcompile_plugin.torch_names.slices import LABEL, PYTHON_FUNCTION, is_zeroing
 
 _CHECKS_LEAST = 8  # of one step: a program may look for a NaN itself, once
 
@@ -90,10 +110,91 @@ def repeated_backwards(profile: Profile) -> Int64s:
     return np.array(sorted(again), np.int64)
 
 
+def _checkpointed(profile: Profile) -> Iterator[Fix]:
+    """Forwards that checkpoints run once more while going back: kept instead, where memory allows."""
+    times = profile.of(recomputing)
+    inside, first = points_inside(profile, times)
+    if not inside.any():
+        return
+    yield Fix(
+        id="recomputed",
+        kind="recomputed",
+        subject=Culprit("operator", "torch.utils.checkpoint", "", 0),
+        change=_without_times(profile, times),
+        times=int(first.sum()) / profile.of(host_lane).steps,
+    )
+
+
+def recomputing(profile: Profile) -> Times:
+    """When checkpoints computed a forward for the second time: the function that does it, where stacks were recorded;
+    else what a checkpoint's own node does before the backward inside of it; else operators of a forward inside of a
+    node, which computes them first."""
+    trace = profile.trace
+    functions = host_slices(trace, recomputes, (PYTHON_FUNCTION,))
+    if len(functions):
+        return slice_times(profile, functions)
+    whole = host_slices(trace, CHECKPOINT_BACKWARD.__eq__)
+    inner = host_slices(trace, is_node)
+    rows, ends = [], []
+    for row in whole.tolist():
+        begin, end = int(trace.ts[row]), int(trace.ts[row] + trace.dur[row])
+        mine = (trace.track[inner] == trace.track[row]) & (trace.ts[inner] > begin) & (trace.ts[inner] < end)
+        rows.append(row)
+        ends.append(int(trace.ts[inner[mine]].min(initial=end)))
+    begins = [int(trace.ts[row]) for row in rows]
+    last = profile.of(_forward_inside_of_nodes)
+    rows += list(last)
+    begins += [int(trace.ts[row]) for row in last]
+    ends += list(last.values())
+    return on_tracks(profile, *(np.array(column, np.int64) for column in (rows, begins, ends)))
+
+
+def _forward_inside_of_nodes(profile: Profile) -> dict[int, int]:
+    """Slices of backward nodes that begin with a forward, and when that ends, by its last operator."""
+    trace = profile.trace
+    rows = host_slices(trace, only_forward)
+    above = climb(trace.parent, rows, mask_of(trace.names, is_plain_node)[trace.name])
+    ends: dict[int, int] = {}
+    for node, row in zip(above[above >= 0].tolist(), rows[above >= 0].tolist()):
+        ends[node] = max(ends.get(node, 0), int(trace.ts[row] + trace.dur[row]))
+    return ends
+
+
+def _not_zeroed(profile: Profile) -> Iterator[Fix]:
+    """Gradients that are set to zero, and then added to: given back instead, a backward puts its own in their place."""
+    zeroing = slice_times(profile, host_slices(profile.trace, is_zeroing, (LABEL,)))
+    inside, _ = points_inside(profile, zeroing)
+    launches = int((inside & profile.of(host_lane).launches).sum())
+    if not launches:
+        return
+    zeroed, added = _without_times(profile, zeroing), _without(profile, profile.of(additions))
+    # Of several rounds for one step of the optimizer all but the first add to what is there.
+    often = bool(profile.of(rounds))
+    yield Fix(
+        id="zeroed_gradients",
+        kind="zeroed_gradients",
+        subject=Culprit("optimizer", "zero_grad", "", 0),
+        change=zeroed if often else both(zeroed, added),
+        times=launches / profile.of(host_lane).steps,
+        surely=zeroed,
+    )
+
+
+def additions(profile: Profile) -> Int64s:
+    """Where a gradient is added to one that is there."""
+    trace = profile.trace
+    rows = host_slices(trace, ADDITION.__eq__)
+    return rows[climb(trace.parent, rows, mask_of(trace.names, ACCUMULATES.__eq__)[trace.name]) >= 0]
+
+
 def _without(profile: Profile, rows: Int64s) -> Change:
     """Without these slices and what they launch."""
+    return _without_times(profile, slice_times(profile, rows))
+
+
+def _without_times(profile: Profile, times: Times) -> Change:
+    """Without what the host does in these times, and what that launches."""
     queue = profile.of(gpu_queue)
-    times = slice_times(profile, rows)
     inside, _ = points_inside(profile, times)
     work = np.flatnonzero(inside[queue.point])
     return both(
@@ -104,4 +205,4 @@ def _without(profile: Profile, rows: Int64s) -> Change:
     )
 
 
-AUTOGRAD_FIXES = (_without_anomaly_mode, _backward_once)
+AUTOGRAD_FIXES = (_without_anomaly_mode, _backward_once, _checkpointed, _not_zeroed)

@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.what_if.change import Bools, both, without_host_time, without_waiting
+from tb_torchcompile_plugin.analysis.what_if.change import (
+    Bools,
+    Change,
+    both,
+    without_host_time,
+    without_waiting,
+)
 from tb_torchcompile_plugin.analysis.what_if.fix import (
     Fix,
     Times,
@@ -59,6 +65,20 @@ def closed_breaks(profile: Profile) -> Iterator[Fix]:
     broken = [call for call, times in zip(profile.of(region_calls), executed) if times]
     if not broken:
         return
+    closed, fused = joined(profile, broken)
+    yield Fix(
+        id="graph_breaks",
+        kind="graph_breaks",
+        subject=Culprit("wrappers", "", "", 0),
+        change=both(closed, fused),
+        times=sum(executed) / profile.of(host_lane).steps,
+        surely=closed,
+    )
+
+
+def joined(profile: Profile, broken: list[RegionCall]) -> tuple[Change, Change]:
+    """The graphs of each of these calls as one, forward and backward: without what the host does between them, and with
+    kernels that are fused over the seams."""
     lane = profile.of(host_lane)
     seams = [_seams(profile, gaps) for gaps in (_between_graphs(broken), _between_backwards(profile, broken))]
     times = {
@@ -71,14 +91,7 @@ def closed_breaks(profile: Profile) -> Iterator[Fix]:
         without_waiting(inside & lane.synchronises),
     )
     ends = np.concatenate([one.points for one in seams])
-    yield Fix(
-        id="graph_breaks",
-        kind="graph_breaks",
-        subject=Culprit("wrappers", "", "", 0),
-        change=both(closed, as_one_graph(profile, *_fused_over(profile, inside, ends))),
-        times=sum(executed) / lane.steps,
-        surely=closed,
-    )
+    return closed, as_one_graph(profile, *_fused_over(profile, inside, ends))
 
 
 def _executed(outermost: RegionCall, cut: Set[int]) -> int:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compilations.compilations import problems
+from tb_torchcompile_plugin.analysis.compilations.rows import compilations
+from tb_torchcompile_plugin.analysis.what_if.breaks_fix import joined
 from tb_torchcompile_plugin.analysis.what_if.change import Bools, both, without_waiting
 from tb_torchcompile_plugin.analysis.what_if.fix import (
     Fix,
+    FixKind,
     launches_kernels,
     outermost_operator,
     points_inside,
@@ -24,7 +29,14 @@ from tb_torchcompile_plugin.analysis.what_if.one_graph import (
 )
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import optimizer_times
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, lookups_in_vain
+from tb_torchcompile_plugin.profile.compiled.regions import (
+    RegionCall,
+    compiled_calls,
+    every,
+    lookups_in_vain,
+    marks_graphs,
+    region_calls,
+)
 from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
@@ -34,6 +46,7 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.slices import is_on_device
 
 _FEW = 4  # copies and fills between two kernels
+_OPERATORS = 0.9  # of launches inside of captured frames: another backend may compile them, too
 _UNFUSED = 0.4  # of a run of kernels beside the longest, at most: so much is left once they are one
 
 
@@ -48,9 +61,14 @@ def _compiled_eager(profile: Profile) -> Iterator[Fix]:
     if not mine.any():
         return
     fusible = profile.of(fusible_work) | profile.of(work_named, is_on_device)
-    yield Fix(
-        id="eager",
-        kind="eager",
+    yield _as_graphs(profile, "eager", mine, fusible)
+
+
+def _as_graphs(profile: Profile, kind: FixKind, mine: Bools, fusible: Bools) -> Fix:
+    """Each run of these launches as a graph."""
+    return Fix(
+        id=kind,
+        kind=kind,
         subject=_largest_eager(profile, mine),
         change=as_one_graph(profile, mine, fusible, call_ns=CALL_OF_GRAPH_NS, as_before=True),
         times=int(mine.sum()) / profile.of(host_lane).steps,
@@ -59,21 +77,83 @@ def _compiled_eager(profile: Profile) -> Iterator[Fix]:
     )
 
 
+def _by_inductor(profile: Profile) -> Iterator[Fix]:
+    """What a backend other than inductor launches operator by operator, as graphs of inductor's."""
+    if not profile.of(captured_only):
+        return
+    lane = profile.of(host_lane)
+    optimizing, _ = points_inside(profile, profile.of(optimizer_times))
+    mine = lane.launches & ~profile.of(outside) & ~optimizing
+    fusible = profile.of(fusible_work) | profile.of(work_named, is_on_device)
+    launched = outermost_operator(profile.trace, lane.row[mine]) >= 0
+    if mine.any() and launched.mean() >= _OPERATORS:
+        yield _as_graphs(profile, "backend", mine, fusible)
+
+
+def captured_only(profile: Profile) -> list[str]:
+    """The compilations that hold operations and ran, where inductor had nothing to do with any: no phase of its own, no
+    cache of its code, no graph of it in the trace."""
+    rows = profile.data.of(compilations) if profile.data else []
+    held = {row.compile_id for row in rows if row.graph_ops}
+    by_inductor = any("inductor" in (row.phases_s or {}) or row.cache for row in rows)
+    if by_inductor or marks_graphs(profile.trace):
+        return []
+    phased = {row.compile_id for row in rows if row.phases_s}
+    return sorted({call.compile_id for call in every(profile.of(region_calls))} & held & phased)
+
+
 def _compiled_frames(profile: Profile) -> Iterator[Fix]:
-    """Frames that torch gave up, compiled as a whole: what made it give up, waits too, is gone."""
+    """Frames that torch gave up, compiled as a whole: what made it give up, waits too, is gone, and what torch compiled
+    of the functions that they call is part of their graph."""
     if not profile.of(given_up):
         return
     lane = profile.of(host_lane)
     mine = profile.of(outside) & (lane.launches | lane.synchronises)
     if not mine.any():
         return
+    change = both(without_waiting(mine & lane.synchronises), compiled_whole(profile, mine))
+    called = profile.of(calls_in_given_up)
     yield Fix(
         id="frames",
         kind="frames",
         subject=_largest_eager(profile, mine & lane.launches),
-        change=both(without_waiting(mine & lane.synchronises), compiled_whole(profile, mine)),
+        change=both(change, *joined(profile, called)) if called else change,
         times=int(mine.sum()) / lane.steps,
+        surely=change if called else None,
     )
+
+
+def calls_in_given_up(profile: Profile) -> list[RegionCall]:
+    """Each call of a frame that torch cannot resume, made of the regions that it calls: those that were compiled below
+    it, one behind the other, until a backward, a step or another region comes."""
+    below, calls = _compiled_below(profile), profile.of(region_calls)
+    rows_back = np.array([row for row, _ in profile.of(Ownership).backwards], np.int64)
+    backwards = np.sort(profile.trace.ts[rows_back])
+    begins = np.array([call.start for call in calls], np.int64)
+    part = np.searchsorted(backwards, begins) + np.searchsorted(profile.of(StepWindows).starts, begins)
+    groups = groupby(zip(calls, part.tolist()), lambda one: (below.get(one[0].compile_id), one[1]))
+    return [
+        replace(rows[0], compile_id=frame, end=rows[-1].end, graphs=[], nested=rows)
+        for (frame, _), pairs in groups
+        if frame and len(rows := [call for call, _ in pairs]) > 1
+    ]
+
+
+def _compiled_below(profile: Profile) -> dict[str, str]:
+    """By the id of a compilation that of the frame that torch cannot resume and that called it: its stack begins with
+    all that led to that frame. The frame itself is not in all of them."""
+    data = profile.data
+    skipped = {row.compile_id for row in data.of(problems) if row.kind == "skipped"} if data else set()
+    rows = data.of(compilations) if data and skipped else []
+    led = [
+        (row.compile_id, row.stack[:-1]) for row in rows if row.compile_id in skipped and len(row.stack) > 1
+    ]
+    return {
+        row.compile_id: frame
+        for row in rows
+        for frame, stack in led
+        if row.compile_id not in skipped and row.stack[: len(stack)] == stack
+    }
 
 
 def given_up(profile: Profile) -> bool:
@@ -117,4 +197,4 @@ def _largest_eager(profile: Profile, points: Bools) -> Culprit:
     return Culprit("operator", trace.names[name] if name >= 0 else "", *most_called_at(profile, rows))
 
 
-EAGER_FIXES = (_compiled_eager, _compiled_frames)
+EAGER_FIXES = (_compiled_eager, _by_inductor, _compiled_frames)

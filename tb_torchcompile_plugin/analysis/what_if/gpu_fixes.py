@@ -13,8 +13,25 @@ from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_domina
 from tb_torchcompile_plugin.analysis.kernels.extern_lines import extern_lines
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.kernels.roofline import DevicePeak, device_peaks
-from tb_torchcompile_plugin.analysis.what_if.change import Change, with_durations
-from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind, are_kernels, communicates
+from tb_torchcompile_plugin.analysis.what_if.change import (
+    Bools,
+    Change,
+    both,
+    with_durations,
+    without_calls,
+    without_host_time,
+    without_waiting,
+)
+from tb_torchcompile_plugin.analysis.what_if.fix import (
+    Fix,
+    FixKind,
+    are_kernels,
+    communicates,
+    points_inside,
+    slice_times,
+    time_inside,
+    work_named,
+)
 from tb_torchcompile_plugin.profile.columns import Floats, places_in
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
@@ -24,10 +41,23 @@ from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_a
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
+from tb_torchcompile_plugin.profile.slices import host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.nest import climb
+from tb_torchcompile_plugin.torch_names.autograd import is_backward
 from tb_torchcompile_plugin.torch_names.kernels import is_layout_change
-from tb_torchcompile_plugin.torch_names.operators import CAST, CONTIGUOUS, HALF_TYPES, JOIN
+from tb_torchcompile_plugin.torch_names.operators import (
+    ALLOCATES_ONLY,
+    CAST,
+    CONTIGUOUS,
+    FILLED,
+    HALF_TYPES,
+    JOIN,
+    SCATTERS,
+    SORTED_INSTEAD,
+    is_generated_cast,
+    scatters,
+)
+from tb_torchcompile_plugin.torch_names.slices import is_optimizer
 from tb_torchcompile_plugin.torch_names.tensor_cores import is_double_product, is_plain_fp32_product
 
 
@@ -58,10 +88,60 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     yield from _under(profile, "layout", CONTIGUOUS, _GONE)
     yield from _under(profile, "casts", CAST, _GONE)
     yield from _under(profile, "joined", JOIN, _GONE)
+    yield from _weight_casts(profile)
+    yield from _deterministic(profile)
     yield from _overlapped(profile)
     yield from _fused_attention(profile)
     for name, speed in profile.of(_slow_movers).items():
         yield from _kernels(profile, "roofline", name.__eq__, speed, name)
+
+
+def _weight_casts(profile: Profile) -> Iterator[Fix]:
+    """Casts that a graph makes anew in each call, of a program that goes nowhere back: its weights could be of that
+    type already. Who trains wants them in float32."""
+    trace = profile.trace
+    if len(host_slices(trace, is_backward)) or len(host_slices(trace, is_optimizer)):
+        return
+    yield from _kernels(profile, "weight_casts", is_generated_cast, _GONE)
+
+
+def _deterministic(profile: Profile) -> Iterator[Fix]:
+    """torch.use_deterministic_algorithms: additions at places that indices name sort these; new memory is filled."""
+    trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
+    names, parent = trace.name, trace.parent
+    sorting = host_slices(trace, SORTED_INSTEAD.__eq__)
+    sorting = sorting[_is_below(profile, sorting, SCATTERS)]
+    if not len(sorting):
+        return  # who fills memory may do so on purpose
+    filling = host_slices(trace, FILLED.__eq__)
+    filling = filling[_is_below(profile, filling, ALLOCATES_ONLY)]
+    rows = np.union1d(sorting, filling)
+    times = slice_times(profile, rows)
+    inside, _ = points_inside(profile, times)
+    needed = profile.of(work_named, scatters) & inside[queue.point]
+    kept = place_mask(queue.point[needed], len(lane))
+    work = np.flatnonzero(inside[queue.point] & ~needed)
+    scattering = climb(parent, sorting[:1], mask_of(trace.names, SCATTERS.__contains__)[names])[0]
+    yield Fix(
+        id="deterministic",
+        kind="deterministic",
+        subject=Culprit("operator", trace.names[names[scattering]], *most_called_at(profile, sorting)),
+        change=both(
+            without_host_time(time_inside(profile, times)),
+            without_waiting(inside),
+            without_calls(inside & ~kept),
+            with_durations(work, np.zeros(len(work), np.int64)),
+        ),
+        times=int(points_inside(profile, slice_times(profile, sorting))[1].sum()) / lane.steps,
+    )
+
+
+def _is_below(profile: Profile, rows: Int64s, operators: tuple[str, ...]) -> Bools:
+    """Whether one of these operators calls each of these slices itself."""
+    trace = profile.trace
+    wanted = mask_of(trace.names, operators.__contains__)
+    parent = trace.parent[rows]
+    return np.asarray((parent >= 0) & wanted[trace.name[np.maximum(parent, 0)]])
 
 
 def _slow_movers(profile: Profile) -> dict[str, Speed]:

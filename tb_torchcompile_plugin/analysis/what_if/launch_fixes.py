@@ -26,6 +26,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     FixKind,
     Times,
     graph_times,
+    on_tracks,
     points_inside,
     slice_times,
     time_inside,
@@ -35,16 +36,21 @@ from tb_torchcompile_plugin.profile.columns import values_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
-from tb_torchcompile_plugin.profile.intervals import Intervals, union, within
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, place_of
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
+from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, most_called_at, place_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
+from tb_torchcompile_plugin.profile.slices import by_track, host_slices, mask_of, place_mask
+from tb_torchcompile_plugin.profile.steps import StepWindows
+from tb_torchcompile_plugin.torch_names.operators import ATEN, is_cell
 
 _REPLAY_NS = 60_000  # of one CUDA graph: copying its inputs and launching it
 _PINNED_BYTES_NS = 40  # bytes that a copy from pinned memory moves in a ns, at least
+_CELLS = 8  # one behind the other: of fewer a loop costs little
+_NEAR_NS = 2_000_000  # between two cells of a loop, while recorded
+_SEQUENCE_NS = 250_000  # of the launches of a whole sequence, one way
 _SMALL_BYTES = 1 << 16  # a copy of less is a value that somebody waits for
 
 
@@ -140,4 +146,48 @@ def _widened(inner: Intervals, outer: Intervals | None) -> Intervals:
     return union(starts, ends)
 
 
-LAUNCH_FIXES = (_without_blocking_copies, _cuda_graphs, closed_breaks, fused_optimizer, *EAGER_FIXES)
+def _whole_sequence(profile: Profile) -> Iterator[Fix]:
+    """A recurrent network that gets its whole sequence at once: its kernels, and those of what reads each state, in a
+    few launches each way."""
+    trace, lane = profile.trace, profile.of(host_lane)
+    cells = host_slices(trace, is_cell)
+    loops = [loop for _, rows in by_track(trace, cells) for loop in _near_each_other(profile, rows)]
+    if not loops:
+        return
+    first, last = (np.array([loop[end] for loop in loops], np.int64) for end in (0, -1))
+    times = on_tracks(profile, first, trace.ts[first], trace.ts[last] + trace.dur[last])
+    inside, begins = points_inside(profile, times)
+
+    def in_few(call_ns: int) -> Change:
+        return both(
+            without_host_time(time_inside(profile, times)),
+            at_once(inside & lane.launches, begins, call_ns),
+        )
+
+    forward = np.concatenate(loops)
+    forward = forward[mask_of(trace.names, lambda name: name.startswith(ATEN))[trace.name[forward]]]
+    yield Fix(
+        id="recurrent_cells",
+        kind="recurrent_cells",
+        subject=Culprit("operator", "", *most_called_at(profile, forward)),
+        change=in_few(_SEQUENCE_NS),
+        # The model holds the first of very many steps.
+        times=int(points_inside(profile, slice_times(profile, forward))[1].sum()) / lane.steps,
+        surely=in_few(_SEQUENCE_NS * 4),
+    )
+
+
+def _near_each_other(profile: Profile, rows: Int64s) -> list[Int64s]:
+    """Cells of one thread, run by run: between two of one loop little else happens."""
+    trace = profile.trace
+    rows = rows[np.argsort(trace.ts[rows], kind="stable")]
+    gap = trace.ts[rows][1:] - (trace.ts[rows] + trace.dur[rows])[:-1]
+    other_step = np.diff(np.searchsorted(profile.of(StepWindows).starts, trace.ts[rows], "right")) > 0
+    runs = np.split(rows, np.flatnonzero((gap > _NEAR_NS) | other_step) + 1)
+    return [run for run in runs if len(run) >= _CELLS]
+
+
+LAUNCH_FIXES = (
+    *(_without_blocking_copies, _cuda_graphs, closed_breaks, fused_optimizer, _whole_sequence),
+    *EAGER_FIXES,
+)

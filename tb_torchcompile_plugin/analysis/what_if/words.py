@@ -23,7 +23,7 @@ SeenIn = Literal[
 ]
 
 _LONGEST = 60
-_OF_KERNELS: tuple[FixKind, ...] = ("layout", "casts", "joined", "roofline")
+_OF_KERNELS: tuple[FixKind, ...] = ("layout", "casts", "weight_casts", "joined", "roofline")
 
 
 class Paced(NamedTuple):
@@ -140,6 +140,13 @@ WORDS: dict[FixKind, Words] = {
         "the compiled function",
         "compiled,",
     ),
+    "backend": Words(
+        "{times} operator{s} {each} of captured frames, such as {name}, {are} launched one by one",
+        "compiled_regions",
+        "Drop backend=…, which somebody may have debugged with: torch.compile(model) uses inductor",
+        "with inductor",
+        code="torch.compile(model)",
+    ),
     "tensor_cores": Words(
         "Matrices are multiplied in float32 without tensor cores{place}",
         "kernels",
@@ -163,6 +170,13 @@ WORDS: dict[FixKind, Words] = {
         "Tensors change their type {often} {each} ({name}){place}",
         "kernels",
         "Keep one type along the way: cast once, or let autocast do it inside of compiled code",
+    ),
+    "weight_casts": Words(
+        "Compiled code changes the type of tensors and does nothing else, {often} {each} ({name})",
+        "kernels",
+        "Keep the weights in the type that is computed with: model.to(torch.bfloat16) before torch.compile; autocast "
+        "casts all of them in each call",
+        code="model.to(torch.bfloat16)",
     ),
     "joined": Words(
         "Tensors are joined by copying them {often} {each} ({name}){place}",
@@ -191,6 +205,35 @@ WORDS: dict[FixKind, Words] = {
         "compiled_regions",
         "Add the losses up and call backward once: sum(losses).backward(), without retain_graph",
         code="sum(losses).backward()",
+    ),
+    "recomputed": Words(
+        "Checkpoints compute {often} {each} anew, while going back, what forward had computed ({name})",
+        "memory",
+        "Keep it where memory allows: no checkpoint around the layers (model.gradient_checkpointing_disable() in "
+        "transformers), or around a few of them only",
+        code="model.gradient_checkpointing_disable()",
+    ),
+    "recurrent_cells": Words(
+        "A recurrent network is called cell by cell, {often} {each}{place}",
+        "operators",
+        "Give it the whole sequence at once: torch.nn.LSTM, GRU or RNN in place of a loop over cells, and what reads "
+        "each state behind it on all of them",
+        "with the whole sequence at once",
+        code="torch.nn.LSTM",
+    ),
+    "zeroed_gradients": Words(
+        "Gradients are set to zero in {times} kernel{s} {each}, and then added to",
+        "operators",
+        "Give them back: optimizer.zero_grad(set_to_none=True), which is the default. Gradients that stay keep CUDA "
+        "graphs from being used, too: torch refuses to write over what an earlier run gave",
+        code="optimizer.zero_grad(set_to_none=True)",
+    ),
+    "deterministic": Words(
+        "Deterministic algorithms are on: {name} sorts its indices first, {often} {each}{place}",
+        "operators",
+        "Switch them off where results need not be the same to the last bit: "
+        "torch.use_deterministic_algorithms(False)",
+        code="torch.use_deterministic_algorithms(False)",
     ),
     "batch": Words(
         "A step goes forward and backward {often} for one step of the optimizer{place}",
@@ -305,6 +348,11 @@ def with_gain(row: WhatIf, paced: Paced = A_STEP) -> str:
 def without(predicted: Predicted, what: str, paced: Paced = A_STEP) -> str:
     """ "without that a step takes 868 µs instead of 2.82 ms" """
     return f"without {what} {paced.one} takes {instead(predicted)}"
+
+
+def with_inductor(predicted: Predicted, paced: Paced = A_STEP) -> str:
+    """ "with inductor a step takes 868 µs instead of 2.82 ms" """
+    return f"with inductor {paced.one} takes {instead(predicted)}"
 
 
 def instead(predicted: Predicted) -> str:

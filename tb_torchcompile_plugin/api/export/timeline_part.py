@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.api.export.ask import Asker, Texts, body_of, key_of
 from tb_torchcompile_plugin.api.export.pack import Body, Chunk, chunk_of
 from tb_torchcompile_plugin.api.export.tiles import BUCKETS, Tile, Tiles
 from tb_torchcompile_plugin.api.export.without_code import without_code
-from tb_torchcompile_plugin.errors import NotFound
+from tb_torchcompile_plugin.errors import WrongArgument
 
 Entry = tuple[str, Body]
 
@@ -207,7 +207,7 @@ def _names(stretches: list[Detailed]) -> str:
 
 def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | None) -> list[Detailed]:
     """What is wanted at full detail: what was asked for, else the middle step; then the steps beside it, then
-    everything. Raises NotFound for a step that there is not, UserError for a window where nothing is."""
+    everything. Raises WrongArgument for a step that there is not, UserError for a window where nothing is."""
     first, last = timeline.extent
     everything = Detailed("everything", first, last)
     if window is not None:
@@ -216,7 +216,7 @@ def wanted_stretches(timeline: Timeline, step: str, window: tuple[int, int] | No
     steps = timeline.describe().steps
     names = [one.name for one in steps]
     if step and step not in names:
-        raise NotFound(f"there is no step {step!r}", next_step=f"There are {', '.join(names) or 'none'}")
+        raise WrongArgument(f"there is no step {step!r}", next_step=f"There are {', '.join(names) or 'none'}")
     if not steps:
         return [*_from_the_middle(first, last), everything]
     middle = names.index(step) if step else len(steps) // 2

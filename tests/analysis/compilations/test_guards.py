@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tb_torchcompile_plugin.analysis.compilations.guards import guards
+from tb_torchcompile_plugin.analysis.compilations.guards import Elements, guards, most_elements
 
 # Shortened from a log of torch 2.13.
 DUMP = """
@@ -58,3 +58,20 @@ def test_a_guard_of_several_lines_is_one_and_the_latency_is_none() -> None:
 
 def test_a_text_that_is_no_dump_has_no_guards() -> None:
     assert guards("") == guards("nothing of the kind\n+-\n") == []
+
+
+def _elements(many: int, comment: str) -> str:
+    rows = (
+        f"| +- GuardManager: source=G['BANNED'][{place}], accessed_by=Item({place}), type=<class 'int'>\n"
+        f"| | +- EQUALS_MATCH: G['BANNED'][{place}] == {7 * place}{comment}\n"
+        for place in range(many)
+    )
+    return f"{DUMP}\n+- RootGuardManager\n{''.join(rows)}"
+
+
+def test_elements_of_a_list_that_are_compared_one_by_one() -> None:
+    """What a local or a global is itself is none, nor is the name of a module; torch need not say where."""
+    line = "  # banned = torch.tensor(BANNED)  # score.py:19 in forward"
+    assert most_elements(guards(DUMP)) is None
+    assert most_elements(guards(_elements(3, line))) == Elements("G['BANNED']", 3, "score.py:19")
+    assert most_elements(guards(_elements(2, ""))) == Elements("G['BANNED']", 2, "")

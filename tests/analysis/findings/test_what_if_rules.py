@@ -264,3 +264,17 @@ def test_memory_that_is_asked_for_and_kept_is_told_so(tmp_path: Path) -> None:
     row = rule(found_in(tmp_path, steps(*driver(1, 10))), "allocation")
     assert row.title.startswith("cudaMalloc asks the driver for memory 11 times a step at model.py:7: ")
     assert row.next_step.startswith("Keep torch's cache of memory")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_cuda_graphs_are_advised_with_what_torch_refuses_before(tmp_path: Path, kept: bool) -> None:
+    """Gradients that stay are what an earlier run of a graph gave: torch raises an error in the next step."""
+    graph = [
+        slice_("Torch-Compiled Region: 0/0", 20, 700),
+        slice_("## Call CompiledFxGraph key ##", 30, 680),
+        *[event for place in range(20) for event in launch("k", 40 + 30 * place, 45 + 30 * place, 2)],
+    ]
+    zero = [slice_("Optimizer.zero_grad#SGD.zero_grad", 800, 90, "user_annotation")]
+    zero += launch("fill", 805, 810, 3) if kept else []
+    row = rule(found_in(tmp_path, steps(*graph, *zero, *launch("last", 950, 955, 5))), "launch_bound")
+    assert ("zero_grad(set_to_none=True)" in row.next_step) is kept

@@ -23,6 +23,7 @@ from tb_torchcompile_plugin.analysis.pays.twin import (
     why_not_alike,
 )
 from tb_torchcompile_plugin.analysis.pays.uncompiled import uncompiled
+from tb_torchcompile_plugin.analysis.pays.words import answer as answered
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, step_times
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.api.session import Session
@@ -201,6 +202,8 @@ def test_where_bounds_hold_both_nobody_knows() -> None:
     for eager, verdict in (((150, 110, 190), "pays"), ((120, 90, 190), "unknown"), ((80, 70, 90), "never")):
         assert predicted("eager_predicted", eager, now).verdict == verdict
     assert predicted("compiled_predicted", now, (10, 9, 11)).verdict == "unknown"
+    guessed = answered(predicted("eager_predicted", (80, 70, 90), now), [], None)
+    assert guessed == "Compiling may not pay: a step takes 100 µs, and is predicted to take 80.0 µs eager."
 
 
 def beside(profile: Profile, other: Profile, run: str) -> Profile:

@@ -10,7 +10,7 @@ import pytest
 from mendable import fix, kinds, steps
 from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.findings.findings import span_findings
-from tb_torchcompile_plugin.analysis.what_if.eager_fixes import given_up
+from tb_torchcompile_plugin.analysis.what_if.eager_fixes import calls_in_given_up, given_up
 from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, lookups_in_vain
@@ -298,3 +298,187 @@ def test_a_few_copies_between_eager_kernels_are_compiled_with_them(
         events += [call, copied | {"cat": "gpu_memcpy"}]
     row = fix(profile_with(tmp_path, steps(*events)), "eager")
     assert row.times == launches_a_step
+
+
+def recomputed(marks: str) -> list[Event]:
+    """A forward of 100 µs that a backward runs once more, for 200 µs and a kernel of 150, before its own kernel. marks:
+    what tells of it."""
+    again = [*launch("k", 220, 230, 150, AUTOGRAD), slice_("aten::linear", 210, 190, tid=AUTOGRAD)]
+    around = {
+        "stack": [
+            slice_(NODE, 200, 300, tid=AUTOGRAD),
+            slice_("torch/utils/checkpoint.py(1588): recompute_fn", 201, 199, "python_function", AUTOGRAD),
+        ],
+        "operators": [slice_(NODE, 200, 300, tid=AUTOGRAD)],
+        "reentrant": [
+            slice_("CheckpointFunctionBackward", 200, 300, tid=AUTOGRAD),
+            slice_(NODE, 400, 80, tid=AUTOGRAD),
+        ],
+        "": [],
+    }[marks]
+    return [*launch("k", 10, 20, 90), *around, *again, *launch("back", 410, 420, 100, AUTOGRAD)]
+
+
+@pytest.mark.parametrize("marks", ["stack", "operators", "reentrant"])
+def test_what_checkpoints_compute_anew_is_gone(tmp_path: Path, marks: str) -> None:
+    row = fix(profile_with(tmp_path, steps(*recomputed(marks), *launch("last", 950, 960, 5))), "recomputed")
+    assert row.times == 1
+    assert row.predicted.after_us == pytest.approx(800, abs=2)
+
+
+def test_a_forward_outside_of_the_way_back_is_none_that_is_computed_anew(tmp_path: Path) -> None:
+    assert "recomputed" not in kinds(profile_with(tmp_path, steps(*recomputed(""))))
+
+
+def zeroed(*, kept: bool, rounds: int = 1) -> list[Event]:
+    """Gradients are given back, or set to zero by a kernel of 90 µs and added to by one of 80 in each round."""
+    zero = "Optimizer.zero_grad#SGD.zero_grad"
+    events = [slice_(zero, 10, 100, "user_annotation"), *(launch("fill", 15, 20, 90) if kept else [])]
+    for place in range(rounds):
+        at = 120 + 200 * place
+        events += [
+            *launch("forward", at, at + 5, 30),
+            slice_("aten::mm", at + 40, 30, tid=AUTOGRAD),
+            slice_("MmBackward0", at + 39, 32, tid=AUTOGRAD),
+            *launch("backward", at + 50, at + 55, 30, AUTOGRAD),
+            slice_(
+                "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+                at + 80,
+                90,
+                tid=AUTOGRAD,
+            ),
+        ]
+        if kept:
+            events.append(slice_("aten::add_", at + 85, 80, tid=AUTOGRAD))
+            events += launch("add", at + 90, at + 92, 80, AUTOGRAD)
+        events += launch("next", at + 180, at + 182, 5, AUTOGRAD)
+    return [*events, *launch("last", 950, 960, 5)]
+
+
+def test_gradients_that_are_given_back_need_no_kernel(tmp_path: Path) -> None:
+    """100 µs of setting to zero, of which the label's own stays with it, and 80 of adding."""
+    row = fix(profile_with(tmp_path, steps(*zeroed(kept=True))), "zeroed_gradients")
+    assert row.predicted.after_us == pytest.approx(1000 - 100 - 80, abs=3)
+    assert row.predicted.high_us == pytest.approx(1000 - 100, abs=3), "somebody may add to them on purpose"
+    assert "zeroed_gradients" not in kinds(profile_with(tmp_path, steps(*zeroed(kept=False))))
+
+
+def scattered(around: str) -> list[Event]:
+    """An addition at indices that is sorted first, by a kernel of 200 µs before one of 50; memory that is filled."""
+    return [
+        *launch("k", 10, 20, 5),
+        slice_(around, 50, 320),
+        slice_("aten::index_put_", 51, 318),
+        *launch("DeviceRadixSortOnesweepKernel", 60, 70, 200),
+        *launch("indexing_backward_kernel<float, 4>", 300, 310, 50),
+        slice_("aten::empty", 500, 100),
+        slice_("aten::fill_", 510, 80),
+        *launch("FillFunctor<float>", 520, 525, 60),
+        *launch("last", 950, 960, 5),
+    ]
+
+
+def test_without_deterministic_algorithms_nothing_is_sorted_or_filled(tmp_path: Path) -> None:
+    row = fix(profile_with(tmp_path, steps(*scattered("aten::scatter_add_"))), "deterministic")
+    assert (row.name, row.times) == ("aten::scatter_add_", 1)
+    assert row.predicted.after_us == pytest.approx(1000 - 317 - 79, abs=5)
+
+
+def test_a_program_may_put_and_fill_itself(tmp_path: Path) -> None:
+    assert "deterministic" not in kinds(profile_with(tmp_path, steps(*scattered("train.py(3): put"))))
+
+
+def test_casts_of_compiled_inference_could_be_made_once(tmp_path: Path) -> None:
+    """Not of training, whose weights are float32 on purpose, nor what casts and computes."""
+    cast = [*launch("triton_poi_fused__to_copy_7", 10, 20, 400), *launch("gemm", 30, 425, 500)]
+    assert "weight_casts" in kinds(profile_with(tmp_path, steps(*cast)))
+    backward = slice_("autograd::engine::evaluate_function: MmBackward0", 600, 20, tid=AUTOGRAD)
+    assert "weight_casts" not in kinds(profile_with(tmp_path, steps(*cast, backward)))
+    computes = [*launch("triton_poi_fused__to_copy_add_7", 10, 20, 400), *launch("gemm", 30, 425, 500)]
+    assert "weight_casts" not in kinds(profile_with(tmp_path, steps(*computes)))
+
+
+def captured(phase: str) -> tuple[list[Event], CompileSummary]:
+    """A region of twenty eager kernels, of a frame that this phase compiled."""
+    events = [slice_("Torch-Compiled Region: 0/0", 10, 700), slice_("CompiledFunction", 20, 680)]
+    for place in range(20):
+        at = 30 + 30 * place
+        events += [slice_("aten::add", at, 20), *launch(ELEMENTWISE, at + 10, at + 14, 20)]
+    summary = CompileSummary()
+    row = summary.compilations.add(function="forward", file="m.py", line=3, graph_ops=20)
+    row.key.compile_id = "0/0"
+    row.phases.add(name=phase, exclusive_ns=1000)
+    return [*events, *launch("last", 950, 960, 5)], summary
+
+
+def test_frames_that_another_backend_runs_operator_by_operator(tmp_path: Path) -> None:
+    events, summary = captured("aot_autograd")
+    profile = profile_with(tmp_path, steps(*events), data_of(summary))
+    (row,) = [row for row in span_findings(profile) if row.rule == "debug_backend"]
+    assert "1 frame is captured and not compiled" in row.title and row.predicted is not None
+    assert row.predicted.after_us < 600
+    by_inductor = profile_with(tmp_path, steps(*events), data_of(captured("inductor")[1]))
+    assert "backend" not in kinds(by_inductor)
+
+
+def given_up_caller(*, below: bool) -> tuple[list[Event], CompileSummary]:
+    """Two regions 300 µs apart, each of a product, with the question between them for which the frame that calls both
+    was given up."""
+    events: list[Event] = []
+    for place in range(2):
+        at = 10 + 400 * place
+        events += [
+            slice_(f"Torch-Compiled Region: {place + 1}/0", at, 90),
+            slice_(f"## Call CompiledFxGraph key{place} ##", at + 10, 70),
+            *launch("gemm", at + 60, at + 65, 60),
+        ]
+    events += [slice_("aten::item", 120, 250), slice_("cudaStreamSynchronize", 125, 240, "cuda_runtime")]
+    summary = CompileSummary()
+    frames = (("0/0", "forward", 3), ("1/0", "first", 10), ("2/0", "second", 20))
+    for compile_id, function, line in frames:
+        row = summary.compilations.add(function=function, file="m.py", line=line, graph_ops=1)
+        row.key.compile_id = compile_id
+        led = "train.py" if below or compile_id == "0/0" else "other.py"
+        row.stack.add(file=led, line=7, function="train")
+        row.stack.add(file="m.py", line=line, function=function)
+    failed = summary.compilations[0]
+    failed.failure.type, failed.failure.reason = "Unsupported", "graph break in loop"
+    failed.failure.file, failed.failure.line = "/lib/python3.12/site-packages/pool.py", 48
+    broke = summary.graph_breaks.add(reason="item", file="/lib/python3.12/site-packages/pool.py", line=48)
+    broke.key.compile_id = "0/0"
+    broke.stack.add(file="m.py", line=5, function="forward")
+    broke.stack.add(file="/lib/python3.12/site-packages/pool.py", line=48, function="pool")
+    return [*events, *launch("add", 700, 705, 5), *launch("last", 950, 960, 5)], summary
+
+
+def test_what_a_frame_calls_that_was_given_up_would_be_part_of_its_graph(tmp_path: Path) -> None:
+    """Between the launches at 70 and 470 µs are 399 µs."""
+    events, summary = given_up_caller(below=True)
+    profile = profile_with(tmp_path, steps(*events), data_of(summary))
+    assert [[call.compile_id for call in one.nested] for one in profile.of(calls_in_given_up)] == [
+        ["1/0", "2/0"]
+    ] * 3
+    (row,) = [row for row in span_findings(profile) if row.rule == "frame_given_up"]
+    assert row.predicted is not None and row.predicted.after_us < 1000 - 399 + 25
+    assert row.where == ["m.py:5"] and "pool.py:48, called at m.py:5" in row.title
+
+
+def test_what_others_call_has_nothing_to_do_with_a_frame_that_was_given_up(tmp_path: Path) -> None:
+    events, summary = given_up_caller(below=False)
+    assert profile_with(tmp_path, steps(*events), data_of(summary)).of(calls_in_given_up) == []
+
+
+def called_cell_by_cell(many: int) -> list[Event]:
+    """So many cells 50 µs apart, of a launch each, after a launch of something else."""
+    events = launch("k", 10, 20, 5)
+    for place in range(many):
+        at = 50 + 50 * place
+        events += [slice_("aten::lstm_cell", at, 40), *launch("lstm_cell_forward", at + 20, at + 25, 3)]
+    return [*events, *launch("last", 950, 960, 5)]
+
+
+def test_a_sequence_at_once_is_launched_in_a_few(tmp_path: Path) -> None:
+    """From the first of sixteen cells to the last are 790 µs, in place of which come 250."""
+    row = fix(profile_with(tmp_path, steps(*called_cell_by_cell(16))), "recurrent_cells")
+    assert row.times == 16 and row.predicted.after_us == pytest.approx(1000 - 790 + 250, abs=2)
+    assert "recurrent_cells" not in kinds(profile_with(tmp_path, steps(*called_cell_by_cell(7))))

@@ -138,10 +138,10 @@ def _matching(items: Sequence[MeasuredItem], pattern: str) -> list[MeasuredItem]
 
 
 def _summed(items: list[MeasuredItem], name: str, measure: Measure) -> tuple[int, list[int]]:
-    """Of all, or of those of one name: 0 in each step without any."""
-    columns = [item.samples for item in items if name in ("", item.what)]
-    samples = [sum(step) for step in zip(*columns)] or [0] * len(measure.samples)
-    return middle(samples), samples
+    """Of all, or of those of one name: 0 in each step without any. A baseline may have been saved without its steps."""
+    mine = [item for item in items if name in ("", item.what)]
+    samples = [sum(step) for step in zip(*(item.samples for item in mine))] or [0] * len(measure.samples)
+    return (middle(samples), samples) if samples else (sum(item.value for item in mine), [])
 
 
 def _judged(condition: Condition, row: Series, questions: int) -> JudgedSeries:

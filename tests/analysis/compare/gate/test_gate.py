@@ -175,3 +175,12 @@ def test_a_metric_that_an_older_baseline_lacks_is_not_known():
     del old.measures["guards"]
     report = judged(old, a_run(guards=count(5)), "guards>0")
     assert report.outcome == "unknown" and "save it again" in one(report).sentence
+
+
+def test_a_baseline_that_was_saved_without_its_steps_is_compared_by_its_values():
+    whole = kernels(triton_a=[10, 10, 10])
+    items = [msgspec.structs.replace(item, samples=[]) for item in whole.items]
+    base = a_run(kernel=msgspec.structs.replace(whole, samples=[], items=items))
+    head = a_run(kernel=kernels(triton_a=[30, 30, 30]))
+    (condition,) = judged(base, head, "kernel:triton_*>10%").conditions
+    assert (condition.base, condition.head) == (10, 30)
