@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-Words = npt.NDArray[np.uint64]
 
 PADDING = bytes(
     128
@@ -33,29 +32,53 @@ _TENS = 10 ** np.arange(9, dtype=np.int64)
 _TO_PAIRS, _TO_FOURS, _TO_EIGHT = np.uint64(2561), np.uint64(6553601), np.uint64(42949672960001)
 
 
-def words_of(text: bytes) -> Words:
-    """The word at each place of a text with `PADDING`."""
-    first = np.frombuffer(text, "<u8", 1)
-    return np.lib.stride_tricks.as_strided(first, (len(text) - 7,), (1,), writeable=False)
+class Words:
+    """The words at any places of a text with `PADDING`."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._views: dict[int, Array] = {}
+
+    def __getitem__(self, at: Array) -> npt.NDArray[np.uint64]:
+        """The one at each place."""
+        return self.from_on(at, 1)[:, 0]
+
+    def from_on(self, at: Array, count: int) -> npt.NDArray[np.uint64]:
+        """So many from each place on: a row each."""
+        rows: npt.NDArray[np.uint64] = self._view(count)[at].view("<u8").reshape(len(at), count)
+        return rows
+
+    def _view(self, count: int) -> Array:
+        """The text as blocks of so many words, one at each byte: numpy copies a block in one go."""
+        view = self._views.get(count)
+        if view is None:
+            block = np.frombuffer(self._text, f"V{8 * count}", 1)
+            view = np.lib.stride_tricks.as_strided(
+                block, (len(self._text) - 8 * count + 1,), (1,), writeable=False
+            )
+            self._views[count] = view
+        return view
 
 
 def goes_on(words: Words, at: Array, literal: bytes) -> Array:
     """Whether the text goes on with `literal`, of at most as many bytes as `PADDING`, at each place."""
-    mask, first, pieces = _pieces(literal)
-    same: Array = (words[at] if mask is None else words[at] & mask) == first
-    for start, piece in pieces:
-        same &= words[at + start] == piece
+    pieces, mask = _pieces(literal)
+    rows = words.from_on(at, len(pieces))
+    same: Array = (rows[:, -1] & mask) == pieces[-1]
+    for place, piece in enumerate(pieces[:-1]):
+        same &= rows[:, place] == piece
     return same
 
 
 @lru_cache(256)
-def _pieces(literal: bytes) -> tuple[Any, Any, list[tuple[int, Any]]]:
-    """(mask of a literal that is shorter than a word, its first word, place and word of the others)."""
-    last = max(len(literal) - 8, 0)  # may overlap the one before
-    starts = sorted({*range(0, last, 8), last})
-    words = [np.uint64(int.from_bytes(literal[start : start + 8], "little")) for start in starts]
-    mask = np.uint64((1 << 8 * len(literal)) - 1) if len(literal) < 8 else None
-    return mask, words[0], list(zip(starts, words))[1:]
+def _pieces(literal: bytes) -> tuple[list[Any], Any]:
+    """Its words, the last one filled up, and a mask for what counts of that."""
+    parts = [literal[start : start + 8] for start in range(0, max(len(literal), 1), 8)]
+    return [_as_word(part) for part in parts], _as_word(b"\xff" * len(parts[-1]))
+
+
+def _as_word(part: bytes) -> Any:
+    return np.uint64(int.from_bytes(part, "little"))
 
 
 def whole_numbers(words: Words, at: Array) -> tuple[Array, Array, Array]:
@@ -98,7 +121,7 @@ def thousandths(words: Words, at: Array) -> tuple[Array, Array, Array]:
     return values, end, read
 
 
-def _digits(words: Words) -> tuple[Array, Array]:
+def _digits(words: npt.NDArray[np.uint64]) -> tuple[Array, Array]:
     """The number that the digits are with which each word begins, and how many they are."""
     digits = words ^ _ZEROS
     others = digits + _TO_HIGH
@@ -115,7 +138,7 @@ def _digits(words: Words) -> tuple[Array, Array]:
     return _value(digits), bits.view(np.int64)
 
 
-def _value(digits: Words) -> Array:
+def _value(digits: npt.NDArray[np.uint64]) -> Array:
     """Of eight digits in a word each, the first in its lowest byte; they are used up."""
     digits *= _TO_PAIRS
     digits >>= np.uint64(8)
