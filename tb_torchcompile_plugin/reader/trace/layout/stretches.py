@@ -16,6 +16,7 @@ from tb_torchcompile_plugin.reader.trace.events import ARG_NAMES, NO_ARGS, Args
 from tb_torchcompile_plugin.reader.trace.layout.digits import (
     PADDING,
     Array,
+    Words,
     goes_on,
     signed_numbers,
     whole_numbers,
@@ -26,6 +27,13 @@ _MOST = 1 << 14  # stretches that are remembered: torch writes a few thousand di
 _FEW = 8
 _USUAL = 3  # stretches of a kind that are looked for before all others
 _SIGNED = {"memory_bytes"}
+# before which field others run that only some lines have
+_SOMETIMES = {
+    "Ev Idx": [
+        ("sequence", b',"Sequence number": '),
+        ("sequence", b',"Record function id": 0, "Sequence number": '),
+    ]
+}
 _decode_args = msgspec.json.Decoder(Args).decode
 
 
@@ -45,6 +53,9 @@ class ArgsLines:
         columns: dict[str, Array] = {}
         sound = np.ones(len(at), bool)
         for slot in self._slots:
+            for field, literal in _SOMETIMES.get(slot.field, ()):
+                if field in self._none:
+                    columns[field], at = _read_if_there(lines.words, at, literal, columns.get(field))
             codes, at = slot.find(lines, at, end)
             sound &= slot.sound[codes]
             for field, values in slot.columns.items():
@@ -59,6 +70,15 @@ class ArgsLines:
                 before = columns.get(slot.field, self._none.get(slot.field))
                 columns[slot.field] = values if before is None else np.where(numbered, values, before)
         return {field: columns.get(field, none.repeat(len(at))) for field, none in self._none.items()}, sound
+
+
+def _read_if_there(words: Words, at: Array, literal: bytes, before: Array | None) -> tuple[Array, Array]:
+    """(numbers, places behind) where the text goes on with a key and a number; all else is as it was."""
+    rows = np.flatnonzero(goes_on(words, at, literal))
+    numbers, behind, read = whole_numbers(words, at[rows] + len(literal))
+    values, ends = np.full(len(at), -1, np.int64) if before is None else before.copy(), at.copy()
+    values[rows[read]], ends[rows[read]] = numbers[read], behind[read]
+    return values, ends
 
 
 class _Slot(dict[bytes, int]):
