@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 from tb_torchcompile_plugin.reader.trace.layout.digits import (
     PADDING,
-    Words,
+    TextWords,
     goes_on,
     signed_numbers,
     thousandths,
@@ -213,7 +213,7 @@ def test_whatever_is_changed(
 def test_numbers_are_what_their_text_says(texts: list[str]) -> None:
     data = [text.encode() for text in texts]
     at = np.cumsum([0, *(len(text) + 1 for text in data[:-1])])
-    words = Words(b"\n".join([*data, b""]) + PADDING)
+    words = TextWords(b"\n".join([*data, b""]) + PADDING)
     for read_numbers, pattern in (
         (whole_numbers, rb"(0|[1-9]\d{0,14})(?!\d)"),
         (signed_numbers, rb"(-?(?:0|[1-9]\d{0,14}))(?!\d)"),
@@ -232,7 +232,9 @@ def test_numbers_are_what_their_text_says(texts: list[str]) -> None:
 def test_a_literal_is_found_where_it_stands(text: bytes, start: int, length: int) -> None:
     literal = text[start % len(text) :][:length]
     at = np.arange(len(text))
-    assert goes_on(Words(text + PADDING), at, literal).tolist() == [text.startswith(literal, k) for k in at]
+    assert goes_on(TextWords(text + PADDING), at, literal).tolist() == [
+        text.startswith(literal, k) for k in at
+    ]
 
 
 @pytest.mark.parametrize(

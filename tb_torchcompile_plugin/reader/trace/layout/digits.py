@@ -32,7 +32,7 @@ _TENS = 10 ** np.arange(9, dtype=np.int64)
 _TO_PAIRS, _TO_FOURS, _TO_EIGHT = np.uint64(2561), np.uint64(6553601), np.uint64(42949672960001)
 
 
-class Words:
+class TextWords:
     """The words at any places of a text with `PADDING`."""
 
     def __init__(self, text: bytes) -> None:
@@ -60,7 +60,7 @@ class Words:
         return view
 
 
-def goes_on(words: Words, at: Array, literal: bytes) -> Array:
+def goes_on(words: TextWords, at: Array, literal: bytes) -> Array:
     """Whether the text goes on with `literal`, of at most as many bytes as `PADDING`, at each place."""
     pieces, mask = _pieces(literal)
     rows = words.from_on(at, len(pieces))
@@ -81,7 +81,7 @@ def _as_word(part: bytes) -> Any:
     return np.uint64(int.from_bytes(part, "little"))
 
 
-def whole_numbers(words: Words, at: Array) -> tuple[Array, Array, Array]:
+def whole_numbers(words: TextWords, at: Array) -> tuple[Array, Array, Array]:
     """(value as int64, place behind it, whether there is one) of a JSON integer of at most 15 digits at each place."""
     first = words[at]
     values, counts = _digits(first)
@@ -98,14 +98,14 @@ def whole_numbers(words: Words, at: Array) -> tuple[Array, Array, Array]:
     return values, end, read
 
 
-def signed_numbers(words: Words, at: Array) -> tuple[Array, Array, Array]:
+def signed_numbers(words: TextWords, at: Array) -> tuple[Array, Array, Array]:
     """The same of integers that may have a minus."""
     negative = (words[at] & _FIRST) == _MINUS
     values, end, read = whole_numbers(words, at + negative)
     return np.where(negative, -values, values), end, read
 
 
-def thousandths(words: Words, at: Array) -> tuple[Array, Array, Array]:
+def thousandths(words: TextWords, at: Array) -> tuple[Array, Array, Array]:
     """The same of numbers without a sign and with three decimals, times 1,000: of µs in ns."""
     values, end, read = whole_numbers(words, at)
     decimals = words[end]

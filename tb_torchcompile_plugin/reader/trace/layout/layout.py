@@ -38,7 +38,7 @@ from tb_torchcompile_plugin.reader.trace.codes import (
 from tb_torchcompile_plugin.reader.trace.events import EXACT_FROM
 from tb_torchcompile_plugin.reader.trace.layout.digits import (
     Array,
-    Words,
+    TextWords,
     goes_on,
     thousandths,
     whole_numbers,
@@ -174,7 +174,7 @@ class _FlowLine(NamedTuple):
     sound: Array
 
 
-def _read_flow_line(words: Words, at: Array) -> _FlowLine:
+def _read_flow_line(words: TextWords, at: Array) -> _FlowLine:
     ids, at, sound = whole_numbers(words, at)
     track = at + 2
     for literal in (b', "pid": ', b', "tid": '):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_torchcompile_plugin.reader.trace.layout.digits import PADDING, Array, Words, goes_on
+from tb_torchcompile_plugin.reader.trace.layout.digits import PADDING, Array, TextWords, goes_on
 
 _NEWLINE = ord("\n")
 _SPACE = b" \t\r\n"
@@ -20,7 +20,7 @@ class Lines:
     """
 
     text: bytes
-    words: Words
+    words: TextWords
     start: Array
     end: Array
     first: Array
@@ -53,7 +53,7 @@ def find_lines(text: bytes, end: int) -> Lines | None:
         text += PADDING
     breaks = np.flatnonzero(np.frombuffer(text, np.uint8, end) == _NEWLINE)
     starts, ends = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [end]])
-    words = Words(text)
+    words = TextWords(text)
     short = np.flatnonzero(ends - starts == len(_OPENING))
     first = np.concatenate([[0], short[goes_on(words, starts[short], _OPENING)]])
     lines = Lines(text, words, starts, ends, first, np.diff(first, append=len(starts)))

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.reader.trace.events import ARG_NAMES, NO_ARGS, Args
 from tb_torchcompile_plugin.reader.trace.layout.digits import (
     PADDING,
     Array,
-    Words,
+    TextWords,
     goes_on,
     signed_numbers,
     whole_numbers,
@@ -72,7 +72,7 @@ class ArgsLines:
         return {field: columns.get(field, none.repeat(len(at))) for field, none in self._none.items()}, sound
 
 
-def _read_if_there(words: Words, at: Array, literal: bytes, before: Array | None) -> tuple[Array, Array]:
+def _read_if_there(words: TextWords, at: Array, literal: bytes, before: Array | None) -> tuple[Array, Array]:
     """(numbers, places behind) where the text goes on with a key and a number; all else is as it was."""
     rows = np.flatnonzero(goes_on(words, at, literal))
     numbers, behind, read = whole_numbers(words, at[rows] + len(literal))
