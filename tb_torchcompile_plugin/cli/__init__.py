@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
+
+__all__ = ["main"]
 
 
-def main() -> int:
-    """Run the process's own command line and return the exit status.
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line (None: the process's own) and return the exit status.
 
-    What is loaded here stays: it is not looked through for garbage, neither meanwhile nor later.
+    What is loaded for it stays: it is not looked through for garbage, neither meanwhile nor later.
     """
+    was_enabled = gc.isenabled()
     gc.disable()
-    from tb_torchcompile_plugin.cli.command import main as run
+    try:
+        from tb_torchcompile_plugin.cli.command import main as run
 
-    gc.freeze()
-    gc.enable()
-    return run()
+        gc.freeze()
+    finally:
+        if was_enabled:
+            gc.enable()
+    return run(argv)

@@ -36,7 +36,7 @@ def picked(values: Int64s, places: Int64s) -> Int64s:
     """The value at each place, -1 where the place is below 0."""
     if not len(values):
         return np.full(len(places), -1, values.dtype)
-    return np.where(places >= 0, values[places], values.dtype.type(-1))
+    return np.where(places >= 0, values[np.maximum(places, 0)], values.dtype.type(-1))
 
 
 def places_in(column: Int64s, wanted: Int64s) -> Int64s:
@@ -92,7 +92,10 @@ def sums(place: Int64s, values: Int64s, count: int) -> Int64s:
 
 def order_of(codes: Int64s) -> Int64s:
     """The stable order of codes. numpy sorts those of 16 bits in a tenth of the time."""
-    small = np.result_type(*map(np.min_scalar_type, (codes.min(initial=0), codes.max(initial=0))))
+    widest = min(
+        int(codes.min(initial=0)), -1 - int(codes.max(initial=0))
+    )  # a sign each: no float holds all of both
+    small = np.min_scalar_type(widest)
     return np.argsort(codes.astype(small, copy=False), kind="stable")
 
 

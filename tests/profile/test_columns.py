@@ -10,7 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct, ordinals, picked, sums, values_of
+from tb_torchcompile_plugin.profile.columns import (
+    codes_of,
+    distinct,
+    order_of,
+    ordinals,
+    picked,
+    sums,
+    values_of,
+)
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from traces import launch, slice_, write_trace
 
@@ -67,3 +75,9 @@ def test_rows_of_32_bits_are_found_by_numbers_of_64(tmp_path: Path) -> None:
 def test_an_ordinal_counts_what_comes_before_of_the_same_group(groups):
     answer = ordinals(np.array(groups, np.int64)).tolist()
     assert answer == [groups[:place].count(group) for place, group in enumerate(groups)]
+
+
+def test_numbers_that_no_float_holds_keep_their_order() -> None:
+    codes = np.array([-1, 2**53 + 1, 2**53])
+    assert order_of(codes).tolist() == [0, 2, 1]
+    assert picked(np.array([7]), np.array([-5, 0])).tolist() == [-1, 7]

@@ -153,6 +153,8 @@ def _forward_inside_of_nodes(profile: Profile) -> dict[int, int]:
     """Slices of backward nodes that begin with a forward, and when that ends, by its last operator."""
     trace = profile.trace
     rows = host_slices(trace, only_forward)
+    # what a backward of somebody's own calls is not recorded for going back, and has no sequence number
+    rows = rows[trace.sequence[rows] >= 0]
     above = climb(trace.parent, rows, mask_of(trace.names, is_plain_node)[trace.name])
     ends: dict[int, int] = {}
     for node, row in zip(above[above >= 0].tolist(), rows[above >= 0].tolist()):

@@ -174,8 +174,8 @@ WORDS: dict[FixKind, Words] = {
     "weight_casts": Words(
         "Compiled code changes the type of tensors and does nothing else, {often} {each} ({name})",
         "kernels",
-        "Keep the weights in the type that is computed with: model.to(torch.bfloat16) before torch.compile; autocast "
-        "casts all of them in each call",
+        "Where these are weights, which autocast casts in each call, keep them in the type that is computed with: "
+        "model.to(torch.bfloat16) before torch.compile",
         code="model.to(torch.bfloat16)",
     ),
     "joined": Words(
@@ -216,8 +216,8 @@ WORDS: dict[FixKind, Words] = {
     "recurrent_cells": Words(
         "A recurrent network is called cell by cell, {often} {each}{place}",
         "operators",
-        "Give it the whole sequence at once: torch.nn.LSTM, GRU or RNN in place of a loop over cells, and what reads "
-        "each state behind it on all of them",
+        "Where no input is made of the output before it, give it the whole sequence at once: torch.nn.LSTM, GRU or RNN "
+        "in place of a loop over cells, and what reads each state behind it on all of them",
         "with the whole sequence at once",
         code="torch.nn.LSTM",
     ),

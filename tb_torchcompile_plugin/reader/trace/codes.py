@@ -137,7 +137,8 @@ class Dictionaries:
         if name in TEXT_FIELDS:
             return self._interned(args, name)
         if name in FLOATS:
-            return numbers(args, name, FLOATS[name], _real)
+            with np.errstate(over="ignore"):  # what is too large for a column is infinite there
+                return numbers(args, name, FLOATS[name], _real)
         values = numbers(args, name, np.int64, whole)
         if name == "external" and (values < 0).any():
             return np.where(values < 0, numbers(args, "external_old", np.int64, whole), values)

@@ -20,12 +20,14 @@ _combo = attrgetter("ph", "cat", "name", "pid", "tid")
 class Heads(dict[bytes, int]):
     """Head → code of its combo; -1 where it is no sound JSON.
 
-    opening: what belongs to each of them and stands elsewhere. Whatever else a head says, what follows it says again,
-    and of two values the last one counts.
+    opening: what belongs to each of them and stands before it; `but_not`: what a head may not hold, for it would say
+    anew what has been read before. What else it says, what follows says again, and of two values the last one counts.
     """
 
-    def __init__(self, dictionaries: Dictionaries, opening: bytes = b"") -> None:
-        self._combos, self._opening = dictionaries.combos, opening
+    def __init__(
+        self, dictionaries: Dictionaries, opening: bytes = b"", but_not: tuple[bytes, ...] = ()
+    ) -> None:
+        self._combos, self._opening, self._but_not = dictionaries.combos, opening, but_not
 
     def of(self, lines: Lines, starts: Array, ends: Array) -> Array:
         """The codes of some stretches of the text."""
@@ -52,7 +54,8 @@ class Heads(dict[bytes, int]):
     def __missing__(self, head: bytes) -> int:
         if len(self) > _MOST:
             self.clear()
-        code = self[head] = self._code(b"{" + self._opening + head + b"}")
+        refused = any(text in head for text in self._but_not)
+        code = self[head] = -1 if refused else self._code(b"{" + self._opening + head + b"}")
         return code
 
     def _code(self, text: bytes) -> int:

@@ -89,7 +89,10 @@ class Layout:
     def __init__(self, dictionaries: Dictionaries) -> None:
         self._combos = dictionaries.combos
         self._heads = Heads(dictionaries)
-        self._flows = {phase: Heads(dictionaries, b'"ph":"%s",' % phase) for phase in (b"s", b"f")}
+        self._flows = {
+            phase: Heads(dictionaries, b'"ph":"%s",' % phase, (b'"id"', b'"ts"', b"\\"))
+            for phase in (b"s", b"f")
+        }
         self._args = {
             kinds: ArgsLines(dictionaries, running, {name for kind in kinds for name in _FIELDS[kind]})
             for kinds, running in _RUNNING.items()

@@ -6,7 +6,7 @@ be sound JSON of its own with a number behind it: then the line is sound if all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.reader.trace.layout.digits import (
 )
 from tb_torchcompile_plugin.reader.trace.layout.lines import Lines
 
-_MOST = 1 << 14  # stretches that are remembered: torch writes a few thousand different ones
+_MOST_BYTES = 8 << 20  # of stretches that are remembered: torch writes a few thousand different ones
 _FEW = 8
 _USUAL = 3  # stretches of a kind that are looked for before all others
 _SIGNED = {"memory_bytes"}
@@ -40,10 +40,11 @@ _decode_args = msgspec.json.Decoder(Args).decode
 class ArgsLines:
     """Lines of args in which the numbers of the `running` fields come one after the other. fields: wanted of them."""
 
-    def __init__(self, dictionaries: Dictionaries, running: Iterable[str], fields: Iterable[str]) -> None:
+    def __init__(self, dictionaries: Dictionaries, running: Sequence[str], fields: Iterable[str]) -> None:
         self._none = {name: dictionaries.column([NO_ARGS], name) for name in fields}
+        numbers = [*running, *(name for field in running for name, _ in _SOMETIMES.get(field, ()))]
         self._slots = [
-            _Slot(dictionaries, self._none, field, is_first=place == 0)
+            _Slot(dictionaries, self._none, field, numbers, is_first=place == 0)
             for place, field in enumerate([*running, ""])
         ]
 
@@ -51,16 +52,19 @@ class ArgsLines:
         """(field → column, whether it was understood) of some lines."""
         at, end = lines.start[which], lines.end[which]
         columns: dict[str, Array] = {}
-        sound = np.ones(len(at), bool)
+        sound, seen = np.ones(len(at), bool), np.zeros(len(at), np.int64)
         for slot in self._slots:
             for field, literal in _SOMETIMES.get(slot.field, ()):
                 if field in self._none:
                     columns[field], at = _read_if_there(lines.words, at, literal, columns.get(field))
             codes, at = slot.find(lines, at, end)
             sound &= slot.sound[codes]
+            if slot.says.any():
+                says = slot.says[codes]
+                sound &= (says & seen) == 0
+                seen = seen | says
             for field, values in slot.columns.items():
                 said, before = values[codes], columns.get(field)
-                # what comes last counts, as in any JSON object
                 columns[field] = said if before is None else np.where(said == self._none[field], before, said)
             if slot.field:
                 numbered = slot.numbered[codes]
@@ -84,29 +88,40 @@ def _read_if_there(words: TextWords, at: Array, literal: bytes, before: Array | 
 class _Slot(dict[bytes, int]):
     """Stretch → code, up to the number of one field, or the end of the line.
 
-    By code: sound (whether it is JSON), numbered (whether that number follows), columns (what else it says).
+    By code: sound (bool, whether it is JSON, and says none of the numbers), numbered (bool, whether that number
+    follows), says (int64, a bit for each field that it names), columns (what it says of them).
     """
 
     def __init__(
-        self, dictionaries: Dictionaries, none: dict[str, Array], field: str, *, is_first: bool
+        self,
+        dictionaries: Dictionaries,
+        none: dict[str, Array],
+        field: str,
+        numbers: Sequence[str],
+        *,
+        is_first: bool,
     ) -> None:
         self.field = field
         self.numbers = signed_numbers if field in _SIGNED else whole_numbers
         self._dictionaries, self._none, self._is_first = dictionaries, none, is_first
-        self._key = b'"%s": ' % ARG_NAMES.get(field, field).encode() if field else b""
+        self._key = _quoted(field) + b": " if field else b""
+        self._numbers = [name for number in numbers for name in _spellings(number)]
+        self._bits = [(name, 1 << bit) for bit, one in enumerate(none) for name in _spellings(one)]
         self._forget()
 
     def _forget(self) -> None:
         self.clear()
         self.columns: dict[str, Array] = {}
+        self.says: Array = np.zeros(0, np.int64)
         self.sound: Array = np.zeros(0, bool)
         self.numbered: Array = np.zeros(0, bool)
-        self._new: list[tuple[Args, bool, bool]] = []
+        self._new: list[tuple[Args, int, bool, bool]] = []
+        self._bytes = 0
         self._usual: list[bytes] = []
 
     def find(self, lines: Lines, at: Array, end: Array) -> tuple[Array, Array]:
         """(code, place behind it) of the stretch at each place."""
-        if len(self) > _MOST:
+        if self._bytes > _MOST_BYTES:
             self._forget()
         codes, behind = np.zeros(len(at), np.int64), at.copy()
         rest = np.arange(len(at))
@@ -146,9 +161,14 @@ class _Slot(dict[bytes, int]):
 
     def __missing__(self, stretch: bytes) -> int:
         code = self[stretch] = len(self)
+        self._bytes += len(stretch)
         numbered = bool(self._key) and stretch.endswith(self._key)
-        args = self._decoded(stretch, b"-1}" if numbered else b"}")
-        self._new.append((args or NO_ARGS, args is not None, numbered))
+        spoken = stretch.removesuffix(self._key) if numbered else stretch
+        # what is said twice, or with escapes, is left to the JSON decoder
+        is_plain = b"\\" not in stretch and not any(name in spoken for name in self._numbers)
+        args = self._decoded(stretch, b"-1}" if numbered else b"}") if is_plain else None
+        says = sum({bit for name, bit in self._bits if name in spoken})
+        self._new.append((args or NO_ARGS, says, args is not None, numbered))
         return code
 
     def _decoded(self, stretch: bytes, closing: bytes) -> Args | None:
@@ -162,7 +182,7 @@ class _Slot(dict[bytes, int]):
     def _keep_new(self) -> None:
         if not self._new:
             return
-        args, sound, numbered = zip(*self._new)
+        args, says, sound, numbered = zip(*self._new)
         before = len(self.sound)
         for field, none in self._none.items():
             values = self._dictionaries.column(args, field)
@@ -170,6 +190,15 @@ class _Slot(dict[bytes, int]):
                 self.columns[field] = np.concatenate([self.columns[field], values])
             elif (values != none).any():
                 self.columns[field] = np.concatenate([np.repeat(none, before), values])
+        self.says = np.concatenate([self.says, np.array(says, np.int64)])
         self.sound = np.concatenate([self.sound, np.array(sound, bool)])
         self.numbered = np.concatenate([self.numbered, np.array(numbered, bool)])
         self._new = []
+
+
+def _spellings(field: str) -> list[bytes]:
+    return [_quoted(name) for name in (field, f"{field}_old") if name == field or name in ARG_NAMES]
+
+
+def _quoted(field: str) -> bytes:
+    return b'"%s"' % ARG_NAMES.get(field, field).encode()
