@@ -303,13 +303,16 @@ def test_a_few_copies_between_eager_kernels_are_compiled_with_them(
 def recomputed(marks: str) -> list[Event]:
     """A forward of 100 µs that a backward runs once more, for 200 µs and a kernel of 150, before its own kernel. marks:
     what tells of it."""
-    again = [*launch("k", 220, 230, 150, AUTOGRAD), slice_("aten::linear", 210, 190, tid=AUTOGRAD)]
+    sequence: dict[str, Any] = {} if marks == "own backward" else {"Sequence number": 4}
+    linear = slice_("aten::linear", 210, 190, tid=AUTOGRAD, **sequence)
+    again = [*launch("k", 220, 230, 150, AUTOGRAD), linear]
     around = {
         "stack": [
             slice_(NODE, 200, 300, tid=AUTOGRAD),
             slice_("torch/utils/checkpoint.py(1588): recompute_fn", 201, 199, "python_function", AUTOGRAD),
         ],
         "operators": [slice_(NODE, 200, 300, tid=AUTOGRAD)],
+        "own backward": [slice_(NODE, 200, 300, tid=AUTOGRAD)],
         "reentrant": [
             slice_("CheckpointFunctionBackward", 200, 300, tid=AUTOGRAD),
             slice_(NODE, 400, 80, tid=AUTOGRAD),
@@ -326,8 +329,10 @@ def test_what_checkpoints_compute_anew_is_gone(tmp_path: Path, marks: str) -> No
     assert row.predicted.after_us == pytest.approx(800, abs=2)
 
 
-def test_a_forward_outside_of_the_way_back_is_none_that_is_computed_anew(tmp_path: Path) -> None:
-    assert "recomputed" not in kinds(profile_with(tmp_path, steps(*recomputed(""))))
+@pytest.mark.parametrize("marks", ["", "own backward"])
+def test_a_forward_outside_of_the_way_back_is_none_that_is_computed_anew(tmp_path: Path, marks: str) -> None:
+    """Nor is what a backward of somebody's own calls: nobody goes back from there."""
+    assert "recomputed" not in kinds(profile_with(tmp_path, steps(*recomputed(marks))))
 
 
 def zeroed(*, kept: bool, rounds: int = 1) -> list[Event]:
