@@ -92,9 +92,8 @@ def sums(place: Int64s, values: Int64s, count: int) -> Int64s:
 
 def order_of(codes: Int64s) -> Int64s:
     """The stable order of codes. numpy sorts those of 16 bits in a tenth of the time."""
-    widest = min(
-        int(codes.min(initial=0)), -1 - int(codes.max(initial=0))
-    )  # a sign each: no float holds all of both
+    # below 0, for a type with a sign: beside one without numpy would take floats
+    widest = min(int(codes.min(initial=0)), -1 - int(codes.max(initial=0)))
     small = np.min_scalar_type(widest)
     return np.argsort(codes.astype(small, copy=False), kind="stable")
 

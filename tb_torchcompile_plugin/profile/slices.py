@@ -20,6 +20,12 @@ def mask_of(values: Sequence[str], wanted: Callable[[str], bool]) -> Mask:
     return np.array([wanted(value) for value in values] or [False], bool)
 
 
+def called_by(trace: Trace, rows: Int64s, matches: Callable[[str], bool]) -> Mask:
+    """Whether the slice right around each of these has such a name."""
+    parent = trace.parent[rows]
+    return np.asarray((parent >= 0) & mask_of(trace.names, matches)[trace.name[np.maximum(parent, 0)]])
+
+
 def place_mask(places: Int64s, count: int) -> Mask:
     """Of so many places, whether each is one of these."""
     mask = np.zeros(count, bool)

@@ -43,13 +43,11 @@ def keeps_stack(name: str) -> bool:
     return _KEEPS_STACK.search(name) is not None
 
 
-ACCUMULATES = (
-    f"{_NODE}torch::autograd::AccumulateGrad"  # where a gradient is kept, or added to one that is there
-)
+# where a gradient is kept, or added to one that is there
+ACCUMULATES = f"{_NODE}torch::autograd::AccumulateGrad"
 ADDITION = "aten::add_"  # of a gradient to one that is there
-CHECKPOINT_BACKWARD = (
-    "CheckpointFunctionBackward"  # a reentrant one: it runs forward, and a backward of its own
-)
+# a reentrant one: it runs forward, and a backward of its own
+CHECKPOINT_BACKWARD = "CheckpointFunctionBackward"
 _RECOMPUTES = re.compile(r"torch[\\/]utils[\\/]checkpoint\.py\(\d+\): recompute_fn$")
 # Composed operators that only a forward calls: below a node of a backward they are computed for the second time.
 _ONLY_FORWARD = re.compile(

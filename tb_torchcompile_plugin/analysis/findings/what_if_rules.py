@@ -26,10 +26,8 @@ _TOLD_ELSEWHERE: tuple[FixKind, ...] = (
 
 
 _NAMED = 3  # graphs in a sentence
-_ELEMENTS, _ELEMENTS_SHARE = (
-    100,
-    0.25,
-)  # of one container, and of all guards, from which on they are worth a word
+# of one container, and of all guards, from which on they are worth a word
+_ELEMENTS, _ELEMENTS_SHARE = 100, 0.25
 _AS_TENSOR = (
     "What compiled code reads of a list or dict of Python’s is checked element by element in each call: make {source} "
     "a tensor once, as register_buffer does, or read it outside of the compiled function"

@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.profile.model.culprits import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
+from tb_torchcompile_plugin.profile.slices import called_by, host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.autograd import (
     ACCUMULATES,
@@ -74,9 +74,7 @@ def nan_checks(profile: Profile) -> Int64s:
     """Calls with which autograd's engine itself looks for a NaN."""
     trace = profile.trace
     rows = host_slices(trace, NAN_CHECKS.__contains__)
-    nodes = mask_of(trace.names, is_node)
-    parent = trace.parent[rows]
-    return np.asarray(rows[(parent >= 0) & nodes[trace.name[np.maximum(parent, 0)]]], np.int64)
+    return np.asarray(rows[called_by(trace, rows, is_node)], np.int64)
 
 
 def _backward_once(profile: Profile) -> Iterator[Fix]:

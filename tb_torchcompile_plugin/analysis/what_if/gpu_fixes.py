@@ -14,7 +14,6 @@ from tb_torchcompile_plugin.analysis.kernels.extern_lines import extern_lines
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.kernels.roofline import DevicePeak, device_peaks
 from tb_torchcompile_plugin.analysis.what_if.change import (
-    Bools,
     Change,
     both,
     with_durations,
@@ -41,7 +40,7 @@ from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_a
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices, mask_of, place_mask
+from tb_torchcompile_plugin.profile.slices import called_by, host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.autograd import is_backward
 from tb_torchcompile_plugin.torch_names.kernels import is_layout_change
@@ -110,11 +109,11 @@ def _deterministic(profile: Profile) -> Iterator[Fix]:
     trace, queue, lane = profile.trace, profile.of(gpu_queue), profile.of(host_lane)
     names, parent = trace.name, trace.parent
     sorting = host_slices(trace, SORTED_INSTEAD.__eq__)
-    sorting = sorting[_is_below(profile, sorting, SCATTERS)]
+    sorting = sorting[called_by(trace, sorting, SCATTERS.__contains__)]
     if not len(sorting):
         return  # who fills memory may do so on purpose
     filling = host_slices(trace, FILLED.__eq__)
-    filling = filling[_is_below(profile, filling, ALLOCATES_ONLY)]
+    filling = filling[called_by(trace, filling, ALLOCATES_ONLY.__contains__)]
     rows = np.union1d(sorting, filling)
     times = slice_times(profile, rows)
     inside, _ = points_inside(profile, times)
@@ -134,14 +133,6 @@ def _deterministic(profile: Profile) -> Iterator[Fix]:
         ),
         times=int(points_inside(profile, slice_times(profile, sorting))[1].sum()) / lane.steps,
     )
-
-
-def _is_below(profile: Profile, rows: Int64s, operators: tuple[str, ...]) -> Bools:
-    """Whether one of these operators calls each of these slices itself."""
-    trace = profile.trace
-    wanted = mask_of(trace.names, operators.__contains__)
-    parent = trace.parent[rows]
-    return np.asarray((parent >= 0) & wanted[trace.name[np.maximum(parent, 0)]])
 
 
 def _slow_movers(profile: Profile) -> dict[str, Speed]:

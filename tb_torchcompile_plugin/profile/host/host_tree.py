@@ -76,9 +76,8 @@ def host_tree(profile: Profile) -> HostTree:
 
 def bounds_in(index: Int64s, trace: Trace) -> Int64s:
     """Where the tracks begin and end among these rows, which ascend."""
-    return np.searchsorted(
-        index, trace.track_bounds.astype(index.dtype)
-    )  # of two types numpy copies all rows
+    # of two types numpy copies all rows
+    return np.searchsorted(index, trace.track_bounds.astype(index.dtype))
 
 
 def calling_tracks(profile: Profile) -> Mask:

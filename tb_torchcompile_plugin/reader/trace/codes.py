@@ -28,6 +28,8 @@ from tb_torchcompile_plugin.torch_names.slices import (
 
 Array = npt.NDArray[Any]
 Combo = tuple[Any, Any, Any, Any, Any]  # ph, cat, name, pid, tid
+Columns = tuple[int, Array, dict[str, Array]]  # kind, places of events, and what their args hold, by field
+combo_of = attrgetter("ph", "cat", "name", "pid", "tid")
 
 GPU, RUNTIME, PYTHON, HOST, CONVOLUTION, COLLECTIVE, PARAMETERS, META, MEMORY, FLOW, UNUSED = range(11)
 LAST_SLICE_KIND = PARAMETERS
@@ -63,6 +65,7 @@ SLICE_FIELDS: dict[int, tuple[str, ...]] = {
     PARAMETERS: (*_HOST_FIELDS, *COLLECTIVE_FIELDS),
 }
 MEMORY_FIELDS = ("memory_bytes", "total_allocated", "total_reserved", "address", "device_type", "device_id")
+ARGS_FIELDS = {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}
 
 KIND_NAMES = {
     GPU: "gpu",

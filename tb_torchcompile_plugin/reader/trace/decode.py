@@ -16,15 +16,16 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.reader.trace.codes import (
+    ARGS_FIELDS,
     FLOW,
     KIND_NAMES,
     LAST_SLICE_KIND,
     MEMORY,
-    MEMORY_FIELDS,
     META,
-    SLICE_FIELDS,
     Array,
+    Columns,
     Dictionaries,
+    combo_of,
     numbers,
 )
 from tb_torchcompile_plugin.reader.trace.events import (
@@ -33,17 +34,15 @@ from tb_torchcompile_plugin.reader.trace.events import (
     ExactEvent,
     decode_common_events,
     decode_events,
-    decode_exact_event,
     decode_exact_events,
+    event_from_text,
     exact_ns,
     whole,
 )
 from tb_torchcompile_plugin.reader.trace.layout.layout import Laid, Layout
 
-_KEY = attrgetter("ph", "cat", "name", "pid", "tid")
 _ARGS = attrgetter("args")
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
-Columns = tuple[int, Array, dict[str, Array]]  # kind, places of events, and what their args hold, by field
 
 
 @dataclass
@@ -137,7 +136,7 @@ class Decoder:
 
     def _take_in(self, batch: _Batch, laid: Laid) -> bool:
         try:
-            events = [decode_exact_event(text) for text in laid.texts]
+            events = [event_from_text(text) for text in laid.texts]
             odd = self._batch(events, _exact_stamps(events))
         except (msgspec.DecodeError, TypeError, ValueError, OverflowError, RecursionError):
             return False
@@ -175,18 +174,17 @@ class Decoder:
 
     def _batch(self, events: Sequence[Event], stamps: tuple[Array, Array]) -> _Batch:
         count = len(events)
-        codes = np.fromiter(map(self.combos.__getitem__, map(_KEY, events)), np.int32, count)
+        codes = np.fromiter(map(self.combos.__getitem__, map(combo_of, events)), np.int32, count)
         kinds = self.combos.kinds[codes]
         batch = _Batch(codes, *stamps, np.zeros(count, np.int64), np.zeros(count, bool), [], [])
-        with np.errstate(over="ignore"):  # what is too large for a column is infinite there
-            slices = kinds <= LAST_SLICE_KIND
-            batch.dur[slices], batch.no_dur[slices] = _durations(_select(events, slices))
-            batch.columns.extend(self._columns(events, kinds))
+        slices = kinds <= LAST_SLICE_KIND
+        batch.dur[slices], batch.no_dur[slices] = _durations(_select(events, slices))
+        batch.columns.extend(self._columns(events, kinds))
         batch.meta.extend(map(_meta, _select(events, kinds == META)))
         return batch
 
     def _columns(self, events: Sequence[Any], kinds: Array) -> Iterator[Columns]:
-        for kind, fields in {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}.items():
+        for kind, fields in ARGS_FIELDS.items():
             mask = kinds == kind
             if mask.any():
                 args = list(map(_ARGS, _select(events, mask)))

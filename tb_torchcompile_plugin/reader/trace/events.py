@@ -136,7 +136,7 @@ EXACT_FROM = float(2**43)  # µs; below, half a float step is less than half a n
 decode_common_events = msgspec.json.Decoder(list[CommonEvent]).decode
 decode_events = msgspec.json.Decoder(list[Event]).decode
 decode_exact_events = msgspec.json.Decoder(list[ExactEvent]).decode
-decode_exact_event = msgspec.json.Decoder(ExactEvent).decode
+_decode_exact_event = msgspec.json.Decoder(ExactEvent).decode
 
 
 def float_us_to_ns(value: float) -> int:
@@ -165,7 +165,7 @@ def _exact_ns(text: bytes) -> int | None:
 
 def event_from_text(text: bytes) -> ExactEvent:
     """The event in the text of one JSON object. Raises msgspec.DecodeError or TypeError where it is odd."""
-    event = decode_exact_event(text)
+    event = _decode_exact_event(text)
     hash((event.name, event.pid, event.tid))
     return event
 

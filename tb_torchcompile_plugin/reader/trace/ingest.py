@@ -22,9 +22,8 @@ from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_
 from tb_torchcompile_plugin.reader.trace.table import Contents, build
 
 SEGMENT_BYTES, _LARGEST_SEGMENT = 16 << 20, 64 << 20
-_SEGMENTS = (
-    16  # of a large file: what is read last has no other beside it, and each costs some ms to put in order
-)
+# of a large file: what is read last has no other beside it, and each costs some ms to put in order
+_SEGMENTS = 16
 _BYTES_PER_WORKER = 16 << 20  # below, starting a process costs more than it saves
 _MAX_WORKERS = 8
 _MAX_GZIP_WORKERS = 4  # each one inflates the whole file

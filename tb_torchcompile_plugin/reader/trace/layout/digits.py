@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-PADDING = bytes(
-    128
-)  # or as much else, behind a text: so that there is a word at each place that is looked at
+# or as much else, behind a text: so that there is a word at each place that is looked at
+PADDING = bytes(128)
 
 
 def _word(byte: int) -> Any:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
+from tb_torchcompile_plugin.reader.trace.codes import Dictionaries, combo_of
 from tb_torchcompile_plugin.reader.trace.events import Event
 from tb_torchcompile_plugin.reader.trace.layout.digits import Array
 from tb_torchcompile_plugin.reader.trace.layout.lines import Lines
 
 _MOST = 1 << 16  # heads that are remembered; their names are, all the same
 _decode_event = msgspec.json.Decoder(Event).decode
-_combo = attrgetter("ph", "cat", "name", "pid", "tid")
 
 
 class Heads(dict[bytes, int]):
@@ -60,6 +57,6 @@ class Heads(dict[bytes, int]):
 
     def _code(self, text: bytes) -> int:
         try:
-            return self._combos[_combo(_decode_event(text))]
+            return self._combos[combo_of(_decode_event(text))]
         except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
             return -1

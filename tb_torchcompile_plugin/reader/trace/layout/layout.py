@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.reader.trace.codes import (
+    ARGS_FIELDS,
     COLLECTIVE,
     CONVOLUTION,
     FLOW,
@@ -27,12 +28,11 @@ from tb_torchcompile_plugin.reader.trace.codes import (
     HOST,
     LAST_SLICE_KIND,
     MEMORY,
-    MEMORY_FIELDS,
     PARAMETERS,
     PYTHON,
     RUNTIME,
-    SLICE_FIELDS,
     UNUSED,
+    Columns,
     Dictionaries,
 )
 from tb_torchcompile_plugin.reader.trace.events import EXACT_FROM
@@ -55,7 +55,6 @@ _RUNNING: dict[tuple[int, ...], tuple[str, ...]] = {
     (HOST, CONVOLUTION, PARAMETERS): ("external", "Ev Idx"),
     (MEMORY,): ("total_reserved", "total_allocated", "memory_bytes", "address", "Ev Idx"),
 }
-_FIELDS = {**SLICE_FIELDS, MEMORY: MEMORY_FIELDS}
 _READER_OF = np.full(UNUSED + 1, -1)
 for _number, _kinds in enumerate(_RUNNING):
     _READER_OF[list(_kinds)] = _number
@@ -72,7 +71,7 @@ class Laid:
     """The events of a text in their order: code of the combo, ts and dur in ns (0 where it has none).
 
     odd: places of those that must be decoded from their `texts`; what the columns say of them means nothing.
-    args: (kind, places, field → column) of the others.
+    args: those of the others.
     """
 
     codes: Array
@@ -80,7 +79,7 @@ class Laid:
     dur: Array
     odd: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     texts: list[bytes] = field(default_factory=list)
-    args: list[tuple[int, Array, dict[str, Array]]] = field(default_factory=list)
+    args: list[Columns] = field(default_factory=list)
 
 
 class Layout:
@@ -94,7 +93,7 @@ class Layout:
             for phase in (b"s", b"f")
         }
         self._args = {
-            kinds: ArgsLines(dictionaries, running, {name for kind in kinds for name in _FIELDS[kind]})
+            kinds: ArgsLines(dictionaries, running, {name for kind in kinds for name in ARGS_FIELDS[kind]})
             for kinds, running in _RUNNING.items()
         }
 
@@ -161,7 +160,7 @@ class Layout:
                 columns, sound[rows] = reader.read(lines, args[rows])
                 for kind in own:
                     chosen = np.flatnonzero(sound[rows] & (kinds[rows] == kind))
-                    those = {name: columns[name][chosen] for name in _FIELDS[kind]}
+                    those = {name: columns[name][chosen] for name in ARGS_FIELDS[kind]}
                     if len(chosen):
                         laid.args.append((kind, places[rows[chosen]], those))
         return places[sound]

@@ -43,8 +43,9 @@ class ArgsLines:
     def __init__(self, dictionaries: Dictionaries, running: Sequence[str], fields: Iterable[str]) -> None:
         self._none = {name: dictionaries.column([NO_ARGS], name) for name in fields}
         numbers = [*running, *(name for field in running for name, _ in _SOMETIMES.get(field, ()))]
+        said = {name: none for name, none in self._none.items() if name not in numbers}
         self._slots = [
-            _Slot(dictionaries, self._none, field, numbers, is_first=place == 0)
+            _Slot(dictionaries, said, field, numbers, is_first=place == 0)
             for place, field in enumerate([*running, ""])
         ]
 
@@ -71,8 +72,7 @@ class ArgsLines:
                 values, behind, read = slot.numbers(lines.words, at)
                 sound &= read | ~numbered
                 at = np.where(numbered & read, behind, at)
-                before = columns.get(slot.field, self._none.get(slot.field))
-                columns[slot.field] = values if before is None else np.where(numbered, values, before)
+                columns[slot.field] = np.where(numbered, values, self._none.get(slot.field, -1))
         return {field: columns.get(field, none.repeat(len(at))) for field, none in self._none.items()}, sound
 
 
@@ -89,7 +89,7 @@ class _Slot(dict[bytes, int]):
     """Stretch → code, up to the number of one field, or the end of the line.
 
     By code: sound (bool, whether it is JSON, and says none of the numbers), numbered (bool, whether that number
-    follows), says (int64, a bit for each field that it names), columns (what it says of them).
+    follows), says (int64, a bit for each other field that it names), columns (what it says of them).
     """
 
     def __init__(
