@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Sequence
 
 __all__ = ["main"]
@@ -13,6 +14,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     What is loaded for it stays: it is not looked through for garbage, neither meanwhile nor later.
     """
+    # numpy's library for matrices, of which there are none here, starts threads that spin: half of what loading costs
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -38,6 +38,9 @@ def host_slices(trace: Trace, wanted: Callable[[str], bool], cats: Sequence[str]
     named = mask_of(trace.names, wanted)
     if not named.any():
         return np.zeros(0, np.int64)
+    if cats == CALL_CATS:
+        rows = trace.call_rows
+        return rows[named[trace.name[rows]]].astype(np.int64)
     rows = np.flatnonzero(named[trace.name])
     return rows[mask_of(trace.cats, set(cats).__contains__)[trace.cat[rows]]]
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -44,6 +45,17 @@ def healthy(folder):
 
 def good_span(document):
     return next(span for span in spans(document) if span["trace_file"].startswith("good."))
+
+
+def test_a_command_is_one_thread():
+    """numpy would start one for each core, and they would spin."""
+    code = (
+        "import os; from tb_torchcompile_plugin.cli import main; main(['report', '/nowhere']);"
+        "import numpy; print(len(os.listdir('/proc/self/task')))"
+    )
+    usual = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code], env=usual, capture_output=True, text=True)
+    assert done.stdout == "1\n"
 
 
 def test_a_healthy_trace_gives_no_warning(tmp_path, capsys):

@@ -17,10 +17,15 @@ Column = npt.NDArray[Any]
 
 
 def without_host_time(ns: Int64s) -> Change:
-    """So much of each piece of host time is gone."""
+    """So much of each piece of host time is gone. Most lose nothing: what they lose is not kept, as there are many
+    changes."""
+    places = np.flatnonzero(ns)
+    lost = ns[places]
 
     def change(model: Model) -> Model:
-        return model._replace(host=np.maximum(model.host - ns, 0))
+        host = model.host.copy()
+        host[places] = np.maximum(host[places] - lost, 0)
+        return model._replace(host=host)
 
     return change
 

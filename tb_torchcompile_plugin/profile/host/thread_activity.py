@@ -50,6 +50,13 @@ _TOLD = tuple(kind for kind in _KINDS if kind not in ("region", "other"))  # by 
 _OF_CAT = {slices.OPERATOR: "op"} | dict.fromkeys(slices.RUNTIME_CATS, "call")
 
 
+class _Moments(NamedTuple):
+    """Times (ns), and how many of an activity's `times` are not after each."""
+
+    at: Int64s
+    behind: Int64s
+
+
 class Activity(NamedTuple):
     """A step function: from `times[i]` to `times[i + 1]` the thread did `CAUSES[cause[i]]`. Before the first and after
     the last of `times` it did nothing that was recorded."""
@@ -61,11 +68,16 @@ class Activity(NamedTuple):
         """Those that it had, but for NOTHING."""
         return [cause for cause in range(NOTHING) if (self.cause == cause).any()]
 
-    def before(self, cause: int, moments: Int64s, behind: Int64s) -> Int64s:
-        """The ns of this cause before each moment. behind: how many of `times` are not after it."""
+    def between(self, cause: int, start: _Moments, end: _Moments) -> Int64s:
+        """The ns of this cause between two moments each."""
         whole = np.cumsum(np.where(self.cause[:-1] == cause, np.diff(self.times), 0))
-        running = np.where(self.cause[behind - 1] == cause, moments - self.times[behind - 1], 0)
-        return np.asarray(np.concatenate(([0, 0], whole))[behind] + running, np.int64)
+        before = np.concatenate(([0, 0], whole))
+        return self._before(cause, before, end) - self._before(cause, before, start)
+
+    def _before(self, cause: int, before: Int64s, moments: _Moments) -> Int64s:
+        at, behind = moments
+        running = np.where(self.cause[behind - 1] == cause, at - self.times[behind - 1], 0)
+        return np.asarray(before[behind] + running, np.int64)
 
 
 class ThreadActivity:
@@ -91,10 +103,11 @@ class ThreadActivity:
             here = np.flatnonzero(tracks == track)
             activity = self.of(track)
             begin, end = (
-                (at, np.searchsorted(activity.times, at, "right")) for at in (starts[here], ends[here])
+                _Moments(at, np.searchsorted(activity.times, at, "right"))
+                for at in (starts[here], ends[here])
             )
             for cause in activity.causes():
-                answer[here, cause] = activity.before(cause, *end) - activity.before(cause, *begin)
+                answer[here, cause] = activity.between(cause, begin, end)
         answer[:, NOTHING] = ends - starts - answer.sum(axis=1)
         assert (answer >= 0).all()
         return answer

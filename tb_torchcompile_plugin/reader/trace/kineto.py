@@ -196,8 +196,13 @@ class Trace:
         return self._launch_rows
 
     @once
+    def call_rows(self) -> Array:
+        """Rows (ascending) of the host's calls; the names of no other slices are looked through as often."""
+        return narrow(self.select(cat=CALL_CATS))
+
+    @once
     def _op_rows(self) -> Array:
-        ops = self.select(cat=CALL_CATS)
+        ops = self.call_rows
         return narrow(first_row_of(self.external_id[ops], ops, np.asarray(self.external_id)))
 
     def op_of(self) -> Array:

@@ -42,6 +42,14 @@ from tb_torchcompile_plugin.reader.trace.worker import main
 main()
 """
 _PACKAGES = str(Path(__file__).parents[3])  # no path leads to an editable install, but a hook of `site`
+# A lean process. numpy starts no threads to multiply matrices, which spin while none are multiplied; memory of a chunk
+# serves the next one, in large pages, and is not given back to the system in between (glibc alone reads these).
+_LEAN = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
 _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 
 
@@ -56,6 +64,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env={**os.environ, **_LEAN},
             start_new_session=True,  # Ctrl-C is for this process, which ends the worker
         )
         self._thread = threading.Thread(target=self._talk, args=(job,), daemon=True)

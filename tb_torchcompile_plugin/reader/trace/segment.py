@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.reader.trace.events import ExactEvent, event_from_ob
 from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
 from tb_torchcompile_plugin.reader.trace.source import Source
 
-CHUNK_BYTES = 1 << 20  # what is read at all places of it at once outweighs what numpy costs a call
+CHUNK_BYTES = 2 << 20  # what is read at all places of it at once outweighs what numpy costs a call
 _SMALL_CHUNK = 4 << 10
 _WINDOWS = tuple(16 << (10 + 3 * k) for k in range(5))  # 16 KiB … 64 MiB, how far one event is followed
 MAX_TAIL = 64 << 20

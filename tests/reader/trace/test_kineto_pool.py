@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import os
@@ -52,6 +53,21 @@ def test_same_table(large: Path, tmp_path: Path, packed: bool, workers: int) -> 
     assert children() == before
     assert_same(trace, read_trace(str(path), workers=1))
     assert trace.args(100) == read_trace(str(large)).args(100)
+
+
+def test_a_worker_is_one_thread(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy would start one for each core, and they would spin."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    threads: list[int] = []
+
+    def look() -> bool:
+        for pid in children():
+            with contextlib.suppress(OSError):
+                threads.append(len(os.listdir(f"/proc/{pid}/task")))
+        return False
+
+    read_trace(str(large), workers=2, cancelled=look)
+    assert set(threads) == {1}
 
 
 def test_progress(large: Path) -> None:

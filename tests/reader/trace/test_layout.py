@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
 from tb_torchcompile_plugin.reader.trace.layout.digits import (
     PADDING,
     TextWords,
+    digits_before,
     goes_on,
     signed_numbers,
     thousandths,
@@ -96,6 +97,18 @@ ODD = [
     ('"Sequence number": 2153', '"Sequence number": 2153, "Sequence number": -1'),
     ('"External id": 2562,', '"External id": 2562, "external id": 7,'),
     ('"Input Dims": [[64, 3]], "Ev Idx": 1', '"Input Dims": [[64, 3]], "Ev Idx": 1, "Input dims": [[9]]'),
+    *(
+        ('"Ev Idx": 1', text)
+        for text in (
+            *('"Ev Idx": 1234567', '"Ev Idx": 12345678', '"Ev Idx": 12345678901234567', '"Ev Idx": 01'),
+            *('"Ev Idx":  1', '"Ev Idx": 1 ', '"Ev Idx": -1', '"Ev Idx": 1, "Ev Idx": 2', '"Ev": 1'),
+            *('"Ev Idx": 1, "more": 2', '"a": "\\"Ev Idx": 1', '"Ev Idx": "1"', '"Ev Idx": [1'),
+        )
+    ),
+    *(
+        ('"tid": 5, "ts"', text)
+        for text in ('"tid": 55, "ts"', '"tid": 0, "ts"', '"tid": "5", "ts"', '"tid": 05, "ts"', '"ts"')
+    ),
     ('"est. achieved occupancy %": 0', '"est. achieved occupancy %": 1e300'),
     ('"name": "fwdbwd"', '"name": "fwdbwd", "id": 3'),
     ('"name": "fwdbwd"', '"name": "fwdbwd", "ts": 5.000'),
@@ -240,6 +253,14 @@ def test_numbers_are_what_their_text_says(texts: list[str]) -> None:
             if match:
                 assert values[row] == int(match.group(1).replace(b".", b"")), text
                 assert ends[row] == at[row] + match.end(1)
+
+
+@given(text=st.from_regex(rb"[0-9:x]{0,20}", fullmatch=True))
+def test_digits_are_counted_backwards(text: bytes) -> None:
+    padded = bytes(8) + text
+    at = np.arange(8, len(padded) + 1)
+    wanted = [len(re.search(rb"[0-9]{0,8}\Z", padded[:end])[0]) for end in at.tolist()]  # type: ignore[index]
+    assert digits_before(TextWords(padded + PADDING), at).tolist() == wanted
 
 
 @given(text=st.binary(min_size=1, max_size=60), start=st.integers(0, 59), length=st.integers(1, 60))

@@ -51,10 +51,8 @@ class TextWords:
         """The text as blocks of so many words, one at each byte: numpy copies a block in one go."""
         view = self._views.get(count)
         if view is None:
-            block = np.frombuffer(self._text, f"V{8 * count}", 1)
-            view = np.lib.stride_tricks.as_strided(
-                block, (len(self._text) - 8 * count + 1,), (1,), writeable=False
-            )
+            places = len(self._text) - 8 * count + 1
+            view = np.ndarray((places,), f"V{8 * count}", self._text, strides=(1,))
             self._views[count] = view
         return view
 
@@ -78,6 +76,11 @@ def _pieces(literal: bytes) -> tuple[list[Any], Any]:
 
 def _as_word(part: bytes) -> Any:
     return np.uint64(int.from_bytes(part, "little"))
+
+
+def digits_before(words: TextWords, at: Array) -> Array:
+    """How many digits, at most eight, stand right before each place (8 or more)."""
+    return _digits(words[at - 8].byteswap())[1]
 
 
 def whole_numbers(words: TextWords, at: Array) -> tuple[Array, Array, Array]:

@@ -59,6 +59,7 @@ _READER_OF = np.full(UNUSED + 1, -1)
 for _number, _kinds in enumerate(_RUNNING):
     _READER_OF[list(_kinds)] = _number
 _BEFORE_TS, _BEFORE_DUR, _BEFORE_ARGS = b',\n    "ts": ', b', "dur": ', b',\n    "args": {\n'
+_BEFORE_STAMP = b', "ts": '  # of a flow
 _BEHIND_ARGS = b"\n    }\n "
 _FLOW_LINES, _LINES_BESIDE_HEAD = 4, 6
 _SLICE_HEAD, _MOMENT_HEAD = 1, 2  # lines
@@ -122,7 +123,7 @@ class Layout:
             opening = b'    "ph": "%s", "id": ' % phase
             rows = np.flatnonzero(goes_on(lines.words, lines.start[lines.first[flows] + 1], opening))
             line = lines.first[flows[rows]] + 1
-            flow = _read_flow_line(lines.words, lines.start[line] + len(opening))
+            flow = _read_flow_line(lines, lines.start[line] + len(opening))
             codes = heads.of_alike(lines, lines.start[line + 1], lines.end[line + 1])
             kinds[rows] = np.where(flow.sound & (codes >= 0), self._combos.kinds[codes], -1)
             joined = np.flatnonzero(kinds[rows] == FLOW)
@@ -176,18 +177,36 @@ class _FlowLine(NamedTuple):
     sound: Array
 
 
-def _read_flow_line(words: TextWords, at: Array) -> _FlowLine:
+def _read_flow_line(lines: Lines, at: Array) -> _FlowLine:
+    words = lines.words
     ids, at, sound = whole_numbers(words, at)
-    track = at + 2
+    stamp, read = _behind_tracks(lines, at)
+    sound &= read
+    ts, end, read = thousandths(words, stamp)
+    sound &= read
+    sound &= goes_on(words, end, b",\n")
+    return _FlowLine(ids, at + 2, stamp - len(_BEFORE_STAMP), ts, sound)
+
+
+def _behind_tracks(lines: Lines, at: Array) -> tuple[Array, Array]:
+    """(where time stamps begin, whether all is as it should be) of what follows the ids of flows: most say the same."""
+    if not len(at):
+        return at, np.zeros(0, bool)
+    first, is_sound = _behind_track(lines.words, at[:1])
+    text = lines.text[at[0] : first[0]]
+    behind, sound = at + len(text), lines.are(at, at + len(text), text) & is_sound
+    others = np.flatnonzero(~sound)
+    behind[others], sound[others] = _behind_track(lines.words, at[others])
+    return behind, sound
+
+
+def _behind_track(words: TextWords, at: Array) -> tuple[Array, Array]:
+    sound = np.ones(len(at), bool)
     for literal in (b', "pid": ', b', "tid": '):
         sound &= goes_on(words, at, literal)
         _, at, read = whole_numbers(words, at + len(literal))
         sound &= read
-    sound &= goes_on(words, at, b', "ts": ')
-    ts, end, read = thousandths(words, at + 8)
-    sound &= read
-    sound &= goes_on(words, end, b",\n")
-    return _FlowLine(ids, track, at, ts, sound)
+    return at + len(_BEFORE_STAMP), sound & goes_on(words, at, _BEFORE_STAMP)
 
 
 def _read_times(lines: Lines, at: Array, places: Array, laid: Laid, head_lines: int) -> tuple[Array, Array]:

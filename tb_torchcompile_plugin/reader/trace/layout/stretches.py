@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.reader.trace.layout.digits import (
     PADDING,
     Array,
     TextWords,
+    digits_before,
     goes_on,
     signed_numbers,
     whole_numbers,
@@ -134,21 +135,29 @@ class _Slot(dict[bytes, int]):
         if len(rest) > len(at) // 2:
             self._usual = self._usual[1:]
         if len(rest):
-            codes[rest], behind[rest] = self._look_up(lines.text, at[rest], end[rest])
+            behind[rest] = self._stops(lines, at[rest], end[rest])
+            codes[rest] = self._look_up(lines.text, at[rest].tolist(), behind[rest].tolist())
         return codes, behind
 
-    def _look_up(self, text: bytes, at: Array, end: Array) -> tuple[Array, Array]:
-        starts, stops = at.tolist(), end.tolist()
-        if self._key:
-            find, key, length = text.find, self._key, len(self._key)
-            keys = [find(key, start, stop) for start, stop in zip(starts, stops)]
-            stops = [place + length if place >= 0 else stop for place, stop in zip(keys, stops)]
+    def _stops(self, lines: Lines, at: Array, end: Array) -> Array:
+        """Where the number begins, or the line ends that has none. In torch's longest lines it is the last."""
+        if not self._key:
+            return end
+        key, length = self._key, len(self._key)
+        stops = end - digits_before(lines.words, end)
+        others = np.flatnonzero(~goes_on(lines.words, stops - length, key))
+        for row, start, stop in zip(others.tolist(), at[others].tolist(), end[others].tolist()):
+            place = lines.text.find(key, start, stop)
+            stops[row] = place + length if place >= 0 else stop
+        return stops
+
+    def _look_up(self, text: bytes, starts: list[int], stops: list[int]) -> Array:
         stretches = [text[start:stop] for start, stop in zip(starts, stops)]
         codes = np.fromiter(map(self.__getitem__, stretches), np.int64, len(stretches))
         self._keep_new()
         if len(self._usual) < _USUAL and len(codes) > _FEW:
             self._prefer(stretches, codes)
-        return codes, np.array(stops, np.int64)
+        return codes
 
     def _prefer(self, stretches: list[bytes], codes: Array) -> None:
         """From now on look first whether it is the one that most of these are."""
