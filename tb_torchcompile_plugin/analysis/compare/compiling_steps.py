@@ -8,8 +8,9 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Pair, change_of
 from tb_torchcompile_plugin.analysis.words import duration, plural
-from tb_torchcompile_plugin.job.digest.compiling import compile_ns
+from tb_torchcompile_plugin.job.digest.compiling import compile_ns, compile_ns_in
 from tb_torchcompile_plugin.profile.columns import Floats
+from tb_torchcompile_plugin.profile.model.loop import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
 
@@ -30,6 +31,20 @@ def compiling(profile: Profile) -> Compiling:
     length = profile.of(step_ns)
     those = spent > _MOSTLY * length
     return Compiling(int(those.sum()), int(spent[those].sum()) / 1000, length[~those] / 1000)
+
+
+def unmarked_compiling(profile: Profile) -> int:
+    """How many steps compile, or tune a kernel, where the profiler marked none and the loop tells them."""
+    moments = profile.of(loop_steps).moments
+    if len(profile.of(StepWindows)) or len(moments) < 2:
+        return 0
+    spent = compile_ns_in(profile, moments[:-1], moments[1:])
+    return int((spent > _MOSTLY * np.diff(moments)).sum())
+
+
+def steps_that_compile(profile: Profile) -> int:
+    """How many of the steps, whatever tells them: they are no steady ones."""
+    return profile.of(compiling).steps + profile.of(unmarked_compiling)
 
 
 def compiling_words(a: Profile, b: Profile) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.analysis.compare.compiling_steps import steps_that_compile
 from tb_torchcompile_plugin.analysis.findings.findings import findings
 from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
@@ -140,9 +141,12 @@ def _which(profile: Profile, clock: StepPace) -> str:
 
 
 def _step_notes(profile: Profile, clock: StepPace) -> Iterator[str]:
-    """What the number is of, and what tells steps where the profiler did not mark them."""
+    """What the number is of, how much of that is not steady, and what tells steps where the profiler did not mark
+    them."""
     mean = f"mean of {clock.averaged}" if clock.averaged > 1 else ""
-    return filter(None, (mean, profile.of(told_by)))
+    compile_ = profile.of(steps_that_compile)
+    unsteady = plural(compile_, "step compiles", "steps compile") if compile_ else ""
+    return filter(None, (mean, unsteady, profile.of(told_by)))
 
 
 def _busy(profile: Profile) -> str:

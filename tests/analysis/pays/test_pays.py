@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from profiles import data_of, profile_with
+from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.findings.findings import span_findings
+from tb_torchcompile_plugin.analysis.overview.headline import headline
 from tb_torchcompile_plugin.analysis.pays.compile_cost import CompileCost, compile_cost
 from tb_torchcompile_plugin.analysis.pays.pays import pays
 from tb_torchcompile_plugin.analysis.pays.result import evens, measured, predicted
@@ -238,6 +239,19 @@ def test_steps_that_compile_do_not_tell_how_long_one_takes_eager(tmp_path: Path)
         "Whether compiling pays is not known: it cost 3.00 s.",
         "1 profiled step compiles: record later ones to know what a steady one takes.",
     )
+
+
+def test_nor_do_steps_that_only_the_loop_tells_where_one_tunes_kernels(
+    recording: Callable[[str], Path],
+) -> None:
+    """43.4 ms in the mean of 5, as the first call tuned a kernel: that was predicted to take 28.7 ms eager."""
+    profile = profile_of(next(recording("recompiles").glob("*.pt.trace.json")))
+    assert profile.of(pays).gain[0].verdict == "unknown"
+    assert (
+        "1 profiled step compiles: record later ones to know what a steady one takes."
+        in profile.of(pays).says
+    )
+    assert "(mean of 5, 1 step compiles, " in headline(profile)
 
 
 def test_no_finding_where_compiling_pays_or_nobody_measured(tmp_path: Path) -> None:
