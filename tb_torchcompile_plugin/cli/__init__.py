@@ -14,8 +14,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     What is loaded for it stays: it is not looked through for garbage, neither meanwhile nor later.
     """
-    # numpy's library for matrices, of which there are none here, starts threads that spin: half of what loading costs
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if argv is None:
+        # numpy's library for matrices, of which there are none here, would start threads that spin
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -95,6 +95,30 @@ def test_what_it_says_to_ask_can_be_asked(
             assert main(command.split()) == 0, command
 
 
+def test_a_part_of_a_trace_may_lack_what_is_to_be_changed(
+    run: Run, recording: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Cut off, an eager ResNet-18 had a critical finding of what its missing half did."""
+    text = next(recording("resnet18_eager").glob("*.pt.trace.json")).read_bytes()
+    (tmp_path / "x.1.pt.trace.json").write_bytes(text[: len(text) * 6 // 10])
+    said = "No finding in what could be read, and what is missing may hold one: see the warning."
+    assert run(tmp_path)[1].splitlines()[1] == said
+
+
+def test_what_is_cut_before_its_first_event_does_not_blame_the_schedule(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.1.pt.trace.json").write_text(
+        '{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "cpu'
+    )
+    assert "No finding in what could be read" in run(tmp_path)[1]
+
+
+@pytest.mark.parametrize("number", ["-1", "many"])
+def test_a_number_that_is_none(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["report", "/nowhere", "--top", number])
+    assert f"argument --top: '{number}' is no whole number from 0 on" in capsys.readouterr().err
+
+
 def test_without_findings_it_says_so(run: Run, recording: Callable[[str], Path]) -> None:
     lines = run(recording("everything"))[1].splitlines()
     assert lines[1].startswith("No finding") and lines[2].startswith("Considered: ")

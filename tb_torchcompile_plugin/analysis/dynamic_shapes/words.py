@@ -98,7 +98,7 @@ def advice(
 def _first_for_nothing(row: SizeThatCame) -> Advice:
     took = "" if row.compile_s is None else f", which took {duration(1e6 * row.compile_s)}"
     return Advice(
-        f"Marked dynamic before the first call, the graph for {row.size:,} alone is not compiled{took}",
+        f"Mark the size dynamic before the first call: no graph for {row.size:,} alone is compiled then{took}",
         mark(row.source),
     )
 

@@ -84,6 +84,8 @@ class EmptyProfile(Rule):
         if context.profile is None:
             return
         trace = context.profile.trace
+        if trace.is_cut_off:
+            return
         if not len(trace):
             yield self.finding(
                 context,

@@ -104,12 +104,12 @@ def _at_once(profile: Profile, fix_id: str, kind: FixKind, times: Times, anew: b
     inside, first = points_inside(profile, times)
     if not inside.any():
         return
-    cut = time_inside(profile, times)
+    gone = without_host_time(time_inside(profile, times))
     busy = inside & ~lane.launches & anew  # captures, and waiting for the GPU
 
     def launched_at_once(replay_ns: int) -> Change:
         return both(
-            without_host_time(cut),
+            gone,
             without_waiting(busy & lane.synchronises),
             without_calls(busy),
             at_once(inside & lane.launches, first, replay_ns),

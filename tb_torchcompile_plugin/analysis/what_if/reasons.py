@@ -15,6 +15,8 @@ MOST_PERCENT = 2.0  # that the replayed step may differ from the recorded one
 
 def why_nothing(profile: Profile) -> str | None:
     """Why nothing is predicted, as a sentence; None where something is."""
+    if profile.trace.is_cut_off:
+        return "The trace is cut off, and a part of it does not tell how long a step takes."
     if not len(profile.of(gpu_work).index) and profile.trace.notices:
         return (
             "No work of a GPU is in what could be read of this trace: nothing is predicted from a part of it."

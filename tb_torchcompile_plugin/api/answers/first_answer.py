@@ -9,6 +9,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, SpanReport, Worker
 
 NOTHING_TO_CHANGE = "No finding: nothing that is known would make a step much faster."
+NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may hold one: see the warning."
 
 
 class FirstAnswer(NamedTuple):

@@ -69,9 +69,9 @@ def _add_bounds(report: argparse.ArgumentParser) -> None:
 
 
 def _number(text: str) -> int:
-    if (number := int(text)) < 0:
-        raise ValueError
-    return number
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)
 
 
 def _ended(show: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], int]:

@@ -16,7 +16,12 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.api.answers.address import Address
 from tb_torchcompile_plugin.api.answers.asking import Commands
-from tb_torchcompile_plugin.api.answers.first_answer import NOTHING_TO_CHANGE, FirstAnswer, first_answer
+from tb_torchcompile_plugin.api.answers.first_answer import (
+    NOTHING_IN_A_PART,
+    NOTHING_TO_CHANGE,
+    FirstAnswer,
+    first_answer,
+)
 from tb_torchcompile_plugin.api.answers.tables import Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.cli.text_table import Plain
@@ -76,7 +81,7 @@ def _of_run(report: Report, said: FirstAnswer) -> str:
 def _first_three(said: FirstAnswer, of: str, width: int) -> Iterator[ScreenLine]:
     if (first := said.first) is None:
         yield ScreenLine(of + (said.headline or "Nothing was recorded."), "bold")
-        yield ScreenLine(NOTHING_TO_CHANGE)
+        yield ScreenLine(NOTHING_IN_A_PART if said.span and said.span.warnings else NOTHING_TO_CHANGE)
         yield ScreenLine(f"Considered: {_considered(said)}")
         return
     yield ScreenLine(of + _verdict(said, first), "bold")

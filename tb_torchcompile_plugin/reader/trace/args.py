@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
 from tb_torchcompile_plugin.reader.trace.source import open_source
 
-_CHUNKS = 4  # of about 2 MB: slices that are asked for one after the other lie in as many
+_CHUNKS = 2  # of about 2 MB: slices that are asked for one after the other lie in as many
 _raw_list = msgspec.json.Decoder(list[msgspec.Raw])
 
 

@@ -116,6 +116,11 @@ class Trace:
         info = self.metadata.get("distributedInfo")
         return info if isinstance(info, dict) else {}
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the file ends before its events do: of no moment it is known what else happened then."""
+        return any("is cut off" in notice.problem for notice in self.notices)
+
     def is_whole(self) -> bool:
         """Whether its columns can still be touched; else it is to be read anew. Of those in memory always."""
         return are_whole(self.columns.values())
@@ -197,7 +202,7 @@ class Trace:
 
     @once
     def call_rows(self) -> Array:
-        """Rows (ascending) of the host's calls; the names of no other slices are looked through as often."""
+        """Rows (ascending) of the host's calls. Kept, as many analyses look for names among them."""
         return narrow(self.select(cat=CALL_CATS))
 
     @once

@@ -42,14 +42,14 @@ from tb_torchcompile_plugin.reader.trace.worker import main
 main()
 """
 _PACKAGES = str(Path(__file__).parents[3])  # no path leads to an editable install, but a hook of `site`
-# A lean process. numpy starts no threads to multiply matrices, which spin while none are multiplied; memory of a chunk
-# serves the next one, in large pages, and is not given back to the system in between (glibc alone reads these).
+# Of a lean process. numpy starts no threads to multiply matrices, which spin while none are multiplied; memory of a
+# chunk serves the next one, in large pages, and is not given back to the system in between (glibc alone reads these).
 _LEAN = {
     "OPENBLAS_NUM_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
+_LARGE_PAGES = "glibc.malloc.hugetlb=1"
 _PATIENCE = 0.05  # seconds between looks at whether the caller has had enough
 
 
@@ -64,7 +64,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **_LEAN},
+            env=_lean(),
             start_new_session=True,  # Ctrl-C is for this process, which ends the worker
         )
         self._thread = threading.Thread(target=self._talk, args=(job,), daemon=True)
@@ -227,6 +227,12 @@ class _Assembly:
             source = self._again[3]
             tail, problem = read_tail(source, stop), source.problem
         return Outcome(self._pieces, stop, tail, problem)
+
+
+def _lean() -> dict[str, str]:
+    """The environment of a worker; what the user has set holds."""
+    tunables = filter(None, (_LARGE_PAGES, os.environ.get("GLIBC_TUNABLES")))
+    return {**_LEAN, **os.environ, "GLIBC_TUNABLES": ":".join(tunables)}
 
 
 def can_start_processes() -> bool:

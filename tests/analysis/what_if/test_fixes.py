@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -208,10 +209,23 @@ def test_kernels_on_both_sides_of_a_break_become_one(tmp_path: Path) -> None:
     assert after[POINTWISE].high_us == pytest.approx(after["gemm"].after_us, abs=10), "surely: without fusing"
 
 
-def test_of_a_trace_that_is_cut_nothing_is_predicted(tmp_path: Path) -> None:
-    path = write_trace(tmp_path, steps(slice_("aten::mm", 10, 50), *launch("k", 20, 25, 5)))
+@pytest.mark.parametrize("last", ['"cuLaunchKernelEx"', '"aten::add"'])
+def test_of_a_trace_that_is_cut_nothing_is_predicted(tmp_path: Path, last: str) -> None:
+    """Whether or not there is work of a GPU in what is left of it."""
+    events = steps(slice_("aten::mm", 10, 50), *launch("k", 20, 25, 5))
+    path = write_trace(tmp_path, [*events, slice_("aten::add", 5000, 1)])
     text = path.read_text()
-    path.write_text(text[: text.index('"cuLaunchKernelEx"') - 30])
+    path.write_text(text[: text.index(last) - 30])
+    profile = profile_of(path)
+    assert scenario(profile).why_nothing == (
+        "The trace is cut off, and a part of it does not tell how long a step takes."
+    )
+    assert not [row for row in span_findings(profile) if row.predicted]
+
+
+def test_of_a_trace_whose_gpu_events_are_damaged_nothing_is_predicted(tmp_path: Path) -> None:
+    path = write_trace(tmp_path, steps(slice_("aten::mm", 10, 50), *launch("k", 20, 25, 5)))
+    path.write_text(re.sub(r'"cat": ?"kernel"', '"cat": ?', path.read_text()))
     why = scenario(profile_of(path)).why_nothing
     assert why == (
         "No work of a GPU is in what could be read of this trace: nothing is predicted from a part of it."

@@ -57,17 +57,27 @@ def test_same_table(large: Path, tmp_path: Path, packed: bool, workers: int) -> 
 
 def test_a_worker_is_one_thread(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """numpy would start one for each core, and they would spin."""
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    before = children()
     threads: list[int] = []
 
     def look() -> bool:
-        for pid in children():
+        for pid in children() - before:
             with contextlib.suppress(OSError):
                 threads.append(len(os.listdir(f"/proc/{pid}/task")))
         return False
 
     read_trace(str(large), workers=2, cancelled=look)
     assert set(threads) == {1}
+
+
+def test_what_the_user_has_set_holds_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=4096:glibc.malloc.hugetlb=0")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    lean = kineto_pool._lean()
+    assert lean["OPENBLAS_NUM_THREADS"] == "2"
+    assert lean["GLIBC_TUNABLES"].startswith("glibc.malloc.hugetlb=1:glibc.rtld.optional_static_tls=4096")
 
 
 def test_progress(large: Path) -> None:

@@ -140,7 +140,7 @@ class _Slot(dict[bytes, int]):
         return codes, behind
 
     def _stops(self, lines: Lines, at: Array, end: Array) -> Array:
-        """Where the number begins, or the line ends that has none. In torch's longest lines it is the last."""
+        """Behind the key, where its number begins; without it, the line's end. In torch's longest lines it is last."""
         if not self._key:
             return end
         key, length = self._key, len(self._key)
