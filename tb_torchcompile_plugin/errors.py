@@ -50,6 +50,11 @@ class Notice:
         for part in ("file", "problem", "kept", "next_step"):
             object.__setattr__(self, part, displayable(getattr(self, part)))
 
+    @property
+    def tells_of_a_cut(self) -> bool:
+        """Whether a file ends before what it holds does: somebody may still be writing it."""
+        return "is cut off" in self.problem
+
     def __str__(self) -> str:
         parts = [f"{self.file}: {self.problem}" if self.file else self.problem, self.kept, self.next_step]
         return " ".join(part.rstrip(".") + "." for part in parts if part)

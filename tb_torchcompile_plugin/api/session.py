@@ -370,7 +370,7 @@ def _will_retry(notices: list[Notice]) -> list[Notice]:
     step = "It is read again when it changes: reload. If nobody writes it any more, copy or record it again"
     return [
         replace(notice, problem=f"incomplete: {notice.problem}", next_step=step)
-        if "is cut off" in notice.problem
+        if notice.tells_of_a_cut
         else notice
         for notice in notices
     ]

@@ -35,9 +35,9 @@ def compiling(profile: Profile) -> Compiling:
 
 def unmarked_compiling(profile: Profile) -> int:
     """How many steps compile, or tune a kernel, where the profiler marked none and the loop tells them."""
-    moments = profile.of(loop_steps).moments
-    if len(profile.of(StepWindows)) or len(moments) < 2:
+    if len(profile.of(StepWindows)):
         return 0
+    moments = profile.of(loop_steps).moments
     spent = compile_ns_in(profile, moments[:-1], moments[1:])
     return int((spent > _MOSTLY * np.diff(moments)).sum())
 

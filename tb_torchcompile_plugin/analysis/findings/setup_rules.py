@@ -84,7 +84,7 @@ class EmptyProfile(Rule):
         if context.profile is None:
             return
         trace = context.profile.trace
-        if trace.is_cut_off:
+        if trace.is_cut_off:  # what is missing may have been there
             return
         if not len(trace):
             yield self.finding(
@@ -94,7 +94,7 @@ class EmptyProfile(Rule):
                 {"events": 0},
                 severity="critical",
             )
-        elif trace.notices:  # what is missing may have been there
+        elif trace.notices:  # so may what was dropped
             return
         elif trace.metadata.get("deviceProperties") and not len(context.profile.of(gpu_work).index):
             yield self.finding(

@@ -119,7 +119,7 @@ class Trace:
     @property
     def is_cut_off(self) -> bool:
         """Whether the file ends before its events do: of no moment it is known what else happened then."""
-        return any("is cut off" in notice.problem for notice in self.notices)
+        return any(notice.tells_of_a_cut for notice in self.notices)
 
     def is_whole(self) -> bool:
         """Whether its columns can still be touched; else it is to be read anew. Of those in memory always."""

@@ -80,7 +80,9 @@ def _as_word(part: bytes) -> Any:
 
 def digits_before(words: TextWords, at: Array) -> Array:
     """How many digits, at most eight, stand right before each place (8 or more)."""
-    return _digits(words[at - 8].byteswap())[1]
+    bits = _leading(words[at - 8].byteswap())[1]
+    counts: Array = bits.view(np.int64) >> 3
+    return counts
 
 
 def whole_numbers(words: TextWords, at: Array) -> tuple[Array, Array, Array]:
@@ -125,6 +127,14 @@ def thousandths(words: TextWords, at: Array) -> tuple[Array, Array, Array]:
 
 def _digits(words: npt.NDArray[np.uint64]) -> tuple[Array, Array]:
     """The number that the digits are with which each word begins, and how many they are."""
+    digits, bits = _leading(words)
+    digits <<= np.uint64(64) - bits
+    bits >>= np.uint64(3)
+    return _value(digits), bits.view(np.int64)
+
+
+def _leading(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """The words with digits as their values, and how many bits of each those have with which it begins."""
     digits = words ^ _ZEROS
     others = digits + _TO_HIGH
     others |= digits
@@ -135,9 +145,7 @@ def _digits(words: npt.NDArray[np.uint64]) -> tuple[Array, Array]:
     bits &= _ONES  # the lowest bit of each byte before the first of those
     bits *= _EIGHTS
     bits >>= np.uint64(56)  # eight for each
-    digits <<= np.uint64(64) - bits
-    bits >>= np.uint64(3)
-    return _value(digits), bits.view(np.int64)
+    return digits, bits
 
 
 def _value(digits: npt.NDArray[np.uint64]) -> Array:
