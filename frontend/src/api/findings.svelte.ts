@@ -32,6 +32,12 @@ export function switchOff(finding: Finding, reason: string | null): void {
   }
 }
 
+/** Whether all of the selected span was read: else what is missing may hold a finding. */
+export const isWhole = (): boolean => !data.span.value?.warnings.length;
+
+export const nothingFound = (): string =>
+  isWhole() ? 'Nothing to change was found' : 'Nothing to change was found in what could be read';
+
 /** null while nothing is known. */
 export function findingsOn(): Finding[] | null {
   return data.findingsHere?.findings.filter((finding) => reasonOff(finding) === undefined) ?? null;
