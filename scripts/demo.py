@@ -121,7 +121,7 @@ def check(address: str) -> str:
     breaks = len({(row.get("file"), row.get("line"), row.get("reason")) for row in compiled["graph_breaks"]})
     return (
         f"The TORCH COMPILE tab answers: {len(spans)} profiler cycles, "
-        f"{plural(len(compiled['compilations']), 'compilation')}, {plural(breaks, 'graph break')}, "
+        f"{plural(compiled['distinct_compilations'], 'compilation')}, {plural(breaks, 'graph break')}, "
         f"{plural(len(compiled['recompiles']), 'recompile')}. "
         "The PyTorch profiler's tab stands beside it."
     )

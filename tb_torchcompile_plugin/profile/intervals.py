@@ -39,6 +39,11 @@ def covered_ns(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
     return _covered_before(intervals, ends) - _covered_before(intervals, starts)
 
 
+def without(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
+    """For each window [start, end): how much of it `intervals` leave (ns)."""
+    return (ends - starts) - covered_ns(intervals, starts, ends)
+
+
 def _covered_before(intervals: Intervals, times: Int64s) -> Int64s:
     """The covered time before each of `times`."""
     if not len(intervals.starts):

@@ -21,6 +21,7 @@ SCRIPTS = ROOT / "scripts"
 ROW: list[dict[str, Any]] = [{}]
 COMPILED = {
     "compilations": ROW,
+    "distinct_compilations": 1,
     "graph_breaks": ROW,
     "recompiles": ROW,
     "generated_kernels": ROW,

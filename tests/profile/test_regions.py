@@ -65,6 +65,20 @@ def test_a_break_lasts_from_graph_to_graph(tmp_path):
     assert frame.other_us == 100 - 9 - 8 - 30 - 23
 
 
+def test_what_is_compiled_while_a_graph_is_broken_is_no_part_of_its_price(tmp_path):
+    compiling = [slice_(name, 36, 8) for name in ("entire_frame_compile (dynamo_timed)", "compile_inner")]
+    events = [
+        *ONE_BREAK,
+        *compiling,
+        kernel("triton_poi_fused_0", 25, 10),
+        kernel("triton_poi_fused_0", 43, 5),
+    ]
+    (row,), (frame,) = priced(tmp_path, events, ["1/0"])
+    assert row.host_us == row.steps[0].host_us == 30 - 8 and row.steps[0].share_percent == 11
+    assert row.gpu_idle_us == 30 - 5 - 8 - 4  # one kernel was still running when compiling ended, at 44
+    assert (frame.frame_us, frame.breaks_us, frame.other_us) == (100, 23 - 8, 30 + 8)
+
+
 def test_a_nested_region_that_is_no_resume_is_a_called_frame(tmp_path):
     costs, frames = priced(tmp_path, ONE_BREAK)
     assert costs == [] and [frame.compile_id for frame in frames] == ["0/0", "1/0"]

@@ -11,9 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 import msgspec
+import numpy as np
 
 from tb_torchcompile_plugin.profile.compiled import regions
+from tb_torchcompile_plugin.profile.compiled.compiling import compiling
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
+from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 
@@ -46,7 +49,7 @@ def frame_times(profile: Profile) -> list[FrameTime] | None:
     for frame in regions.frames(profile.of(regions.region_calls)):
         count[frame.compile_id] += 1
         whole[frame.compile_id] += frame.end - frame.begin
-        parts[frame.compile_id].update(_parts(frame))
+        parts[frame.compile_id].update(_parts(frame, profile.of(compiling)))
     for compile_id, of_frame in parts.items():
         assert sum(of_frame.values()) == whole[compile_id]
     return [
@@ -54,25 +57,28 @@ def frame_times(profile: Profile) -> list[FrameTime] | None:
     ]
 
 
-def frame_parts(frame: regions.RegionCall) -> Iterator[tuple[str, int, int]]:
+def frame_parts(frame: regions.RegionCall, compiled: Intervals) -> Iterator[tuple[str, int, int]]:
     """(part, start, end) in ns: the time of one frame cut into the parts of `FrameTime`, in order of time.
 
-    They neither overlap nor leave a gap.
+    They neither overlap nor leave a gap. What was compiled while a graph was broken is no part of the break.
     """
     chain = list(frame.chain())
+    first, last = np.searchsorted(compiled.ends, frame.begin), np.searchsorted(compiled.starts, frame.end)
+    here = (edges[first:last].tolist() for edges in compiled)
     layers: list[tuple[str, list[regions.Moment]]] = [
         ("graphs", [moment for call in chain for moment in call.graphs]),
         ("guards", [moment for call in chain for moment in call.lookups]),
         ("overhead", [moment for call in chain for moment in call.overhead]),
         ("called", [(one.begin, one.end) for call in chain for one in call.nested if not one.resume]),
+        (_OTHER, list(zip(*here, strict=True))),
         ("breaks", [(gap.start, gap.end) for gap in regions.breaks(frame)]),
     ]
     return _split(frame.begin, frame.end, layers)
 
 
-def _parts(frame: regions.RegionCall) -> Counter[str]:
+def _parts(frame: regions.RegionCall, compiled: Intervals) -> Counter[str]:
     parts = Counter[str]()
-    for part, start, end in frame_parts(frame):
+    for part, start, end in frame_parts(frame, compiled):
         parts[part] += end - start
     return parts
 

@@ -26,10 +26,11 @@ from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import A_STEP, Paced
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
-from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, every, every_break, region_calls
+from tb_torchcompile_plugin.profile.compiled.compiling import compiled_when, compiling_in_trace
+from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, every, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union, within
+from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
@@ -41,7 +42,6 @@ from tb_torchcompile_plugin.torch_names.slices import (
     PYTHON_FUNCTION,
     is_autotuning,
     is_collection,
-    is_compilation,
     is_graph,
     is_region,
 )
@@ -184,37 +184,18 @@ class RuleContext:
         """What graph breaks cost, dearest first."""
         return (self.profile and self.profile.of(graph_break_costs)) or []
 
-    def break_us(self, cost: GraphBreakCost) -> float:
-        """What a break cost in the profiled time, without what was compiled meanwhile: recompiles tell of that."""
-        return cost.profiled_us - self._compiled_in_breaks.get((cost.compile_id, cost.resume_compile_id), 0.0)
-
-    @once
-    def _compiled_in_breaks(self) -> dict[tuple[str, str], float]:
-        """How long something was compiled while a graph was broken, by the two regions (µs)."""
-        gaps = list(every_break(self.profile.of(region_calls))) if self.profile else []
-        known = self.compiling(self.summary.compilations) if self.summary else self.compiling_in_trace
-        starts = np.array([gap.start for gap in gaps], np.int64)
-        compiled = covered_ns(known, starts, np.array([gap.end for gap in gaps], np.int64))
-        by_regions: Counter[tuple[str, str]] = Counter()
-        for gap, ns, window in zip(gaps, compiled.tolist(), within(self.windows, starts).tolist()):
-            by_regions[gap.call.compile_id, gap.resumed.compile_id] += ns if window >= 0 else 0
-        return {regions: ns / 1000 for regions, ns in by_regions.items()}
-
     def inside_us(self, intervals: Intervals) -> float:
         """How much of the profiled time these cover."""
         return float(covered_ns(intervals, *self.windows).sum()) / 1000
 
     def compiling(self, rows: Iterable[Compilation]) -> Intervals:
         """When these were compiled, on the clock of the trace."""
-        known = [row for row in rows if row.HasField("start_ns") and row.HasField("duration_ns")]
-        base = self.profile.trace.base_ns if self.profile else 0
-        starts = np.array([row.start_ns - base for row in known], np.int64)
-        return union(starts, starts + np.array([row.duration_ns for row in known], np.int64))
+        return compiled_when(rows, self.profile.trace.base_ns if self.profile else 0)
 
     @once
     def compiling_in_trace(self) -> Intervals:
         """When the trace itself shows compilation."""
-        return self._named(is_compilation)
+        return self.profile.of(compiling_in_trace) if self.profile else self.windows
 
     @once
     def autotuning(self) -> Intervals:

@@ -108,7 +108,7 @@ def _broken(context: RuleContext) -> dict[_Broken, float | None]:
     """What its breaks cost in the profiled time (µs); None where nothing compiled is behind them: then the one that is
     met most comes first."""
     if context.costs or context.profile is None:
-        return {_Broken(one.compile_id, one.file, one.line): context.break_us(one) for one in context.costs}
+        return {_Broken(one.compile_id, one.file, one.line): one.profiled_us for one in context.costs}
     known = context.profile.of(resumes)
     cut = Counter(call.compile_id for call in context.profile.of(cut_short))
     return {_Broken(one, *known.place(one, "")): None for one, _ in cut.most_common()} if known else {}

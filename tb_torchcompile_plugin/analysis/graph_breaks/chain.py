@@ -48,7 +48,7 @@ def break_chain(profile: Profile) -> BreakChain | None:
         return None
     worst = sorted(
         (
-            (sum(gap.host_ns for gap in gaps), frame.begin, frame)
+            (sum(gap.end - gap.start for gap in gaps), frame.begin, frame)
             for frame, gaps in broken
             if len(gaps) == most
         ),
@@ -70,7 +70,14 @@ def _links(frame: RegionCall, known: Resumes, first: int) -> list[Link]:
     for gap in breaks(frame):
         place = known.place(gap.call.compile_id, gap.resumed.compile_id)
         links.append(
-            Link("break", gap.call.compile_id, place.file, place.line, us(gap.start - first), us(gap.host_ns))
+            Link(
+                "break",
+                gap.call.compile_id,
+                place.file,
+                place.line,
+                us(gap.start - first),
+                us(gap.end - gap.start),
+            )
         )
     return sorted(links, key=lambda link: link.start_us)
 

@@ -1,8 +1,8 @@
 """What does each graph break cost when the program runs?
 
 `host_us` sums, over the calls, the time from the end of one graph execution to the start of the next one of the same
-frame. It holds the guards and the overhead of the region that resumes, which are given apart. `gpu_idle_us` is how
-long no device of the process did anything inside those intervals.
+frame, less what was compiled meanwhile. It holds the guards and the overhead of the region that resumes, which are
+given apart. `gpu_idle_us` is how long no device of the process did anything in that time.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.profile.compiled import regions
+from tb_torchcompile_plugin.profile.compiled.compiling import compiling
 from tb_torchcompile_plugin.profile.compiled.resumes import BreakLine, resumes
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, without
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import percent, us
@@ -58,11 +59,15 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
     trace, work, known = profile.trace, profile.of(gpu_work), profile.of(resumes)
     if known is None:
         return None
-    gpu = busy(trace, work.index) if len(work.index) else None
+    compiled = profile.of(compiling)
+    at_work = zip(compiled, busy(trace, work.index), strict=True)
+    filled = union(*(np.concatenate(both) for both in at_work)) if len(work.index) else None
     gaps = regions.every_break(profile.of(regions.region_calls))
     executed = grouped(gaps, lambda gap: (gap.call.compile_id, gap.resumed.compile_id))
     steps = profile.of(StepWindows)
-    rows = [_row(trace, ids, gap, gpu, steps, known.place(*ids)) for ids, gap in executed.items()]
+    rows = [
+        _row(trace, ids, gap, compiled, filled, steps, known.place(*ids)) for ids, gap in executed.items()
+    ]
     return sorted(rows, key=lambda row: -row.host_us)
 
 
@@ -70,13 +75,15 @@ def _row(
     trace: Trace,
     ids: tuple[str, str],
     gaps: list[regions.Break],
-    gpu: Intervals | None,
+    compiled: Intervals,
+    filled: Intervals | None,
     steps: StepWindows,
     place: BreakLine,
 ) -> GraphBreakCost:
     starts = np.array([one.start for one in gaps], np.int64)
     ends = np.array([one.end for one in gaps], np.int64)
-    idle = None if gpu is None else (ends - starts) - covered_ns(gpu, starts, ends)
+    host = without(compiled, starts, ends)
+    idle = None if filled is None else without(filled, starts, ends)
     first, overhead = trace.window()[0], sum(one.resumed.overhead_ns for one in gaps)
     return GraphBreakCost(
         compile_id=ids[0],
@@ -84,29 +91,29 @@ def _row(
         file=place.file,
         line=place.line,
         calls=len(gaps),
-        host_us=us((ends - starts).sum()),
+        host_us=us(host.sum()),
         resume_guard_us=us(sum(one.resumed.guard_ns for one in gaps)),
         resume_overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
         gpu_idle_us=None if idle is None else us(idle.sum()),
         first_us=us(starts[0] - first),
         last_us=us(ends[0] - first),
-        steps=_in_steps(steps, starts, ends, idle),
+        steps=_in_steps(steps, starts, host, idle),
     )
 
 
-def _in_steps(steps: StepWindows, starts: Int64s, ends: Int64s, idle: Int64s | None) -> list[BreakInStep]:
+def _in_steps(steps: StepWindows, starts: Int64s, host: Int64s, idle: Int64s | None) -> list[BreakInStep]:
     of = steps.of(starts)
     rows = []
     for step, name in enumerate(steps.names):
         here = of == step
-        host = int((ends - starts)[here].sum())
+        host_ns = int(host[here].sum())
         rows.append(
             BreakInStep(
                 step=name,
                 calls=int(here.sum()),
-                host_us=us(host),
+                host_us=us(host_ns),
                 gpu_idle_us=None if idle is None else us(idle[here].sum()),
-                share_percent=percent(host, int(steps.ends[step] - steps.starts[step])),
+                share_percent=percent(host_ns, int(steps.ends[step] - steps.starts[step])),
             )
         )
     return rows

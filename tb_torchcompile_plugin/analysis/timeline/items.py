@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import Item, LaneKind
 from tb_torchcompile_plugin.compile_log.fields import forwards, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, PhaseSpan
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import every, every_break, region_calls
+from tb_torchcompile_plugin.profile.compiled.regions import every, every_break, host_ns, region_calls
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices, steps_by_gpu
@@ -114,12 +114,13 @@ def _breaks(profile: Profile, origin: int) -> list[Item]:
     reported = profile.summary.graph_breaks if profile.summary else ()
     reasons = {row.key.compile_id: row.reason for row in reported}
     items = []
-    for gap in every_break(profile.of(region_calls)):
+    gaps = list(every_break(profile.of(region_calls)))
+    for gap, host in zip(gaps, host_ns(profile, gaps), strict=True):
         place = known.place(gap.call.compile_id, gap.resumed.compile_id)
         ids = f"{gap.call.compile_id} → {gap.resumed.compile_id}"
         name = f"{os.path.basename(place.file)}:{place.line}" if place.file else ids
         facts = {
-            "host_us": us(gap.host_ns),
+            "host_us": us(host),
             "resume_guard_us": us(gap.resumed.guard_ns),
             "resume_overhead_us": us(gap.resumed.overhead_ns),
             "resume_compile_id": gap.resumed.compile_id,
@@ -128,7 +129,7 @@ def _breaks(profile: Profile, origin: int) -> list[Item]:
             "line": place.line,
         }
         start, row = gap.start - origin, gap.resumed.index
-        items.append(Item(name, start, gap.host_ns, "break", row, gap.call.compile_id, None, facts))
+        items.append(Item(name, start, gap.end - gap.start, "break", row, gap.call.compile_id, None, facts))
     return items
 
 

@@ -7,12 +7,15 @@ start of the next is the price of the break between them. A nested region is a r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from tb_torchcompile_plugin.profile.compiled.compiling import compiling
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
-from tb_torchcompile_plugin.profile.intervals import within
+from tb_torchcompile_plugin.profile.intervals import within, without
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
@@ -81,10 +84,6 @@ class Break:
     resumed: RegionCall
     start: int
     end: int
-
-    @property
-    def host_ns(self) -> int:
-        return self.end - self.start
 
 
 def region_calls(profile: Profile) -> list[RegionCall]:
@@ -169,6 +168,12 @@ def breaks(frame: RegionCall) -> Iterator[Break]:
 def every_break(calls: list[RegionCall]) -> Iterator[Break]:
     """The graph breaks of all frames, frame by frame."""
     return (gap for frame in frames(calls) for gap in breaks(frame))
+
+
+def host_ns(profile: Profile, gaps: Sequence[Break]) -> list[int]:
+    """What each break cost the host: its gap less what was compiled meanwhile, of which recompiles tell."""
+    starts, ends = (np.array([getattr(gap, edge) for gap in gaps], np.int64) for edge in ("start", "end"))
+    return [int(ns) for ns in without(profile.of(compiling), starts, ends)]
 
 
 def _resumed_from(call: RegionCall, resumed: RegionCall) -> int:

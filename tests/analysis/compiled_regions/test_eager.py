@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import eager_time
 from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import frame_parts
+from tb_torchcompile_plugin.profile.compiled.compiling import compiling
 from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots
 from tb_torchcompile_plugin.profile.compiled.regions import frames, region_calls
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
@@ -198,7 +199,11 @@ def test_launched_time_is_either_compiled_or_eager(recording):
 def test_the_parts_of_frames_are_disjoint_from_eager_time(recording):
     (path,) = recording("breaks").glob("*.pt.trace.json")
     profile = profile_of(path)
-    moments = [part for frame in frames(profile.of(region_calls)) for part in frame_parts(frame)]
+    moments = [
+        part
+        for frame in frames(profile.of(region_calls))
+        for part in frame_parts(frame, profile.of(compiling))
+    ]
     parts = {
         name: union(*np.array([moment for part, *moment in moments if part == name], np.int64).T)
         for name, *_ in moments
