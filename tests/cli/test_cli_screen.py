@@ -102,7 +102,17 @@ def test_a_part_of_a_trace_may_lack_what_is_to_be_changed(
     text = next(recording("resnet18_eager").glob("*.pt.trace.json")).read_bytes()
     (tmp_path / "x.1.pt.trace.json").write_bytes(text[: len(text) * 6 // 10])
     said = "No finding in what could be read, and what is missing may hold one: see the warning."
-    assert run(tmp_path)[1].splitlines()[1] == said
+    lines = run(tmp_path)[1].splitlines()
+    assert lines[1] == said and "  The trace is cut off: what is missing of it counts as idle" in lines
+
+
+def test_of_several_spans_it_says_whose_the_numbers_are(
+    run: Run, recording: Callable[[str], Path], tmp_path: Path
+) -> None:
+    text = next(recording("breaks").glob("*.pt.trace.json")).read_bytes()
+    for time in (17, 18):
+        (tmp_path / f"x.{time}.pt.trace.json").write_bytes(text)
+    assert "\nWhere a step goes, mean of 3 steps, in span 1 of 2: the GPU" in run(tmp_path)[1]
 
 
 def test_what_is_cut_before_its_first_event_does_not_blame_the_schedule(run: Run, tmp_path: Path) -> None:

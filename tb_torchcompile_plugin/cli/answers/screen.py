@@ -184,7 +184,9 @@ def _parts(said: FirstAnswer) -> Iterator[ScreenLine]:
         )
         what += " as recorded" if said.span.overview.recording else ""
         gpu = "" if rows[0].kind == "host" else ": the GPU at work, or idle while the host does what is named"
-        yield ScreenLine(f"Where {what}{_of_worker(said)}{gpu}", "bold")
+        yield ScreenLine(f"Where {what}{_of_worker(said)}{_of_span(said)}{gpu}", "bold")
+        if any(warning.tells_of_a_cut for warning in said.span.warnings):
+            yield ScreenLine("  The trace is cut off: what is missing of it counts as idle")
         named = [(f"{row.kind} {row.part.replace('_', ' ')}", row.time_us, row.percent) for row in rows]
         yield from _shares(sorted(named, key=lambda row: -row[1]))
     elif said.compiled and (phases := said.compiled.phases_s):
@@ -197,6 +199,14 @@ def _parts(said: FirstAnswer) -> Iterator[ScreenLine]:
 def _of_worker(said: FirstAnswer) -> str:
     """Of a job: whose numbers they are."""
     return f", on worker {said.worker.worker}" if said.job and said.worker else ""
+
+
+def _of_span(said: FirstAnswer) -> str:
+    """Of several: whose numbers they are."""
+    spans = [one.span for one in said.worker.spans] if said.worker else []
+    return (
+        f", in span {spans.index(said.span.span) + 1} of {len(spans)}" if said.span and len(spans) > 1 else ""
+    )
 
 
 def _shares(rows: Sequence[tuple[str, float, float]]) -> Iterator[ScreenLine]:
