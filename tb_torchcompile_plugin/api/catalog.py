@@ -82,7 +82,9 @@ class NoSuchRun(NotFound):
 
     def __init__(self, run: str, known: Sequence[str]) -> None:
         there = ", ".join(map(repr, known)) or "none"
-        super().__init__(f"there is no run {run!r}", next_step=f"There are {there}")
+        super().__init__(
+            f"there is no run {run!r}", next_step=f"There {'is' if len(known) < 2 else 'are'} {there}"
+        )
 
 
 def only_run(runs: Runs, run: str) -> Runs:

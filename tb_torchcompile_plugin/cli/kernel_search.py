@@ -40,8 +40,11 @@ class KernelMatch:
 
 
 def find_kernels(session: Session, name: str, graph: str | None = None) -> list[KernelMatch]:
-    """All kernels of this name, of one graph if its key is given. Raises NotFound, with names that are like it."""
+    """All kernels of this name, or of the one that holds it; of one graph if its key is given. Raises NotFound, with
+    names that are like it."""
     every = list(_every(session))
+    holding = _holding(name, every)
+    name = holding[0] if len(holding) == 1 else name
     matches = [one for one in every if one.name == name and (graph is None or one.graph_key == graph)]
     if not matches:
         raise _no_such_kernel(name, every)
@@ -109,13 +112,16 @@ def _the_one(matches: list[KernelMatch]) -> KernelMatch:
 
 
 def _no_such_kernel(name: str, every: list[KernelMatch]) -> UserError:
-    names = sorted({one.name for one in every})
-    inside = [one for one in names if name.lower() in one.lower()]
-    longest = list(dict.fromkeys(one.name for one in every))
-    near = (inside or difflib.get_close_matches(name, names, 3, 0.5) or longest)[:3]
-    hint = (
-        f"There are {', '.join(text[:90] for text in near)}{' …' if len(names) > len(near) else ''}"
-        if near
-        else "tb-torchcompile report lists what there is"
-    )
+    names = list(dict.fromkeys(one.name for one in every))
+    holding = _holding(name, every)
+    known = holding or difflib.get_close_matches(name, names, 3, 0.5) or names
+    what = "Its name is part of" if holding else "There are"
+    more = f" and {len(known) - 3} more" if len(known) > 3 else ""
+    near = ", ".join(text[:90] for text in known[:3])
+    hint = f"{what} {near}{more}" if known else "tb-torchcompile report lists what there is"
     return NotFound(f"there is no kernel {name!r}", next_step=hint)
+
+
+def _holding(name: str, every: list[KernelMatch]) -> list[str]:
+    """The names that hold this one, most time first."""
+    return list(dict.fromkeys(one.name for one in every if name.lower() in one.name.lower()))

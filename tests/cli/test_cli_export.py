@@ -44,7 +44,7 @@ def test_nothing_is_left_where_it_cannot_be_written(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("--run", "other"), 2, "there is no run 'other'. There are '.'"),
+        (("--run", "other"), 2, "there is no run 'other'. There is '.'"),
         (("--compare", "other"), 2, "there is no run 'other'"),
         (("--worker", "other"), 1, "there is no trace in it"),
         (("--step", "9"), 2, "there is no step 'ProfilerStep#9'"),

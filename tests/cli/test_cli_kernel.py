@@ -92,6 +92,15 @@ def test_a_name_that_is_not_there_is_told_with_names_like_it(
     assert "there is no kernel" in err and "triton_poi_fused_addmm_relu_0" in err
 
 
+def test_a_part_of_a_name_is_enough_where_one_kernel_has_it(
+    run: Run, recording: Callable[[str], Path]
+) -> None:
+    status, out, _ = run(recording("breaks"), "Fused_ADDMM_relu_0")
+    assert status == 0 and "triton_poi_fused_addmm_relu_0" in out
+    status, _, err = run(recording("breaks"), "fused")
+    assert status == 1 and "there is no kernel 'fused'. Its name is part of triton_" in err and " more" in err
+
+
 def test_a_file_that_cannot_be_written_is_said_to_be(
     run: Run, recording: Callable[[str], Path], tmp_path: Path
 ) -> None:
