@@ -22,7 +22,7 @@ def why_nothing(profile: Profile) -> str | None:
             "No work of a GPU is in what could be read of this trace: nothing is predicted from a part of it."
         )
     if not len(profile.of(gpu_work).index):
-        return "No work of a GPU was recorded: what the host does sets no other pace than its own."
+        return "No work of a GPU was recorded: predicted is how the host and a GPU wait for each other."
     if len(profile.of(host_lane)) < 2 or not len(profile.of(gpu_queue)):
         return "The calls that launched the GPU's work were not recorded, so what held it up is not known."
     if not profile.of(recorded_clock).step:
