@@ -54,7 +54,7 @@ def together(rows: Iterable[CountedRow]) -> list[CountedRow]:
 
 def since(summary: CompileSummary, earlier: CompileSummary) -> CompileSummary:
     """What was compiled after an earlier summary of the same process. A compile id is compiled once in an epoch."""
-    later = CompileSummary()
+    later = CompileSummary(environment=summary.environment)
     for table in ("compilations", "graph_breaks", "recompiles", "graphs"):
         known = {_identity(row) for row in getattr(earlier, table)}
         getattr(later, table).extend(row for row in getattr(summary, table) if _identity(row) not in known)

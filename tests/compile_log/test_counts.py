@@ -105,3 +105,10 @@ def test_after_an_earlier_summary_only_what_came_later_counts():
     now.graph_breaks.add(key=CompileKey(compile_id="0/0", epoch=1), reason="print", file="m.py", line=7)
     counts = numbers(since(now, earlier))
     assert (counts["guards"], counts["breaks"], counts["cache_misses"]) == (7, 1, 1)
+
+
+def test_what_came_later_is_of_the_same_torch():
+    """Of torch 2.8 no skipped frames are unknown, of a part of what it compiled, too."""
+    summary = CompileSummary()
+    summary.environment.torch_version = "2.8.0"
+    assert counted(since(summary, CompileSummary()), "skipped") is None
