@@ -46,6 +46,12 @@ def test_findings_are_counted_and_lead_to_what_they_are_about(tab: Tab, findings
     tab.wait_text("aside h2", "Data-dependent branching")
 
 
+def test_their_order_is_explained(tab: Tab) -> None:
+    tab.open(run="breaks", panel="findings")
+    tab.click("h1 button", "most important first")
+    tab.wait_text("body", "unless that brings more than three times as much")
+
+
 def test_a_finding_that_is_switched_off_stays_off_with_its_reason(tab: Tab, findings_of: FindingsOf) -> None:
     rows, of_another_run = findings_of("breaks"), findings_of("resnet18")
     shared = {row.rule for row in of_another_run}
