@@ -31,11 +31,13 @@ def kernel(
     device: int = 0,
     cat: str = "kernel",
     correlation: int = -1,
+    stream: int = 7,
     **args: Any,
 ) -> Event:
-    """A slice on stream 7 of a device."""
-    args |= {"device": device, "stream": 7, "correlation": correlation}
-    return {"ph": "X", "cat": cat, "name": name, "pid": device, "tid": 7, "ts": ts, "dur": dur, "args": args}
+    """A slice on a stream of a device."""
+    args |= {"device": device, "stream": stream, "correlation": correlation}
+    place = {"pid": device, "tid": stream}
+    return {"ph": "X", "cat": cat, "name": name, **place, "ts": ts, "dur": dur, "args": args}
 
 
 def launch(name: str, at: float, start: float, dur: float, tid: int = MAIN, **kwargs: Any) -> list[Event]:

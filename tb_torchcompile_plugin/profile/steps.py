@@ -14,12 +14,13 @@ import numpy as np
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.profile.slices import Mask, host_slices
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_step
 
 _AHEAD = 1.05  # a GPU that takes so much longer than the host sets the pace: less is the end of the last step
+_FILLED = 0.5  # of a step on a GPU that has work most of the time
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -104,12 +105,13 @@ def launching(steps: Intervals, trace: Trace, launch: Int64s) -> Int64s:
 
 
 class GpuSteps(NamedTuple):
-    """The steps that launched work on a device, as columns in order of time (ns)."""
+    """The steps that launched work on a device, as columns in order of time (ns). work: how long all of it runs."""
 
     device: int
     step: Int64s
     begin: Int64s
     end: Int64s
+    work: Int64s
 
     @property
     def length(self) -> Int64s:
@@ -152,13 +154,23 @@ def pace(profile: Profile) -> GpuSteps | None:
     steps, gpu = profile.of(StepWindows), profile.of(gpu_steps)
     if gpu is None:
         return None
-    host = (steps.ends - steps.starts)[gpu.step].mean()
-    return gpu if sets_pace(gpu.mean, float(host)) else None
+    host = (steps.ends - steps.starts)[gpu.step]
+    return gpu if is_ahead(gpu, host) else None
 
 
-def sets_pace(gpu_ns: float, host_ns: float) -> bool:
-    """Whether steps that take so long on a GPU and on the host are the GPU's: then the host runs ahead."""
-    return gpu_ns > _AHEAD * host_ns
+def is_ahead(gpu: GpuSteps, host: Int64s) -> bool:
+    """Whether steps that take so long on the host, one entry each, are the GPU's."""
+    return sets_pace(gpu.mean, float(host.mean()), mean_of_steps(host), mean_of_steps(gpu.work))
+
+
+def sets_pace(gpu_ns: float, host_ns: float, meanwhile_ns: float, work_ns: float) -> bool:
+    """Whether steps that take so long on a GPU and on the host are the GPU's: then the host runs ahead.
+
+    meanwhile: on the host, of those steps alone whose length on the GPU is known, which all but the last are. Where
+    both take as long, and the GPU has no work most of the time, the last step was a shorter one. work: of the GPU.
+    """
+    longer = gpu_ns > _AHEAD * meanwhile_ns or work_ns > _FILLED * gpu_ns
+    return gpu_ns > _AHEAD * host_ns and longer
 
 
 def paced_windows(profile: Profile) -> Intervals:
@@ -185,14 +197,23 @@ def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:
     """Of any steps. Of a trace that was cut nobody knows when the last one ended: it is left out."""
     trace, work = profile.trace, profile.of(gpu_work)
     step = launching(steps, trace, trace.launch_of()[work.index])
-    begin = trace.ts[work.index]
+    begin, dur = trace.ts[work.index], trace.dur[work.index]
     whole = slice(None, -1 if trace.notices else None)
     devices = []
     for device in np.unique(work.device[step >= 0]).tolist():
         here = np.flatnonzero((work.device == device) & (step >= 0))
-        columns = lengths(step[here], begin[here], begin[here] + trace.dur[work.index[here]])
-        devices.append(GpuSteps(device, *(column[whole] for column in columns)))
+        of_all = np.bincount(step[here], dur[here]).astype(np.int64)
+        here = here[on_busiest(trace.stream[work.index[here]], dur[here])]
+        columns = lengths(step[here], begin[here], begin[here] + dur[here])
+        devices.append(GpuSteps(device, *(column[whole] for column in (*columns, of_all[columns[0]]))))
     return devices
+
+
+def on_busiest(stream: Int64s, dur: Int64s) -> Mask:
+    """Of some work of one device: what is on the stream that works longest. Its steps are the device's: what is copied
+    ahead on a stream of its own begins when the host says so, however long the rest still waits."""
+    _, place = np.unique(stream, return_inverse=True)
+    return np.asarray(place == np.bincount(place, dur).argmax())
 
 
 def lengths(step: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:

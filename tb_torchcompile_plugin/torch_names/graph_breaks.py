@@ -77,5 +77,17 @@ def break_kind(reason: str, explanation: str = "") -> BreakKind:
     return (_first(_CALLED, explanation) or kind) if kind in ("builtin", "call", "other") else kind
 
 
+# What torch says of any break: nothing to do about this one.
+_OF_ANY = re.compile(
+    r"This graph break (?:is fundamental|may have been caused by an earlier|may be difficult)"
+    r"|It may be possible to write Dynamo tracing rules|This is likely to be a Dynamo bug|Please report an issue"
+)
+
+
+def is_of_any_break(hint: str) -> bool:
+    """Whether a hint of torch's says nothing of what broke."""
+    return _OF_ANY.match(hint) is not None
+
+
 def _first(patterns: dict[BreakKind, re.Pattern[str]], text: str) -> BreakKind | None:
     return next((kind for kind, pattern in patterns.items() if pattern.search(text)), None)

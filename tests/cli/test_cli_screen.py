@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from browser.rank_traces import write_job
+from tb_torchcompile_plugin.api.answers.first_answer import NOTHING_FASTER
 from tb_torchcompile_plugin.api.report import Report, SpanReport, read_report
 from tb_torchcompile_plugin.cli.answers.screen import cut, screen
 from tb_torchcompile_plugin.cli.command import main
@@ -132,6 +133,16 @@ def test_a_number_that_is_none(number: str, capsys: pytest.CaptureFixture[str]) 
 def test_without_findings_it_says_so(run: Run, recording: Callable[[str], Path]) -> None:
     lines = run(recording("everything"))[1].splitlines()
     assert lines[1].startswith("No finding") and lines[2].startswith("Considered: ")
+
+
+def test_what_is_only_worth_knowing_is_no_cause(recording: Callable[[str], Path]) -> None:
+    """That CUDA graphs are replayed, or that a cache was bypassed, makes no step slower."""
+    report = read_report(str(recording("breaks")))
+    first = report.findings[0]
+    assert not any(line == NOTHING_FASTER for line in said(report).splitlines())
+    report.findings[:] = [replace(first, severity="info", predicted=None, title="A cache was bypassed")]
+    _, nothing, _, title, *_ = said(report).splitlines()
+    assert (nothing, title) == (NOTHING_FASTER, "A cache was bypassed (capture.py:28)")
 
 
 def test_several_runs_are_listed(run: Run, recording: Callable[[str], Path]) -> None:

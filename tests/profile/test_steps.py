@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.profile.intervals import Intervals
+from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.step_clock import StepPace, step_clock
 from tb_torchcompile_plugin.profile.steps import gpu_steps_of, lengths, profiled_steps, step_ns
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
@@ -39,7 +40,7 @@ def test_a_host_that_runs_ahead(tmp_path: Path) -> None:
     ]
     assert [row.gpu_busy_us for row in rows] == [5, 10, 10], "inside its window, whoever launched it"
     clock = step_clock(profile)
-    assert clock == StepPace(10_000, 100_000, 0, 3, 2, "profiler")
+    assert clock == StepPace(10_000, 100_000, 0, 3, 2, "profiler", True)
     assert clock.host_is_ahead and clock.step == 100_000
     assert step_ns(profile).tolist() == [100_000, 100_000, 95_000]
 
@@ -51,9 +52,34 @@ def test_a_gpu_that_waits_for_the_host(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, events)
     assert [row.gpu_us for row in profiled_steps(profile)] == [100, 100, 20]
     clock = step_clock(profile)
-    assert clock == StepPace(100_000, 100_000, 0, 3, 2, "profiler")
+    assert clock == StepPace(100_000, 100_000, 0, 3, 2, "profiler", False)
     assert not clock.host_is_ahead and clock.step == 100_000
     assert step_ns(profile).tolist() == [100_000] * 3
+
+
+def test_what_is_copied_ahead_on_a_stream_of_its_own_is_no_clock(tmp_path: Path) -> None:
+    """The next batch: its copy begins when the host says so, and the graph waits for all before it."""
+    events = steps(0, 10, 20)
+    for at in range(3):
+        events += launch("Memcpy HtoD", 10 * at + 1, 10 * at + 2, 5, stream=13)
+        events += launch("graph", 10 * at + 2, 5 + 50 * at, 50, stream=7)
+    profile = profile_with(tmp_path, events)
+    assert step_clock(profile) == StepPace(10_000, 50_000, 0, 3, 2, "profiler", True)
+    assert [row.gpu_us for row in profiled_steps(profile)] == [50, 50, 50]
+    assert recorded_clock(profile).step == 50_000
+
+
+@pytest.mark.parametrize(("busy", "ahead"), [(10, False), (80, True)])
+def test_a_shorter_last_step_is_no_host_that_runs_ahead(tmp_path: Path, busy: int, ahead: bool) -> None:
+    """Of the last step nobody knows how long it is on the GPU: the others' mean is longer, and so is the host's of the
+    same steps. Only a GPU with work most of the time may set the pace all the same."""
+    events, begins, lengths_ = [], (0, 100, 200), (100, 100, 70)
+    for at, (begin, length) in enumerate(zip(begins, lengths_, strict=True)):
+        events.append(slice_(f"ProfilerStep#{at}", begin, length, "user_annotation"))
+        events += launch("k", begin + 5, begin + 10, busy)
+    profile = profile_with(tmp_path, events)
+    assert step_clock(profile) == StepPace(90_000, 100_000, 0, 3, 2, "profiler", ahead)
+    assert recorded_clock(profile).host_is_ahead == ahead
 
 
 def test_of_two_devices_the_slower_one_counts(tmp_path: Path) -> None:
@@ -63,7 +89,7 @@ def test_of_two_devices_the_slower_one_counts(tmp_path: Path) -> None:
         events += launch("long", 10 * at + 2, 4 + 50 * at, 50, device=3)
     profile = profile_with(tmp_path, events)
     assert [row.gpu_us for row in profiled_steps(profile)] == [50, 50]
-    assert step_clock(profile) == StepPace(10_000, 50_000, 3, 2, 1, "profiler")
+    assert step_clock(profile) == StepPace(10_000, 50_000, 3, 2, 1, "profiler", True)
 
 
 def test_work_launched_outside_of_the_steps_is_of_none(tmp_path: Path) -> None:
@@ -77,7 +103,7 @@ def test_without_a_gpu_there_is_one_clock(tmp_path: Path) -> None:
     profile = profile_with(tmp_path, [*steps(0, 10), slice_("aten::mm", 1, 5)])
     assert [row.gpu_us for row in profiled_steps(profile)] == [None, None]
     clock = step_clock(profile)
-    assert clock == StepPace(10_000, None, -1, 2, 0, "profiler") and clock.step == 10_000
+    assert clock == StepPace(10_000, None, -1, 2, 0, "profiler", False) and clock.step == 10_000
 
 
 def test_of_a_cut_trace_the_last_step_is_not_known(tmp_path: Path) -> None:
@@ -87,7 +113,7 @@ def test_of_a_cut_trace_the_last_step_is_not_known(tmp_path: Path) -> None:
     profile = profile_of(path)
     assert profile.trace.notices
     assert [row.gpu_us for row in profiled_steps(profile)] == [100, 100, None]
-    assert step_clock(profile) == StepPace(10_000, 100_000, 0, 2, 1, "profiler")
+    assert step_clock(profile) == StepPace(10_000, 100_000, 0, 2, 1, "profiler", True)
 
 
 def optimizer(end: float) -> Event:
@@ -101,13 +127,13 @@ def test_steps_of_a_loop_without_marks_are_told_by_the_optimizer(tmp_path: Path)
         events += launch("k", 20 * at - 5, 60 * at, 50)
     profile = profile_with(tmp_path, events)
     assert profiled_steps(profile) == []
-    assert step_clock(profile) == StepPace(20_000, 60_000, 0, 2, 1, "optimizer")
+    assert step_clock(profile) == StepPace(20_000, 60_000, 0, 2, 1, "optimizer", True)
 
 
 def test_or_by_the_compiled_region_that_is_called_most(tmp_path: Path) -> None:
     events = [slice_("Torch-Compiled Region: 0/0", 10 * at, 4) for at in range(4)]
     profile = profile_with(tmp_path, [*events, slice_("Torch-Compiled Region: 1/0", 35, 2)])
-    assert step_clock(profile) == StepPace(10_000, None, -1, 3, 0, "compiled_region")
+    assert step_clock(profile) == StepPace(10_000, None, -1, 3, 0, "compiled_region", False)
 
 
 def test_nothing_tells_steps_of_a_single_call(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from tb_torchcompile_plugin.analysis.compilations.compilations import Problem
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.callers import (
@@ -18,6 +19,8 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, Severit
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.pays.pays import pays
 from tb_torchcompile_plugin.analysis.pays.result import Gain, step_with
+from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard, failed
+from tb_torchcompile_plugin.analysis.recompiles.recompiles import frame_of, recompiles
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import captured_only
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import place, with_inductor, without, words_of
@@ -181,8 +184,9 @@ class GivenUp(Rule):
         broke = break_called_at(context.summary, row.epoch, row.compile_id)
         where = broke or caller or (at_line(row.file, row.line) if row.line else row.file)
         frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
+        guard = _last_guard(context, row) if row.kind == "limit" else None
         why = (
-            "it hit the recompile limit"
+            f"it hit the recompile limit{failed(guard)}"
             if row.kind == "limit"
             else next(iter(row.reason.splitlines()), "torch skipped it")
         )
@@ -192,7 +196,8 @@ class GivenUp(Rule):
             context,
             f"{frame or 'A frame'} runs eager: {why}"
             + (f"; {without(by.predicted, 'that', context.paced)}" if by else ""),
-            "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
+            (guard and guard.advice)
+            or "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
             if row.kind == "limit"
             else "Move what breaks the graph out of the loop or function, so that torch can go on behind it",
             {"frames": len(context.given_up)} | ({} if share is None else {"eager_percent": share}),
@@ -220,6 +225,14 @@ class GivenUp(Rule):
             by=by,
             where=[where] if where else [],
         )
+
+
+def _last_guard(context: RuleContext, row: Problem) -> FailedGuard | None:
+    """The guard that failed when the frame was compiled for the last time."""
+    known = context.data.of(recompiles) if context.data else []
+    frame = row.epoch, frame_of(row.compile_id)
+    again = [one for one in known if (one.epoch, frame_of(one.compile_id)) == frame]
+    return next((guard for one in reversed(again) for guard in one.guards), None)
 
 
 EAGER_RULES: tuple[Rule, ...] = (ProfilerHooks(), NothingCompiled(), OtherBackend(), GivenUp())

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.callers import called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Evidence, Finding, Rule
-from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
+from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import failed
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import without
@@ -20,9 +20,19 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBre
 from tb_torchcompile_plugin.profile.compiled.regions import cut_short
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
+from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_of_any_break
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
 
-_GUARD = 90  # letters of a guard in a title
+# Of what torch has no hint for.
+_MEND: dict[BreakKind, str] = {
+    "explicit": "Drop the call that asks for it, or move it out of the compiled function",
+    "print": "Print and log outside of the compiled function",
+    "item": "Keep it a tensor, or read it outside of the compiled function",
+    "data_dependent": "Compute both and choose by torch.where, or use torch.cond",
+    "call": "Write it with torch's own operators, or move it out of the compiled function",
+    "builtin": "Write it with torch's own operators, or move it out of the compiled function",
+    "other": "Write it with torch's own operators, or move it out of the compiled function",
+}
 
 
 class GraphBreaks(Rule):
@@ -74,8 +84,10 @@ def _mend_break(
 
 
 def _hint(graph_break: GraphBreak | None) -> str:
-    hints = graph_break.hints if graph_break else ()
-    return hints[0] if hints else "Move what breaks it out of the compiled function"
+    """Torch's, where it says something of this break."""
+    hints = (one for one in (graph_break.hints if graph_break else ()) if not is_of_any_break(one))
+    kind = break_kind(graph_break.reason, graph_break.explanation) if graph_break else "other"
+    return next(hints, _MEND.get(kind, "Move what breaks it out of the compiled function"))
 
 
 def _broken_title(context: RuleContext, number: int, place: str, by: WhatIf | None, us: float) -> str:
@@ -152,7 +164,7 @@ class Recompiles(Rule):
         yield self.finding(
             context,
             f"Torch recompiled {_named(row, caller)}{often(len(inside))} while it was profiled, which took "
-            f"{duration(us)}{_failed(guard)}",
+            f"{duration(us)}{failed(guard)}",
             sizes.sentence
             if sizes
             else guard.advice
@@ -170,12 +182,6 @@ class Recompiles(Rule):
 def _named(row: Recompile | None, caller: str) -> str:
     """ "step (train.py:12) ", "inner (external_utils.py:67), called at train.py:12, " """
     return f"{named_with_caller(row.function, row.file, row.line, caller)} " if row else ""
-
-
-def _failed(guard: FailedGuard | None) -> str:
-    """A guard's text may end in a comment of the compiler's, far to the right."""
-    text = " ".join(guard.text.partition("  #")[0].split()) if guard else ""
-    return f"; the guard that failed: {text[:_GUARD]}{'…' if len(text) > _GUARD else ''}" if text else ""
 
 
 def _recompilations(context: RuleContext) -> list[Compilation]:

@@ -71,6 +71,11 @@ class Finding(msgspec.Struct, frozen=True):
     code: str | None = None
     advised: bool = True
 
+    @property
+    def asks_for_change(self) -> bool:
+        """Whether a step is said to be slower for it: what is only worth knowing is no verdict."""
+        return self.predicted is not None or self.severity != "info"
+
 
 class Rule(ABC):
     """One question with a threshold. `id` never changes: people switch rules off by it."""

@@ -49,7 +49,7 @@ def verdict_of(rows: Sequence[Finding]) -> str:
 def first_change(rows: Sequence[Finding]) -> Finding | None:
     """The first finding, None where that asks for no change."""
     first = next(iter(rows), None)
-    return first if first and (first.predicted or first.severity != "info") else None
+    return first if first and first.asks_for_change else None
 
 
 def distortion(profile: Profile) -> str:

@@ -27,6 +27,16 @@ class FailedGuard(msgspec.Struct, frozen=True):
     advice: str
 
 
+_LETTERS = 90  # of a guard in a title
+
+
+def failed(guard: FailedGuard | None) -> str:
+    """ "; the guard that failed: tensor 'x' size mismatch at index 0", "" without one. Its text may end in a comment of
+    the compiler's, far to the right."""
+    text = " ".join(guard.text.partition("  #")[0].split()) if guard else ""
+    return f"; the guard that failed: {text[:_LETTERS]}{'…' if len(text) > _LETTERS else ''}" if text else ""
+
+
 _ADVICE = {
     "tensor_size": "If this size varies, call torch._dynamo.mark_dynamic({source}, {index}) before the first call, "
     "or compile with dynamic=True. For a data set whose last batch is shorter, drop_last=True avoids it.",

@@ -72,14 +72,16 @@ def optimizer_steps(trace: Trace) -> Int64s:
 
 
 def optimizer_times(profile: Profile) -> Times:
-    """When optimizers worked: their steps, without the forward and backward of a closure that they call."""
+    """When optimizers worked: their steps, without the forward and backward of a closure that they call, and what it
+    does behind these: where the host waits for the GPU, it is not the optimizer that works yet."""
     trace, lane = profile.trace, profile.of(host_lane)
     rows = optimizer_steps(trace)
     calls = profile.of(region_calls)
     begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
     track = trace.track[rows] if len(rows) else np.zeros(0, np.int64)
     for place, (first, last) in enumerate(zip(begin.tolist(), end.tolist())):
-        inside = (lane.begin >= first) & (lane.begin < last) & (lane.track != track[place])
+        inside = (lane.begin >= first) & (lane.begin < last)
+        inside &= lane.synchronises | (lane.track != track[place])
         closure = [*lane.end[inside].tolist(), *(call.end for call in calls if first <= call.start < last)]
         begin[place] = max([first, *(moment for moment in closure if moment < last)])
     return on_tracks(profile, rows, begin, end)

@@ -116,9 +116,10 @@ WORDS: dict[FixKind, Words] = {
     "copies": Words(
         "Copies to the GPU, from memory that is not pinned, hold the host{place}",
         "gpu_utilization",
-        "DataLoader(..., pin_memory=True) and tensor.to(device, non_blocking=True)",
+        "Pin it, by DataLoader(..., pin_memory=True) or once by tensor.pin_memory(), and do not wait for the copy: "
+        "tensor.to(device, non_blocking=True)",
         "with pinned memory",
-        code="DataLoader(..., pin_memory=True)\ntensor.to(device, non_blocking=True)",
+        code="tensor.to(device, non_blocking=True)",
     ),
     "cuda_graphs": Words(
         "Launching the {graphs} of {one} kernel by kernel is slower than the GPU",
@@ -163,7 +164,8 @@ WORDS: dict[FixKind, Words] = {
     "layout": Words(
         "Tensors are copied into another layout {often} {each} ({name}){place}",
         "kernels",
-        "Keep one layout: model and images .to(memory_format=torch.channels_last), and no .contiguous() of a view",
+        "Keep one layout: model and images .to(memory_format=torch.channels_last), volumes (5 dimensions) "
+        "torch.channels_last_3d; no .contiguous() of a view, and no layer that gives the other one back",
         code=".to(memory_format=torch.channels_last)",
     ),
     "casts": Words(

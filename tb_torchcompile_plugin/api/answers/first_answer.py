@@ -8,7 +8,8 @@ from tb_torchcompile_plugin.analysis.overview.halves import Compile
 from tb_torchcompile_plugin.analysis.ranks.job_rows import JobReport
 from tb_torchcompile_plugin.api.report import Report, Run, RunFinding, SpanReport, Worker
 
-NOTHING_TO_CHANGE = "No finding: nothing that is known would make a step much faster."
+NOTHING_FASTER = "Nothing that is known would make a step much faster."
+NOTHING_TO_CHANGE = f"No finding: {NOTHING_FASTER[0].lower()}{NOTHING_FASTER[1:]}"
 NOTHING_IN_A_PART = "No finding in what could be read, and what is missing may hold one: see the warning."
 
 

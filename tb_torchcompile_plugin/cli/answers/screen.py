@@ -1,7 +1,7 @@
 """A report on one screen: what a step takes, what to change, where a step goes, and what to ask next.
 
 The first three lines are enough to act on: the verdict, the first finding with its place and its prediction, what to
-do.
+do. Where nothing would make a step faster they say so, and what is worth knowing stands below.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.api.answers.address import Address
 from tb_torchcompile_plugin.api.answers.asking import Commands
 from tb_torchcompile_plugin.api.answers.first_answer import (
+    NOTHING_FASTER,
     NOTHING_IN_A_PART,
     NOTHING_TO_CHANGE,
     FirstAnswer,
@@ -85,6 +86,8 @@ def _first_three(said: FirstAnswer, of: str, width: int) -> Iterator[ScreenLine]
         yield ScreenLine(f"Considered: {_considered(said)}")
         return
     yield ScreenLine(of + _verdict(said, first), "bold")
+    if said.span and not (said.span.what_if.why_nothing or first.asks_for_change):
+        yield from map(ScreenLine, (NOTHING_FASTER, ""))
     yield ScreenLine(_in_one_line(first, width), _style(first))
     yield from map(
         ScreenLine,

@@ -1,7 +1,7 @@
 """How long is a step? By the host's clock, and by that of each GPU, recorded or replayed.
 
-On a GPU a step lasts from the first work that it launched to the first that the next one launched. The slower clock is
-the step's: a host that runs ahead, or a GPU that waits, sets no pace.
+On a GPU a step lasts from the first work that it launched to the first that the next one launched, on the stream that
+works longest. The slower clock is the step's: a host that runs ahead, or a GPU that waits, sets no pace.
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ from tb_torchcompile_plugin.profile.model.gpu_queue import GpuQueue, gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import HostLane, host_lane
 from tb_torchcompile_plugin.profile.model.replay import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import sets_pace
+from tb_torchcompile_plugin.profile.steps import on_busiest, sets_pace
 
 
 class Clock(NamedTuple):
-    """Mean length of a step (ns). gpu: None where no device has the work of two steps. device: the slowest one."""
+    """Mean length of a step (ns). gpu: None where no device has the work of two steps. device: the slowest one.
+    host_is_ahead: whether that sets the pace."""
 
     host: float
     gpu: float | None
     device: int
-
-    @property
-    def host_is_ahead(self) -> bool:
-        """Whether a GPU sets the pace."""
-        return self.gpu is not None and sets_pace(self.gpu, self.host)
+    host_is_ahead: bool
 
     @property
     def step(self) -> float:
@@ -43,12 +40,13 @@ def recorded_clock(profile: Profile) -> Clock:
 
 
 class GpuWindow(NamedTuple):
-    """From the first work of the first step to the first of the last one (ns), and how many steps that is; of a single
+    """From the first work of step `first` to the first of the last one (ns), and how many steps that is; of a single
     step to the end of its work."""
 
     begin: int
     end: int
     steps: int
+    first: int
 
     @property
     def step(self) -> float:
@@ -60,8 +58,21 @@ def clock(lane: HostLane, queue: GpuQueue, times: Replayed) -> Clock:
     marks = times.begin[lane.marks]
     windows = gpu_windows(lane, queue, times)
     device = max(windows, key=lambda one: windows[one].step, default=-1)
-    gpu = windows[device].step if windows else None
-    return Clock(float(marks[-1] - marks[0]) / lane.steps, gpu, device)
+    host = float(marks[-1] - marks[0]) / lane.steps
+    if not windows:
+        return Clock(host, None, device, False)
+    slowest = windows[device]
+    return Clock(host, slowest.step, device, _sets_pace(lane, queue, times, host, device, slowest))
+
+
+def _sets_pace(
+    lane: HostLane, queue: GpuQueue, times: Replayed, host: float, device: int, window: GpuWindow
+) -> bool:
+    marks = lane.marks[[window.first, min(window.first + window.steps, lane.steps)]]
+    meanwhile = int(np.diff(times.begin[marks])[0])
+    inside = (queue.device == device) & (queue.point >= marks[0]) & (queue.point < marks[1])
+    work = int((times.work_end - times.work_begin)[inside].sum())
+    return sets_pace(window.step, host, meanwhile / window.steps, work / window.steps)
 
 
 def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, GpuWindow]:
@@ -70,9 +81,15 @@ def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, G
     windows = {
         int(device): _window(step[here], times.work_begin[here], times.work_end[here], lane.steps)
         for device in np.unique(queue.device)
-        if (here := np.flatnonzero(queue.device == device)).size
+        if (here := _pacing(queue, int(device))).size
     }
     return {device: window for device, window in windows.items() if window is not None}
+
+
+def _pacing(queue: GpuQueue, device: int) -> Int64s:
+    """Places of the work that tells when the steps of a device begin."""
+    here = np.flatnonzero(queue.device == device)
+    return here[on_busiest(queue.stream[here], queue.dur[here])]
 
 
 def _window(step: Int64s, begin: Int64s, end: Int64s, steps: int) -> GpuWindow | None:
@@ -83,5 +100,6 @@ def _window(step: Int64s, begin: Int64s, end: Int64s, steps: int) -> GpuWindow |
     if not len(known):
         return None
     if len(known) == 1:
-        return GpuWindow(int(first[known[0]]), int(end[inside].max()), 1)
-    return GpuWindow(int(first[known[0]]), int(first[known[-1]]), int(known[-1] - known[0]))
+        return GpuWindow(int(first[known[0]]), int(end[inside].max()), 1, int(known[0]))
+    between = int(known[-1] - known[0])
+    return GpuWindow(int(first[known[0]]), int(first[known[-1]]), between, int(known[0]))

@@ -11,12 +11,19 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.model.loop import StepSource, loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import GpuSteps, StepWindows, gpu_steps_of, sets_pace, slowest
+from tb_torchcompile_plugin.profile.steps import (
+    GpuSteps,
+    StepWindows,
+    gpu_steps_of,
+    is_ahead,
+    slowest,
+)
 
 
 class StepPace(NamedTuple):
     """Mean lengths of `steps` steps (ns). gpu: on the slowest device, None where they launched nothing; device: its
-    number, -1 without. gpu_steps: of how many that is the mean. source: what tells the steps."""
+    number, -1 without. gpu_steps: of how many that is the mean. source: what tells the steps. host_is_ahead:
+    whether the GPU sets the pace."""
 
     host: float
     gpu: float | None
@@ -24,11 +31,7 @@ class StepPace(NamedTuple):
     steps: int
     gpu_steps: int
     source: StepSource
-
-    @property
-    def host_is_ahead(self) -> bool:
-        """Whether a GPU sets the pace."""
-        return self.gpu is not None and sets_pace(self.gpu, self.host)
+    host_is_ahead: bool
 
     @property
     def step(self) -> float:
@@ -81,6 +84,8 @@ def step_clock(profile: Profile) -> StepPace | None:
     number = len(steps.host.starts)
     host = steps.host.total_ns / number
     if steps.gpu is None:
-        return StepPace(host, None, -1, number, 0, steps.source)
+        return StepPace(host, None, -1, number, 0, steps.source, False)
     gpu = steps.gpu
-    return StepPace(host, gpu.mean, gpu.device, number, gpu.averaged, steps.source)
+    launching = (steps.host.ends - steps.host.starts)[gpu.step - gpu.step[0]]
+    ahead = is_ahead(gpu, launching)
+    return StepPace(host, gpu.mean, gpu.device, number, gpu.averaged, steps.source, ahead)

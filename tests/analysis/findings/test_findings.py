@@ -735,6 +735,42 @@ def test_beside_a_break_in_a_library_the_dearest_of_ones_own_is_named(tmp_path: 
     assert row.next_step == "Begin with the dearest, loop.py:113. Mend 113. At train.py:29: Mend 29"
 
 
+OF_ANY = (
+    "It may be possible to write Dynamo tracing rules for this code. Please report an issue to PyTorch if …"
+)
+
+
+@pytest.mark.parametrize(
+    ("hints", "said"),
+    [
+        ([OF_ANY, "Use `torch.cond`."], "Use `torch.cond`."),
+        ([OF_ANY], "Write it with torch's own operators, or move it out of the compiled function"),
+    ],
+)
+def test_what_torch_says_of_any_break_is_no_advice(tmp_path: Path, hints: list[str], said: str) -> None:
+    events, summary = broken_twice(USERS, USERS)
+    summary.graph_breaks[0].reason = "attempted to trace numpy function unsupported by PyTorch"
+    summary.graph_breaks[0].hints[:] = hints
+    row = by_rule(tmp_path, events, summary)["graph_breaks"]
+    assert row.next_step == f"Begin with the dearest, train.py:113. {said}"
+
+
+def test_a_frame_that_is_compiled_too_often_is_told_with_the_guard_that_fails(tmp_path: Path) -> None:
+    summary = CompileSummary()
+    for version in range(3):
+        row = summary.compilations.add(function="forward", file=USERS, line=33)
+        row.key.compile_id = f"0/{version}"
+        if version:
+            reason = f"0/{version - 1}: self.global_step == {version - 1}   # self.global_step += 1"
+            summary.recompiles.add(reasons=[reason], file=USERS, line=33).key.compile_id = f"0/{version}"
+    row.failure.type, row.failure.reason = "RecompileLimitExceeded", "recompile_limit reached"
+    given_up = by_rule(tmp_path, eager(80), summary)["frame_given_up"]
+    assert given_up.title.startswith(
+        "forward runs eager: it hit the recompile limit; the guard that failed: self.global_step == 1; without"
+    )
+    assert "allow_unspec_int_on_nn_module = True" in given_up.next_step
+
+
 def test_a_break_in_a_library_is_told_with_the_line_that_led_to_it(tmp_path: Path) -> None:
     row = by_rule(tmp_path, *broken_twice(LIBRARY, LIBRARY))["graph_breaks"]
     assert row.title.startswith("2 graph breaks, the dearest at loop.py:113 (called at train.py:35): without")

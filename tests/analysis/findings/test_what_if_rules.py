@@ -64,6 +64,22 @@ def test_an_optimizer_is_not_its_closure(tmp_path: Path) -> None:
     assert row.predicted is not None and row.predicted.after_us > 600, "the closure stays"
 
 
+def test_what_a_closure_does_behind_its_backward_is_not_the_optimizers(tmp_path: Path) -> None:
+    """Lightning's hooks: histograms of all gradients, each copied to the host, before a fused optimizer steps."""
+    closure = [
+        slice_("Torch-Compiled Region: 0/0", 20, 100),
+        slice_("## Call CompiledFxGraph key ##", 30, 80),
+    ]
+    closure += launch("k", 40, 45, 2)
+    for place in range(30):
+        closure += launch("Memcpy DtoH", 150 + 20 * place, 152 + 20 * place, 2)
+        closure.append(slice_("cudaStreamSynchronize", 155 + 20 * place, 10, "cuda_runtime"))
+    own = launch("multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>>", 800, 804, 20)
+    label = slice_("Optimizer.step#AdamW.step", 10, 900, "user_annotation")
+    rows = found_in(tmp_path, steps(label, *closure, *own))
+    assert rows and "fused_optimizer" not in {row.rule for row in rows}
+
+
 def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) -> None:
     graph = [
         slice_("Torch-Compiled Region: 0/0", 20, 900),

@@ -81,5 +81,5 @@ def test_a_recorded_rank_that_waits_computes_nothing_that_could_bound_it(
     verdict = waits.of(gpu_utilization).verdict
     assert verdict and (verdict.compute_us, verdict.bound) == (0, "communication")
     assert "compute bound" not in waits.of(overview).headline
-    assert "→ waits for rank 1 for 99.6 % of its steps" in rank_findings(one_rank(made, 0)).step
+    assert "→ waits for rank 1 for 99.7 % of its steps" in rank_findings(one_rank(made, 0)).step
     assert overlap_gain_us(rank_what_if(one_rank(made, 0))) < 1_000
