@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.analysis.kernels.attention import WrittenAttention, 
 from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.extern_lines import extern_lines
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.kernels.op_shapes import shapes_in
 from tb_torchcompile_plugin.analysis.kernels.roofline import DevicePeak, device_peaks
 from tb_torchcompile_plugin.analysis.what_if.change import (
     Change,
@@ -31,7 +32,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     time_inside,
     work_named,
 )
-from tb_torchcompile_plugin.profile.columns import Floats, places_in
+from tb_torchcompile_plugin.profile.columns import Floats, codes_of, places_in
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -48,11 +49,13 @@ from tb_torchcompile_plugin.torch_names.operators import (
     ALLOCATES_ONLY,
     CAST,
     CONTIGUOUS,
+    CONVOLUTION_BACKWARD,
     FILLED,
     HALF_TYPES,
     JOIN,
     SCATTERS,
     SORTED_INSTEAD,
+    WINDOWS,
     is_generated_cast,
     scatters,
 )
@@ -71,6 +74,8 @@ class Speed(NamedTuple):
 # Matrix products on tensor cores against those without: measured on H100 and H200, 5 times as fast for large ones.
 _TF32, _FLOAT32 = Speed(0.2, 0.5, 0.12), Speed(0.2, 0.5, 0.1)
 _GONE = Speed(0.0, 0.1, 0.0)
+# Not all that normalizes volumes keeps their layout (nn.InstanceNorm3d does not): of a U-Net nearly all of it stayed.
+_GONE_OF_VOLUMES = Speed(0.0, 1.0, 0.0)
 # Shares of a device's peak that fused attention reaches, forward and backward alike: most likely, at least, at most. In
 # bfloat16 the median of 22 kernels of 500 positions and more in recordings on H100s and H200s, four fifths of which lie
 # between the others; in float32, outside of tensor cores, of four.
@@ -83,7 +88,9 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     if _has_tf32(profile):
         yield from _kernels(profile, "tensor_cores", is_plain_fp32_product, _TF32)
     yield from _kernels(profile, "double_precision", is_double_product, _FLOAT32)
-    yield from _kernels(profile, "layout", is_layout_change, _GONE)
+    yield from _kernels(
+        profile, "layout", is_layout_change, _GONE_OF_VOLUMES if _has_volumes(profile) else _GONE
+    )
     yield from _under(profile, "layout", CONTIGUOUS, _GONE)
     yield from _under(profile, "casts", CAST, _GONE)
     yield from _under(profile, "joined", JOIN, _GONE)
@@ -93,6 +100,16 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
     yield from _fused_attention(profile)
     for name, speed in profile.of(_slow_movers).items():
         yield from _kernels(profile, "roofline", name.__eq__, speed, name)
+
+
+def _has_volumes(profile: Profile) -> bool:
+    """Whether tensors of five dimensions are convolved, where shapes were recorded."""
+    trace = profile.trace
+    codes = codes_of(trace, "input_dims", host_slices(trace, {*WINDOWS, CONVOLUTION_BACKWARD}.__contains__))
+    first = (
+        next(iter(shapes_in(trace.texts["input_dims"][code])), []) for code in np.unique(codes) if code >= 0
+    )
+    return any(len(shape) == 5 for shape in first)
 
 
 def _weight_casts(profile: Profile) -> Iterator[Fix]:
