@@ -55,11 +55,17 @@ def first_change(rows: Sequence[Finding]) -> Finding | None:
 def distortion(profile: Profile) -> str:
     """By how much recording slowed the host; "" where it did not by much, or nobody noted it."""
     unrecorded = profile.of(_unrecorded)
-    if unrecorded and unrecorded.device is not None:
-        return ""  # what was noted is the host's time, which runs ahead of a GPU
+    if unrecorded and _notes_are_the_hosts(profile, unrecorded):
+        return ""
     said = slowed(profile, _SLOWED)
     advice = "; record without with_stack" if PYTHON_FUNCTION in profile.trace.cats else ""
     return f"{said}: host times are overstated{advice}." if said else ""
+
+
+def _notes_are_the_hosts(profile: Profile, unrecorded: _Unrecorded) -> bool:
+    """Whether what was noted is the time of a host that runs ahead of a GPU: a step cannot take as little."""
+    noted = profile.data.of(unrecorded_step_ns) if profile.data else None
+    return unrecorded.device is not None or (noted is not None and unrecorded.step_us > _SLOWED * us(noted))
 
 
 def _time(profile: Profile) -> str:

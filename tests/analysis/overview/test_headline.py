@@ -135,6 +135,17 @@ def test_how_much_recording_slowed_a_step(tmp_path: Path) -> None:
     assert distortion(profile_with(tmp_path, behind())) == "", "nobody noted"
 
 
+def test_recording_did_not_slow_what_a_gpu_takes_as_long_for(tmp_path: Path) -> None:
+    """The host waits for kernels of 85 µs while it is recorded. Before it ran ahead, and 50 µs were noted."""
+    events = steps(100)
+    for at in range(3):
+        events += launch("k", 100 * at + 2, 100 * at + 5, 85)
+        events.append(slice_("cudaDeviceSynchronize", 100 * at + 10, 82, "cuda_runtime"))
+    times = StepTimes(unrecorded_ns=[50_000] * 3, recorded_ns=[100_000] * 3)
+    profile = profile_with(tmp_path, events, data_of(CompileSummary(steps=times)))
+    assert profile.of(step_length).step_us > 85 and distortion(profile) == ""
+
+
 def unrecorded(folder: Path, kernel_us: float, step_us: int) -> str:
     """Recorded steps of 100 µs that launch a kernel; unrecorded they take so long."""
     events = steps(100)
