@@ -144,7 +144,7 @@ class CacheMissed(Rule):
         for (cache, reason), count in bypassed.items():
             yield self.finding(
                 context,
-                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}: "
+                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which slows starting and no step: "
                 f"{reason or 'torch does not say why'}",
                 "Change what torch names, or this is compiled again in every process",
                 {"lookups": count},
