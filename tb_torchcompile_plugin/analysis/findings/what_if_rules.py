@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.memory.held import HeldMemory, held_memory
 from tb_torchcompile_plugin.analysis.what_if.fix import OF_CHANGING_SIZES, FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, place, with_gain, words_of
@@ -83,6 +84,9 @@ class WhatIfRule(Rule):
             where = elements.line or where
             title += f"; {_of_elements(elements)}"
             advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
+        elif self.kind == "recomputed":
+            advice += _room(context)
+        full = self.kind == "recomputed" and _is_full(context)
         return self.finding(
             context,
             title,
@@ -96,7 +100,23 @@ class WhatIfRule(Rule):
             by=row,
             where=[where] if where else [],
             code=words_of(row).code,
+            severity="info" if full else None,
+            advised=not full,
         )
+
+
+def _room(context: RuleContext) -> str:
+    """What the trace tells of the memory that checkpoints save."""
+    return "".join(f". {one.sentence()}" for one in _memory(context)[:1])
+
+
+def _is_full(context: RuleContext) -> bool:
+    """Whether memory is known not to allow more: then checkpoints are what a step needs."""
+    return any((one.share_percent or 0) >= thresholds.memory_percent for one in _memory(context))
+
+
+def _memory(context: RuleContext) -> list[HeldMemory]:
+    return context.profile.of(held_memory) if context.profile else []
 
 
 def _checked_one_by_one(context: RuleContext) -> Elements | None:
