@@ -114,25 +114,20 @@ def _checkpointed(profile: Profile) -> Iterator[Fix]:
     """Forwards that checkpoints run once more while going back, eager or inside of compiled graphs: kept instead, where
     memory allows."""
     eager, compiled = profile.of(recomputing), profile.of(recomputed)
-    stretches, slices = (
-        _stretch_times(profile, compiled),
-        np.array([row for one in compiled for row in one.rows]),
-    )
-    inside, first = points_inside(profile, _joined(eager, stretches))
+    times = _joined(eager, _stretch_times(profile, compiled))
+    inside, first = points_inside(profile, times)
     if not inside.any():
         return
-    least, most = (
-        slice_times(profile, slices.astype(np.int64)),
-        _stretch_times(profile, compiled, around=True),
-    )
+    heavy = slice_times(profile, np.array([row for one in compiled for row in one.rows], np.int64))
+    least, most = _joined(eager, heavy), _joined(eager, _stretch_times(profile, compiled, around=True))
     yield Fix(
         id="recomputed",
         kind="recomputed",
         subject=Culprit("operator", "torch.utils.checkpoint", *_asked_for(profile, compiled)),
-        change=_without_times(profile, _joined(eager, stretches)),
+        change=_without_times(profile, times),
         times=int(first.sum()) / profile.of(host_lane).steps,
-        surely=_without_times(profile, _joined(eager, least)) if compiled else None,
-        perhaps=_without_times(profile, _joined(eager, most)) if compiled else None,
+        surely=_without_times(profile, least) if compiled else None,
+        perhaps=_without_times(profile, most) if compiled else None,
     )
 
 

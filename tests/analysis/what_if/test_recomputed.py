@@ -205,4 +205,4 @@ def test_checkpoints_that_nobody_needs_come_first(recording: Callable[[str], Pat
     assert share(first.predicted) == pytest.approx(100 * row["mended_us"] / row["planted_us"], abs=3)
     assert first.predicted.low_us < row["mended_us"] < first.predicted.high_us
     (cache,) = others
-    assert (cache.rule, cache.severity) == ("cache_missed", "info") and "no step" in cache.title
+    assert (cache.rule, cache.severity) == ("cache_missed", "info") and "not what is compiled" in cache.title
