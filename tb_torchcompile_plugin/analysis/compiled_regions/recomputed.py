@@ -78,8 +78,8 @@ def recomputed(profile: Profile) -> list[Recomputed]:
 
 
 def _anew(forwards: list[_Graph], backwards: list[_Graph]) -> Iterator[Recomputed]:
-    """Of the backwards of one compilation. Of its forwards the one that does most counts: of others begin or end may not
-    be recorded, and DDP makes several graphs of one."""
+    """Of the backwards of one compilation. Of its forwards the one that does most counts: of others begin or end may
+    not be recorded, and DDP makes several graphs of one."""
     known = {one.key for graph in forwards for one in graph.heavy}
     products = max(graph.products for graph in forwards)
     for graph in backwards:

@@ -57,6 +57,9 @@ class WhatIfRule(Rule):
             return  # because nothing is compiled, or a frame was given up: another rule says which
         rows = context.fixes(self.kind)
         worth = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
+        if self.kind == "recomputed" and _is_full(context):
+            yield from (self._needed(context, row) for row in worth)
+            return
         advised = [row for row in worth if row.id != OF_CHANGING_SIZES]
         yield from (self._finding(context, row) for row in advised)
         if worth and not advised:
@@ -75,6 +78,12 @@ class WhatIfRule(Rule):
             advised=False,
         )
 
+    def _needed(self, context: RuleContext, row: WhatIf) -> Finding:
+        """What would help if there were more memory."""
+        title = f"{with_gain(row, context.paced)}, but {_room(context)}"
+        times = {"times_per_step": row.times}
+        return self.finding(context, title, next_step(row), times, severity="info", advised=False)
+
     def _finding(self, context: RuleContext, row: WhatIf) -> Finding:
         gain, where = row.predicted.step_us - row.predicted.after_us, place(row)
         title, advice = with_gain(row, context.paced), next_step(row)
@@ -84,9 +93,8 @@ class WhatIfRule(Rule):
             where = elements.line or where
             title += f"; {_of_elements(elements)}"
             advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
-        elif self.kind == "recomputed":
-            advice += _room(context)
-        full = self.kind == "recomputed" and _is_full(context)
+        elif self.kind == "recomputed" and (room := _room(context)):
+            advice += f". {room}"
         return self.finding(
             context,
             title,
@@ -100,23 +108,22 @@ class WhatIfRule(Rule):
             by=row,
             where=[where] if where else [],
             code=words_of(row).code,
-            severity="info" if full else None,
-            advised=not full,
         )
 
 
 def _room(context: RuleContext) -> str:
     """What the trace tells of the memory that checkpoints save."""
-    return "".join(f". {one.sentence()}" for one in _memory(context)[:1])
+    return next((one.sentence() for one in _fullest_first(context)), "")
 
 
 def _is_full(context: RuleContext) -> bool:
     """Whether memory is known not to allow more: then checkpoints are what a step needs."""
-    return any((one.share_percent or 0) >= thresholds.memory_percent for one in _memory(context))
+    return any((one.share_percent or 0) >= thresholds.memory_percent for one in _fullest_first(context))
 
 
-def _memory(context: RuleContext) -> list[HeldMemory]:
-    return context.profile.of(held_memory) if context.profile else []
+def _fullest_first(context: RuleContext) -> list[HeldMemory]:
+    devices = context.profile.of(held_memory) if context.profile else []
+    return sorted(devices, key=lambda one: -(one.share_percent or 0))
 
 
 def _checked_one_by_one(context: RuleContext) -> Elements | None:

@@ -187,7 +187,8 @@ def test_the_finding_says_what_is_known_of_memory(tmp_path: Path) -> None:
 
 def test_where_memory_is_full_checkpoints_are_what_a_step_needs(tmp_path: Path) -> None:
     row = finding(tmp_path, held_gb=140)
-    assert not row.advised and row.severity == "info"
+    assert (row.advised, row.severity, row.predicted) == (False, "info", None), "behind what can be mended"
+    assert row.title.endswith("instead of 1.00 ms, but torch holds 140 GB of GPU 0, 93.3 % of its memory")
 
 
 def test_checkpoints_that_nobody_needs_come_first(recording: Callable[[str], Path]) -> None:
