@@ -49,6 +49,8 @@ ADDITION = "aten::add_"  # of a gradient to one that is there
 # a reentrant one: it runs forward, and a backward of its own
 CHECKPOINT_BACKWARD = "CheckpointFunctionBackward"
 _RECOMPUTES = re.compile(r"torch[\\/]utils[\\/]checkpoint\.py\(\d+\): recompute_fn$")
+# In a graph that dynamo captured: what a checkpoint becomes there.
+_CAPTURED_CHECKPOINT = re.compile(r"torch\.ops\.higher_order\.(?:tag|wrap)_activation_checkpoint\(")
 # Composed operators that only a forward calls: below a node of a backward they are computed for the second time.
 _ONLY_FORWARD = re.compile(
     r"aten::(?:linear|conv[123]d|layer_norm|batch_norm|group_norm|rms_norm|scaled_dot_product_attention|dropout|embedding)$"
@@ -58,6 +60,11 @@ _ONLY_FORWARD = re.compile(
 def recomputes(name: str) -> bool:
     """A Python function with which a checkpoint runs forward once more."""
     return _RECOMPUTES.search(name) is not None
+
+
+def is_captured_checkpoint(statement: str) -> bool:
+    """A line of a captured graph that runs what a checkpoint is around."""
+    return _CAPTURED_CHECKPOINT.search(statement) is not None
 
 
 def only_forward(name: str) -> bool:

@@ -98,6 +98,11 @@ _KEEPS_SCORES = re.compile(
     r"|_fused_dropout|_masked_scale|bernoulli_)"
 )
 _MULTIPLIES = re.compile(r"aten::(?:mm|addmm|bmm|baddbmm|_scaled_mm|_grouped_mm)|triton_tem_\w+")
+# What inductor never computes anew of itself: libraries' attention by many names, and flex_attention's template.
+_ONLY_FORWARD_WORK = re.compile(
+    r"aten::(?:\w*convolution|\w*attention)\w*|triton_tem_\w*(?:convolution|flex_attention)\w*|(?!aten)\w+::\w*atte?n\w*"
+)
+_OF_GRADIENTS = re.compile(r"backward|bwd")
 # What torch's `with_flops` counts: where the factors of a product stand, and the rest.
 FLOP_FACTORS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::bmm": (0, 1), "aten::baddbmm": (1, 2)}
 FLOP_BATCHED = ("aten::bmm", "aten::baddbmm")
@@ -115,6 +120,7 @@ UNCOUNTED = (
 
 Family = Literal["library", "attention", "aten"]
 Way = Literal["forward", "backward"]
+Heavy = Literal["forward", "product", "gradient"]
 
 
 def family_of(operator: str) -> Family | None:
@@ -224,3 +230,13 @@ def multiplies_matrices(operator: str) -> bool:
 def is_fused_attention(operator: str) -> bool:
     """Whether it is attention as one operator, whatever it falls back to."""
     return "scaled_dot_product" in operator
+
+
+def heavy_work(operator: str) -> Heavy | None:
+    """Of products of matrices, convolutions and attention: what a forward alone does, a product, which both ways do, or
+    what a backward alone does. None for all else."""
+    if not _ONLY_FORWARD_WORK.fullmatch(operator) and not multiplies_matrices(operator):
+        return None
+    if _OF_GRADIENTS.search(operator):
+        return "gradient"
+    return "forward" if _ONLY_FORWARD_WORK.fullmatch(operator) else "product"

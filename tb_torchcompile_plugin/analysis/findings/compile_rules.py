@@ -144,8 +144,8 @@ class CacheMissed(Rule):
         for (cache, reason), count in bypassed.items():
             yield self.finding(
                 context,
-                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}: "
-                f"{reason or 'torch does not say why'}",
+                f"The {CACHES.get(cache, cache)} cache was bypassed {often(count)}, which makes compiling slower, "
+                f"not what is compiled: {reason or 'torch does not say why'}",
                 "Change what torch names, or this is compiled again in every process",
                 {"lookups": count},
                 severity="info",

@@ -9,10 +9,9 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
-from tb_torchcompile_plugin.analysis.memory.memory import capacities
-from tb_torchcompile_plugin.analysis.words import percent, plural, significant
+from tb_torchcompile_plugin.analysis.memory.held import held_memory
+from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.operator_calls import DEVICE_TYPES
 from tb_torchcompile_plugin.torch_names.collectives import GPU_BACKENDS
 from tb_torchcompile_plugin.torch_names.slices import DATA_PARALLEL
 
@@ -26,18 +25,15 @@ class MemoryLimit(Rule):
     def look(self, context: RuleContext) -> Iterator[Finding]:
         if context.profile is None:
             return
-        events, sizes = context.profile.trace.memory(), capacities(context.profile.trace)
-        for device in np.unique(events["device_id"][np.isin(events["device_type"], DEVICE_TYPES)]).tolist():
-            mine = np.isin(events["device_type"], DEVICE_TYPES) & (events["device_id"] == device)
-            held = int(max(events["total_reserved"][mine].max(), events["total_allocated"][mine].max()))
-            share = 100 * held / sizes[device] if sizes.get(device) else 0.0
-            if share < thresholds.memory_percent:
+        for one in context.profile.of(held_memory):
+            share = one.share_percent
+            if one.held is None or one.capacity is None or share is None or share < thresholds.memory_percent:
                 continue
             yield self.finding(
                 context,
-                f"torch holds {significant(held / 1e9)} GB of GPU {device}, {percent(share)} of its memory",
+                one.sentence(),
                 "Keep less alive: activation checkpointing (torch.utils.checkpoint), torch.autocast, a smaller batch",
-                {"held_bytes": held, "capacity_bytes": sizes[device], "share_percent": share},
+                {"held_bytes": one.held, "capacity_bytes": one.capacity, "share_percent": share},
                 severity="warning",
             )
 

@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.memory.held import HeldMemory, held_memory
 from tb_torchcompile_plugin.analysis.what_if.fix import OF_CHANGING_SIZES, FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import WORDS, next_step, place, with_gain, words_of
@@ -56,6 +57,9 @@ class WhatIfRule(Rule):
             return  # because nothing is compiled, or a frame was given up: another rule says which
         rows = context.fixes(self.kind)
         worth = [row for row in rows if row.predicted.gain_percent >= thresholds.gain_percent]
+        if self.kind == "recomputed" and _is_full(context):
+            yield from (self._needed(context, row) for row in worth)
+            return
         advised = [row for row in worth if row.id != OF_CHANGING_SIZES]
         yield from (self._finding(context, row) for row in advised)
         if worth and not advised:
@@ -74,6 +78,12 @@ class WhatIfRule(Rule):
             advised=False,
         )
 
+    def _needed(self, context: RuleContext, row: WhatIf) -> Finding:
+        """What would help if there were more memory."""
+        title = f"{with_gain(row, context.paced)}, but {_room(context)}"
+        times = {"times_per_step": row.times}
+        return self.finding(context, title, next_step(row), times, severity="info", advised=False)
+
     def _finding(self, context: RuleContext, row: WhatIf) -> Finding:
         gain, where = row.predicted.step_us - row.predicted.after_us, place(row)
         title, advice = with_gain(row, context.paced), next_step(row)
@@ -83,6 +93,8 @@ class WhatIfRule(Rule):
             where = elements.line or where
             title += f"; {_of_elements(elements)}"
             advice = f"{_AS_TENSOR.format(source=elements.source)}. Else: {advice}"
+        elif self.kind == "recomputed" and (room := _room(context)):
+            advice += f". {room}"
         return self.finding(
             context,
             title,
@@ -97,6 +109,21 @@ class WhatIfRule(Rule):
             where=[where] if where else [],
             code=words_of(row).code,
         )
+
+
+def _room(context: RuleContext) -> str:
+    """What the trace tells of the memory that checkpoints save."""
+    return next((one.sentence() for one in _fullest_first(context)), "")
+
+
+def _is_full(context: RuleContext) -> bool:
+    """Whether memory is known not to allow more: then checkpoints are what a step needs."""
+    return any((one.share_percent or 0) >= thresholds.memory_percent for one in _fullest_first(context))
+
+
+def _fullest_first(context: RuleContext) -> list[HeldMemory]:
+    devices = context.profile.of(held_memory) if context.profile else []
+    return sorted(devices, key=lambda one: -(one.share_percent or 0))
 
 
 def _checked_one_by_one(context: RuleContext) -> Elements | None:

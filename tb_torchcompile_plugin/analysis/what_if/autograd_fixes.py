@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tb_torchcompile_plugin.analysis.compiled_regions.recomputed import Recomputed, recomputed
 from tb_torchcompile_plugin.analysis.what_if.change import (
     Change,
     both,
@@ -25,9 +26,10 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     time_inside,
 )
 from tb_torchcompile_plugin.analysis.what_if.rounds_fixes import rounds
+from tb_torchcompile_plugin.generated_code.checkpoints import checkpoint_lines
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.intervals import Int64s, union
 from tb_torchcompile_plugin.profile.model.culprits import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
@@ -109,18 +111,50 @@ def repeated_backwards(profile: Profile) -> Int64s:
 
 
 def _checkpointed(profile: Profile) -> Iterator[Fix]:
-    """Forwards that checkpoints run once more while going back: kept instead, where memory allows."""
-    times = profile.of(recomputing)
+    """Forwards that checkpoints run once more while going back, eager or inside of compiled graphs: kept instead, where
+    memory allows."""
+    eager, compiled = profile.of(recomputing), profile.of(recomputed)
+    times = _joined(eager, _stretch_times(profile, compiled))
     inside, first = points_inside(profile, times)
     if not inside.any():
         return
+    heavy = slice_times(profile, np.array([row for one in compiled for row in one.rows], np.int64))
+    least, most = _joined(eager, heavy), _joined(eager, _stretch_times(profile, compiled, around=True))
     yield Fix(
         id="recomputed",
         kind="recomputed",
-        subject=Culprit("operator", "torch.utils.checkpoint", "", 0),
+        subject=Culprit("operator", "torch.utils.checkpoint", *_asked_for(profile, compiled)),
         change=_without_times(profile, times),
         times=int(first.sum()) / profile.of(host_lane).steps,
+        surely=_without_times(profile, least) if compiled else None,
+        perhaps=_without_times(profile, most) if compiled else None,
     )
+
+
+def _stretch_times(profile: Profile, compiled: list[Recomputed], around: bool = False) -> Times:
+    """When compiled backwards computed anew: from the first heavy operator to the last; around: from the heavy one of
+    the gradient before to that behind, where cheap kernels may belong to either."""
+    moments = [(one.earliest, one.latest) if around else (one.begin, one.end) for one in compiled]
+    rows, begins, ends = ([one.rows[0] for one in compiled], *zip(*moments)) if compiled else ([], [], [])
+    return on_tracks(profile, *(np.array(column, np.int64) for column in (rows, begins, ends)))
+
+
+def _joined(one: Times, other: Times) -> Times:
+    """The time of both."""
+    return {
+        track: union(*map(np.concatenate, zip(*(times[track] for times in (one, other) if track in times))))
+        for track in {*one, *other}
+    }
+
+
+def _asked_for(profile: Profile, compiled: list[Recomputed]) -> tuple[str, int]:
+    """Where the first checkpoint of the compiled graphs is asked for; "" and 0 where nothing tells."""
+    if profile.data is None:
+        return "", 0
+    names = dict.fromkeys(one.compile_id for one in compiled)
+    lines = (frame for name in names for frame in profile.data.of(checkpoint_lines, name))
+    frame = next(lines, None)
+    return (frame.file, frame.line) if frame else ("", 0)
 
 
 def recomputing(profile: Profile) -> Times:

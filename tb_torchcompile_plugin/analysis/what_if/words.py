@@ -209,10 +209,11 @@ WORDS: dict[FixKind, Words] = {
         code="sum(losses).backward()",
     ),
     "recomputed": Words(
-        "Checkpoints compute {often} {each} anew, while going back, what forward had computed ({name})",
+        "Checkpoints compute the forward once more in the backward, {often} {each}{place}",
         "memory",
         "Keep it where memory allows: no checkpoint around the layers (model.gradient_checkpointing_disable() in "
         "transformers), or around a few of them only",
+        "where memory allows, without them",
         code="model.gradient_checkpointing_disable()",
     ),
     "recurrent_cells": Words(
