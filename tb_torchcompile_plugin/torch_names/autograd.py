@@ -45,6 +45,8 @@ def keeps_stack(name: str) -> bool:
 
 # where a gradient is kept, or added to one that is there
 ACCUMULATES = f"{_NODE}torch::autograd::AccumulateGrad"
+ACCUMULATION = "torch::autograd::AccumulateGrad"  # inside of that, with the gradient's shape
+SUMS = ("aten::add", "aten::add_")  # of two gradients of one tensor that was used twice
 ADDITION = "aten::add_"  # of a gradient to one that is there
 # a reentrant one: it runs forward, and a backward of its own
 CHECKPOINT_BACKWARD = "CheckpointFunctionBackward"

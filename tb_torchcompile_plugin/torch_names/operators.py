@@ -45,6 +45,19 @@ class AttentionArguments(NamedTuple):
     backward: bool = False
 
 
+class LookupArguments(NamedTuple):
+    """Where the arguments of the gradient of an embedding stand: what was looked up, whether each row is scaled by how
+    often it was, and how a bag is reduced, None where there are no bags."""
+
+    indices: int
+    scaled: int
+    mode: int | None = None
+
+
+LOOKUP_BACKWARDS = {  # those that make a dense gradient
+    "aten::embedding_dense_backward": LookupArguments(1, 4),
+    "aten::_embedding_bag_dense_backward": LookupArguments(1, 6, 7),
+}
 ATTENTION = {
     "aten::_flash_attention_forward": AttentionArguments(0, 1, 8),
     "aten::_flash_attention_backward": AttentionArguments(1, 1, 11, backward=True),
@@ -102,7 +115,15 @@ _MULTIPLIES = re.compile(r"aten::(?:mm|addmm|bmm|baddbmm|_scaled_mm|_grouped_mm)
 _ONLY_FORWARD_WORK = re.compile(
     r"aten::(?:\w*convolution|\w*attention)\w*|triton_tem_\w*(?:convolution|flex_attention)\w*|(?!aten)\w+::\w*atte?n\w*"
 )
-_OF_GRADIENTS = re.compile(r"backward|bwd")
+_SAYS_BACKWARD = re.compile(r"backward|bwd")
+INDICES = ("long", "long int", "int")  # types of what names rows
+# Operators that set a tensor to zero.
+ZEROES = ("aten::zero_", FILLED)
+# What goes over gradients between a backward and the optimizer: clipping, and a scaler.
+_OF_GRADIENTS = re.compile(
+    r"aten::(?:(?:linalg_vector_)?norm|_foreach_norm|_?(?:foreach_)?(?:mul|clamp)_?|_amp_foreach_non_finite\w+)"
+)
+_GENERATED_LOOKUP_BACKWARD = re.compile(r"triton_\w+_embedding_dense_backward(?:_|$)")
 # What torch's `with_flops` counts: where the factors of a product stand, and the rest.
 FLOP_FACTORS = {"aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::bmm": (0, 1), "aten::baddbmm": (1, 2)}
 FLOP_BATCHED = ("aten::bmm", "aten::baddbmm")
@@ -227,6 +248,22 @@ def multiplies_matrices(operator: str) -> bool:
     return _MULTIPLIES.fullmatch(operator) is not None
 
 
+def looks_back(operator: str) -> bool:
+    """Whether it makes a dense gradient of an embedding: torch's own, or a kernel that inductor generated for it, to
+    fill that with zeros or to add to rows of it."""
+    return operator in LOOKUP_BACKWARDS or _GENERATED_LOOKUP_BACKWARD.match(operator) is not None
+
+
+def takes_lists(operator: str) -> bool:
+    """Whether it does the same to each tensor of its lists."""
+    return operator.startswith(("aten::_foreach_", "aten::_fused_"))
+
+
+def goes_over_gradients(operator: str) -> bool:
+    """Whether it is what norms, clips or scales gradients, between a backward and the optimizer."""
+    return _OF_GRADIENTS.fullmatch(operator) is not None
+
+
 def is_fused_attention(operator: str) -> bool:
     """Whether it is attention as one operator, whatever it falls back to."""
     return "scaled_dot_product" in operator
@@ -237,6 +274,6 @@ def heavy_work(operator: str) -> Heavy | None:
     what a backward alone does. None for all else."""
     if not _ONLY_FORWARD_WORK.fullmatch(operator) and not multiplies_matrices(operator):
         return None
-    if _OF_GRADIENTS.search(operator):
+    if _SAYS_BACKWARD.search(operator):
         return "gradient"
     return "forward" if _ONLY_FORWARD_WORK.fullmatch(operator) else "product"

@@ -809,6 +809,7 @@ export type FixKind =
   | 'copies'
   | 'cuda_graphs'
   | 'data_loading'
+  | 'dense_embedding'
   | 'deterministic'
   | 'double_precision'
   | 'eager'

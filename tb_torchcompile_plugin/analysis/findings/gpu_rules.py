@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import asks_for_graphs
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
@@ -11,6 +13,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
 from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.kernels.launching import launching
 from tb_torchcompile_plugin.analysis.words import counted, often, percent
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
 from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
@@ -18,10 +21,21 @@ from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
+from tb_torchcompile_plugin.torch_names.operators import is_library_operator
 
-# Whoever multiplies matrices, attends or communicates has them, and does not write them.
-_MADE_OF = ("gemm", "convolution", "attention", "communication", "memcpy", "memset", "triton_template")
+# Whoever multiplies matrices, attends or communicates has them, and does not write them; nor what torch brings.
+_MADE_OF = (
+    "gemm",
+    "convolution",
+    "attention",
+    "communication",
+    "memcpy",
+    "memset",
+    "triton_template",
+    "aten",
+)
 
 
 class ExposedCommunication(Rule):
@@ -106,7 +120,7 @@ class CudaGraphsUsed(Rule):
 
 
 class DominantKernel(Rule):
-    """One kernel sets the pace that no library brought, and nobody knows how much data it moves."""
+    """One kernel sets the pace that neither torch nor a library brought, and nobody knows how much data it moves."""
 
     id = "dominant_kernel"
     panel = "kernels"
@@ -121,7 +135,7 @@ class DominantKernel(Rule):
         share = context.gpu_share(row.time_us)
         if share is None or share < thresholds.dominant_percent or row.bandwidth_percent is not None:
             return
-        if row.category in _MADE_OF:
+        if row.category in _MADE_OF or _by_torch(profile, row.name):
             return
         yield self.finding(
             context,
@@ -134,6 +148,16 @@ class DominantKernel(Rule):
             row=f"kernels:{row.key}",
             where=[short_kernel(row.name)],
         )
+
+
+def _by_torch(profile: Profile, kernel: str) -> bool:
+    """Whether operators of torch's own launch it, whatever it is called: nobody can change how it reads and writes."""
+    trace, queue = profile.trace, profile.of(gpu_queue)
+    mine = mask_of(trace.names, kernel.__eq__)[trace.name[queue.row]]
+    rows = profile.of(launching)[mine]
+    return bool(len(rows) and (rows >= 0).all()) and all(
+        is_library_operator(trace.names[name]) for name in np.unique(trace.name[rows]).tolist()
+    )
 
 
 def _shown(kernel: str) -> str:

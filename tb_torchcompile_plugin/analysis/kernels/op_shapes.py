@@ -142,6 +142,14 @@ def shapes_in(dims: str) -> list[Shape]:
     return [shape if is_shape(shape) else [] for shape in decoded(dims)]
 
 
+def tensors_in(dims: str) -> list[Shape]:
+    """Of "Input Dims" the shapes of all tensors, those of lists of tensors among them; none of single numbers."""
+    shapes: list[Shape] = []
+    for entry in decoded(dims):
+        shapes += [entry] if is_shape(entry) else filter(is_shape, entry if isinstance(entry, list) else [])
+    return [shape for shape in shapes if shape]
+
+
 def _sizes(text: str) -> Shape:
     """Raises ValueError where they are none."""
     sizes = json.loads(text)

@@ -61,6 +61,26 @@ def no_longer(points: Bools, ns: int) -> Change:
     return change
 
 
+def waiting(points: Bools, streams: Int64s) -> Change:
+    """These calls come back when what is queued on these streams is done, too."""
+
+    def change(model: Model) -> Model:
+        waits = model.waits.copy()
+        waits[np.ix_(points, streams)] = True
+        return model._replace(waits=waits, returns=np.where(points, CALL_NS, model.returns))
+
+    return change
+
+
+def taking(points: Bools, ns: Int64s) -> Change:
+    """These calls take so long."""
+
+    def change(model: Model) -> Model:
+        return model._replace(own=np.where(points, ns, model.own))
+
+    return change
+
+
 def shortened(points: Bools, share: float) -> Change:
     """These calls take this share of their time."""
 

@@ -47,6 +47,7 @@ FixKind = Literal[
     "cuda_graphs",
     "graph_breaks",
     "fused_optimizer",
+    "dense_embedding",
     "eager",
     "frames",
     "backend",

@@ -15,11 +15,20 @@ from tb_torchcompile_plugin.analysis.what_if.fix import Fix
 from tb_torchcompile_plugin.analysis.what_if.gpu_fixes import GPU_FIXES
 from tb_torchcompile_plugin.analysis.what_if.host_fixes import HOST_FIXES
 from tb_torchcompile_plugin.analysis.what_if.launch_fixes import LAUNCH_FIXES
+from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import sparse_embedding
 from tb_torchcompile_plugin.analysis.what_if.rounds_fixes import ROUNDS_FIXES
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 
-_MAKERS = (*AUTOGRAD_FIXES, *ROUNDS_FIXES, *COLLECTIVE_FIXES, *HOST_FIXES, *LAUNCH_FIXES, *GPU_FIXES)
+_MAKERS = (
+    *AUTOGRAD_FIXES,
+    *ROUNDS_FIXES,
+    *COLLECTIVE_FIXES,
+    *HOST_FIXES,
+    *LAUNCH_FIXES,
+    sparse_embedding,
+    *GPU_FIXES,
+)
 
 
 def fixes(profile: Profile) -> list[Fix]:

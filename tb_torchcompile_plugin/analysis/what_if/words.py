@@ -38,9 +38,10 @@ A_STEP, THE_SPAN = Paced("a step", "a step"), Paced("this span", "in this span")
 
 class Words(NamedTuple):
     """what: the sentence before the numbers; {name} is the operator, call or function, {place} the user's line, {times}
-    how often a step, {often} that in words, {s} the s where it is not once, {graphs} "the 2 compiled graphs", {keeps}
-    "keep" where the name is of two, {each} "a step". panel: where it is seen. next_step: what to write instead. mended:
-    of what the second number is. code: what of the next step is code, to be pasted."""
+    how often a step, {often} that in words, {s} the s where it is not once, {graphs} "the 2 compiled graphs",
+    {embeddings} "2 embeddings", {keeps} "keep" where the name is of two, {each} "a step". panel: where it is seen.
+    next_step: what to write instead. mended: of what the second number is. code: what of the next step is code, to be
+    pasted."""
 
     what: str
     panel: SeenIn
@@ -266,6 +267,17 @@ WORDS: dict[FixKind, Words] = {
         "fused,",
         code="torch.optim.AdamW(..., fused=True)",
     ),
+    "dense_embedding": Words(
+        "The gradient{s} of {embeddings} {are} dense, though a step looks up at most {name}, so that filling and the "
+        "optimizer go over all of them",
+        "operators",
+        "Let the gradient be sparse, torch.nn.Embedding(..., sparse=True), and give the weight an optimizer of its own "
+        "that takes that: torch.optim.SparseAdam(embedding.parameters()), Adagrad, or SGD without momentum. SparseAdam "
+        "updates only the rows that were looked up: momentum moves no others, and there is no weight decay. "
+        "clip_grad_norm_ takes no sparse gradients",
+        "with sparse gradients",
+        code="torch.nn.Embedding(..., sparse=True)\ntorch.optim.SparseAdam(embedding.parameters())",
+    ),
     "roofline": Words(
         "{name} moves its data far slower than the GPU could{place}",
         "kernels",
@@ -338,6 +350,7 @@ def sentence(row: WhatIf, paced: Paced = A_STEP) -> str:
         s="" if once else "s",
         are="is" if once else "are",
         graphs="compiled graph" if row.times <= 1 else f"{times} compiled graphs",
+        embeddings="an embedding" if once else f"{times} embeddings",
         keeps="keep" if " and " in row.name else "keeps",
         **paced._asdict(),
     )

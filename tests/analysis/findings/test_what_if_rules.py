@@ -174,8 +174,29 @@ def test_the_code_of_a_finding_is_in_its_next_step(tmp_path: Path) -> None:
 def test_a_kernel_of_ones_own_that_sets_the_pace_is_told(tmp_path: Path) -> None:
     own = found_in(tmp_path, steps(*launch("scale_rows", 5, 10, 950)))
     assert rule(own, "dominant_kernel").where == ["scale_rows"]
-    library = found_in(tmp_path, steps(*launch("nvjet_tst_128x64", 5, 10, 950)))
-    assert "dominant_kernel" not in {row.rule for row in library}
+    by_their_own = [slice_("mine::scale", 2, 8), *launch("scale_rows", 5, 10, 950)]
+    assert rule(found_in(tmp_path, steps(*by_their_own)), "dominant_kernel").where == ["scale_rows"]
+
+
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [
+        ("nvjet_tst_128x64", "mine::product"),
+        (
+            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>",
+            "",
+        ),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>", "aten::fill_"),
+        ("a_kernel_of_a_library_that_nobody_knows", "aten::_fused_adam_"),
+    ],
+)
+def test_nobody_is_told_to_change_a_kernel_that_torch_brought(
+    tmp_path: Path, name: str, operator: str
+) -> None:
+    """By its name, or by the operator of torch's own that launches it."""
+    around = [slice_(operator, 2, 8)] if operator else []
+    rows = found_in(tmp_path, steps(*around, *launch(name, 5, 10, 950)))
+    assert "dominant_kernel" not in {row.rule for row in rows}
 
 
 def test_a_profilers_hooks_come_first(tmp_path: Path) -> None:
