@@ -94,7 +94,7 @@ def _first_three(said: FirstAnswer, of: str, width: int) -> Iterator[ScreenLine]
         wrap(f"Do: {first.next_step}", width, subsequent_indent="    ", max_lines=_TO_DO, placeholder="…"),
     )
     if first.code and first.code not in first.next_step:
-        yield ScreenLine(f"    {first.code}", whole=True)
+        yield from (ScreenLine(f"    {line}", whole=True) for line in first.code.splitlines())
 
 
 def _verdict(said: FirstAnswer, first: RunFinding) -> str:

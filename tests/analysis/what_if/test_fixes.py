@@ -507,7 +507,8 @@ def test_a_sequence_at_once_is_launched_in_a_few(tmp_path: Path) -> None:
 def test_that_volumes_keep_their_layout_is_not_sure(tmp_path: Path, shape: list[int], sure: bool) -> None:
     """A U-Net of volumes took 35.5 ms in place of 37.4: its instance norms give the other layout back."""
     name = "void cudnn::engines_precompiled::nchwToNhwcKernel<float>"
-    events = [slice_("aten::cudnn_convolution", 10, 50, **{"Input Dims": [shape, [32, 32, 3, 3, 3]]})]
+    shapes: dict[str, Any] = {"Input Dims": [shape, [32, 32, 3, 3, 3]]}
+    events = [slice_("aten::cudnn_convolution", 10, 50, **shapes)]
     events += [*launch(name, 20, 30, 500), *launch("conv", 30, 530, 300)]
     events.append(slice_("cudaDeviceSynchronize", 100, 890, "cuda_runtime"))
     predicted = fix(profile_with(tmp_path, steps(*events)), "layout").predicted
