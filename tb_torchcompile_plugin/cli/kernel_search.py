@@ -42,10 +42,10 @@ class KernelMatch:
 def find_kernels(session: Session, name: str, graph: str | None = None) -> list[KernelMatch]:
     """All kernels of this name, or of the one that holds it; of one graph if its key is given. Raises NotFound, with
     names that are like it."""
-    every = list(_every(session))
+    every = [one for one in _every(session) if graph is None or one.graph_key == graph]
     holding = _holding(name, every)
     name = holding[0] if len(holding) == 1 else name
-    matches = [one for one in every if one.name == name and (graph is None or one.graph_key == graph)]
+    matches = [one for one in every if one.name == name]
     if not matches:
         raise _no_such_kernel(name, every)
     return matches

@@ -203,17 +203,25 @@ def gpu_steps_of(profile: Profile, steps: Intervals) -> list[GpuSteps]:
     for device in np.unique(work.device[step >= 0]).tolist():
         here = np.flatnonzero((work.device == device) & (step >= 0))
         of_all = np.bincount(step[here], dur[here]).astype(np.int64)
-        here = here[on_busiest(trace.stream[work.index[here]], dur[here])]
+        here = here[on_busiest(trace.stream[work.index[here]], dur[here], step[here])]
         columns = lengths(step[here], begin[here], begin[here] + dur[here])
         devices.append(GpuSteps(device, *(column[whole] for column in (*columns, of_all[columns[0]]))))
     return devices
 
 
-def on_busiest(stream: Int64s, dur: Int64s) -> Mask:
-    """Of some work of one device: what is on the stream that works longest. Its steps are the device's: what is copied
-    ahead on a stream of its own begins when the host says so, however long the rest still waits."""
-    _, place = np.unique(stream, return_inverse=True)
-    return np.asarray(place == np.bincount(place, dur).argmax())
+def on_busiest(stream: Int64s, dur: Int64s, step: Int64s) -> Mask:
+    """Of some work of one device: what is on the stream that works longest, of those with work in each of the steps;
+    all of it where there is none. Its steps are the device's: what is copied ahead on a stream of its own begins when
+    the host says so, however long the rest still waits."""
+    streams, place = np.unique(stream, return_inverse=True)
+    steps, number = np.unique(step, return_inverse=True)
+    met = np.zeros((len(streams), len(steps)), bool)
+    met[place, number] = True
+    always = met.all(axis=1)
+    if not always.any():
+        return np.ones(len(stream), bool)
+    busy = np.where(always, np.bincount(place, dur, len(streams)), -1)
+    return np.asarray(place == busy.argmax())
 
 
 def lengths(step: Int64s, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:

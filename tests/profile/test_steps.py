@@ -72,6 +72,31 @@ def test_what_is_copied_ahead_on_a_stream_of_its_own_is_no_clock(tmp_path: Path)
     assert recorded_clock(profile).step == 50_000
 
 
+def test_a_stream_that_steps_do_without_is_no_clock(tmp_path: Path) -> None:
+    """A checkpoint of the last step is copied away on a stream of its own."""
+    events = steps(0, 50, 100, length=50)
+    for at in range(3):
+        events += launch("k", 50 * at + 1, 50 * at + 5, 40)
+    events += launch("offload", 140, 145, 500, stream=9)
+    profile = profile_with(tmp_path, events)
+    assert step_clock(profile) == StepPace(50_000, 50_000, 0, 3, 2, "profiler", False)
+
+
+def test_steps_on_alternating_streams_are_those_of_all(tmp_path: Path) -> None:
+    events = steps(*range(0, 60, 10))
+    for at in range(6):
+        events += launch("k", 10 * at + 1, 5 + 50 * at, 50, stream=7 + at % 2)
+    profile = profile_with(tmp_path, events)
+    assert step_clock(profile) == StepPace(10_000, 50_000, 0, 6, 5, "profiler", True)
+    assert recorded_clock(profile).step == 50_000
+
+
+def test_one_launch_without_steps_has_a_clock(tmp_path: Path) -> None:
+    profile = profile_with(tmp_path, launch("k", 5, 10, 5))
+    assert recorded_clock(profile).gpu == 5_000 and span_findings(profile)
+    assert headline(profile).startswith("Span 10.0 µs")
+
+
 def test_nor_is_it_of_a_program_that_prefetches(recording: Callable[[str], Path]) -> None:
     """ResNet-50 with CUDA graphs: 10.6 ms a step without a profiler. By the first copies it took 918 µs, and what is
     launched beside its graph was told as the cause."""

@@ -42,6 +42,14 @@ def unmarked_compiling(profile: Profile) -> int:
     return int((spent > _MOSTLY * np.diff(moments)).sum())
 
 
+def span_compiles(profile: Profile) -> bool:
+    """Whether something is compiled in a span in which nothing tells steps: it is as little a steady one."""
+    if len(profile.of(StepWindows)) or len(profile.of(loop_steps).moments):
+        return False
+    first, last = (np.array([moment], np.int64) for moment in profile.trace.window())
+    return bool(compile_ns_in(profile, first, last).any())
+
+
 def steps_that_compile(profile: Profile) -> int:
     """How many of the steps, whatever tells them: they are no steady ones."""
     return profile.of(compiling).steps + profile.of(unmarked_compiling)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_torchcompile_plugin.generated_code.checkpoints import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
@@ -74,10 +75,20 @@ def recomputed(profile: Profile) -> list[Recomputed]:
     """In the order of compile ids, of each in that of time."""
     heavy = profile.of(_heavy_calls) if profile.of(Ownership).backwards else {}
     forwards, backwards = (_by_id(runs(profile, heavy)) for runs in (_forwards, _backwards))
-    return [one for name in backwards if name in forwards for one in _anew(forwards[name], backwards[name])]
+    return [
+        one
+        for name in backwards
+        if name in forwards
+        for one in _anew(forwards[name], backwards[name], _asks_for_checkpoints(profile, name))
+    ]
 
 
-def _anew(forwards: list[_Graph], backwards: list[_Graph]) -> Iterator[Recomputed]:
+def _asks_for_checkpoints(profile: Profile, name: str) -> bool:
+    """Whether the captured graph, where it is kept, asks for checkpoints."""
+    return profile.data is not None and bool(profile.data.of(checkpoint_lines, name))
+
+
+def _anew(forwards: list[_Graph], backwards: list[_Graph], asked: bool) -> Iterator[Recomputed]:
     """Of the backwards of one compilation. Of its forwards the one that does most counts: of others begin or end may
     not be recorded, and DDP makes several graphs of one."""
     known = {one.key for graph in forwards for one in graph.heavy}
@@ -86,6 +97,11 @@ def _anew(forwards: list[_Graph], backwards: list[_Graph]) -> Iterator[Recompute
         alike = groupby(graph.heavy, lambda one: one.kind != "gradient" and one.key in known)
         stretches = [list(calls) for same, calls in alike if same]
         beyond = graph.products - 2 * products
+        # A backward without one of its own by name may be a library's, which calls a forward or more products.
+        named = any(one.kind == "gradient" for one in graph.heavy)
+        certain = named and any(one.kind == "forward" for calls in stretches for one in calls)
+        if not certain and not asked:
+            continue
         for stretch in _chosen(stretches, beyond if beyond >= _LEAST else 0):
             yield _stretch(graph, stretch)
 

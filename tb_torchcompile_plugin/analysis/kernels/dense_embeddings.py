@@ -156,6 +156,8 @@ def _embedding(profile: Profile, shape: Table, calls: list[int]) -> DenseEmbeddi
     kept, made = profile.of(accumulated).count(list(shape)), len(calls)
     if not kept or not made or sum(calls) > _MOST_LOOKED_UP * shape[0] * made:
         return None
+    if _is_summed(profile, shape):
+        return None
     products = sum(sorted(one) == sorted(shape) for one in profile.of(_results))
     sums = _sums(profile, shape)
     apart = not sums and kept >= made + products
@@ -166,6 +168,15 @@ def _embedding(profile: Profile, shape: Table, calls: list[int]) -> DenseEmbeddi
     # Of several rounds all but the first add to what is there.
     tables = (kept - _sums(profile, shape, of_rounds=True)) or kept
     return DenseEmbedding(shape, sum(calls) / steps, made, fills, tables * share / steps, share)
+
+
+def _is_summed(profile: Profile, shape: Table) -> bool:
+    """Whether a generated kernel that looks back touches two tensors of this shape: it adds another gradient."""
+    rows = profile.of(_lookups)
+    rows = rows[
+        ~mask_of(profile.trace.names, operators.LOOKUP_BACKWARDS.__contains__)[profile.trace.name[rows]]
+    ]
+    return any(shapes_in(text).count(list(shape)) > 1 for _, text in texts_of(profile, "input_dims", rows))
 
 
 def _results(profile: Profile) -> list[Shape]:

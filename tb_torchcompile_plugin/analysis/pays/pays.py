@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compare.compiling_steps import steps_that_compile
+from tb_torchcompile_plugin.analysis.compare.compiling_steps import span_compiles, steps_that_compile
 from tb_torchcompile_plugin.analysis.pays.compile_cost import CompileCost
 from tb_torchcompile_plugin.analysis.pays.result import (
     NOTHING_RAN,
@@ -115,6 +115,8 @@ def _unsteady(profile: Profile) -> str:
     """Why no step is predicted of this run: the model is of all of its steps, with what compiling takes of them."""
     steps = profile.of(steps_that_compile)
     compile_ = plural(steps, "profiled step compiles", "profiled steps compile")
+    if profile.of(span_compiles):
+        return "Nothing tells steps, and this span compiles: mark them, prof.step(), and record steady ones."
     return f"{compile_}: record later ones to know what a steady one takes." if steps else ""
 
 

@@ -97,17 +97,26 @@ def optimizer_steps(trace: Trace) -> Int64s:
     return host_slices(trace, is_optimizer_step, (LABEL,))
 
 
+def _fused_launches(profile: Profile) -> Int64s:
+    """When kernels of fused optimizers are launched."""
+    queue, lane = profile.of(gpu_queue), profile.of(host_lane)
+    work = mask_of(profile.trace.names, is_fused_optimizer)[profile.trace.name[queue.row]]
+    return lane.begin[queue.point[work]]
+
+
 def optimizer_times(profile: Profile) -> Times:
     """When optimizers worked: their steps, without the forward and backward of a closure that they call, and what it
-    does behind these: where the host waits for the GPU, it is not the optimizer that works yet."""
+    does behind these: while the host waits for the GPU before a fused optimizer's kernels, that has not begun."""
     trace, lane = profile.trace, profile.of(host_lane)
     rows = optimizer_steps(trace)
     calls = profile.of(region_calls)
     begin, end = trace.ts[rows].copy(), trace.ts[rows] + trace.dur[rows]
     track = trace.track[rows] if len(rows) else np.zeros(0, np.int64)
+    own = profile.of(_fused_launches)
     for place, (first, last) in enumerate(zip(begin.tolist(), end.tolist())):
         inside = (lane.begin >= first) & (lane.begin < last)
-        inside &= lane.synchronises | (lane.track != track[place])
+        waits = lane.synchronises & (lane.begin < min(own[(own >= first) & (own < last)], default=0))
+        inside &= waits | (lane.track != track[place])
         closure = [*lane.end[inside].tolist(), *(call.end for call in calls if first <= call.start < last)]
         begin[place] = max([first, *(moment for moment in closure if moment < last)])
     return on_tracks(profile, rows, begin, end)

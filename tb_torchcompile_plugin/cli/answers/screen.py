@@ -53,7 +53,7 @@ def screen(report: Report, logdir: str, width: int) -> list[ScreenLine]:
     """All lines, cut to the width but for commands."""
     said = first_answer(report)
     parts = [
-        list(_first_three(said, _of_run(report, said), width)),
+        list(_first_three(said, report.findings, _of_run(report, said), width)),
         list(_findings(report, said, width)),
         list(_runs(report)),
         list(_ranks(said)),
@@ -79,14 +79,14 @@ def _of_run(report: Report, said: FirstAnswer) -> str:
     return f"Run {said.run.run}: " if said.run and len(report.runs) > 1 else ""
 
 
-def _first_three(said: FirstAnswer, of: str, width: int) -> Iterator[ScreenLine]:
+def _first_three(said: FirstAnswer, rows: Sequence[RunFinding], of: str, width: int) -> Iterator[ScreenLine]:
     if (first := said.first) is None:
         yield ScreenLine(of + (said.headline or "Nothing was recorded."), "bold")
         yield ScreenLine(NOTHING_IN_A_PART if said.span and said.span.warnings else NOTHING_TO_CHANGE)
         yield ScreenLine(f"Considered: {_considered(said)}")
         return
     yield ScreenLine(of + _verdict(said, first), "bold")
-    if said.span and not (said.span.what_if.why_nothing or first.asks_for_change):
+    if said.span and not (said.span.what_if.why_nothing or any(row.asks_for_change for row in rows)):
         yield from map(ScreenLine, (NOTHING_FASTER, ""))
     yield ScreenLine(_in_one_line(first, width), _style(first))
     yield from map(
@@ -186,6 +186,7 @@ def _parts(said: FirstAnswer) -> Iterator[ScreenLine]:
             f"a step goes, mean of {plural(report.times.steps, 'step')}" if report.times else "the span goes"
         )
         what += " as recorded" if said.span.overview.recording else ""
+        what += "" if report.gpu_us is None else ", while the host is in it, which runs ahead"
         gpu = "" if rows[0].kind == "host" else ": the GPU at work, or idle while the host does what is named"
         yield ScreenLine(f"Where {what}{_of_worker(said)}{_of_span(said)}{gpu}", "bold")
         if any(warning.tells_of_a_cut for warning in said.span.warnings):

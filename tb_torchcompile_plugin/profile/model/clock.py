@@ -68,7 +68,8 @@ def clock(lane: HostLane, queue: GpuQueue, times: Replayed) -> Clock:
 def _sets_pace(
     lane: HostLane, queue: GpuQueue, times: Replayed, host: float, device: int, window: GpuWindow
 ) -> bool:
-    marks = lane.marks[[window.first, min(window.first + window.steps, lane.steps)]]
+    last = len(lane.marks) - 1  # a lane of one call is its only mark
+    marks = lane.marks[[min(window.first, last), min(window.first + window.steps, last)]]
     meanwhile = int(np.diff(times.begin[marks])[0])
     inside = (queue.device == device) & (queue.point >= marks[0]) & (queue.point < marks[1])
     work = int((times.work_end - times.work_begin)[inside].sum())
@@ -81,15 +82,15 @@ def gpu_windows(lane: HostLane, queue: GpuQueue, times: Replayed) -> dict[int, G
     windows = {
         int(device): _window(step[here], times.work_begin[here], times.work_end[here], lane.steps)
         for device in np.unique(queue.device)
-        if (here := _pacing(queue, int(device))).size
+        if (here := _pacing(queue, step, int(device), lane.steps)).size
     }
     return {device: window for device, window in windows.items() if window is not None}
 
 
-def _pacing(queue: GpuQueue, device: int) -> Int64s:
+def _pacing(queue: GpuQueue, step: Int64s, device: int, steps: int) -> Int64s:
     """Places of the work that tells when the steps of a device begin."""
-    here = np.flatnonzero(queue.device == device)
-    return here[on_busiest(queue.stream[here], queue.dur[here])]
+    here = np.flatnonzero((queue.device == device) & (step >= 0) & (step < steps))
+    return here[on_busiest(queue.stream[here], queue.dur[here], step[here])] if len(here) else here
 
 
 def _window(step: Int64s, begin: Int64s, end: Int64s, steps: int) -> GpuWindow | None:

@@ -88,6 +88,14 @@ def adam(*lists: Sequence[Sequence[int]], us: float = ADAM_US, name: str = "aten
 
 REST = Call("aten::mm", [[64, 64], [64, 64]], REST_US)
 HEAD = Call("aten::mm", [[ROWS, 128], [128, COLUMNS]], 500, [f"{NODE}MmBackward0"])
+# The gradient of what the weight is used for besides, put to that of looking up.
+ADDED = Call(
+    "triton_poi_fused_add_embedding_dense_backward_mul_2",
+    [TABLE, TABLE, []],
+    500,
+    [f"{NODE}CompiledFunctionBackward"],
+    ["float", "float", "Scalar"],
+)
 LOOKUP, KEPT, ADAM = looked_up(), kept(TABLE, SMALL), adam([TABLE] * 4)
 
 
@@ -213,6 +221,7 @@ def test_rounds_that_add_up_are_of_the_same_embedding(tmp_path: Path) -> None:
     [
         pytest.param([*LOOKUP, HEAD, *KEPT, ADAM], id="tied to a product"),
         pytest.param([*generated(), HEAD, *KEPT, ADAM], id="tied in a graph"),
+        pytest.param([*generated(), ADDED, *KEPT, ADAM], id="a norm of the weight in the loss"),
         pytest.param(
             [*LOOKUP, Call("aten::add", [TABLE, TABLE], 90, [f"{NODE}PowBackward0"]), *KEPT, ADAM],
             id="used elsewhere",

@@ -80,6 +80,13 @@ def test_what_a_closure_does_behind_its_backward_is_not_the_optimizers(tmp_path:
     assert rows and "fused_optimizer" not in {row.rule for row in rows}
 
 
+def test_an_optimizer_that_waits_at_its_end_is_one_all_the_same(tmp_path: Path) -> None:
+    own = [event for place in range(30) for event in launch("k", 100 + 20 * place, 104 + 20 * place, 2)]
+    wait = slice_("cudaStreamSynchronize", 860, 20, "cuda_runtime")
+    label = slice_("Optimizer.step#AdamW.step", 90, 800, "user_annotation")
+    assert rule(found_in(tmp_path, steps(label, *own, wait)), "fused_optimizer").predicted
+
+
 def test_cuda_graphs_that_are_recorded_anew_are_not_recommended(tmp_path: Path) -> None:
     graph = [
         slice_("Torch-Compiled Region: 0/0", 20, 900),

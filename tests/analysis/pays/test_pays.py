@@ -254,6 +254,13 @@ def test_nor_do_steps_that_only_the_loop_tells_where_one_tunes_kernels(
     assert "(mean of 6, 1 step compiles, " in headline(profile)
 
 
+def test_nor_does_a_span_that_compiles_and_has_no_steps(recording: Callable[[str], Path]) -> None:
+    """20 s of compiling and two calls: it was told that a step takes 14.1 s, and 13.8 s eager."""
+    profile = profile_of(next(recording("resnet18_compile").glob("*.pt.trace.json")))
+    assert profile.of(pays).gain[0].verdict == "unknown"
+    assert any(line.startswith("Nothing tells steps") for line in profile.of(pays).says)
+
+
 def test_no_finding_where_compiling_pays_or_nobody_measured(tmp_path: Path) -> None:
     alone = looped(tmp_path / "a", 150, compiled=True)
     faster = beside(looped(tmp_path / "b", 80, compiled=True), looped(tmp_path / "c", 100), "eager")
