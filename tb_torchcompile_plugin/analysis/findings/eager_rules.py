@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, Severit
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.pays.pays import pays
 from tb_torchcompile_plugin.analysis.pays.result import Gain, step_with
-from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard, failed
+from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard, advice_of
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import frame_of, recompiles
 from tb_torchcompile_plugin.analysis.what_if.eager_fixes import captured_only
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
@@ -186,7 +186,7 @@ class GivenUp(Rule):
         frame = named_with_caller(row.function, row.file, row.line, caller) if caller else row.function
         guard = _last_guard(context, row) if row.kind == "limit" else None
         why = (
-            f"it hit the recompile limit{failed(guard)}"
+            "it hit the recompile limit"
             if row.kind == "limit"
             else next(iter(row.reason.splitlines()), "torch skipped it")
         )
@@ -196,7 +196,7 @@ class GivenUp(Rule):
             context,
             f"{frame or 'A frame'} runs eager: {why}"
             + (f"; {without(by.predicted, 'that', context.paced)}" if by else ""),
-            (guard and guard.advice)
+            advice_of(guard)
             or "Mark what changes as dynamic, or keep it the same; see which guard fails each time"
             if row.kind == "limit"
             else "Move what breaks the graph out of the loop or function, so that torch can go on behind it",

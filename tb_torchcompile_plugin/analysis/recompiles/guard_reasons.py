@@ -31,10 +31,19 @@ _LETTERS = 90  # of a guard in a title
 
 
 def failed(guard: FailedGuard | None) -> str:
-    """ "; the guard that failed: tensor 'x' size mismatch at index 0", "" without one. Its text may end in a comment of
-    the compiler's, far to the right."""
-    text = " ".join(guard.text.partition("  #")[0].split()) if guard else ""
-    return f"; the guard that failed: {text[:_LETTERS]}{'…' if len(text) > _LETTERS else ''}" if text else ""
+    """ "; the guard that failed: tensor 'x' size mismatch at index 0", "" without one."""
+    return f"; the guard that failed: {_short(guard)}" if guard and _short(guard) else ""
+
+
+def advice_of(guard: FailedGuard | None) -> str:
+    """ "The guard that failed last is s == 0. If this number varies, …", "" where nothing is advised."""
+    return f"The guard that failed last is {_short(guard)}. {guard.advice}" if guard and guard.advice else ""
+
+
+def _short(guard: FailedGuard) -> str:
+    """A guard's text may end in a comment of the compiler's, far to the right."""
+    text = " ".join(guard.text.partition("  #")[0].split())
+    return text[:_LETTERS] + ("…" if len(text) > _LETTERS else "")
 
 
 _ADVICE = {
