@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.graph_breaks.costs import graph_break_costs
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.compiled.resumes import BreakLine, Resumes, resumes
-from traces import kernel, slice_, write_trace
+from traces import AUTOGRAD, kernel, slice_, write_trace
 
 
 def lookup(ts, dur):
@@ -77,6 +77,11 @@ def test_what_is_compiled_while_a_graph_is_broken_is_no_part_of_its_price(tmp_pa
     assert row.host_us == row.steps[0].host_us == 30 - 8 and row.steps[0].share_percent == 11
     assert row.gpu_idle_us == 30 - 5 - 8 - 4  # one kernel was still running when compiling ended, at 44
     assert (frame.frame_us, frame.breaks_us, frame.other_us) == (100, 23 - 8, 30 + 8)
+
+
+def test_what_another_thread_compiles_meanwhile_is_no_matter_of_a_breaks(tmp_path):
+    (row,), (frame,) = priced(tmp_path, [*ONE_BREAK, slice_("compile_inner", 30, 40, tid=AUTOGRAD)], ["1/0"])
+    assert (row.host_us, frame.breaks_us) == (30, 23)
 
 
 def test_a_nested_region_that_is_no_resume_is_a_called_frame(tmp_path):

@@ -49,7 +49,9 @@ def frame_times(profile: Profile) -> list[FrameTime] | None:
     for frame in regions.frames(profile.of(regions.region_calls)):
         count[frame.compile_id] += 1
         whole[frame.compile_id] += frame.end - frame.begin
-        parts[frame.compile_id].update(_parts(frame, profile.of(compiling)))
+        parts[frame.compile_id].update(
+            _parts(frame, profile.of(compiling, int(profile.trace.track[frame.index])))
+        )
     for compile_id, of_frame in parts.items():
         assert sum(of_frame.values()) == whole[compile_id]
     return [

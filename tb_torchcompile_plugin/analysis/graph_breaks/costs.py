@@ -11,15 +11,13 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.compiling import compiling
 from tb_torchcompile_plugin.profile.compiled.resumes import BreakLine, resumes
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, without
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 
 class BreakInStep(msgspec.Struct, frozen=True):
@@ -59,31 +57,26 @@ def graph_break_costs(profile: Profile) -> list[GraphBreakCost] | None:
     trace, work, known = profile.trace, profile.of(gpu_work), profile.of(resumes)
     if known is None:
         return None
-    compiled = profile.of(compiling)
-    at_work = zip(compiled, busy(trace, work.index), strict=True)
-    filled = union(*(np.concatenate(both) for both in at_work)) if len(work.index) else None
+    gpu = busy(trace, work.index) if len(work.index) else None
     gaps = regions.every_break(profile.of(regions.region_calls))
     executed = grouped(gaps, lambda gap: (gap.call.compile_id, gap.resumed.compile_id))
     steps = profile.of(StepWindows)
-    rows = [
-        _row(trace, ids, gap, compiled, filled, steps, known.place(*ids)) for ids, gap in executed.items()
-    ]
+    rows = [_row(profile, ids, gap, gpu, steps, known.place(*ids)) for ids, gap in executed.items()]
     return sorted(rows, key=lambda row: -row.host_us)
 
 
 def _row(
-    trace: Trace,
+    profile: Profile,
     ids: tuple[str, str],
     gaps: list[regions.Break],
-    compiled: Intervals,
-    filled: Intervals | None,
+    gpu: Intervals | None,
     steps: StepWindows,
     place: BreakLine,
 ) -> GraphBreakCost:
     starts = np.array([one.start for one in gaps], np.int64)
-    ends = np.array([one.end for one in gaps], np.int64)
-    host = without(compiled, starts, ends)
-    idle = None if filled is None else without(filled, starts, ends)
+    host = regions.host_ns(profile, gaps)
+    idle = None if gpu is None else regions.host_ns(profile, gaps, gpu)
+    trace = profile.trace
     first, overhead = trace.window()[0], sum(one.resumed.overhead_ns for one in gaps)
     return GraphBreakCost(
         compile_id=ids[0],
@@ -96,7 +89,7 @@ def _row(
         resume_overhead_us=us(overhead) if regions.marks_overhead(trace) else None,
         gpu_idle_us=None if idle is None else us(idle.sum()),
         first_us=us(starts[0] - first),
-        last_us=us(ends[0] - first),
+        last_us=us(gaps[0].end - first),
         steps=_in_steps(steps, starts, host, idle),
     )
 

@@ -115,7 +115,7 @@ def _breaks(profile: Profile, origin: int) -> list[Item]:
     reasons = {row.key.compile_id: row.reason for row in reported}
     items = []
     gaps = list(every_break(profile.of(region_calls)))
-    for gap, host in zip(gaps, host_ns(profile, gaps), strict=True):
+    for gap, host in zip(gaps, host_ns(profile, gaps).tolist(), strict=True):
         place = known.place(gap.call.compile_id, gap.resumed.compile_id)
         ids = f"{gap.call.compile_id} → {gap.resumed.compile_id}"
         name = f"{os.path.basename(place.file)}:{place.line}" if place.file else ids

@@ -8,24 +8,27 @@ import numpy as np
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.gpu_work import busy
-from tb_torchcompile_plugin.profile.intervals import Intervals, union
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, is_compilation
 
 
-def compiling(profile: Profile) -> Intervals:
-    """On any thread, on the clock of the trace (ns)."""
-    shown = profile.of(compiling_in_trace)
-    if len(shown.starts) or not profile.summary:
-        return shown
-    return compiled_when(profile.summary.compilations, profile.trace.base_ns)
+def compiling(profile: Profile, track: int) -> Intervals:
+    """On this thread, which the log does not tell; on the clock of the trace (ns)."""
+    trace, rows = profile.trace, profile.of(_slices)
+    if len(rows) or not profile.summary:
+        return busy(trace, rows[trace.track[rows] == track])
+    return compiled_when(profile.summary.compilations, trace.base_ns)
 
 
 def compiling_in_trace(profile: Profile) -> Intervals:
-    """When the trace itself shows compilation (ns)."""
-    trace = profile.trace
-    return busy(trace, host_slices(trace, is_compilation, (*CALL_CATS, PYTHON_FUNCTION)))
+    """When the trace itself shows compilation, on any thread (ns)."""
+    return busy(profile.trace, profile.of(_slices))
+
+
+def _slices(profile: Profile) -> Int64s:
+    return host_slices(profile.trace, is_compilation, (*CALL_CATS, PYTHON_FUNCTION))
 
 
 def compiled_when(rows: Iterable[Compilation], base_ns: int) -> Intervals:

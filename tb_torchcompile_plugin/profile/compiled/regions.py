@@ -15,7 +15,7 @@ import numpy as np
 from tb_torchcompile_plugin.profile.compiled.compiling import compiling
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
-from tb_torchcompile_plugin.profile.intervals import within, without
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within, without
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
@@ -170,10 +170,17 @@ def every_break(calls: list[RegionCall]) -> Iterator[Break]:
     return (gap for frame in frames(calls) for gap in breaks(frame))
 
 
-def host_ns(profile: Profile, gaps: Sequence[Break]) -> list[int]:
-    """What each break cost the host: its gap less what was compiled meanwhile, of which recompiles tell."""
+def host_ns(profile: Profile, gaps: Sequence[Break], besides: Intervals | None = None) -> Int64s:
+    """What each break cost the host (ns): its gap less what its thread compiled meanwhile, of which recompiles tell,
+    and less what else is given."""
     starts, ends = (np.array([getattr(gap, edge) for gap in gaps], np.int64) for edge in ("start", "end"))
-    return [int(ns) for ns in without(profile.of(compiling), starts, ends)]
+    tracks, host = profile.trace.track[[gap.call.index for gap in gaps]], ends - starts
+    for track in np.unique(tracks).tolist():
+        mine, taken = tracks == track, profile.of(compiling, track)
+        if besides:
+            taken = union(*(np.concatenate(both) for both in zip(taken, besides, strict=True)))
+        host[mine] = without(taken, starts[mine], ends[mine])
+    return host
 
 
 def _resumed_from(call: RegionCall, resumed: RegionCall) -> int:

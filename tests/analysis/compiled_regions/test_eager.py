@@ -202,7 +202,7 @@ def test_the_parts_of_frames_are_disjoint_from_eager_time(recording):
     moments = [
         part
         for frame in frames(profile.of(region_calls))
-        for part in frame_parts(frame, profile.of(compiling))
+        for part in frame_parts(frame, profile.of(compiling, int(profile.trace.track[frame.index])))
     ]
     parts = {
         name: union(*np.array([moment for part, *moment in moments if part == name], np.int64).T)
