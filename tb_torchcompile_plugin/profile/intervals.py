@@ -34,6 +34,11 @@ def union(starts: Int64s, ends: Int64s) -> Intervals:
     return Intervals(starts[first], reach[last])
 
 
+def joined(*sets: Intervals) -> Intervals:
+    """The set covered by any of these, of which there is one at least."""
+    return union(*map(np.concatenate, zip(*sets, strict=True)))
+
+
 def covered_ns(intervals: Intervals, starts: Int64s, ends: Int64s) -> Int64s:
     """For each window [start, end): how much of it `intervals` cover. Windows may overlap and come in any order."""
     return _covered_before(intervals, ends) - _covered_before(intervals, starts)

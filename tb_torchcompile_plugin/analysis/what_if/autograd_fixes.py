@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.what_if.rounds_fixes import rounds
 from tb_torchcompile_plugin.generated_code.checkpoints import checkpoint_lines
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
-from tb_torchcompile_plugin.profile.intervals import Int64s, union
+from tb_torchcompile_plugin.profile.intervals import Int64s, joined
 from tb_torchcompile_plugin.profile.model.culprits import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane
@@ -142,8 +142,7 @@ def _stretch_times(profile: Profile, compiled: list[Recomputed], around: bool = 
 def _joined(one: Times, other: Times) -> Times:
     """The time of both."""
     return {
-        track: union(*map(np.concatenate, zip(*(times[track] for times in (one, other) if track in times))))
-        for track in {*one, *other}
+        track: joined(*(times[track] for times in (one, other) if track in times)) for track in {*one, *other}
     }
 
 

@@ -12,6 +12,7 @@ from tb_torchcompile_plugin.analysis.kernels.attention import WrittenAttention, 
 from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.extern_lines import extern_lines
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
+from tb_torchcompile_plugin.analysis.kernels.launching import texts_of
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import shapes_in
 from tb_torchcompile_plugin.analysis.kernels.roofline import DevicePeak, device_peaks
 from tb_torchcompile_plugin.analysis.what_if.change import (
@@ -32,7 +33,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     time_inside,
     work_named,
 )
-from tb_torchcompile_plugin.profile.columns import Floats, codes_of, places_in
+from tb_torchcompile_plugin.profile.columns import Floats, places_in
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -104,12 +105,9 @@ def _faster_kernels(profile: Profile) -> Iterator[Fix]:
 
 def _has_volumes(profile: Profile) -> bool:
     """Whether tensors of five dimensions are convolved, where shapes were recorded."""
-    trace = profile.trace
-    codes = codes_of(trace, "input_dims", host_slices(trace, {*WINDOWS, CONVOLUTION_BACKWARD}.__contains__))
-    first = (
-        next(iter(shapes_in(trace.texts["input_dims"][code])), []) for code in np.unique(codes) if code >= 0
-    )
-    return any(len(shape) == 5 for shape in first)
+    rows = host_slices(profile.trace, {*WINDOWS, CONVOLUTION_BACKWARD}.__contains__)
+    texts = {text for _, text in texts_of(profile, "input_dims", rows)}
+    return any(len(shape) == 5 for text in texts for shape in shapes_in(text)[:1])
 
 
 def _weight_casts(profile: Profile) -> Iterator[Fix]:

@@ -15,7 +15,7 @@ import numpy as np
 from tb_torchcompile_plugin.profile.compiled.compiling import compiling
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.resumes import resumes
-from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within, without
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, within, without
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
@@ -178,7 +178,7 @@ def host_ns(profile: Profile, gaps: Sequence[Break], besides: Intervals | None =
     for track in np.unique(tracks).tolist():
         mine, taken = tracks == track, profile.of(compiling, track)
         if besides:
-            taken = union(*(np.concatenate(both) for both in zip(taken, besides, strict=True)))
+            taken = joined(taken, besides)
         host[mine] = without(taken, starts[mine], ends[mine])
     return host
 
