@@ -24,7 +24,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -101,7 +102,7 @@ def answers(logdir: Path) -> Iterator[Answer]:
 def _asked(served: Served, route: str, ids: Texts, *variants: Texts) -> Answer:
     """One answer, or those to several questions that differ in their parameters, as one."""
     bodies = [served.ask(route, {**ids, **texts}) for texts in variants or ({},)]
-    return " ".join((route, *ids.values())), b"\n".join(bodies)
+    return " ".join((route, *filter(None, ids.values()))), b"\n".join(bodies)
 
 
 def _of_worker(served: Served, ids: Texts, spans: Sequence[Any]) -> Iterator[Answer]:
@@ -132,7 +133,9 @@ def _of_span(served: Served, ids: Texts) -> Iterator[Answer]:
     kernels = served.rows("kernels", ids).get("rows", ())[:MAX_KERNELS]
     names = ("device", "name", "compile_id", "graph_key")
     if kernels:
-        yield _asked(served, "kernel", ids, *({name: str(row[name] or "") for name in names} for row in kernels))
+        yield _asked(
+            served, "kernel", ids, *({name: str(row[name] or "") for name in names} for row in kernels)
+        )
     fixes = [fix["id"] for fix in served.rows("what_if", ids).get("fixes", ())]
     if fixes:
         together = ["\n".join(fixes), *fixes]
@@ -170,13 +173,15 @@ def _of_job(served: Served, run: Any) -> Iterator[Answer]:
         yield _asked(served, route, ids, *ranks)
     steps = [{"step": step} for step in served.rows("side_by_side", ids).get("steps", ())]
     if steps:
-        yield _asked(served, "side_by_side", {**ids, "step": "each"}, *({"step": one["step"]} for one in steps))
+        yield _asked(
+            served, "side_by_side", {**ids, "step": "each"}, *({"step": one["step"]} for one in steps)
+        )
 
 
 def _comparisons(served: Served, runs: Sequence[Any]) -> Iterator[Answer]:
     """Neighbouring runs, or the only one with itself: spans where both sides have them."""
     sides = [(run["run"], worker) for run in runs for worker in run["workers"][:1]]
-    pairs = list(zip(sides, sides[1:])) or [(side, side) for side in sides]
+    pairs = list(pairwise(sides)) or [(side, side) for side in sides]
     for (run, worker), (run2, worker2) in pairs[:MAX_PAIRS]:
         ids = {"run": run, "worker": worker["worker"], "run2": run2, "worker2": worker2["worker"]}
         if worker["spans"] and worker2["spans"]:
@@ -192,7 +197,7 @@ def _printed(logdir: Path, runs: Sequence[str]) -> Iterator[Answer]:
     yield _command("report --full", [path, "--full"])
     yield _command("report --json", [path, "--json"])
     yield _command("what-if", [path])
-    for run, run2 in (list(zip(runs, runs[1:])) or [(run, run) for run in runs])[:MAX_PAIRS]:
+    for run, run2 in (list(pairwise(runs)) or [(run, run) for run in runs])[:MAX_PAIRS]:
         yield _command("compare", [path, path, "--run", run, "--run", run2])
 
 
@@ -240,7 +245,17 @@ def hashes_of(archive: Path) -> dict[str, str]:
 
 def committed() -> dict[str, dict[str, str]]:
     """By recording and answer."""
-    return dict(json.loads(HASHES.read_text())) if HASHES.exists() else {}
+    if not HASHES.exists():
+        return {}
+    return {name: dict(_flat(rows)) for name, rows in json.loads(HASHES.read_text()).items()}
+
+
+def _flat(rows: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Answer and hash, from rows of `route=hash` words by what they are about."""
+    for ids, words in rows.items():
+        for word in words.split("; "):
+            route, _, value = word.rpartition("=")
+            yield f"{route} {ids}".strip(), value
 
 
 def changed(name: str, archive: Path) -> list[str]:
@@ -273,14 +288,18 @@ def at_revision(revision: str, recording: str, wanted: str) -> str:
         try:
             command = [sys.executable, __file__, "--huge", "show", recording, wanted]
             environment = {**os.environ, "PYTHONPATH": folder}
-            return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+            return subprocess.run(
+                command, check=True, stdout=subprocess.PIPE, text=True, env=environment
+            ).stdout
         finally:
             subprocess.run([*git, "remove", "--force", folder], check=True)
 
 
 def main() -> int:
     """Run the command line; see the module's docstring."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--huge", action="store_true", help="also recordings above 100 MB")
     parser.add_argument("command", choices=("check", "update", "show", "diff"))
     parser.add_argument("names", nargs="*")
@@ -311,13 +330,20 @@ def _compare_all(wanted: dict[str, Path], update: bool) -> int:
 
 
 def _write(hashes: dict[str, dict[str, str]]) -> None:
-    """A line per recording and route: a change of one route is one line of each recording's diff."""
-    lines: Iterable[str] = (f"{json.dumps(name)}: {_by_route(hashes[name])}" for name in sorted(hashes))
-    HASHES.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    """One line per recording and subject, which names the hash of each route."""
+    recordings = (f"{json.dumps(name)}: {_rows(hashes[name])}" for name in sorted(hashes))
+    HASHES.write_text("{\n" + ",\n".join(recordings) + "\n}\n")
 
 
-def _by_route(answers: dict[str, str]) -> str:
-    return "{\n" + ",\n".join(f" {json.dumps(name)}: {json.dumps(answers[name])}" for name in sorted(answers)) + "\n}"
+def _rows(answers: dict[str, str]) -> str:
+    by_ids: dict[str, list[str]] = {}
+    for answer in sorted(answers):
+        route, _, ids = answer.partition(" ")
+        if route == "$":  # a command: its name is all of it
+            route, ids = answer, ""
+        by_ids.setdefault(ids, []).append(f"{route}={answers[answer]}")
+    lines = (f"  {json.dumps(ids)}: {json.dumps('; '.join(words))}" for ids, words in sorted(by_ids.items()))
+    return "{\n" + ",\n".join(lines) + "\n }"
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from tb_torchcompile_plugin.analysis.compiled_regions.eager import EagerTime
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import CudaGraphReport
 from tb_torchcompile_plugin.analysis.dynamic_shapes.rows import DynamicShapeReport
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.findings.findings import merged, ranked, span_findings, untold
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import GpuUtilization
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.memory.memory import memory

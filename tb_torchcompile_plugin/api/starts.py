@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from tb_torchcompile_plugin.analysis.findings.compile_rules import CacheMissed
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.findings.findings import compile_findings
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.startup.beside import Start, Starts
 from tb_torchcompile_plugin.analysis.startup.start_findings import start_findings
 from tb_torchcompile_plugin.api.session import Session

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tb_torchcompile_plugin.analysis.findings.rule import Panel
+from tb_torchcompile_plugin.analysis.findings.finding import Panel
 from tb_torchcompile_plugin.analysis.overview.halves import Compile
 from tb_torchcompile_plugin.analysis.runs.runs import RunRow
 from tb_torchcompile_plugin.analysis.startup.startup import StartUp

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 from rich.console import Console
 
-from tb_torchcompile_plugin.analysis.findings.rule import Panel
+from tb_torchcompile_plugin.analysis.findings.finding import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.gpu_utilization import DeviceIdle, GpuUtilization
 from tb_torchcompile_plugin.analysis.step_breakdown.parts import StepBreakdown, StepPart
 from tb_torchcompile_plugin.analysis.step_breakdown.step_breakdown import StepReport

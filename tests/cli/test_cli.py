@@ -11,7 +11,7 @@ import pytest
 
 import compile_records
 from compile_records import write_log as log
-from tb_torchcompile_plugin.analysis.findings.rule import Panel
+from tb_torchcompile_plugin.analysis.findings.finding import Panel
 from tb_torchcompile_plugin.analysis.overview.halves import span_report as span_report_of
 from tb_torchcompile_plugin.api import report as answer
 from tb_torchcompile_plugin.api.report import SpanReport, read_report

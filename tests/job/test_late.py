@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from job_plans import Plan, job, plans
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, without_symptoms
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks

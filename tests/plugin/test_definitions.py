@@ -9,7 +9,7 @@ import pytest
 
 from served import ROOT, make_client, make_plugin
 from tb_torchcompile_plugin.analysis.compilations.rows import Status
-from tb_torchcompile_plugin.analysis.findings.rule import Panel
+from tb_torchcompile_plugin.analysis.findings.finding import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import Bound
 from tb_torchcompile_plugin.analysis.what_if.picture import HostCause
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause

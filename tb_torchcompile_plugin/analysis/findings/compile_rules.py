@@ -10,7 +10,8 @@ from tb_torchcompile_plugin.analysis.compile_time.compile_time import count_comp
 from tb_torchcompile_plugin.analysis.cuda_graphs.recordings import skipped_graphs
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
+from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.analysis.words import at_line, duration, often, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary

@@ -15,7 +15,8 @@ from tb_torchcompile_plugin.analysis.findings.callers import (
     named_with_caller,
 )
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, Severity, severity_of
+from tb_torchcompile_plugin.analysis.findings.finding import Finding, Severity, severity_of
+from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import graph_breaks
 from tb_torchcompile_plugin.analysis.pays.pays import pays
 from tb_torchcompile_plugin.analysis.pays.result import Gain, step_with

@@ -12,16 +12,16 @@ import msgspec
 from tb_torchcompile_plugin.analysis.findings.compile_rules import COMPILE_RULES, CudaGraphsSkipped
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
 from tb_torchcompile_plugin.analysis.findings.eager_rules import EAGER_RULES
+from tb_torchcompile_plugin.analysis.findings.finding import SEVERITIES, Finding, Predicted
 from tb_torchcompile_plugin.analysis.findings.gpu_rules import GPU_RULES
 from tb_torchcompile_plugin.analysis.findings.graph_rules import GRAPH_RULES
 from tb_torchcompile_plugin.analysis.findings.host_rules import HOST_RULES
 from tb_torchcompile_plugin.analysis.findings.pays_rules import PAYS_RULES
-from tb_torchcompile_plugin.analysis.findings.rule import SEVERITIES, Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.findings.scale_rules import SCALE_RULES
 from tb_torchcompile_plugin.analysis.findings.setup_rules import SETUP_RULES
 from tb_torchcompile_plugin.analysis.findings.what_if_rules import WHAT_IF_RULES
 from tb_torchcompile_plugin.analysis.what_if.scenario import adds_ns, shared_ns
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 

@@ -9,7 +9,8 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.cuda_graphs.cuda_graphs import asks_for_graphs
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
+from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
 from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_dominates
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table

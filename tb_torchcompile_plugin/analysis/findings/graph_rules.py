@@ -10,7 +10,8 @@ from tb_torchcompile_plugin.analysis.cuda_graphs.words import NOT_REPLAYED, comp
 from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import dynamic_shapes, size_advice
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
+from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import instead, next_step, with_gain
 from tb_torchcompile_plugin.analysis.words import at_line, duration

@@ -10,7 +10,8 @@ from tb_torchcompile_plugin.analysis.dynamic_shapes.dynamic_shapes import size_a
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.callers import called_at, named_with_caller
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Evidence, Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.finding import Evidence, Finding
+from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import failed
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf

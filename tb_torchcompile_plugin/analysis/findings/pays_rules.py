@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule, severity_of
+from tb_torchcompile_plugin.analysis.findings.finding import Finding, severity_of
+from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.pays.pays import pays
 from tb_torchcompile_plugin.analysis.pays.result import Gain, step_without
 from tb_torchcompile_plugin.analysis.pays.twin import run_facts

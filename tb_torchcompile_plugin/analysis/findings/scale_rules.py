@@ -8,7 +8,8 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
+from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.memory.held import held_memory
 from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work

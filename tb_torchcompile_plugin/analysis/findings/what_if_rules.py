@@ -13,7 +13,8 @@ from tb_torchcompile_plugin.analysis.compilations.guards import Elements, most_e
 from tb_torchcompile_plugin.analysis.compilations.rows import compilations
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.context import RuleContext
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Rule
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
+from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.memory.held import HeldMemory, held_memory
 from tb_torchcompile_plugin.analysis.what_if.fix import OF_CHANGING_SIZES, FixKind
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import headl
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import CompiledRegion, compiled_regions
 from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import FrameTime, frame_times
 from tb_torchcompile_plugin.analysis.exports.exports import ExportCall, ExportIssue, exports
-from tb_torchcompile_plugin.analysis.findings.rule import Panel
+from tb_torchcompile_plugin.analysis.findings.finding import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import Gpu, gpus
 from tb_torchcompile_plugin.analysis.graph_breaks.chain import BreakChain, break_chain
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import GraphBreakCost, graph_break_costs

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.compare.compiling_steps import steps_that_compile
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.findings.findings import findings
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
 from tb_torchcompile_plugin.analysis.gpu_utilization.step_utilization import utilization
 from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import Bound, Verdict, bound_unrecorded

@@ -6,12 +6,12 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.findings.finding import Predicted
 from tb_torchcompile_plugin.analysis.pays.compile_cost import CompileCost
 from tb_torchcompile_plugin.analysis.pays.steady import Steady, chance_us
 from tb_torchcompile_plugin.analysis.pays.twin import RunFacts
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 
 Paying = Literal["pays", "never", "unknown"]
 ToldBy = Literal["measured", "eager_predicted", "compiled_predicted", "nothing_ran", "nobody"]

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
+from tb_torchcompile_plugin.analysis.findings.finding import Finding, Predicted, severity_of
 from tb_torchcompile_plugin.analysis.findings.findings import AnyFinding
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, severity_of
 from tb_torchcompile_plugin.analysis.ranks.job_predictions import (
     gain_of,
     if_early,
@@ -34,7 +34,7 @@ from tb_torchcompile_plugin.analysis.ranks.late_words import (
 from tb_torchcompile_plugin.analysis.ranks.outlier_findings import outlier_findings
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
+from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import instead, next_step, sentence
 from tb_torchcompile_plugin.analysis.what_if.words import place as place_of_fix
 from tb_torchcompile_plugin.analysis.words import duration, listed, percent

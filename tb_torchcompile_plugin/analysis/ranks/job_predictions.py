@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
-from tb_torchcompile_plugin.analysis.findings.rule import Evidence
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, prediction
+from tb_torchcompile_plugin.analysis.findings.finding import Evidence, Predicted, prediction
 from tb_torchcompile_plugin.job.as_early import as_early
 from tb_torchcompile_plugin.job.chain import saved_share
 from tb_torchcompile_plugin.job.coupled import Change, job_clocks, pace_ns, recording_cost_ns

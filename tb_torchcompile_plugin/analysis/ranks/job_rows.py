@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_map import JobMap
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import OverlapRow
 from tb_torchcompile_plugin.analysis.words import at_line, told_apart

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, severity_of
+from tb_torchcompile_plugin.analysis.findings.finding import Finding, Predicted, severity_of
 from tb_torchcompile_plugin.analysis.ranks.compiled_otherwise import CompiledOtherwise, compiled_otherwise
 from tb_torchcompile_plugin.analysis.ranks.job_predictions import gain_of, waited_us, worth_telling
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, OutlierRow
 from tb_torchcompile_plugin.analysis.ranks.late_compile import COMPILING, compiled_in, compiled_words
 from tb_torchcompile_plugin.analysis.ranks.late_words import advice, all_does, main_cause, telling
 from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, is_many, outliers
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 from tb_torchcompile_plugin.analysis.what_if.words import instead
 from tb_torchcompile_plugin.analysis.words import duration, listed, plural, significant
 from tb_torchcompile_plugin.job.job import Job

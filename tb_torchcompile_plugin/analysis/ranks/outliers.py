@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tb_torchcompile_plugin.analysis.findings.finding import Predicted
 from tb_torchcompile_plugin.analysis.ranks.job_predictions import now_ns, shorter
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_rows
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.links import SlowLink, slow_links
 from tb_torchcompile_plugin.job.slow import Slow, explained, saved_without, slow, why_slow

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.findings.finding import Severity
 from tb_torchcompile_plugin.analysis.findings.findings import Findings, findings
-from tb_torchcompile_plugin.analysis.findings.rule import Severity
 from tb_torchcompile_plugin.analysis.overview.halves import Compile, compile_report
 from tb_torchcompile_plugin.analysis.overview.headline import first_change
 from tb_torchcompile_plugin.analysis.overview.overview import Overview, overview

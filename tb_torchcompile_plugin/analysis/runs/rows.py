@@ -6,8 +6,8 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compiled_regions.coverage import coverage
+from tb_torchcompile_plugin.analysis.findings.finding import Finding, Severity
 from tb_torchcompile_plugin.analysis.findings.findings import findings
-from tb_torchcompile_plugin.analysis.findings.rule import Finding, Severity
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import gpus
 from tb_torchcompile_plugin.analysis.graph_breaks.costs import graph_break_costs
 from tb_torchcompile_plugin.analysis.graph_breaks.sites import graph_break_sites, reported_sites

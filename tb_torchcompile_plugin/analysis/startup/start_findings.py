@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.startup.beside import Starts
 from tb_torchcompile_plugin.analysis.startup.key_differences import differences
 from tb_torchcompile_plugin.analysis.startup.lookups import looked_up, would_save_ns

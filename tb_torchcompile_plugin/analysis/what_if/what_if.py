@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tb_torchcompile_plugin.analysis.findings.finding import Predicted, prediction
 from tb_torchcompile_plugin.analysis.what_if.change import Change
 from tb_torchcompile_plugin.analysis.what_if.fix import Fix, FixKind
 from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
@@ -22,23 +23,6 @@ from tb_torchcompile_plugin.profile.model.unrecorded import (
     without_recording,
 )
 from tb_torchcompile_plugin.profile.profile import Profile
-
-
-class Predicted(msgspec.Struct, frozen=True):
-    """A step now and after a fix, in µs: unrecorded where that is known. low, high: where the change is uncertain.
-    gain_percent: how much of a step it saves."""
-
-    step_us: float
-    after_us: float
-    low_us: float
-    high_us: float
-    gain_percent: float
-
-
-def prediction(step_ns: float, *after_ns: float) -> Predicted:
-    """From a step now to one after a fix; behind the first what it may take as well."""
-    now, after, low, high = (ns / 1000 for ns in (step_ns, after_ns[0], min(after_ns), max(after_ns)))
-    return Predicted(now, after, low, high, 100 * (1 - after / now))
 
 
 class WhatIf(msgspec.Struct, frozen=True):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from tb_torchcompile_plugin.analysis.findings.finding import Predicted
 from tb_torchcompile_plugin.analysis.what_if.fix import OF_CHANGING_SIZES, FixKind
-from tb_torchcompile_plugin.analysis.what_if.what_if import Predicted, WhatIf
+from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.words import at_line, duration, often, rounded
 from tb_torchcompile_plugin.torch_names.calls import gives_back
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak
 from tb_torchcompile_plugin.analysis.graph_breaks.sites import GraphBreakSite
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.api.answers.address import Address
 from tb_torchcompile_plugin.api.answers.asking import Commands

@@ -15,6 +15,7 @@ from mendable import steps as of_a_ms
 from profiles import data_of
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.compile_rules import COMPILE_RULES
+from tb_torchcompile_plugin.analysis.findings.finding import Finding, prediction
 from tb_torchcompile_plugin.analysis.findings.findings import (
     RULES,
     SPAN_RULES,
@@ -24,8 +25,6 @@ from tb_torchcompile_plugin.analysis.findings.findings import (
     ranked,
     span_findings,
 )
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
-from tb_torchcompile_plugin.analysis.what_if.what_if import prediction
 from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.api.report import read_report, whole_report
 from tb_torchcompile_plugin.api.session import Session

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from profiles import data_of, profile_with
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.findings.findings import span_findings
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.overview.overview import overview
 from tb_torchcompile_plugin.analysis.what_if.words import WORDS
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.findings.findings import span_findings
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
 from tb_torchcompile_plugin.analysis.pays.pays import pays
 from tb_torchcompile_plugin.api.session import Session
 

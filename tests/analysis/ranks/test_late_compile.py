@@ -9,7 +9,7 @@ import pytest
 
 from jobs import BASE, Does, host, job_in, launched, training
 from profiles import data_of
-from tb_torchcompile_plugin.analysis.findings.rule import Finding
+from tb_torchcompile_plugin.analysis.findings.finding import Finding
 from tb_torchcompile_plugin.analysis.ranks.job_findings import is_symptom, job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.analysis.ranks.late_compile import Missed, late_compile
