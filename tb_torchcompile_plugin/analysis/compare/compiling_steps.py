@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.compare.pairs import Pair, change_of
-from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.job.digest.compiling import compile_ns, compile_ns_in
 from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.model.loop import loop_steps
@@ -53,21 +51,3 @@ def span_compiles(profile: Profile) -> bool:
 def steps_that_compile(profile: Profile) -> int:
     """How many of the steps, whatever tells them: they are no steady ones."""
     return profile.of(compiling).steps + profile.of(unmarked_compiling)
-
-
-def compiling_words(a: Profile, b: Profile) -> str:
-    """ "1 step of B compiles, for 7.10 s: the others take 12.3 ms instead of 12.1 ms in the mean."; "" without one."""
-    sides = {"A": a.of(compiling), "B": b.of(compiling)}
-    lines = [
-        f"{plural(one.steps, f'step of {name} compiles', f'steps of {name} compile')}, for {duration(one.compile_us)}"
-        for name, one in sides.items()
-        if one.steps
-    ]
-    if not lines:
-        return ""
-    said = " and ".join(lines)
-    ours, theirs = (one.others_us for one in sides.values())
-    if not len(ours) or not len(theirs):
-        return f"{said}: no others are left to compare."
-    means = Pair(float(ours.mean()), float(theirs.mean()), float(theirs.mean() - ours.mean()))
-    return f"{said}: the others take {change_of(means)} in the mean."

@@ -21,9 +21,8 @@ from tb_torchcompile_plugin.analysis.what_if.eager_fixes import eager_points, gi
 from tb_torchcompile_plugin.analysis.what_if.fix import FixKind, changing_graphs
 from tb_torchcompile_plugin.analysis.what_if.reasons import why_nothing
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
-from tb_torchcompile_plugin.analysis.what_if.step_words import paced
+from tb_torchcompile_plugin.analysis.what_if.step_words import A_STEP, Paced, paced
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
-from tb_torchcompile_plugin.analysis.what_if.words import A_STEP, Paced
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.compiling import compiled_when, compiling_in_trace

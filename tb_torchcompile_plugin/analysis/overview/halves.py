@@ -14,6 +14,7 @@ from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, p
 from tb_torchcompile_plugin.analysis.compilations.details import compile_time_headline
 from tb_torchcompile_plugin.analysis.compilations.rows import (
     Compilation,
+    beside_compilations,
     compilations,
     phases_percent,
     phases_s,
@@ -24,7 +25,11 @@ from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import CallO
 from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import headline as regions_headline
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import CompiledRegion, compiled_regions
 from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import FrameTime, frame_times
-from tb_torchcompile_plugin.analysis.exports.exports import ExportCall, ExportIssue, exports
+from tb_torchcompile_plugin.analysis.exports.exports import (
+    ExportCall,
+    ExportIssue,
+    exports,
+)
 from tb_torchcompile_plugin.analysis.findings.finding import Panel
 from tb_torchcompile_plugin.analysis.gpu_utilization.devices import Gpu, gpus
 from tb_torchcompile_plugin.analysis.graph_breaks.chain import BreakChain, break_chain
@@ -43,7 +48,6 @@ from tb_torchcompile_plugin.analysis.kernels.kernel_rows import (
     kernel_categories,
     unnamed_triton,
 )
-from tb_torchcompile_plugin.analysis.overview.overview import compile_headline
 from tb_torchcompile_plugin.analysis.recompiles.moments import (
     GuardScan,
     RecompileMoment,
@@ -60,7 +64,7 @@ from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
     recompiles_headline,
 )
 from tb_torchcompile_plugin.analysis.triton.triton import Candidate, CompiledKernel, triton
-from tb_torchcompile_plugin.analysis.words import duration
+from tb_torchcompile_plugin.analysis.words import duration, plural, seconds
 from tb_torchcompile_plugin.compile_log.fields import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
@@ -341,3 +345,18 @@ def _environment(summary: CompileSummary) -> Environment:
         backends=list(recorded.backends),
         variables=_sorted(recorded.variables),
     )
+
+
+def compile_headline(data: CompileData) -> str:
+    """The part of it that compile data alone tells."""
+    return compiled_sentence(data, "")
+
+
+def compiled_sentence(data: CompileData | None, inside: str) -> str:
+    """Return how much was compiled; inside: how much of that while the profiler was active."""
+    if data is None:
+        return "No compile data."
+    number = ct.count_compilations(data.summary.compilations)
+    if number == 0:
+        return f"{data.of(beside_compilations) or 'Nothing was compiled'}."
+    return f"Compile {seconds(data.of(ct.total_s))} ({plural(number, 'compilation')}){inside}."

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from tb_torchcompile_plugin.analysis.compilations.rows import beside_compilations
 from tb_torchcompile_plugin.analysis.compile_time import compile_time as ct
 from tb_torchcompile_plugin.analysis.compiled_regions.coverage import Coverage, coverage
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.findings import findings
+from tb_torchcompile_plugin.analysis.overview.halves import compiled_sentence
 from tb_torchcompile_plugin.analysis.overview.headline import distortion, headline
 from tb_torchcompile_plugin.analysis.pays.pays import pays_sentence
 from tb_torchcompile_plugin.analysis.what_if.scenario import priced
 from tb_torchcompile_plugin.analysis.what_if.step_words import paced
 from tb_torchcompile_plugin.analysis.what_if.words import sentence
-from tb_torchcompile_plugin.analysis.words import duration, percent, plural, seconds
+from tb_torchcompile_plugin.analysis.words import duration, percent
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import profiled_steps
-from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 _CONSIDERED = 3
 
@@ -66,21 +65,7 @@ def _considered(profile: Profile) -> list[str]:
 
 def with_compile(profile: Profile, step: str) -> str:
     """The sentence about a step, and what was compiled."""
-    return f"{step} {_compiled(profile.data, _inside(profile))}"
-
-
-def compile_headline(data: CompileData) -> str:
-    """The part of it that compile data alone tells."""
-    return _compiled(data, "")
-
-
-def _compiled(data: CompileData | None, inside: str) -> str:
-    if data is None:
-        return "No compile data."
-    number = ct.count_compilations(data.summary.compilations)
-    if number == 0:
-        return f"{data.of(beside_compilations) or 'Nothing was compiled'}."
-    return f"Compile {seconds(data.of(ct.total_s))} ({plural(number, 'compilation')}){inside}."
+    return f"{step} {compiled_sentence(profile.data, _inside(profile))}"
 
 
 def _inside(profile: Profile) -> str:

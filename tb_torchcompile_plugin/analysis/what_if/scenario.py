@@ -14,9 +14,9 @@ from tb_torchcompile_plugin.analysis.what_if.fix import Fix
 from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
 from tb_torchcompile_plugin.analysis.what_if.picture import Picture, picture
 from tb_torchcompile_plugin.analysis.what_if.reasons import replay_error_percent, why_nothing
-from tb_torchcompile_plugin.analysis.what_if.step_words import only, paced, slowed, told_by
+from tb_torchcompile_plugin.analysis.what_if.step_words import Paced, only, paced, slowed, told_by
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf, after_ns, step_cost, what_if, what_if_row
-from tb_torchcompile_plugin.analysis.what_if.words import Paced, SeenIn, next_step, sentence, words_of
+from tb_torchcompile_plugin.analysis.what_if.words import SeenIn, next_step, sentence, words_of
 from tb_torchcompile_plugin.analysis.words import between, duration, plural
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue

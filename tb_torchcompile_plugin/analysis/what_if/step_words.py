@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tb_torchcompile_plugin.analysis.what_if.words import A_STEP, THE_SPAN, Paced
+from typing import NamedTuple
+
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.profile.model.host_lane import host_lane, is_cut
 from tb_torchcompile_plugin.profile.model.loop import StepSource, loop_steps
@@ -10,6 +11,16 @@ from tb_torchcompile_plugin.profile.model.step_clock import step_clock
 from tb_torchcompile_plugin.profile.noted_steps import recorded_step_ns, unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
+
+
+class Paced(NamedTuple):
+    """Of what times are, where steps are known or where the span is one. one: "a step"; each: behind a number."""
+
+    one: str
+    each: str
+
+
+A_STEP, THE_SPAN = Paced("a step", "a step"), Paced("this span", "in this span")
 
 
 def told_by(profile: Profile) -> str:

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.analysis.findings.finding import Predicted
 from tb_torchcompile_plugin.analysis.what_if.fix import OF_CHANGING_SIZES, FixKind
+from tb_torchcompile_plugin.analysis.what_if.step_words import A_STEP, Paced
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.words import at_line, duration, often, rounded
 from tb_torchcompile_plugin.torch_names.calls import gives_back
@@ -25,16 +26,6 @@ SeenIn = Literal[
 
 _LONGEST = 60
 _OF_KERNELS: tuple[FixKind, ...] = ("layout", "casts", "weight_casts", "joined", "roofline")
-
-
-class Paced(NamedTuple):
-    """Of what times are, where steps are known or where the span is one. one: "a step"; each: behind a number."""
-
-    one: str
-    each: str
-
-
-A_STEP, THE_SPAN = Paced("a step", "a step"), Paced("this span", "in this span")
 
 
 class Words(NamedTuple):
