@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.cli.text_job import folds, print_folded, print_job
 from tb_torchcompile_plugin.cli.text_span import print_span
 from tb_torchcompile_plugin.cli.text_table import Plain, epoch_and_id, first_lines, table
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead as Reading
-from tb_torchcompile_plugin.torch_names.phases import PHASES
+from tb_torchcompile_plugin.torch_names.records import PHASES
 
 _FUNCTIONS_SHOWN = 15
 _SAID: tuple[Panel, ...] = ("compile_time", "recompiles")

@@ -16,10 +16,9 @@ from tb_torchcompile_plugin.compile_log import compile_rows, prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.frames import CompiledFrame
 from tb_torchcompile_plugin.compile_log.record import Record
-from tb_torchcompile_plugin.torch_names import ahead_of_time as names
+from tb_torchcompile_plugin.torch_names import caches as names
 from tb_torchcompile_plugin.torch_names.artifacts import AOT_CODE, WRAPPER_CODE, name_of
-from tb_torchcompile_plugin.torch_names.phases import AOT_ROOTS, COMPILE_FILE
-from tb_torchcompile_plugin.torch_names.records import DESCRIBER, DUMP, kind_of
+from tb_torchcompile_plugin.torch_names.records import AOT_ROOTS, COMPILE_FILE, DESCRIBER, DUMP, kind_of
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any
 from tb_torchcompile_plugin.compile_log import prose
 from tb_torchcompile_plugin.compile_log.compile_rows import text_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileKey, Direction, KeyDifference
-from tb_torchcompile_plugin.torch_names import cache_keys
+from tb_torchcompile_plugin.torch_names import caches as cache_keys
 
 _REMEMBERED = 32  # lookups that a miss is compared with
 _VALUE_CHARS = 600  # longer ones are dumps

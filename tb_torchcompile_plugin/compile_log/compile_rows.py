@@ -14,11 +14,11 @@ from tb_torchcompile_plugin.compile_log import prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import nanoseconds
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan
-from tb_torchcompile_plugin.torch_names import metrics as metric_names
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_export
-from tb_torchcompile_plugin.torch_names.failures import exception_name
+from tb_torchcompile_plugin.torch_names import records as metric_names
+from tb_torchcompile_plugin.torch_names.caches import is_export
+from tb_torchcompile_plugin.torch_names.graph_breaks import exception_name
 from tb_torchcompile_plugin.torch_names.kernels import category_of
-from tb_torchcompile_plugin.torch_names.phases import tuned_operator
+from tb_torchcompile_plugin.torch_names.records import tuned_operator
 
 
 @dataclass

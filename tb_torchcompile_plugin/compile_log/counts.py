@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 from tb_torchcompile_plugin.compile_log.fields import direction_of, forwards, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary, Graph
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
-from tb_torchcompile_plugin.torch_names.failures import tells_skipped_frames
+from tb_torchcompile_plugin.torch_names.caches import is_ahead
+from tb_torchcompile_plugin.torch_names.graph_breaks import tells_skipped_frames
 from tb_torchcompile_plugin.torch_names.kernels import without_number
 
 CountName = Literal["breaks", "skipped", "recompiles", "graphs", "guards", "kernels", "cache_misses"]

@@ -9,7 +9,7 @@ from typing import Any
 from tb_torchcompile_plugin.compile_log import compile_rows
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
+from tb_torchcompile_plugin.torch_names.caches import is_ahead
 
 
 @dataclass

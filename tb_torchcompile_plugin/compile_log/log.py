@@ -26,9 +26,11 @@ from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds
 from tb_torchcompile_plugin.compile_log.shapes import change_event, shape_event
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
-from tb_torchcompile_plugin.torch_names import ahead_of_time, artifacts, phases, records
-from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON
-from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
+from tb_torchcompile_plugin.torch_names import artifacts, records
+from tb_torchcompile_plugin.torch_names import caches as ahead_of_time
+from tb_torchcompile_plugin.torch_names import records as phases
+from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
+from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON
 
 
 class CompileLog:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Record
-from tb_torchcompile_plugin.torch_names import cache_keys
+from tb_torchcompile_plugin.torch_names import caches as cache_keys
 from tb_torchcompile_plugin.torch_names.artifacts import (
     KEY_SETTINGS,
     NAMED_PARTS,
@@ -22,8 +22,14 @@ from tb_torchcompile_plugin.torch_names.artifacts import (
     is_cache_lookup,
     name_of,
 )
-from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
-from tb_torchcompile_plugin.torch_names.records import ARTIFACT, CHROMIUM_EVENT, KINDS, METRICS, SUBGRAPH
+from tb_torchcompile_plugin.torch_names.records import (
+    ARTIFACT,
+    CHROMIUM_EVENT,
+    CONFIG_FIELDS,
+    KINDS,
+    METRICS,
+    SUBGRAPH,
+)
 
 try:
     lzma: Any = importlib.import_module("lzma")

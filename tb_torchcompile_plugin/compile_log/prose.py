@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame, GeneratedKernel
 from tb_torchcompile_plugin.torch_names import graph_breaks
-from tb_torchcompile_plugin.torch_names.guards import STRING
+from tb_torchcompile_plugin.torch_names.artifacts import CPP, TRITON, kernel_definitions
+from tb_torchcompile_plugin.torch_names.graph_breaks import STRING
 from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, is_generated_name
-from tb_torchcompile_plugin.torch_names.output_code import CPP, TRITON, kernel_definitions
-from tb_torchcompile_plugin.torch_names.tracebacks import first_traceback, places
+from tb_torchcompile_plugin.torch_names.python_frames import first_traceback, places
 
 # What stands where the text was left out on purpose.
 WITHHELD = 'not stored: capture="summary"'

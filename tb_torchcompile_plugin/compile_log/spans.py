@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from tb_torchcompile_plugin.torch_names.phases import (
+from tb_torchcompile_plugin.torch_names.records import (
     BACKEND_CALLS,
     PHASES,
     Phase,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.output_code import Definition
-from tb_torchcompile_plugin.torch_names.output_code import BENCHMARKED, TUNING_SETTING
+from tb_torchcompile_plugin.torch_names.artifacts import BENCHMARKED, TUNING_SETTING
 
 _HEAD = """\
 # Inductor's own benchmark of {name}

@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines, nod
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import is_captured_graph
-from tb_torchcompile_plugin.torch_names.autograd import is_captured_checkpoint
+from tb_torchcompile_plugin.torch_names.operators import is_captured_checkpoint
 
 
 def checkpoint_lines(data: CompileData, compile_id: str) -> list[Frame]:

@@ -33,7 +33,6 @@ from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.memo import once
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead, is_package
 from tb_torchcompile_plugin.torch_names.artifacts import (
     AOT_CODE,
     EXPORTED_GRAPH,
@@ -42,6 +41,7 @@ from tb_torchcompile_plugin.torch_names.artifacts import (
     is_aot_graph,
     is_captured_graph,
 )
+from tb_torchcompile_plugin.torch_names.caches import is_ahead, is_package
 from tb_torchcompile_plugin.torch_names.kernels import defined_name
 from tb_torchcompile_plugin.torch_names.records import OUTPUT_CODE
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.user_lines import node_lines, node_rows
-from tb_torchcompile_plugin.torch_names.output_code import INPUT, PRIMAL, WORD, state_path
+from tb_torchcompile_plugin.torch_names.artifacts import INPUT, PRIMAL, WORD, state_path
 
 ROOT = ""  # the module that was compiled
 

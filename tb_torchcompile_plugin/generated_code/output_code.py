@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tb_torchcompile_plugin.torch_names import output_code as names
+from tb_torchcompile_plugin.torch_names import artifacts as names
 
 
 @dataclass(frozen=True)

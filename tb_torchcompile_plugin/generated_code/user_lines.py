@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.torch_names.artifacts import NO_PLACE, NODE, NODE_PLACE
 from tb_torchcompile_plugin.torch_names.kernels import without_call
-from tb_torchcompile_plugin.torch_names.output_code import NO_PLACE, NODE, NODE_PLACE
-from tb_torchcompile_plugin.torch_names.tracebacks import places
+from tb_torchcompile_plugin.torch_names.python_frames import places
 
 
 def node_lines(graph: str) -> dict[str, Frame]:

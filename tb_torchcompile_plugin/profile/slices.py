@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package_call
+from tb_torchcompile_plugin.torch_names.caches import is_package_call
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION
 
 Mask = npt.NDArray[np.bool_]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from tb_torchcompile_plugin.compile_log.fields import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Compilation, CompileSummary
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package
+from tb_torchcompile_plugin.torch_names.caches import is_package
 
 _SAME_START_NS = 20_000_000  # what torch's metrics and its chromium events may differ by
 # What belongs to compilations and is no row of them.

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileS
 from tb_torchcompile_plugin.logdir.discovery import WorkerFiles
 from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, Packages
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package
+from tb_torchcompile_plugin.torch_names.caches import is_package
 
 _OF_CODE = ("graphs", "compiled_kernels")
 

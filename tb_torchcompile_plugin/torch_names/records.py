@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Literal, NamedTuple, get_args
 
 ARTIFACT = "artifact"  # its own name says what it is: torch_names/artifacts.py
 CHROMIUM_EVENT = "chromium_event"  # marks of spans, and instants
@@ -58,3 +59,206 @@ def compile_id_of(metadata: dict[str, Any]) -> str:
     if autograd is None:
         return forward
     return f"!{autograd}/{forward}" if forward else f"!{autograd}"
+
+
+# Fields of torch's compilation metrics: what they are about, and which may quote the user's code. Standard
+# library only: this runs inside training.
+
+
+# Dumps of settings.
+CONFIG_FIELDS = ("dynamo_config", "inductor_config", "compiler_config", "functorch_config")
+SUPPRESS_ERRORS = "config_suppress_errors"
+# Of torch from 2.8 on; for older ones it is taken from the settings, where it had another name until torch 2.6.
+RECOMPILE_LIMIT = "config_recompile_limit"
+RECOMPILE_LIMIT_SET = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')
+CUDAGRAPH_SKIP_REASON = "cudagraph_skip_reason"
+CUDAGRAPH_TIME = "runtime_cudagraphify_time_us"
+# Lookups in remote caches, by how torch names the cache; each ends in _hit_count or _miss_count.
+REMOTE_CACHES = {
+    "inductor_fx_remote_cache": "FX graph cache (remote)",
+    "aotautograd_remote_cache": "AOTAutograd cache (remote)",
+}
+# What a row of a compilation counts, by its own name and torch's.
+COUNTS = (
+    ("line", "co_firstlineno"),
+    ("guards", "guard_count"),
+    ("graph_ops", "graph_op_count"),
+    ("graph_nodes", "graph_node_count"),
+    ("graph_inputs", "graph_input_count"),
+)
+# How long a compilation took, in ns for each unit of the field; the first that is there.
+FORWARD_DURATIONS = (
+    ("entire_frame_compile_time_s", 1e9),
+    ("dynamo_cumulative_compile_time_us", 1e3),
+    ("duration_us", 1e3),
+)
+BACKWARD_DURATIONS = (
+    ("backward_cumulative_compile_time_us", 1e3),
+    ("duration_us", 1e3),
+    ("inductor_compile_time_s", 1e9),
+)
+# Whose text quotes none of the user's code; numbers never do.
+_SAFE = """compile_id frame_key co_name co_filename fail_type fail_user_frame_filename cuda_version triton_version
+    python_version pytorch_version remote_cache_version inductor_fx_remote_cache_backend_type"""
+SAFE_TEXTS = frozenset(_SAFE.split())
+# Fields of torch 2.4 to 2.13, by what they are about.
+GROUPS: dict[str, str] = {
+    "identity": """compile_id frame_key co_name co_filename co_firstlineno is_forward is_runtime start_time
+        start_time_us end_time_us stack_trace recompile_user_contexts""",
+    "failure": """fail_type fail_reason fail_user_frame_filename fail_user_frame_lineno exception_stack_trace
+        restart_reasons dynamo_time_before_restart_s dynamo_compile_time_before_restart_us""",
+    "graph": """graph_op_count graph_node_count graph_input_count graph_node_shapes num_graph_breaks ir_count
+        param_numel param_bytes param_count non_compliant_ops compliant_custom_ops has_guarded_code
+        possibly_missed_reinplacing_opportunities""",
+    "guards": """guard_count shape_env_guard_count guard_latency_us cache_size accumulated_cache_size recompile_reason
+        specialize_float tensorify_float_attempt tensorify_float_success tensorify_float_failure""",
+    "time": """duration_us entire_frame_compile_time_s backend_compile_time_s inductor_compile_time_s code_gen_time_s
+        dynamo_cumulative_compile_time_us aot_autograd_cumulative_compile_time_us
+        inductor_cumulative_compile_time_us inductor_code_gen_cumulative_compile_time_us
+        backward_cumulative_compile_time_us triton_compile_time_us pre_grad_pass_time_us post_grad_pass_time_us
+        joint_graph_pass_time_us gc_time_us distributed_ephemeral_timeout_us structured_logging_overhead_s
+        structured_logging_overhead_us""",
+    "autotune": """compile_time_autotune_time_us runtime_triton_autotune_time_us triton_kernel_compile_times_us""",
+    "cache": """inductor_fx_local_cache_hit_count inductor_fx_local_cache_miss_count inductor_fx_remote_cache_hit_count
+        inductor_fx_remote_cache_miss_count inductor_fx_remote_cache_backend_type inductor_fx_remote_cache_hit_keys
+        inductor_fx_remote_cache_miss_keys aotautograd_local_cache_hit_count aotautograd_local_cache_miss_count
+        aotautograd_remote_cache_hit_count aotautograd_remote_cache_miss_count remote_cache_time_saved_s
+        remote_cache_version remote_fx_graph_cache_get_time_ms remote_fx_graph_cache_put_time_ms
+        remote_fx_graph_cache_get_time_us remote_fx_graph_cache_put_time_us num_triton_bundles
+        pgo_put_remote_code_state_time_us pgo_get_remote_code_state_time_us""",
+    "cudagraphs": """cudagraph_skip_reason runtime_cudagraphify_time_us cuda_synchronize_time_us""",
+    "settings": """config_suppress_errors config_recompile_limit config_inline_inbuilt_nn_modules dynamo_config
+        inductor_config compiler_config functorch_config feature_usage
+        inline_inbuilt_nn_modules_candidate inductor_provenance""",
+    "versions": """pytorch_version python_version cuda_version triton_version log_format_version""",
+}
+
+
+# Timed functions of torch's compiler by name, and the phase of a compilation that each belongs to. Both the
+# compile log and traces name them. And what the autotuner of a Triton kernel tells its logger. Standard
+# library only: this runs inside training.
+
+
+Phase = Literal["dynamo", "aot_autograd", "inductor", "triton", "autotune", "cache", "other"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+# The whole compilation of a frame, and of a backward that is compiled when it first runs. torch 2.4 and 2.5 used
+# the function names; traces until torch 2.10 still do.
+FRAME_ROOTS = frozenset({"entire_frame_compile", "_compile.compile_inner"})
+BACKWARD_ROOTS = frozenset({"entire_backward_compile", "backward._backward_impl"})
+AOT_ROOTS = frozenset({"compile_fx_aot"})  # of a package, where torch gives no compile id
+COMPILATIONS = FRAME_ROOTS | BACKWARD_ROOTS | AOT_ROOTS
+# A backward may also be compiled inside its frame.
+COMPILING_BACKWARD = BACKWARD_ROOTS | {"compile_fx.<locals>.bw_compiler"}
+DYNAMO = "dynamo"  # the first mark of a frame's compilation
+COMPILE_FILE = "compile_file"  # of Triton or C++, in a worker process
+# Calls of the backend: AOTAutograd's own time if it runs inside, any other backend's otherwise.
+BACKEND_CALLS = frozenset({"backend_compile", "OutputGraph.call_user_compiler"})
+# What is skipped where AOTAutograd's cache hits, but for a backward that is compiled later; and where inductor's does.
+AOT_COMPILE = "create_aot_dispatcher_function"
+FX_COMPILES = frozenset({"fx_codegen_and_compile", "compile_fx_inner"})
+AUTOTUNER = "CachingAutotuner."  # tunes a Triton kernel
+
+_NAMES: dict[Phase, str] = {
+    "dynamo": """bytecode_tracing build_guards insert_deferred_runtime_asserts fullgraph_capture guard_collective
+        compiler_collective get_fake_value TranslationValidator.validate""",
+    "aot_autograd": "create_aot_dispatcher_function min_cut_rematerialization_partition",
+    "inductor": """joint_graph_passes inductor_compile compile_fx_inner fx_codegen_and_compile code_gen
+        codegen_and_compile additional_fake_tensor_prop generate_kernel_code_from_nodes""",
+    # cpp_wrapper_compile: from torch 2.14 on
+    "triton": f"""{COMPILE_FILE} reload_kernel_in_parent PyCodeCache.load_by_key_path AotCodeCompiler.compile
+        cpp_wrapper_compile""",
+    "cache": "inductor_codecache_torch_key",
+    "autotune": "benchmark_fused_nodes benchmark_codegened_module collective_compute_do_bench",
+    "other": "gc",
+}
+_BEGINNINGS: dict[Phase, str] = {  # those of triton before those of autotune, which they are longer than
+    "dynamo": "compile_attempt_ bytecode_hooks precompile_",
+    "aot_autograd": "aot_ invoke_subgraph_",
+    "inductor": """_recursive_ pass. compile_fx GraphLowering. Scheduler. PythonWrapperCodegen. CppWrapper
+        fx.bucketing.""",
+    "triton": f"""async_compile. StaticAutotunerFuture. {AUTOTUNER}slow_precompile {AUTOTUNER}precompile
+        aoti_compile aoti_precompile""",
+    "autotune": f"{AUTOTUNER} AlgorithmSelectorCache.",
+    "cache": "TritonBundler. CacheBase. FxGraphCache. AOTAutogradCache. pgo. GraphPickler. CompiledArtifact.",
+}
+_EXACT = {name: phase for phase, names in _NAMES.items() for name in names.split()}
+_PREFIXES = {beginning: phase for phase, texts in _BEGINNINGS.items() for beginning in texts.split()}
+_PRECOMPILING = "_template_precompiling"
+_TEMPLATES = (_PRECOMPILING, "_template_autotuning")  # behind the name of an operator
+
+
+def phase_of(name: str) -> Phase | None:
+    """The phase of a timed function, or None where it belongs to the phase of the span around it."""
+    if name in FRAME_ROOTS:
+        return "dynamo"
+    if name in BACKWARD_ROOTS:
+        return "aot_autograd"
+    if name in _EXACT:
+        return _EXACT[name]
+    for prefix, phase in _PREFIXES.items():
+        if name.startswith(prefix):
+            return phase
+    return "autotune" if name.endswith(_TEMPLATES) else None
+
+
+def tuned_operator(name: str) -> str:
+    """The operator whose templates a timed function compiles or tunes: `mm` of `mm_template_autotuning`."""
+    ending = next((ending for ending in _TEMPLATES if name.endswith(ending)), "")
+    return name.removesuffix(ending)
+
+
+def phase_inside(name: str, function: str, around: Phase | None) -> Phase:
+    """Of a timed function; of one that has none of its own the phase of the one around it."""
+    return phase_of(name) or phase_of(function) or around or "other"
+
+
+def phase_of_backend(*, aot: bool) -> Phase:
+    """Of one of BACKEND_CALLS, by whether AOTAutograd ran inside of it."""
+    return "aot_autograd" if aot else "other"
+
+
+def compiles_templates(name: str) -> bool:
+    """Whether it compiles the templates of an operator, before they are tuned."""
+    return name.endswith(_PRECOMPILING)
+
+
+TUNING_LOGGER = "torch._inductor.runtime.triton_heuristics"
+_BENCHMARK = re.compile(r"Benchmark all input configs for (?P<kernel>\S+), get:")
+_MEASURED = re.compile(
+    r"(?P<config>\w+: .+): (?P<ms>[\d.]+), nreg (?P<registers>\d+), nspill (?P<spills>\d+), #shared-mem (?P<shared>\d+)"
+)
+_UNSET = re.compile(
+    r"(?:num_ctas=1|maxnreg=None|num_buffers_warp_spec=0|num_consumer_groups=0|reg_\w+_warp_spec=0)"
+)
+
+
+class Measured(NamedTuple):
+    """One configuration that an autotuner measured. shared: bytes."""
+
+    config: str
+    time_us: float
+    registers: int
+    spills: int
+    shared: int
+
+
+def tuned_kernel(line: str) -> str | None:
+    """The kernel that the lines after this one are about."""
+    match = _BENCHMARK.fullmatch(line)
+    return match["kernel"] if match else None
+
+
+def measured(line: str) -> Measured | None:
+    """What a line of TUNING_LOGGER tells of one configuration."""
+    match = _MEASURED.fullmatch(line)
+    if match is None:
+        return None
+    numbers = (int(match[name]) for name in ("registers", "spills", "shared"))
+    return Measured(config_text(match["config"]), 1000 * float(match["ms"]), *numbers)
+
+
+def config_text(text: str) -> str:
+    """A configuration as torch's records have it: `XBLOCK=128, num_warps=4, num_stages=1`."""
+    parts = text.replace(": ", "=").split(", ")
+    return ", ".join(part for part in parts if not _UNSET.fullmatch(part))

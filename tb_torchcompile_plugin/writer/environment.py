@@ -13,7 +13,7 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Environment
-from tb_torchcompile_plugin.torch_names.cache_keys import SETTINGS
+from tb_torchcompile_plugin.torch_names.caches import SETTINGS
 from tb_torchcompile_plugin.writer.process_start import process_start_ns
 
 # A list of names, not a pattern: an environment holds secrets.

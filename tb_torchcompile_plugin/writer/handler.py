@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tb_torchcompile_plugin.torch_names.failures import says_trace_is_saved
+from tb_torchcompile_plugin.torch_names.graph_breaks import says_trace_is_saved
 from tb_torchcompile_plugin.writer import background, stacks
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
 

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record, readable
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.logdir.discovery import summary_name
-from tb_torchcompile_plugin.torch_names.failures import CUDAGRAPH_LOGGER, says_cudagraphs_are_skipped
+from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_LOGGER, says_cudagraphs_are_skipped
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
 from tb_torchcompile_plugin.writer.cache_transfers import note_cache_transfers, put_cache_transfers
 from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs

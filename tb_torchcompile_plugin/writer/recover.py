@@ -19,9 +19,9 @@ from tb_torchcompile_plugin.compile_log import compile_rows, prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
 from tb_torchcompile_plugin.compile_log.record import readable
+from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 from tb_torchcompile_plugin.torch_names.graph_breaks import BRANCH, BRANCH_INSIDE
-from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
-from tb_torchcompile_plugin.torch_names.tracebacks import summary_place
+from tb_torchcompile_plugin.torch_names.python_frames import summary_place
 
 # torch._dynamo.utils.DEFAULT_COMPILATION_METRICS_LIMIT
 METRICS_KEPT = 64

@@ -24,14 +24,14 @@ from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.torch_names.artifacts import TRITON_TEXTS
 from tb_torchcompile_plugin.torch_names.kernels import launches
-from tb_torchcompile_plugin.torch_names.phases import (
+from tb_torchcompile_plugin.torch_names.records import (
     TUNING_LOGGER,
     Measured,
+    compile_id_of,
     config_text,
     measured,
     tuned_kernel,
 )
-from tb_torchcompile_plugin.torch_names.records import compile_id_of
 from tb_torchcompile_plugin.writer.torch_state import compiling_now
 from tb_torchcompile_plugin.writer.winners import config_of, generated_modules, is_autotuner
 

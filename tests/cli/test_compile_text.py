@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.compile_log.prose import (
     parse_traceback,
     withhold_source,
 )
-from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
+from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 
 # torch 2.6, as convert_frame and symbolic_convert print it.
 BREAK_2_6 = """Graph break in user code at /home/user/m.py:7

@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.compile_log.payloads import unpack
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace import structured_log
-from tb_torchcompile_plugin.torch_names.phases import PHASES
+from tb_torchcompile_plugin.torch_names.records import PHASES
 
 PROGRAMS = ["breaks", "resnet18", "recompiles", "ddp", "resnet18_compile"]
 

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
-from tb_torchcompile_plugin.torch_names.output_code import is_backward_code
+from tb_torchcompile_plugin.torch_names.artifacts import is_backward_code
 
 KEY = pb.CompileKey(compile_id="0/0")
 PROGRAMS = ["breaks", "resnet18", "recompiles", "ddp"]

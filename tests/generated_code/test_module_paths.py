@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.generated_code.module_paths import (
     shapes,
     taken_primals,
 )
-from tb_torchcompile_plugin.torch_names.output_code import state_path
+from tb_torchcompile_plugin.torch_names.artifacts import state_path
 
 HEAD = (
     'def forward(self, L_self_modules_a_modules_up_parameters_weight_: "f32[4, 2][2, 1]cuda:0", '

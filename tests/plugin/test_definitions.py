@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.plugin import definitions
 from tb_torchcompile_plugin.profile.host.thread_activity import Cause
 from tb_torchcompile_plugin.torch_names.kernels import Category
-from tb_torchcompile_plugin.torch_names.phases import Phase
+from tb_torchcompile_plugin.torch_names.records import Phase
 
 SETS = {
     "kernel_categories": Category,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tb_torchcompile_plugin.torch_names import artifacts, failures, records
+from tb_torchcompile_plugin.torch_names import artifacts, records
+from tb_torchcompile_plugin.torch_names import graph_breaks as failures
 
 
 @pytest.mark.parametrize(

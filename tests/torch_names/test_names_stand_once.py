@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import tb_torchcompile_plugin
-from tb_torchcompile_plugin.torch_names import artifacts, failures, kernels, phases, records, slices
+from tb_torchcompile_plugin.torch_names import artifacts, kernels, records, slices
+from tb_torchcompile_plugin.torch_names import graph_breaks as failures
+from tb_torchcompile_plugin.torch_names import records as phases
 
 ROOT = Path(tb_torchcompile_plugin.__file__).parent
 NAMES = re.compile(  # beginnings of names, and what is in them

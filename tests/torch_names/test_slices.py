@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tb_torchcompile_plugin.torch_names import autograd, collectives, operators, slices
-from tb_torchcompile_plugin.torch_names.phases import PHASES, compiles_templates, phase_of, tuned_operator
+from tb_torchcompile_plugin.torch_names import collectives, operators, slices
+from tb_torchcompile_plugin.torch_names import operators as autograd
+from tb_torchcompile_plugin.torch_names.records import PHASES, compiles_templates, phase_of, tuned_operator
 
 KEY = "f2j64ce562aj7jizftighhewf3dbzu3aqmfcvydvs27webq3kcpo"
 CALL = f"## Call CompiledFxGraph {KEY} ##"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tb_torchcompile_plugin.torch_names import cache_keys, guards, output_code, tracebacks
+from tb_torchcompile_plugin.torch_names import artifacts as output_code
+from tb_torchcompile_plugin.torch_names import caches as cache_keys
+from tb_torchcompile_plugin.torch_names import graph_breaks as guards
+from tb_torchcompile_plugin.torch_names import python_frames as tracebacks
 
 TRACEBACK = """\
 from user code:

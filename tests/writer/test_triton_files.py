@@ -12,7 +12,7 @@ import pytest
 
 from tb_torchcompile_plugin.compile_log.payloads import unpack
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary, GeneratedKernel, Graph
-from tb_torchcompile_plugin.torch_names.phases import TUNING_LOGGER
+from tb_torchcompile_plugin.torch_names.records import TUNING_LOGGER
 from tb_torchcompile_plugin.writer.triton_files import TritonFiles
 
 FILE, NAME = "/tmp/torchinductor_user/ab/cab.py", "triton_per_fused_sum_0"

@@ -19,10 +19,10 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as Compil
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts, owners
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
-from tb_torchcompile_plugin.torch_names.failures import is_limit
-from tb_torchcompile_plugin.torch_names.metrics import SUPPRESS_ERRORS
+from tb_torchcompile_plugin.torch_names.caches import is_ahead
+from tb_torchcompile_plugin.torch_names.graph_breaks import is_limit
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
+from tb_torchcompile_plugin.torch_names.records import SUPPRESS_ERRORS
 
 ProblemKind = Literal["limit", "failed", "skipped"]
 

@@ -43,10 +43,9 @@ from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS
-from tb_torchcompile_plugin.torch_names.failures import ERROR
-from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON, SUPPRESS_ERRORS
-from tb_torchcompile_plugin.torch_names.phases import Phase
-from tb_torchcompile_plugin.torch_names.tracebacks import places
+from tb_torchcompile_plugin.torch_names.graph_breaks import ERROR
+from tb_torchcompile_plugin.torch_names.python_frames import places
+from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON, SUPPRESS_ERRORS, Phase
 
 
 class _HasCompileId(Protocol):

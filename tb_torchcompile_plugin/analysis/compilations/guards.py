@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from tb_torchcompile_plugin.analysis.words import at_line
-from tb_torchcompile_plugin.torch_names.guards import (
+from tb_torchcompile_plugin.torch_names.graph_breaks import (
     COMPARED,
     TREE_AFTER,
     TREE_COMMENT,

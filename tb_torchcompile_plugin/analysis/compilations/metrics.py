@@ -9,7 +9,7 @@ import msgspec
 from tb_torchcompile_plugin.compile_log.fields import Direction
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileKey
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.metrics import GROUPS
+from tb_torchcompile_plugin.torch_names.records import GROUPS
 
 _GROUP_OF = {name: group for group, names in GROUPS.items() for name in names.split()}
 

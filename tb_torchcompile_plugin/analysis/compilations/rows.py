@@ -15,9 +15,9 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.generated_code.frame import Frame, frames
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead, is_export
-from tb_torchcompile_plugin.torch_names.failures import UNSUPPORTED, is_limit, skips_frame
-from tb_torchcompile_plugin.torch_names.phases import PHASES, Phase
+from tb_torchcompile_plugin.torch_names.caches import is_ahead, is_export
+from tb_torchcompile_plugin.torch_names.graph_breaks import UNSUPPORTED, is_limit, skips_frame
+from tb_torchcompile_plugin.torch_names.records import PHASES, Phase
 
 Status = Literal[
     "ok", "failed", "limit", "empty", "break", "recovered", "unfinished", "exported", "elsewhere"

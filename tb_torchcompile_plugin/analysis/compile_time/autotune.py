@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.fields import Direction, Key, direction_of, key_of, known_number
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names import phases
+from tb_torchcompile_plugin.torch_names import records as phases
 from tb_torchcompile_plugin.torch_names.kernels import without_number
 
 Generated = dict[tuple[int, str, str], tuple[pb.Graph, pb.GeneratedKernel]]  # by epoch, compile id and name

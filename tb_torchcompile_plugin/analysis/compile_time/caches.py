@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import KeyDifference as Diff
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import cache_lookup
-from tb_torchcompile_plugin.torch_names.cache_keys import CODE, is_input, title_of
+from tb_torchcompile_plugin.torch_names.caches import CODE, is_input, title_of
 
 _Texts: TypeAlias = dict[tuple[int, str, str], Iterator[int]]
 

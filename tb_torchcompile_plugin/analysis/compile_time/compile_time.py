@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.profile.steps import step_slices
 from tb_torchcompile_plugin.profile.units import seconds, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_export
+from tb_torchcompile_plugin.torch_names.caches import is_export
 
 EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970
 

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.codes import Codes
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.phases import Phase, phase_of
+from tb_torchcompile_plugin.torch_names.records import Phase, phase_of
 
 WORKERS = "compile workers"
 ALL_THREADS = "all threads"

@@ -25,7 +25,7 @@ from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
-from tb_torchcompile_plugin.torch_names.autograd import is_backward, node
+from tb_torchcompile_plugin.torch_names.operators import is_backward, node
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_profiler_hook, is_users
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_data_loading, is_optimizer
 

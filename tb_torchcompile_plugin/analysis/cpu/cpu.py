@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import percent as share
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Track
-from tb_torchcompile_plugin.torch_names.output_code import PARALLEL, VECTORS
+from tb_torchcompile_plugin.torch_names.artifacts import PARALLEL, VECTORS
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
 Loops = Literal["vectorised", "scalar"]

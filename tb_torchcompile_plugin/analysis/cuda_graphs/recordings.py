@@ -17,11 +17,10 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.torch_names.failures import skip_reason
-from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON, CUDAGRAPH_TIME
-from tb_torchcompile_plugin.torch_names.records import SYMBOLS
+from tb_torchcompile_plugin.torch_names.graph_breaks import skip_reason
+from tb_torchcompile_plugin.torch_names.python_frames import TracebackFrame, places
+from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON, CUDAGRAPH_TIME, SYMBOLS
 from tb_torchcompile_plugin.torch_names.slices import NEW_FUNCTION, RECORDING
-from tb_torchcompile_plugin.torch_names.tracebacks import TracebackFrame, places
 
 
 class LoggedGraphs(NamedTuple):

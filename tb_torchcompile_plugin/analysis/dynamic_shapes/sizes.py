@@ -23,8 +23,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.torch_names.failures import is_limit
-from tb_torchcompile_plugin.torch_names.guards import kind_of
+from tb_torchcompile_plugin.torch_names.graph_breaks import is_limit, kind_of
 
 MULTIPLES = (8, 16, 32, 64, 128, 256, 512)
 _FEWEST = 3  # sizes, from which on padding is worth a look

@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.compile_log.fields import forwards, key_of, known_nu
 from tb_torchcompile_plugin.compile_log.summary_pb2 import ExportIssue as ExportIssueMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.torch_names.ahead_of_time import ISSUES, IssueKind, is_export
+from tb_torchcompile_plugin.torch_names.caches import ISSUES, IssueKind, is_export
 
 _STEPS: dict[IssueKind, str] = {
     "missing fake kernel": "Register one: torch.library.register_fake",

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.gpu_utilization.launch_stats import cudagraph_skips, skip_reason
 from tb_torchcompile_plugin.analysis.words import at_line, duration, often, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.torch_names import failures
+from tb_torchcompile_plugin.torch_names import graph_breaks as failures
 from tb_torchcompile_plugin.torch_names.artifacts import CACHES
 
 # What helps against each reason to skip CUDA graphs, by a word of torch's text.

@@ -16,8 +16,8 @@ from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import percent, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.failures import CUDAGRAPH_SKIPS
-from tb_torchcompile_plugin.torch_names.metrics import CUDAGRAPH_SKIP_REASON
+from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_SKIPS
+from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON
 from tb_torchcompile_plugin.torch_names.slices import RUNTIME_CATS, is_replay
 
 

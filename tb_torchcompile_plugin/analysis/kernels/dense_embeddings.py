@@ -24,8 +24,8 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names import operators
-from tb_torchcompile_plugin.torch_names.autograd import ACCUMULATES, ACCUMULATION, SUMS, is_node
 from tb_torchcompile_plugin.torch_names.kernels import category_of
+from tb_torchcompile_plugin.torch_names.operators import ACCUMULATES, ACCUMULATION, SUMS, is_node
 
 # Each time at most this share of the rows is looked up. Filled and gone over by a fused Adam, each number of the table
 # is moved 8 times; sparse, each of the rows that were looked up 40 times. They are even at a fifth: this is half of it.

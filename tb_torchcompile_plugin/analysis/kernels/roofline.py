@@ -22,9 +22,14 @@ from tb_torchcompile_plugin.profile.slices import Mask
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.devices import Peak, peak_of
-from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, PRODUCTS, multiplies
+from tb_torchcompile_plugin.torch_names.kernels import (
+    CATEGORIES,
+    PRODUCTS,
+    multiplies,
+    multiplies_three_times,
+    rounds_to_tf32,
+)
 from tb_torchcompile_plugin.torch_names.operators import HALF_TYPES
-from tb_torchcompile_plugin.torch_names.tensor_cores import multiplies_three_times, rounds_to_tf32
 
 WorkFrom = Literal["inductor", "shapes", "copy"]
 Precision = Literal["fp32", "tf32", "bf16"]

@@ -26,6 +26,7 @@ from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
+from tb_torchcompile_plugin.torch_names.kernels import uses_tensor_cores
 from tb_torchcompile_plugin.torch_names.slices import (
     ALL_STEPS,
     LABEL,
@@ -35,7 +36,6 @@ from tb_torchcompile_plugin.torch_names.slices import (
     is_chosen_label,
     is_step,
 )
-from tb_torchcompile_plugin.torch_names.tensor_cores import uses_tensor_cores
 
 OperatorKind = Literal["operator", "label", "runtime", "overhead"]
 _KINDS: tuple[OperatorKind, ...] = ("operator", "label", "runtime", "overhead")

@@ -76,7 +76,7 @@ from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.phases import Phase
+from tb_torchcompile_plugin.torch_names.records import Phase
 from tb_torchcompile_plugin.torch_names.slices import TORCH_CATS
 
 _Key = TypeVar("_Key", int, str)

@@ -19,11 +19,7 @@ from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.python_frames import (
-    frame_of,
-    is_programs,
-    resumed_from,
-)
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_programs, resumed_from
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION, is_step
 
 Whose = Literal["yours", "library", "built in", "operators"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tb_torchcompile_plugin.torch_names.guards import ENTRY, GuardKind, guarded_at, kind_of, number_kind
+from tb_torchcompile_plugin.torch_names.graph_breaks import ENTRY, GuardKind, guarded_at, kind_of, number_kind
 
 
 class FailedGuard(msgspec.Struct, frozen=True):

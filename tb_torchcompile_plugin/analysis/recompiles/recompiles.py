@@ -14,9 +14,9 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Recompile as RecompileMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
-from tb_torchcompile_plugin.torch_names.failures import is_limit
-from tb_torchcompile_plugin.torch_names.metrics import RECOMPILE_LIMIT
+from tb_torchcompile_plugin.torch_names.caches import is_ahead
+from tb_torchcompile_plugin.torch_names.graph_breaks import is_limit
+from tb_torchcompile_plugin.torch_names.records import RECOMPILE_LIMIT
 
 
 class Recompile(msgspec.Struct, frozen=True):

@@ -10,8 +10,7 @@ from tb_torchcompile_plugin.generated_code.frame import Frame, frames
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users, resumed_from
-from tb_torchcompile_plugin.torch_names.tracebacks import places
+from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users, places, resumed_from
 
 
 class Place(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.compile_log.fields import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, PhaseSpan
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.phases import BACKEND_CALLS, Phase, phase_inside, phase_of_backend
+from tb_torchcompile_plugin.torch_names.records import BACKEND_CALLS, Phase, phase_inside, phase_of_backend
 
 
 class HostSpan(NamedTuple):

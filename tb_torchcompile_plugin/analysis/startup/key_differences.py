@@ -17,9 +17,8 @@ from tb_torchcompile_plugin.analysis.words import at_line, plural
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, is_aot_graph
-from tb_torchcompile_plugin.torch_names.cache_keys import CODE, KeyPart, part_of, title_of
-from tb_torchcompile_plugin.torch_names.output_code import NO_PLACE, NODE_PLACE
+from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE, NODE_PLACE, is_aot_graph
+from tb_torchcompile_plugin.torch_names.caches import CODE, KeyPart, part_of, title_of
 
 _CACHE_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _FX = "fx_graph"

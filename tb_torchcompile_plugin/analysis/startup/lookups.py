@@ -21,8 +21,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilat
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
-from tb_torchcompile_plugin.torch_names.metrics import REMOTE_CACHES
-from tb_torchcompile_plugin.torch_names.phases import AOT_COMPILE, FX_COMPILES
+from tb_torchcompile_plugin.torch_names.records import AOT_COMPILE, FX_COMPILES, REMOTE_CACHES
 
 _AOT, _FX = "aotautograd", "fx_graph"
 _Miss: TypeAlias = tuple[int, CacheResult]  # with its place among all lookups

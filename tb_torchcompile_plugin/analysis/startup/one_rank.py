@@ -8,7 +8,7 @@ from tb_torchcompile_plugin.analysis.startup.beside import Frame, Start, Starts,
 from tb_torchcompile_plugin.analysis.startup.lookups import looked_up, misses_ns
 from tb_torchcompile_plugin.analysis.words import duration, listed, plural
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.cache_keys import (
+from tb_torchcompile_plugin.torch_names.caches import (
     CACHING_PRECOMPILE,
     COMPILE_ON_ONE_RANK,
     IS_OFF,

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.startup.pieces import pieces
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.torch_names.phases import PHASES
+from tb_torchcompile_plugin.torch_names.records import PHASES
 
 _TITLES = {
     "imports": "Imports, until tb_torchcompile_plugin was imported",

@@ -36,7 +36,7 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import called_by, host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.nest import climb
-from tb_torchcompile_plugin.torch_names.autograd import (
+from tb_torchcompile_plugin.torch_names.operators import (
     ACCUMULATES,
     ADDITION,
     CHECKPOINT_BACKWARD,

@@ -32,7 +32,6 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
-from tb_torchcompile_plugin.torch_names.autograd import reduces_gradients
 from tb_torchcompile_plugin.torch_names.collectives import (
     MERGEABLE,
     PARAM_COMMS,
@@ -41,6 +40,7 @@ from tb_torchcompile_plugin.torch_names.collectives import (
     is_of_fsdp,
     operation_of,
 )
+from tb_torchcompile_plugin.torch_names.operators import reduces_gradients
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR
 
 _SMALL_BYTES = 4 << 20  # a message of less is mostly the call

@@ -25,10 +25,9 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
-from tb_torchcompile_plugin.torch_names.calls import call_kind
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.operators import ATEN
-from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR
+from tb_torchcompile_plugin.torch_names.slices import KERNEL, OPERATOR, call_kind
 
 FixKind = Literal[
     "garbage",

@@ -44,8 +44,11 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import called_by, host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.nest import climb
-from tb_torchcompile_plugin.torch_names.autograd import is_backward
-from tb_torchcompile_plugin.torch_names.kernels import is_layout_change
+from tb_torchcompile_plugin.torch_names.kernels import (
+    is_double_product,
+    is_layout_change,
+    is_plain_fp32_product,
+)
 from tb_torchcompile_plugin.torch_names.operators import (
     ALLOCATES_ONLY,
     CAST,
@@ -57,11 +60,11 @@ from tb_torchcompile_plugin.torch_names.operators import (
     SCATTERS,
     SORTED_INSTEAD,
     WINDOWS,
+    is_backward,
     is_generated_cast,
     scatters,
 )
 from tb_torchcompile_plugin.torch_names.slices import is_optimizer
-from tb_torchcompile_plugin.torch_names.tensor_cores import is_double_product, is_plain_fp32_product
 
 
 class Speed(NamedTuple):

@@ -45,9 +45,9 @@ from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import by_track, mask_of
 from tb_torchcompile_plugin.reader.grouped import grouped
-from tb_torchcompile_plugin.torch_names.calls import gives_back
 from tb_torchcompile_plugin.torch_names.operators import both_ways
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
+from tb_torchcompile_plugin.torch_names.slices import gives_back
 
 _USUAL_NS = 50_000  # of one operator or call: what takes longer does more than launch
 _LOOP = 4  # values a step, of which each is asked for after the last

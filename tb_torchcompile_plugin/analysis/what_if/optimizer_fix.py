@@ -42,8 +42,13 @@ from tb_torchcompile_plugin.profile.model.host_lane import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
-from tb_torchcompile_plugin.torch_names.autograd import SUMS, is_node
-from tb_torchcompile_plugin.torch_names.operators import goes_over_gradients, is_fused_optimizer, takes_lists
+from tb_torchcompile_plugin.torch_names.operators import (
+    SUMS,
+    goes_over_gradients,
+    is_fused_optimizer,
+    is_node,
+    takes_lists,
+)
 from tb_torchcompile_plugin.torch_names.slices import LABEL, is_optimizer_step, is_zeroing
 
 _FUSED_NS = 150_000  # of an optimizer's step in a few launches

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.model.model import Model
 from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.torch_names.calls import call_kind
+from tb_torchcompile_plugin.torch_names.slices import call_kind
 
 # So many culprits have parts of their own, from this share of the host's time on.
 _NAMED, _NAMED_SHARE = 6, 0.04

@@ -36,8 +36,8 @@ from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.nest import climb
-from tb_torchcompile_plugin.torch_names.autograd import reduces_gradients
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
+from tb_torchcompile_plugin.torch_names.operators import reduces_gradients
 
 _BATCHED = 4  # rounds of a step, from which on a larger batch is worth a word
 _ALIKE = 0.1  # by such a share of their launches rounds may differ

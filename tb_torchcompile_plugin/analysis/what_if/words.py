@@ -9,8 +9,8 @@ from tb_torchcompile_plugin.analysis.what_if.fix import OF_CHANGING_SIZES, FixKi
 from tb_torchcompile_plugin.analysis.what_if.step_words import A_STEP, Paced
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.words import at_line, duration, often, rounded
-from tb_torchcompile_plugin.torch_names.calls import gives_back
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
+from tb_torchcompile_plugin.torch_names.slices import gives_back
 
 SeenIn = Literal[
     "step_breakdown",

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.profile.slices import Cover, Mask, by_track, host_sl
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
-from tb_torchcompile_plugin.torch_names.autograd import node
+from tb_torchcompile_plugin.torch_names.operators import node
 
 
 class Roots(NamedTuple):

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.reader.codes import Codes
 from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
-from tb_torchcompile_plugin.torch_names.autograd import is_backward
+from tb_torchcompile_plugin.torch_names.operators import is_backward
 
 Owned = list[tuple[int, int]]  # (index of a slice, code of the owner of the time inside it)
 

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import kernels
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_package
+from tb_torchcompile_plugin.torch_names.caches import is_package
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR, is_driver_launch
 
 Device = int | Literal["cpu"]

@@ -19,7 +19,6 @@ from tb_torchcompile_plugin.profile.model.loop import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Mask, mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
-from tb_torchcompile_plugin.torch_names.calls import CallKind, call_kind
 from tb_torchcompile_plugin.torch_names.collectives import is_communication
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_frameworks, is_programs
 from tb_torchcompile_plugin.torch_names.slices import (
@@ -29,7 +28,9 @@ from tb_torchcompile_plugin.torch_names.slices import (
     PYTHON_FUNCTION,
     RUNTIME_CATS,
     WRAPPERS,
+    CallKind,
     autotuning,
+    call_kind,
     compiling,
     is_collection,
     is_data_loading,

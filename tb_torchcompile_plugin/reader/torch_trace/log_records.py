@@ -18,8 +18,7 @@ from tb_torchcompile_plugin.compile_log.record import readable
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import opened
 from tb_torchcompile_plugin.reader.trace.source import max_inflated_bytes
-from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
-from tb_torchcompile_plugin.torch_names.records import METRICS, PAYLOAD_MD5
+from tb_torchcompile_plugin.torch_names.records import CONFIG_FIELDS, METRICS, PAYLOAD_MD5
 
 CHUNK = 4 << 20
 HEAD = re.compile(rb"[VDIWEC]\d{4} \d\d:\d\d:\d\d(?:\.\d+)? +(?P<pid>\d+) [^\]\n]*?\] ?(?P<json>\{[^\n]*)")

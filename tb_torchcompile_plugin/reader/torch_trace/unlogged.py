@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.torch_names.ahead_of_time import is_ahead
 from tb_torchcompile_plugin.torch_names.artifacts import name_of
+from tb_torchcompile_plugin.torch_names.caches import is_ahead
 from tb_torchcompile_plugin.torch_names.python_frames import resumed_from
 from tb_torchcompile_plugin.torch_names.records import CHROMIUM_EVENT
 

@@ -13,7 +13,7 @@ from profiles import data_of
 from tb_torchcompile_plugin.analysis.compilations.metrics import metrics
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileKey, CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
-from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
+from tb_torchcompile_plugin.torch_names.records import CONFIG_FIELDS
 
 KINDS = ("compilation_metrics", "bwd_compilation_metrics")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import operator_work, shapes_in
 from tb_torchcompile_plugin.analysis.operators.flops import flops_of
-from tb_torchcompile_plugin.torch_names.tensor_cores import uses_tensor_cores
+from tb_torchcompile_plugin.torch_names.kernels import uses_tensor_cores
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, First
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
-from tb_torchcompile_plugin.torch_names.cache_keys import COMPILE_ON_ONE_RANK
+from tb_torchcompile_plugin.torch_names.caches import COMPILE_ON_ONE_RANK
 
 START_NS = START_US * 1000
 S = 1_000_000  # µs

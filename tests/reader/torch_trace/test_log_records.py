@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
-from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
+from tb_torchcompile_plugin.torch_names.records import CONFIG_FIELDS
 
 NAME = "dedicated_log_torch_trace_abc.log"
 TEXTS = ["one line", "two\nlines\n", "\ttabs\n\t\tstay\n\nand empty lines", "ümläut ✓", "V not a record\nV0"]

@@ -18,7 +18,7 @@ import pytest
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, CompileSummary
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
-from tb_torchcompile_plugin.torch_names.metrics import CONFIG_FIELDS
+from tb_torchcompile_plugin.torch_names.records import CONFIG_FIELDS
 
 TLPARSE = shutil.which("tlparse")
 pytestmark = pytest.mark.skipif(
