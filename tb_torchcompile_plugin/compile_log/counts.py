@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from tb_torchcompile_plugin.compile_log.fields import direction_of, forwards, key_of, known_number
+from tb_torchcompile_plugin.compile_log.record import direction_of, forward_compilations, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary, Graph
 from tb_torchcompile_plugin.torch_names.caches import is_ahead
 from tb_torchcompile_plugin.torch_names.graph_breaks import tells_skipped_frames
@@ -81,7 +81,7 @@ def _skipped(summary: CompileSummary) -> Iterator[CountedRow] | None:
 
 
 def _recompiles(summary: CompileSummary) -> Iterator[CountedRow]:
-    names = {key: row.function for key, row in forwards(summary).items()}
+    names = {key: row.function for key, row in forward_compilations(summary).items()}
     for row in summary.recompiles:
         what = names.get(key_of(row.key)) or "a frame"
         yield CountedRow(what, _first(row.reasons), row.file, known_number(row, "line"))
@@ -101,7 +101,7 @@ def _guards(summary: CompileSummary) -> Iterator[CountedRow] | None:
 
 def _kernels(summary: CompileSummary) -> Iterator[CountedRow]:
     """By graph: one that two frames share counts for both."""
-    frames = forwards(summary)
+    frames = forward_compilations(summary)
     return (row for graph in summary.graphs for row in _kernels_of(graph, frames.get(key_of(graph.key))))
 
 
@@ -115,7 +115,7 @@ def _kernels_of(graph: Graph, frame: Compilation | None) -> Iterator[CountedRow]
 def _cache_misses(summary: CompileSummary) -> Iterator[CountedRow] | None:
     if not any(row.cache for row in summary.compilations):
         return None
-    frames = forwards(summary)
+    frames = forward_compilations(summary)
     return (
         _of(frames.get(key_of(row.key), row), f"{lookup.cache} cache, {direction_of(lookup.direction)}")
         for row in summary.compilations

@@ -16,14 +16,11 @@ from typing import Any
 
 from tb_torchcompile_plugin.compile_log import compile_rows, prose
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.ahead import AheadOfTime, add_code, export_issue
-from tb_torchcompile_plugin.compile_log.caches import CacheLookups
-from tb_torchcompile_plugin.compile_log.compile_rows import Recovered
-from tb_torchcompile_plugin.compile_log.facts import Facts
-from tb_torchcompile_plugin.compile_log.frames import CompiledFrames
+from tb_torchcompile_plugin.compile_log.caches import AheadOfTime, CacheLookups, add_code, export_issue
+from tb_torchcompile_plugin.compile_log.compile_rows import CompiledFrames, Recovered
 from tb_torchcompile_plugin.compile_log.payloads import PayloadStore, has_text
-from tb_torchcompile_plugin.compile_log.record import Record, loads, nanoseconds, readable
-from tb_torchcompile_plugin.compile_log.shapes import change_event, shape_event
+from tb_torchcompile_plugin.compile_log.prose import change_event, shape_event
+from tb_torchcompile_plugin.compile_log.record import Facts, Record, loads, nanoseconds, readable
 from tb_torchcompile_plugin.compile_log.spans import CompileSpan, OpenSpans
 from tb_torchcompile_plugin.compile_log.summary import FORMAT_VERSION
 from tb_torchcompile_plugin.torch_names import artifacts, records

@@ -10,13 +10,15 @@ import json
 import re
 import textwrap
 from dataclasses import dataclass, field
+from typing import Any
 
-from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame, GeneratedKernel
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, Frame, GeneratedKernel, ShapeEvent
 from tb_torchcompile_plugin.torch_names import graph_breaks
 from tb_torchcompile_plugin.torch_names.artifacts import CPP, TRITON, kernel_definitions
 from tb_torchcompile_plugin.torch_names.graph_breaks import STRING
 from tb_torchcompile_plugin.torch_names.kernels import Category, category_of, is_generated_name
 from tb_torchcompile_plugin.torch_names.python_frames import first_traceback, places
+from tb_torchcompile_plugin.torch_names.records import CHANGED_SHAPE
 
 # What stands where the text was left out on purpose.
 WITHHELD = 'not stored: capture="summary"'
@@ -131,3 +133,37 @@ def _category(name: str, language: str) -> Category:
     if language == TRITON and not is_generated_name(name):
         return "triton_user"
     return category_of(name)
+
+
+# What torch decides about symbolic shapes, record by record. Standard library and protobuf only.
+
+
+def shape_event(
+    kind: str, details: dict[str, Any], key: CompileKey, attempt: int, stack: list[Frame], *, source: bool
+) -> ShapeEvent:
+    """A record of one of SHAPE_KINDS. stack: of the user's code. source: keep what names the user's variables."""
+    row = ShapeEvent(key=key, attempt=attempt, kind=kind, stack=stack)
+    row.symbol = _text(details.get("symbol") or details.get("expr"))
+    row.value = _text(details.get("val") or details.get("value"))
+    row.range = _text(details.get("vr"))
+    if source:
+        sources = details.get("source") or details.get("sources")
+        row.source = ", ".join(map(str, sources)) if isinstance(sources, list) else _text(sources)
+        row.reason = _text(details.get("reason"))
+    return row
+
+
+def change_event(details: dict[str, Any], key: CompileKey, attempt: int, *, source: bool) -> ShapeEvent:
+    """An `automatic_dynamic` instant: an input that changed between two calls, so torch made it dynamic.
+
+    `value` is what it is now, `range` what it was before.
+    """
+    row = ShapeEvent(key=key, attempt=attempt, kind=CHANGED_SHAPE, reason=_text(details.get("reason")))
+    row.value, row.range = _text(details.get("new")), _text(details.get("cached"))
+    if source:
+        row.source = _text(details.get("name"))
+    return row
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)

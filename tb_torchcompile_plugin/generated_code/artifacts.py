@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.fields import Direction, Key, key_of, known_number
+from tb_torchcompile_plugin.compile_log.record import Direction, Key, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Artifact as ArtifactMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, key_of
+from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code import module_paths

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of
+from tb_torchcompile_plugin.compile_log.record import Direction, direction_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Graph
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.fields import Reason
-from tb_torchcompile_plugin.compile_log.record import readable
+from tb_torchcompile_plugin.compile_log.record import Reason, readable
 from tb_torchcompile_plugin.torch_names.python_frames import places
 from tb_torchcompile_plugin.torch_names.slices import CONTAINERS, TREES_MODULE
 

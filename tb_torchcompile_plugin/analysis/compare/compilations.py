@@ -13,7 +13,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compare.pairs import Compared, Pair, numbers, pair
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
-from tb_torchcompile_plugin.compile_log.fields import Direction
+from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.compilations.rows import (
     compilations,
     in_order,
 )
-from tb_torchcompile_plugin.compile_log.fields import key_of
+from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts, owners
 from tb_torchcompile_plugin.generated_code.frame import Frame

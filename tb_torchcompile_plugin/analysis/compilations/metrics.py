@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.fields import Direction
+from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileKey
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.records import GROUPS

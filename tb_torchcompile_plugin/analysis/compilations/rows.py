@@ -9,7 +9,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheResult, cache_results
 from tb_torchcompile_plugin.analysis.words import plural
-from tb_torchcompile_plugin.compile_log import fields
+from tb_torchcompile_plugin.compile_log import record as fields
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.generated_code.frame import Frame, frames

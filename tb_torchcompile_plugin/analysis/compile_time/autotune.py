@@ -10,7 +10,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
-from tb_torchcompile_plugin.compile_log.fields import Direction, Key, direction_of, key_of, known_number
+from tb_torchcompile_plugin.compile_log.record import Direction, Key, direction_of, key_of, known_number
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import records as phases

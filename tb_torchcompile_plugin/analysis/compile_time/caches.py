@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, known_number, known_seconds
+from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, known_number, known_seconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.compile_log.summary_pb2 import KeyDifference as DifferenceMessage

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.words import duration, percent
-from tb_torchcompile_plugin.compile_log.fields import key_of
+from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.analysis.cuda_graphs.rows import (
     ReplayedKernel,
 )
 from tb_torchcompile_plugin.analysis.cuda_graphs.words import NOT_REPLAYED, pool_words, price, remedy, served
-from tb_torchcompile_plugin.compile_log.fields import known_number
+from tb_torchcompile_plugin.compile_log.record import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.columns import alike
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership

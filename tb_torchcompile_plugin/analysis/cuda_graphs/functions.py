@@ -14,7 +14,12 @@ from tb_torchcompile_plugin.analysis.cuda_graphs.recordings import (
 )
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphedFunction, GraphRecording, GraphState
 from tb_torchcompile_plugin.analysis.cuda_graphs.words import why_recorded, why_waiting
-from tb_torchcompile_plugin.compile_log.fields import Direction, direction_of, forwards, known_number
+from tb_torchcompile_plugin.compile_log.record import (
+    Direction,
+    direction_of,
+    forward_compilations,
+    known_number,
+)
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import Bools, GraphRuns, graph_runs
@@ -107,7 +112,7 @@ def _row(profile: Profile, graph: Graph, runs: GraphRuns, mine: Bools) -> Graphe
 
 
 def _frame(profile: Profile, compile_id: str) -> tuple[str, str, int | None]:
-    rows = forwards(profile.summary).items() if profile.summary else ()
+    rows = forward_compilations(profile.summary).items() if profile.summary else ()
     row = next((one for (_, name), one in reversed([*rows]) if name == compile_id), None)
     return (row.function, row.file, known_number(row, "line")) if row else ("", "", None)
 

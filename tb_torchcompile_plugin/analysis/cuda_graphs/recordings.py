@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.cuda_graphs.rows import GraphRecording, SkippedGraph
-from tb_torchcompile_plugin.compile_log.fields import REASONS, Direction, direction_of, known_number
+from tb_torchcompile_plugin.compile_log.record import REASONS, Direction, direction_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, CudaGraphFunction, PhaseSpan
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows

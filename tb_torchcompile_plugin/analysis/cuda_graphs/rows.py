@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from tb_torchcompile_plugin.analysis.sheet import head
-from tb_torchcompile_plugin.compile_log.fields import Direction, Reason
+from tb_torchcompile_plugin.compile_log.record import Direction, Reason
 
 GraphState = Literal[
     "replayed", "recording", "recorded_again", "new_sizes", "waiting", "skipped", "partly", "not_run"

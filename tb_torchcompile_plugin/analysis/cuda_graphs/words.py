@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.words import (
     plural,
     significant,
 )
-from tb_torchcompile_plugin.compile_log.fields import Reason
+from tb_torchcompile_plugin.compile_log.record import Reason
 
 NOT_ASKED = "CUDA graphs are not used: torch.compile was not told to."
 _NAMED = 3

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.recompiles.moments import calls_by_id
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiles
 from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import symbolic_shapes
 from tb_torchcompile_plugin.analysis.words import function_at
-from tb_torchcompile_plugin.compile_log.fields import Key, forwards, known_number, known_seconds
+from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, known_number, known_seconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -57,7 +57,7 @@ def _dynamic(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
         if len(free) != 1:
             continue
         came = profile.of(symbol_sizes, key) or dict.fromkeys(_recorded(data, key))
-        name = function_name(forwards(data.summary).get(key))
+        name = function_name(forward_compilations(data.summary).get(key))
         for size, calls in came.items():
             yield SizeThatCame(name, free[0].source or free[0].symbol, size, "dynamic", key[1], calls, None)
 
@@ -71,7 +71,7 @@ def _recorded(data: CompileData, key: Key) -> Iterator[int]:
 
 def _specialised(profile: Profile, data: CompileData) -> Iterator[SizeThatCame]:
     """Sizes that a guard compared with: each was compiled for alone."""
-    made, calls = forwards(data.summary), profile.of(calls_by_id)
+    made, calls = forward_compilations(data.summary), profile.of(calls_by_id)
     dynamic = {
         (key, row.source)
         for key in data.of(dynamic_compilations)

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import (
     SymbolicShapes,
     symbolic_shapes,
 )
-from tb_torchcompile_plugin.compile_log.fields import Key, forwards, key_of
+from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, key_of
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -87,7 +87,7 @@ def size_of(text: str | None) -> int | None:
 
 def _versions(data: CompileData, key: Key) -> list[Key]:
     """The compilations of the same frame, in their order."""
-    known = dict.fromkeys([*forwards(data.summary), *data.of(dynamic_compilations)])
+    known = dict.fromkeys([*forward_compilations(data.summary), *data.of(dynamic_compilations)])
     return [one for one in known if one[0] == key[0] and frame_of(one[1]) == frame_of(key[1])]
 
 

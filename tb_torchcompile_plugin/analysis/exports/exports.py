@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tb_torchcompile_plugin.analysis.words import plural
-from tb_torchcompile_plugin.compile_log.fields import forwards, key_of, known_number
+from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import ExportIssue as ExportIssueMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.grouped import grouped
@@ -54,7 +54,7 @@ class Exports(msgspec.Struct, frozen=True):
 def exports(data: CompileData) -> Exports:
     """Exports in the order in which they began, and their issues, each once."""
     rows = _issues(data)
-    calls = [row for row in forwards(data.summary).values() if is_export(row.key.compile_id)]
+    calls = [row for row in forward_compilations(data.summary).values() if is_export(row.key.compile_id)]
     known = tuple(
         ExportCall(
             compile_id=row.key.compile_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tb_torchcompile_plugin.compile_log.fields import known_number
+from tb_torchcompile_plugin.compile_log.record import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import GraphBreak as GraphBreakMessage
 from tb_torchcompile_plugin.generated_code.frame import Frame, frames
 from tb_torchcompile_plugin.reader.compile_data import CompileData

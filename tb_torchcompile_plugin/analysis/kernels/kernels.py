@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.analysis.kernels.per_step import (
 )
 from tb_torchcompile_plugin.analysis.kernels.roofline import DevicePeak, achieved, device_peaks
 from tb_torchcompile_plugin.analysis.words import duration, plural
-from tb_torchcompile_plugin.compile_log.fields import Direction
+from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphCode, GraphPiece

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tb_torchcompile_plugin.analysis.source.launch_lines import LineLaunches, line_launches
 from tb_torchcompile_plugin.analysis.source.shares import shares
-from tb_torchcompile_plugin.compile_log.fields import forwards
+from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.generated_code.module_paths import ROOT
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.grouped import grouped
@@ -69,7 +69,7 @@ def _with_containers(modules: dict[str, GraphModule]) -> dict[str, GraphModule]:
 def _frames(profile: Profile) -> dict[str, str]:
     """Compile id → "forward (model.py:17)", the frame that was compiled: what goes on after a break is the same one."""
     frames: dict[str, str] = {}
-    for (_, compile_id), row in forwards(profile.summary).items() if profile.summary else ():
+    for (_, compile_id), row in forward_compilations(profile.summary).items() if profile.summary else ():
         resumed = resumed_from(row.function)
         frames[compile_id] = f"{resumed[0] if resumed else row.function} ({row.file.rpartition('/')[2]})"
     return frames

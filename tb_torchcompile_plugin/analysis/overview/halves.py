@@ -65,7 +65,7 @@ from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
 )
 from tb_torchcompile_plugin.analysis.triton.triton import Candidate, CompiledKernel, triton
 from tb_torchcompile_plugin.analysis.words import duration, plural, seconds
-from tb_torchcompile_plugin.compile_log.fields import known_number
+from tb_torchcompile_plugin.compile_log.record import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.kernels import GeneratedKernels, generated_kernels

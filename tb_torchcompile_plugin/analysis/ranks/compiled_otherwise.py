@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.words import plural
-from tb_torchcompile_plugin.compile_log.fields import Key, forwards
+from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.reader.grouped import grouped
@@ -44,7 +44,7 @@ def _facts(one: RankDigest) -> _Facts:
     if compiled is None:
         return frozenset()
     facts: list[tuple[Key, str, str]] = []
-    for key, row in forwards(compiled).items():
+    for key, row in forward_compilations(compiled).items():
         facts.append((key, "failed" if row.HasField("failure") else "compiled", row.function))
         if row.HasField("guards"):
             facts.append((key, "guards", str(row.guards)))

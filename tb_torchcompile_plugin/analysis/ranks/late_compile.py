@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard
 from tb_torchcompile_plugin.analysis.recompiles.recompiles import Recompile, recompiles
 from tb_torchcompile_plugin.analysis.words import at_line, listed, plural
-from tb_torchcompile_plugin.compile_log.fields import Key, forwards, known_number, known_seconds
+from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, known_number, known_seconds
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of
 from tb_torchcompile_plugin.job.job import Job
@@ -111,7 +111,7 @@ def lookups_of(one: RankDigest) -> Lookups | None:
         return None
     return {
         key: tuple((asked.cache, asked.result) for asked in row.cache)
-        for key, row in forwards(compiled).items()
+        for key, row in forward_compilations(compiled).items()
     }
 
 
@@ -127,7 +127,7 @@ def _windows(job: Job, place: int, ones: Iterable[Late]) -> Iterator[tuple[float
 
 def _between(data: CompileData, begin: float, end: float) -> Iterator[_Compiled]:
     again = {(row.epoch, row.compile_id): row for row in data.of(recompiles)}
-    for key, row in forwards(data.summary).items():
+    for key, row in forward_compilations(data.summary).items():
         start, seconds = known_seconds(row, "start_ns"), known_seconds(row, "duration_ns")
         if start is not None and begin <= start < end:
             yield _Compiled(

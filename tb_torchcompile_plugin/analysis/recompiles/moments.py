@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.recompiles.recompiles import (
     recompiles_headline,
 )
 from tb_torchcompile_plugin.analysis.words import duration, plural
-from tb_torchcompile_plugin.compile_log.fields import forwards
+from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
@@ -62,7 +62,7 @@ def recompile_moments(profile: Profile) -> list[RecompileMoment] | None:
     if profile.data is None:
         return None
     calls = profile.of(calls_by_id)
-    compiled = forwards(profile.data.summary)
+    compiled = forward_compilations(profile.data.summary)
     return [
         _moment(profile, row, compiled.get((row.epoch, row.compile_id)), calls[row.compile_id])
         for row in profile.data.of(recompiles)

@@ -9,7 +9,12 @@ import msgspec
 from tb_torchcompile_plugin.analysis.recompiles.guard_reasons import FailedGuard, failed_guard
 from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import DynamicChange, symbolic_shapes
 from tb_torchcompile_plugin.analysis.words import duration, plural
-from tb_torchcompile_plugin.compile_log.fields import forwards, key_of, known_number, known_seconds
+from tb_torchcompile_plugin.compile_log.record import (
+    forward_compilations,
+    key_of,
+    known_number,
+    known_seconds,
+)
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Recompile as RecompileMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -61,7 +66,7 @@ class RecompiledFrame(msgspec.Struct, frozen=True):
 
 def recompiles(data: CompileData) -> list[Recompile]:
     """In the order in which torch reported them."""
-    compiled = forwards(data.summary)
+    compiled = forward_compilations(data.summary)
     return [_recompile(data, row, compiled.get(key_of(row.key))) for row in data.summary.recompiles]
 
 

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.compile_time.caches import time_saved_s
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.startup.lookups import looked_up, would_save_ns
 from tb_torchcompile_plugin.analysis.startup.parts import compile_ns, parts_ns, window
-from tb_torchcompile_plugin.compile_log.fields import Direction, forwards
+from tb_torchcompile_plugin.compile_log.record import Direction, forward_compilations
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -85,7 +85,7 @@ def frames_of(data: CompileData) -> dict[Frame, Compilation]:
     """Versions of a function are counted in the order in which they were compiled."""
     numbers = defaultdict[tuple[str, int, str], int](int)
     rows: dict[Frame, Compilation] = {}
-    for row in sorted(forwards(data.summary).values(), key=lambda row: row.start_ns):
+    for row in sorted(forward_compilations(data.summary).values(), key=lambda row: row.start_ns):
         frame = (row.file, row.line, row.function)
         key: Frame = (*frame, numbers[frame])
         rows[key] = row

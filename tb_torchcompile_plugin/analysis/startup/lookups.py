@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.compile_time.autotune import Autotune, auto
 from tb_torchcompile_plugin.analysis.compile_time.caches import CacheLookup, cache_lookups, in_order
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import plural
-from tb_torchcompile_plugin.compile_log.fields import Direction, Key, forwards, key_of
+from tb_torchcompile_plugin.compile_log.record import Direction, Key, forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilation, PhaseSpan
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
@@ -56,7 +56,7 @@ class StartLookup(msgspec.Struct, frozen=True):
 
 def start_lookups(data: CompileData) -> tuple[StartLookup, ...]:
     """In order of time; then those of which torch only counts."""
-    frames = forwards(data.summary)
+    frames = forward_compilations(data.summary)
     rows = [_row(one, frames, spent) for one, spent in data.of(looked_up)]
     counted = [row for frame in frames.values() for row in _remote(frame)]
     return (*rows, *counted, *_tuned(data, frames))

@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.analysis.startup.key_differences import differences
 from tb_torchcompile_plugin.analysis.startup.lookups import looked_up, would_save_ns
 from tb_torchcompile_plugin.analysis.startup.parts import parts_ns
 from tb_torchcompile_plugin.analysis.words import at_line, duration
-from tb_torchcompile_plugin.compile_log.fields import forwards
+from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.profile.units import seconds
 
 RULE = "cold_start"
@@ -28,7 +28,7 @@ def start_findings(starts: Starts) -> list[Finding]:
         return []
     place, one = min(avoidable.items(), key=lambda pair: not pair[1].same_run)
     whole_ns, lookup = sum(data.of(parts_ns).values()), data.of(looked_up)[place][0]
-    frame = forwards(data.summary).get((lookup.epoch, lookup.compile_id))
+    frame = forward_compilations(data.summary).get((lookup.epoch, lookup.compile_id))
     return [
         Finding(
             rule=RULE,

@@ -11,7 +11,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.startup.beside import Starts
 from tb_torchcompile_plugin.analysis.startup.pieces import pieces
-from tb_torchcompile_plugin.compile_log.fields import key_of
+from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData

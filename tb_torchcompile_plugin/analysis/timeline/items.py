@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tb_torchcompile_plugin.analysis.compile_time.compile_time import EPOCH_FROM_NS
 from tb_torchcompile_plugin.analysis.compile_time.phase_spans import ALL_THREADS, WORKERS, thread_labels
 from tb_torchcompile_plugin.analysis.timeline.lanes import Item, LaneKind
-from tb_torchcompile_plugin.compile_log.fields import forwards, key_of
+from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, PhaseSpan
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, every_break, host_ns, region_calls
@@ -134,7 +134,7 @@ def _breaks(profile: Profile, origin: int) -> list[Item]:
 
 
 def _recompiles(summary: CompileSummary, epoch: int) -> list[Item]:
-    compiled = forwards(summary)
+    compiled = forward_compilations(summary)
     items = []
     for row in summary.recompiles:
         frame = compiled.get(key_of(row.key))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.compile_log.fields import known_number
+from tb_torchcompile_plugin.compile_log.record import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation, CompileSummary
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.profile import Profile

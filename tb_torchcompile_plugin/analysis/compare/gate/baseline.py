@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.compare.gate.measures import (
     MeasuredItem,
     MeasuredRun,
 )
-from tb_torchcompile_plugin.compile_log.fields import known_number
+from tb_torchcompile_plugin.compile_log.record import known_number
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.filesystem import (
     is_remote,
