@@ -107,7 +107,7 @@ class _Spent:
 def _train(network: str, out: str) -> dict[str, Any]:
     import torch
 
-    from tb_torchcompile_plugin.writer.compile_recorder import CompileRecorder
+    from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
     from tb_torchcompile_plugin.writer.recorder import recorder
 
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tb_torchcompile_plugin.dataframes import load
-    from tb_torchcompile_plugin.writer.compile_recorder import CompileRecorder
     from tb_torchcompile_plugin.writer.handler import tensorboard_trace_handler
     from tb_torchcompile_plugin.writer.profile_steps import profile_steps
+    from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
 
 __version__ = "0.1.0"
 IMPORTED_NS = time.time_ns()  # of the start-up of a process that is recorded, one part ends here
@@ -24,7 +24,7 @@ _HOMES = {
     "tensorboard_trace_handler": "tb_torchcompile_plugin.writer.handler",
     "load": "tb_torchcompile_plugin.dataframes",
     "profile_steps": "tb_torchcompile_plugin.writer.profile_steps",
-    "CompileRecorder": "tb_torchcompile_plugin.writer.compile_recorder",
+    "CompileRecorder": "tb_torchcompile_plugin.writer.recorded_block",
 }
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tb_torchcompile_plugin.torch_names.graph_breaks import says_trace_is_saved
-from tb_torchcompile_plugin.writer import background, stacks
+from tb_torchcompile_plugin.writer import log_handlers as background
+from tb_torchcompile_plugin.writer import stacks
 from tb_torchcompile_plugin.writer.recorder import Output, checked_capture, recorder
 
 # As torch names it; the stem is folder and worker.

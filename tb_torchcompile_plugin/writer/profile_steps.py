@@ -9,9 +9,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from tb_torchcompile_plugin.writer.environment import profiler_runs
 from tb_torchcompile_plugin.writer.handler import tensorboard_trace_handler
 from tb_torchcompile_plugin.writer.recorder import recorder
-from tb_torchcompile_plugin.writer.torch_state import profiler_runs
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -27,14 +27,19 @@ from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_LOGGER, sa
 from tb_torchcompile_plugin.torch_names.records import BACKWARD_METRICS, CUDAGRAPH_SKIP, METRICS
 from tb_torchcompile_plugin.writer.cache_transfers import note_cache_transfers, put_cache_transfers
 from tb_torchcompile_plugin.writer.cuda_graphs import add_cuda_graphs
-from tb_torchcompile_plugin.writer.environment import default_worker, fill_environment
+from tb_torchcompile_plugin.writer.environment import (
+    Counters,
+    Times,
+    compiling_now,
+    default_worker,
+    file_names,
+    fill_environment,
+)
+from tb_torchcompile_plugin.writer.log_handlers import Taps
 from tb_torchcompile_plugin.writer.recover import KnownObjects, known_now, recover
-from tb_torchcompile_plugin.writer.sources import fill_sources
+from tb_torchcompile_plugin.writer.stacks import fill_sources
 from tb_torchcompile_plugin.writer.step_notes import StepClock
-from tb_torchcompile_plugin.writer.taps import Taps
-from tb_torchcompile_plugin.writer.torch_state import Counters, Times, compiling_now, file_names
-from tb_torchcompile_plugin.writer.triton_files import TritonFiles
-from tb_torchcompile_plugin.writer.winners import add_winners
+from tb_torchcompile_plugin.writer.triton_files import TritonFiles, add_winners
 
 logger = logging.getLogger("tb_torchcompile_plugin")
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import glob
 import importlib.util
+import linecache
 import os
 import re
 import shutil
 import sys
 import tempfile
 from typing import Any
+
+from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 
 _MODULE = "torch._inductor.profiler"  # of torch 2.14 and later
 _NAME = re.compile(r"\.(?P<time_ns>\d+)\.pt\.trace\.json(?:\.gz)?$")
@@ -61,3 +64,16 @@ def written_since(time_ns: int, folder: str, worker: str | None) -> str:
     times = [(int(match["time_ns"]), path) for path in paths if (match := _NAME.search(path))]
     newest, path = max(times, default=(0, ""))
     return path if newest > time_ns else ""
+
+
+# The text of the lines that torch leaves out of its stacks: the first one of each compiled frame.
+
+
+def fill_sources(summary: CompileSummary) -> None:
+    """Each file is read once in a process. A line whose file is gone, or that was never in one, stays without."""
+    for row in summary.compilations:
+        if not row.stack or row.stack[-1].HasField("source"):
+            continue
+        frame = row.stack[-1]
+        if text := linecache.getline(frame.file, frame.line).strip():
+            frame.source = text

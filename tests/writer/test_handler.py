@@ -19,7 +19,7 @@ from live import TRACE_LOGGER, names, needs_torch, run, run_alone, summaries
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.writer import handler as handler_module
 from tb_torchcompile_plugin.writer import recorder as recorder_module
-from tb_torchcompile_plugin.writer.taps import Tap
+from tb_torchcompile_plugin.writer.log_handlers import Tap
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 TRACE, SUMMARY = ".pt.trace.json", ".pt.compile.pb"

@@ -10,8 +10,8 @@ import pytest
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.writer import cache_transfers
-from tb_torchcompile_plugin.writer.first_steps import FirstSteps, first_steps
-from tb_torchcompile_plugin.writer.process_start import process_start_ns
+from tb_torchcompile_plugin.writer.environment import process_start_ns
+from tb_torchcompile_plugin.writer.step_notes import FirstSteps, first_steps
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell it")

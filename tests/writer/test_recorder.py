@@ -19,8 +19,8 @@ from tb_torchcompile_plugin.compile_log import summary as summary_file
 from tb_torchcompile_plugin.compile_log.payloads import text_of, unpack
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, FORWARD, CompileSummary
 from tb_torchcompile_plugin.writer import recorder as recorder_module
-from tb_torchcompile_plugin.writer.compile_recorder import CompileRecorder
-from tb_torchcompile_plugin.writer.taps import Tap
+from tb_torchcompile_plugin.writer.log_handlers import Tap
+from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 

@@ -10,7 +10,7 @@ import pytest
 
 from live import TRACE_LOGGER, needs_torch, run_all, summaries
 from tb_torchcompile_plugin.writer import recorder as recorder_module
-from tb_torchcompile_plugin.writer.compile_recorder import CompileRecorder
+from tb_torchcompile_plugin.writer.recorded_block import CompileRecorder
 
 pytestmark = [*needs_torch]
 

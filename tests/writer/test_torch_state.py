@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.writer.torch_state import Times
+from tb_torchcompile_plugin.writer.environment import Times
 
 
 @pytest.fixture

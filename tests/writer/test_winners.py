@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, GeneratedKernel, Graph
-from tb_torchcompile_plugin.writer.winners import add_winners
+from tb_torchcompile_plugin.writer.triton_files import add_winners
 
 FILE = "/tmp/torchinductor_user/ab/cab.py"
 

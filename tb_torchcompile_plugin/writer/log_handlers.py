@@ -6,8 +6,13 @@ that there are. Nobody means the logger of torch's compile log by that, which wr
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -102,3 +107,57 @@ def _keep_open(logger: logging.Logger, tap: Tap) -> None:
     if not isinstance(logger, _Open):
         with contextlib.suppress(TypeError):  # a class of the program's own that cannot be exchanged
             logger.__class__ = type("OpenLogger", (_Open, type(logger)), {"_tap": tap})
+
+
+# Has traces read by one process of its own, which never gets in the way of training. It reads one trace at
+# a time, the newest first. When training ends it finishes what waits; when training is killed it ends, too.
+
+
+_READER = "tb_torchcompile_plugin.api.indexing.beside_training"
+_START = "import os, runpy; os.nice(19); runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
+_reader: subprocess.Popen[bytes] | None = None
+_owner = 0  # the process that started it: the child of a fork has one of its own
+
+
+def read(trace: str, summary: str | None, *, index: bool, digest: bool) -> None:
+    """Read a trace in the background: into the cache, or for its digest, or both. summary: of the same cycle, None
+    where it was not written. Raises OSError if no process can start, or it cannot be told."""
+    if not os.path.isfile(trace):
+        return
+    line = json.dumps([os.path.abspath(trace), summary and os.path.abspath(summary), index, digest])
+    try:
+        _tell(line)
+    except BrokenPipeError:  # it was ended: another one
+        _tell(line)
+
+
+def _tell(line: str) -> None:
+    """Never waits: what does not fit into the pipe is an OSError."""
+    pipe = _running().stdin
+    assert pipe is not None
+    os.write(pipe.fileno(), f"{line}\n".encode())
+
+
+def _running() -> subprocess.Popen[bytes]:
+    global _reader, _owner
+    if _reader is None or _owner != os.getpid() or _reader.poll() is not None:
+        quiet = subprocess.DEVNULL
+        command = [sys.executable, "-c", _START.format(_READER), str(os.getpid())]
+        _reader = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
+        )
+        assert _reader.stdin is not None
+        os.set_blocking(_reader.stdin.fileno(), False)
+        if _owner != os.getpid():
+            atexit.register(_finish)
+        _owner = os.getpid()
+    return _reader
+
+
+def _finish() -> None:
+    """Training has ended as it should: what waits may be read to its end."""
+    try:
+        if _reader is not None and _owner == os.getpid() and _reader.poll() is None:
+            _tell("null")
+    except OSError:  # then it ends with us
+        pass
