@@ -17,7 +17,7 @@ import msgspec
 from tb_torchcompile_plugin.errors import NotFound, Notice
 from tb_torchcompile_plugin.job.members import asks_digests
 from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, discover
-from tb_torchcompile_plugin.reader.log_owners import join_logs
+from tb_torchcompile_plugin.reader.merge import join_logs
 
 Found = TypeVar("Found")
 SCHEMA_VERSION = 1  # of all that leaves

@@ -80,9 +80,8 @@ from tb_torchcompile_plugin.api.starts import starts_of
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.cache import answers
-from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.memo import Memoized
 
 Answer: TypeAlias = msgspec.Struct | str | bytes | Download

@@ -26,8 +26,7 @@ from tb_torchcompile_plugin.analysis.runs.runs import (
 from tb_torchcompile_plugin.job.members import members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles, span_time_ns
 from tb_torchcompile_plugin.reader.cache import rows
-from tb_torchcompile_plugin.reader.compile_data import read_compile_data
-from tb_torchcompile_plugin.reader.packages import makers
+from tb_torchcompile_plugin.reader.compile_data import makers, read_compile_data
 
 _log = logging.getLogger(__name__)
 Line = TypeVar("Line", bound=msgspec.Struct)

@@ -35,9 +35,8 @@ from tb_torchcompile_plugin.job.together import calls_of_each, recorded_trace, t
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
 from tb_torchcompile_plugin.reader.cache.anywhere import read
-from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data
+from tb_torchcompile_plugin.reader.compile_data import CompileData, DataRead, read_compile_data, with_makers
 from tb_torchcompile_plugin.reader.memo import Memo
-from tb_torchcompile_plugin.reader.packages import with_makers
 
 _log = logging.getLogger(__name__)
 

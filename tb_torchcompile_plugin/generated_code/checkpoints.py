@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines, node_lines, node_rows
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
-from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import is_captured_graph
 from tb_torchcompile_plugin.torch_names.operators import is_captured_checkpoint
 

@@ -29,9 +29,8 @@ from tb_torchcompile_plugin.generated_code.user_lines import (
     node_rows,
     provenance,
 )
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
-from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.torch_names.artifacts import (
     AOT_CODE,

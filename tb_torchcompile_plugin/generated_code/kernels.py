@@ -9,8 +9,8 @@ import msgspec
 
 from tb_torchcompile_plugin.compile_log.record import Direction, direction_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Graph
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 
 

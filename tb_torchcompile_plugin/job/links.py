@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import all_here, waits
 from tb_torchcompile_plugin.profile.columns import alike, distinct, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 
 _LIKES = 3  # groups that do the same, from which on one can be slow
 _TIMES = 1.5  # as long as usual

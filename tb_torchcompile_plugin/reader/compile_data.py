@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from tb_torchcompile_plugin.compile_log.payloads import DAMAGED, text_of
 from tb_torchcompile_plugin.compile_log.summary import load
-from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.errors import Notice, UserError
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
+from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.logdir.discovery import File, WorkerFiles
 from tb_torchcompile_plugin.reader.cache import copies
-from tb_torchcompile_plugin.reader.memo import Memoized
+from tb_torchcompile_plugin.reader.memo import Memo, Memoized
 from tb_torchcompile_plugin.reader.merge import merge
 from tb_torchcompile_plugin.reader.summary_check import without_impossible
+from tb_torchcompile_plugin.reader.torch_trace.log_records import payload_at
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
+from tb_torchcompile_plugin.torch_names.caches import is_package
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class CompileData(Memoized):
     """summary: what is known, merged. file: where it comes from first. notices: what could not be read.
 
     log: the log that holds the texts of artifacts with a `log_offset`; None without one.
-    packages: see reader/packages.py.
+    packages: see reader/compile_data.py.
     """
 
     summary: CompileSummary
@@ -96,3 +100,111 @@ def _unreadable(file: File, log: CompileSummary) -> list[Notice]:
             "If the file was copied, copy it again; else record the run again",
         )
     ]
+
+
+# Packages of AOTInductor are compiled by one process and run by another: the compile data of both as one.
+# The process that runs them knows no code. Kernels, graphs and texts come from the processes of the run
+# that only compiled; their times stay there.
+
+
+_OF_CODE = ("graphs", "compiled_kernels")
+
+
+def makers(worker: WorkerFiles, workers: Sequence[WorkerFiles]) -> list[WorkerFiles]:
+    """Those that may have compiled what `worker` runs: of its rank or of none, and without a trace."""
+    if not worker.spans:
+        return []
+    return [
+        other
+        for other in workers
+        if other is not worker
+        and not other.spans
+        and other.compile_files
+        and other.rank in (None, worker.rank)
+    ]
+
+
+def with_makers(
+    worker: WorkerFiles, workers: Sequence[WorkerFiles], read: Callable[[WorkerFiles], DataRead], memo: Memo
+) -> DataRead:
+    """The compile data of `worker`, with that of packages that another of `workers` compiled. read: one's own."""
+    own, notices = read(worker)
+    known = [data for one in makers(worker, workers) if (data := read(one)[0]) is not None]
+    if not known:
+        return own, notices
+    key = "packages", *(span.file.path for span in worker.spans)
+    return memo.get(key, lambda: with_packages(own, known), (own, *known)), notices
+
+
+def with_packages(own: CompileData | None, others: Sequence[CompileData]) -> CompileData | None:
+    """`own` with the packages that the newest of the others compiled; `own` itself where it compiled packages, or none
+    of them did."""
+    made = [data for data in others if _compiled(data.summary)]
+    if not made or (own is not None and _compiled(own.summary)):
+        return own
+    maker = max(made, key=lambda data: max(row.start_ns for row in _compiled(data.summary)))
+    summary = CompileSummary()
+    if own is not None:
+        summary.CopyFrom(own.summary)
+    first = len(summary.artifacts)
+    numbers = _add(summary, maker.summary)
+    base = own if own is not None else CompileData(summary, maker.source, maker.file)
+    return replace(base, summary=summary, packages=Packages(maker, first, tuple(numbers)))
+
+
+def _compiled(summary: CompileSummary) -> list[Compilation]:
+    return [row for row in summary.compilations if is_package(row.key.compile_id)]
+
+
+def _add(summary: CompileSummary, maker: CompileSummary) -> list[int]:
+    """Adds what is of packages; the numbers of the artifacts that were added."""
+    for row in _compiled(maker):
+        added = summary.compilations.add()
+        added.CopyFrom(row)
+        added.elsewhere = True
+        for field in ("start_ns", "duration_ns"):
+            added.ClearField(field)
+        del added.phases[:]
+    for name in _OF_CODE:
+        getattr(summary, name).extend(row for row in getattr(maker, name) if is_package(row.key.compile_id))
+    numbers = [place for place, row in enumerate(maker.artifacts) if is_package(row.key.compile_id)]
+    summary.artifacts.extend(maker.artifacts[number] for number in numbers)
+    return numbers
+
+
+# The text of one artifact: out of the summary, or out of the log that it still lies in.
+
+
+_HOW = 'Record with tensorboard_trace_handler(..., capture="full"), which is the default'
+
+
+def read_payload(data: CompileData, number: int) -> str:
+    """The text of artifact `number` of this data. Raises NotFound, saying why there is none, and UserError."""
+    artifacts = data.summary.artifacts
+    if not 0 <= number < len(artifacts):
+        raise _nothing(data, number)
+    packages = data.packages
+    if packages is not None and number >= packages.first:
+        return read_payload(packages.data, packages.numbers[number - packages.first])
+    artifact = artifacts[number]
+    if artifact.HasField("log_offset") and data.log is not None:
+        with copies.local(data.log) as path:
+            return payload_at(path, artifact.log_offset, artifact.log_bytes, artifact.name)
+    if artifact.payload >= len(data.summary.payloads):
+        raise UserError("refers to a text that it does not hold", file=data.file, next_step="Record it again")
+    try:
+        return text_of(data.summary, artifact.payload)
+    except DAMAGED as error:
+        raise UserError(
+            "holds a text that is damaged", file=data.file, next_step="Record it again"
+        ) from error
+
+
+def _nothing(data: CompileData, number: int) -> NotFound:
+    if data.summary.environment.capture == "summary":
+        return NotFound(
+            'no graphs and no code were stored: the run was recorded with capture="summary"', next_step=_HOW
+        )
+    return NotFound(
+        f"there is no artifact {number}", file=data.file, next_step="Reload: the file may have changed"
+    )

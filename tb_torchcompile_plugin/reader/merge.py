@@ -4,14 +4,26 @@ what only the log has is added, and nothing counts twice.
 
 from __future__ import annotations
 
+import math
+import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from tb_torchcompile_plugin.compile_log.record import Key, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Compilation, CompileSummary
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.logdir import discovery
+from tb_torchcompile_plugin.logdir.filesystem import read_range
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.cache import copies
+from tb_torchcompile_plugin.reader.memo import Memo, Value
+from tb_torchcompile_plugin.reader.torch_trace.structured_log import LogIdentity, log_identity
 from tb_torchcompile_plugin.torch_names.caches import is_package
+from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, PYTHON_FUNCTION, RUNTIME_CATS
 
 _SAME_START_NS = 20_000_000  # what torch's metrics and its chromium events may differ by
 # What belongs to compilations and is no row of them.
@@ -178,3 +190,178 @@ def _renumbered(summary: CompileSummary, epoch: Callable[[_Row], int]) -> Compil
         for row in getattr(copy, name):
             row.key.epoch = epoch(row)
     return copy
+
+
+# Which TORCH_TRACE log belongs to which worker. A log joins the worker of its folder with the same rank;
+# else the one with the same process id that was alive at the time; else it is a worker of its own. Ranks
+# and process ids come back with every job, so where several would do, the process id decides, then the
+# time. Only the first and last bytes of each file are looked at.
+
+
+_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
+_OF_HOST = rb'"cat"\s*:\s*"(?:%b)"' % "|".join((*CALL_CATS, PYTHON_FUNCTION, *RUNTIME_CATS)).encode()
+_HOST_PID = (
+    re.compile(rb'%b[^{}]*?"pid"\s*:\s*"?(\d+)' % _OF_HOST),
+    re.compile(rb'"pid"\s*:\s*"?(\d+)[^{}]*?%b' % _OF_HOST),
+)
+_TAIL_BYTES = 64 * 1024
+_KNOWN = Memo(most=8192)  # files
+_OPENED = 64  # workers of a run of which traces are opened to see whose they are: of more the names must tell
+_TRIED = 16  # traces of a worker, newest first, until one tells whose it is
+# A process id comes back sooner or later: after a pause as long as this it is taken for another process.
+_SAME_PROCESS_NS = 12 * 3600 * 10**9
+
+
+@dataclass(frozen=True)
+class TraceIdentity:
+    """Whose trace a file is: rank from `distributedInfo`, process id of its host events, and when it ended.
+
+    first_ns: when the first trace of the same worker ended.
+    """
+
+    rank: int | None
+    pid: int | None
+    end_ns: int
+    first_ns: int = 0
+
+
+_UNKNOWN_LOG = LogIdentity(rank=None, pid=None, start_ns=None, end_ns=None)
+
+
+def trace_identity(file: discovery.File, span: str) -> TraceIdentity:
+    """Cheap: the first 64 KiB, and the last where the first do not tell. Never raises; unknown is None."""
+    try:
+        rank, pid = _remembered(_rank_and_pid, file)
+    except (OSError, UserError):  # reading it will say why
+        rank, pid = None, None
+    return TraceIdentity(rank, pid, _end_ns(file, span))
+
+
+def _end_ns(file: discovery.File, span: str) -> int:
+    time_ns = discovery.span_time_ns(span)
+    return file.mtime_ns if time_ns is None else time_ns
+
+
+def _remembered(what: Callable[[discovery.File], Value], file: discovery.File) -> Value:
+    """What a file's bytes tell, asked once as long as its size and time stay. Failures are not kept."""
+    return _KNOWN.get((what, file), partial(what, file), keep=lambda _: True)
+
+
+def _rank_and_pid(file: discovery.File) -> tuple[int | None, int | None]:
+    ends = discovery.read_head(file.path) + b"\n" + _tail(file) if file.size else b""
+    rank = _RANK.search(ends)
+    pids = [match for pattern in _HOST_PID if (match := pattern.search(ends))]
+    return int(rank[1]) if rank else None, int(pids[0][1]) if pids else None
+
+
+def _identity_of_log(file: discovery.File) -> LogIdentity:
+    try:
+        return _remembered(_read_identity_of_log, file)
+    except UserError:  # it may have gone; a worker of its own says so when it is read
+        return _UNKNOWN_LOG
+
+
+def _read_identity_of_log(file: discovery.File) -> LogIdentity:
+    with copies.ends(file) as path:
+        return log_identity(path)
+
+
+def join_logs(run: discovery.RunFiles) -> list[discovery.WorkerFiles]:
+    """The workers of a run, sorted by name, each with its rank and its log where one joins."""
+    opened = len(run.workers) <= _OPENED
+    traces = {
+        name: replace(_identity(worker, opened), first_ns=_first_ns(worker))
+        for name, worker in run.workers.items()
+    }
+    for name, worker in run.workers.items():
+        worker.rank = traces[name].rank
+    logs = [(log, _with_rank_of_name(log, _identity_of_log(log))) for log in run.logs]
+    homes = _homes([identity for _, identity in logs], traces)
+    for number, (log, identity) in sorted(enumerate(logs), key=lambda item: -(item[1][1].start_ns or 0)):
+        home = homes.get(number)
+        if home is None and run.alone and traces:
+            continue
+        worker = run.worker(_own_name(run, identity, log) if home is None else home)
+        if worker.rank is None:
+            worker.rank = identity.rank
+        worker.log = log
+    return [run.workers[name] for name in sorted(run.workers)]
+
+
+def _with_rank_of_name(log: discovery.File, identity: LogIdentity) -> LogIdentity:
+    rank = discovery.log_rank(log.name)
+    return identity if rank is None else replace(identity, rank=rank)
+
+
+def _identity(worker: discovery.WorkerFiles, opened: bool) -> TraceIdentity:
+    """Of the newest trace that tells: one that is empty or half-written does not. Else, and where traces are not
+    opened for it, by the worker's name."""
+    spans = worker.spans[: -_TRIED - 1 : -1] if opened else []
+    newest = worker.spans[-1] if worker.spans else None
+    for span in spans:
+        identity = trace_identity(span.file, span.span)
+        if identity.rank is not None or identity.pid is not None:
+            return identity
+    if spans and newest is not None and discovery.span_time_ns(newest.span) is None:
+        # A file of another tool may be called anything.
+        return trace_identity(newest.file, newest.span)
+    rank = re.fullmatch(r"rank_?(\d+)", worker.worker)
+    pid = None if rank else re.search(r"_(\d+)$", worker.worker)  # torch's own worker names end with it
+    end_ns = int(newest.span) if newest else max((file.mtime_ns for file in worker.summaries), default=0)
+    return TraceIdentity(int(rank[1]) if rank else None, int(pid[1]) if pid else None, end_ns)
+
+
+def _first_ns(worker: discovery.WorkerFiles) -> int:
+    times = [_end_ns(span.file, span.span) for span in worker.spans]
+    return min(times or [file.mtime_ns for file in worker.summaries], default=0)
+
+
+def _homes(logs: list[LogIdentity], traces: dict[str, TraceIdentity]) -> dict[int, str]:
+    """The number of a log → its worker. Each has one at most; what fits best is paired first."""
+    pairs = sorted(
+        (fit, number, name)
+        for number, log in enumerate(logs)
+        for name, trace in traces.items()
+        if (fit := _fit(log, trace)) is not None
+    )
+    homes: dict[int, str] = {}
+    for _, number, name in pairs:
+        if number not in homes and name not in homes.values():
+            homes[number] = name
+    return homes
+
+
+def _fit(log: LogIdentity, trace: TraceIdentity) -> tuple[int, float] | None:
+    """How well they fit, the smaller the better; None where they cannot be of one process.
+
+    The log of a process begins before its trace ends, maybe long before: of several the last one counts. A process
+    may compile first and be profiled later, but with only its id to go by, not _SAME_PROCESS_NS later.
+    """
+    same_rank = log.rank is not None and log.rank == trace.rank
+    known_pids = log.pid is not None and trace.pid is not None
+    alive = log.start_ns is None or not trace.end_ns or log.start_ns <= trace.end_ns
+    last_ns = log.start_ns if log.end_ns is None else log.end_ns
+    soon = last_ns is None or not trace.first_ns or trace.first_ns - last_ns <= _SAME_PROCESS_NS
+    same_process = known_pids and log.pid == trace.pid and alive and soon
+    apart = math.inf if log.start_ns is None else abs(trace.end_ns - log.start_ns)
+    if same_rank:
+        return (0 if same_process else 3 if known_pids or not alive else 1), apart
+    disagree = log.rank is not None and trace.rank is not None
+    return (2, apart) if same_process and not disagree else None
+
+
+def _own_name(run: discovery.RunFiles, identity: LogIdentity, log: discovery.File) -> str:
+    if identity.rank is not None:
+        wanted = f"rank_{identity.rank}"
+    elif identity.pid is not None:
+        wanted = f"pid_{identity.pid}"
+    else:
+        wanted = log.name
+    return wanted if wanted not in run.workers else f"{wanted}.{os.path.splitext(log.name)[0]}"
+
+
+def _tail(file: discovery.File) -> bytes:
+    """The last 64 KiB of a larger file; nothing of a gzip, which cannot be read from behind."""
+    if file.size <= _TAIL_BYTES or read_range(file.path, 0, 2) == b"\x1f\x8b":
+        return b""
+    return read_range(file.path, file.size - _TAIL_BYTES, file.size)

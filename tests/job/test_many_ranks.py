@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.logdir import discovery, filesystem
-from tb_torchcompile_plugin.reader import log_owners
+from tb_torchcompile_plugin.reader import merge as log_owners
 
 RANKS = 128
 

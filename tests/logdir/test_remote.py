@@ -25,8 +25,8 @@ from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir import filesystem
 from tb_torchcompile_plugin.logdir.discovery import discover
 from tb_torchcompile_plugin.logdir.filesystem import File, remote_file
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
 from tb_torchcompile_plugin.reader.cache import copies, store
+from tb_torchcompile_plugin.reader.compile_data import read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import BytesRead, Cancelled
 from traces import kernel, slice_, write_trace
 

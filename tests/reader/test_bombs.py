@@ -15,8 +15,7 @@ from tb_torchcompile_plugin.compile_log import payloads
 from tb_torchcompile_plugin.compile_log.summary import load
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, Payload
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
-from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.torch_trace import log_records
 
 MB = 1 << 20

@@ -5,7 +5,7 @@ import json
 from compile_records import START_S
 from compile_records import write_log as log
 from tb_torchcompile_plugin.logdir.discovery import discover
-from tb_torchcompile_plugin.reader.log_owners import join_logs, trace_identity
+from tb_torchcompile_plugin.reader.merge import join_logs, trace_identity
 
 
 def trace(folder, worker, *, pid=7, rank=None, end_s=START_S + 10, tail=False):

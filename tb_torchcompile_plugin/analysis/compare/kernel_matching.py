@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import kernels as kernel_names
 from tb_torchcompile_plugin.torch_names.operators import is_library_operator, landmark_of

@@ -40,8 +40,7 @@ from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.profile.units import seconds
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
-from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS
 from tb_torchcompile_plugin.torch_names.graph_breaks import ERROR
 from tb_torchcompile_plugin.torch_names.python_frames import places

@@ -18,8 +18,8 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_slices
 from tb_torchcompile_plugin.profile.units import seconds, us
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.caches import is_export
 
 EPOCH_FROM_NS = 10**18  # September 2001: no earlier clock counts from 1970

@@ -9,7 +9,7 @@ import msgspec
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.units import us
-from tb_torchcompile_plugin.reader.codes import Codes
+from tb_torchcompile_plugin.reader.arrays import Codes
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.records import Phase, phase_of
 

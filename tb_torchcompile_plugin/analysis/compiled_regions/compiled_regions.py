@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Cover, host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.slices import BACKWARD_GRAPH
 

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Cover, host_slices, mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.profile.units import percent, us
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.operators import is_backward, node

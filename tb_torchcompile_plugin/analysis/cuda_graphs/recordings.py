@@ -15,8 +15,8 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, CudaG
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.graph_breaks import skip_reason
 from tb_torchcompile_plugin.torch_names.python_frames import TracebackFrame, places
 from tb_torchcompile_plugin.torch_names.records import CUDAGRAPH_SKIP_REASON, CUDAGRAPH_TIME, SYMBOLS

@@ -21,8 +21,8 @@ from tb_torchcompile_plugin.analysis.words import function_at
 from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, known_number, known_seconds
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.graph_breaks import is_limit, kind_of
 
 MULTIPLES = (8, 16, 32, 64, 128, 256, 512)

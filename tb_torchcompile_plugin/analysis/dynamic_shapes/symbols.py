@@ -16,8 +16,8 @@ from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import (
 from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, key_of
 from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
 from tb_torchcompile_plugin.torch_names.records import SYMBOLS
 

@@ -7,8 +7,8 @@ import msgspec
 from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import ExportIssue as ExportIssueMessage
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.caches import ISSUES, IssueKind, is_export
 
 _STEPS: dict[IssueKind, str] = {

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import percent, us
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 
 
 class BreakInStep(msgspec.Struct, frozen=True):

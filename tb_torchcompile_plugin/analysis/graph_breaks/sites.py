@@ -18,8 +18,8 @@ from tb_torchcompile_plugin.analysis.words import both, duration, often, percent
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, profiled_steps
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind
 
 _Site = tuple[str, int | None, str]

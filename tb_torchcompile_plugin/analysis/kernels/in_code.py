@@ -10,8 +10,7 @@ from tb_torchcompile_plugin.generated_code.frame import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode, GraphCode, LinesFrom
 from tb_torchcompile_plugin.generated_code.output_code import Definition, call_places
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
-from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.kernels import defined_name
 
 

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.source.shares import shares
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
 from tb_torchcompile_plugin.generated_code.module_paths import ROOT
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import resumed_from
 
 

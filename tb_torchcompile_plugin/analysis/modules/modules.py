@@ -30,7 +30,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.units import us
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 

@@ -73,8 +73,8 @@ from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, profiled_steps, step_slices
 from tb_torchcompile_plugin.profile.units import us
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.records import Phase
 from tb_torchcompile_plugin.torch_names.slices import TORCH_CATS

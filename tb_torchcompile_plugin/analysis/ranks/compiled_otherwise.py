@@ -9,7 +9,7 @@ from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of
 from tb_torchcompile_plugin.job.job import Job
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
 
 _DIFFERENCES = 3  # that one sentence tells

@@ -16,8 +16,8 @@ from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, compiled_of
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late, late
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
 
 COMPILING: tuple[LateCause, ...] = ("compile", "autotuning")

@@ -7,7 +7,7 @@ from tb_torchcompile_plugin.analysis.what_if.words import WORDS
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.job.digest.host_costs import LateCause
 from tb_torchcompile_plugin.job.late import GPU_CAUSES
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.slices import tuned
 
 _BY_LINE = ("python", "library")

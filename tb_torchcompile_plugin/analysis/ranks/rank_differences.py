@@ -13,8 +13,7 @@ import msgspec
 from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
-from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import COLLECTIVES, EXECUTED, EXECUTION_ORDER
 
 DifferenceKind = Literal["compilation", "cache", "collectives", "execution_order"]

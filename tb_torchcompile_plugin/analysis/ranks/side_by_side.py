@@ -37,7 +37,7 @@ from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, gpu_steps
-from tb_torchcompile_plugin.reader.codes import Codes
+from tb_torchcompile_plugin.reader.arrays import Codes
 
 MOST = 8  # ranks that are shown
 _ROOM = 10  # how many times the step's length a window may begin before it and end behind it

@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import Waits, waits
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.reader.codes import Codes
+from tb_torchcompile_plugin.reader.arrays import Codes
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
 _JOINED = 200  # collectives that are drawn one by one: the longest

@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import gpu_steps
-from tb_torchcompile_plugin.reader.codes import Codes
+from tb_torchcompile_plugin.reader.arrays import Codes
 from tb_torchcompile_plugin.torch_names.kernels import Category
 
 BUCKETS = 256  # a window has: twice as many pieces at most

@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 _SAME_NS = 1_000_000_000  # the log's clock and the trace's differ by milliseconds at most

@@ -17,8 +17,8 @@ from tb_torchcompile_plugin.compile_log.record import (
 )
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, Compilation
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Recompile as RecompileMessage
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.caches import is_ahead
 from tb_torchcompile_plugin.torch_names.graph_breaks import is_limit
 from tb_torchcompile_plugin.torch_names.records import RECOMPILE_LIMIT

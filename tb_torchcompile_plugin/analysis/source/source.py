@@ -23,8 +23,8 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 
 HostFrom = Literal["stacks", "launches"]

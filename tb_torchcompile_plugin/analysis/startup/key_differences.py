@@ -15,8 +15,7 @@ from tb_torchcompile_plugin.analysis.startup.beside import LookupPlace, Start, S
 from tb_torchcompile_plugin.analysis.startup.lookups import looked_up
 from tb_torchcompile_plugin.analysis.words import at_line, plural
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
-from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import KEY_SETTINGS, NO_PLACE, NODE_PLACE, is_aot_graph
 from tb_torchcompile_plugin.torch_names.caches import CODE, KeyPart, part_of, title_of
 

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.profile.compiled.resumes import resumes
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices, steps_by_gpu
 from tb_torchcompile_plugin.profile.units import us
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.records import phase_of
 
 _Lane = tuple[LaneKind, str, list[Item]]  # the kind and the title of a lane, and what is on it

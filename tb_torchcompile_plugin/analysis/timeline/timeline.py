@@ -35,7 +35,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices
-from tb_torchcompile_plugin.reader.codes import Codes
+from tb_torchcompile_plugin.reader.arrays import Codes
 from tb_torchcompile_plugin.reader.memo import Memo, once
 
 MAX_WIDTH = 16384

@@ -10,8 +10,8 @@ from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import counted, duration, percent, plural
 from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompiledKernel as CompiledKernelMessage
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
-from tb_torchcompile_plugin.reader.grouped import grouped
 
 _DEEPER = "What each line of a kernel costs, and its reproducer: https://github.com/meta-pytorch/tritonparse"
 

@@ -44,7 +44,7 @@ from tb_torchcompile_plugin.profile.model.host_pieces import Pieces, host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import by_track, mask_of
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.operators import both_ways
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs
 from tb_torchcompile_plugin.torch_names.slices import gives_back

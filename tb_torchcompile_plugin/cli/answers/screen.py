@@ -27,7 +27,7 @@ from tb_torchcompile_plugin.api.answers.tables import Table
 from tb_torchcompile_plugin.api.report import Report, RunFinding
 from tb_torchcompile_plugin.cli.text_table import Plain
 from tb_torchcompile_plugin.errors import visible
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 
 WIDTH = 120  # where no terminal tells one
 _FINDINGS, _PARTS, _RUNS, _RANKS, _TO_DO = 5, 9, 5, 5, 4

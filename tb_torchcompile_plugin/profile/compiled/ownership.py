@@ -16,8 +16,7 @@ from tb_torchcompile_plugin.generated_code.kernels import unique_graph_keys
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Cover, Mask, host_slices
-from tb_torchcompile_plugin.reader.codes import Codes
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import Codes, grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
 from tb_torchcompile_plugin.torch_names.operators import is_backward

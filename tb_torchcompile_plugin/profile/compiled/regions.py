@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, joined, 
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices
 

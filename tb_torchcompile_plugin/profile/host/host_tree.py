@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to, ways_up
-from tb_torchcompile_plugin.reader.trace.sinks import narrow
+from tb_torchcompile_plugin.reader.trace.serial import narrow
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, OVERHEAD, PYTHON_FUNCTION, RUNTIME_CATS
 

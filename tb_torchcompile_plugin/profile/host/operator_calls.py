@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
-from tb_torchcompile_plugin.reader.trace.sinks import narrow
+from tb_torchcompile_plugin.reader.trace.serial import narrow
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS
 
 # c10/core/DeviceType.h

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every_break, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices

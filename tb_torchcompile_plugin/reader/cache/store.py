@@ -32,7 +32,7 @@ from tb_torchcompile_plugin.reader.trace.kineto import (
     read_trace,
 )
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
-from tb_torchcompile_plugin.reader.trace.sinks import load_column
+from tb_torchcompile_plugin.reader.trace.serial import load_column
 from tb_torchcompile_plugin.reader.trace.table import Contents
 
 FORMAT_VERSION = 7

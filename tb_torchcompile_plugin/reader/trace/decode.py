@@ -6,7 +6,8 @@ JSON decoder; what comes of it is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter
@@ -15,6 +16,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.memo import Memo
 from tb_torchcompile_plugin.reader.trace.codes import (
     ARGS_FIELDS,
     FLOW,
@@ -24,6 +27,7 @@ from tb_torchcompile_plugin.reader.trace.codes import (
     META,
     Array,
     Columns,
+    Combo,
     Dictionaries,
     combo_of,
     numbers,
@@ -40,6 +44,8 @@ from tb_torchcompile_plugin.reader.trace.events import (
     whole,
 )
 from tb_torchcompile_plugin.reader.trace.layout.layout import Laid, Layout
+from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
+from tb_torchcompile_plugin.reader.trace.source import open_source
 
 _ARGS = attrgetter("args")
 _MOMENTS = {MEMORY: "memory", FLOW: "flow"}
@@ -290,3 +296,136 @@ def _durations(events: Sequence[Any]) -> tuple[Array, Array]:
     dur = _floats(events, "dur")
     bad = ~(np.abs(dur) < EXACT_FROM)
     return _to_ns(np.where(bad, 0.0, dur) if bad.any() else dur)[0], bad
+
+
+# One event's JSON object, fetched from the file when somebody asks for it.
+
+
+_CHUNKS = 2  # of about 2 MB: slices that are asked for one after the other lie in as many
+_raw_list = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class ArgsReader:
+    """Finds events by the chunk table. A gzip file is inflated up to the event's chunk, unless that is one of the last
+    few that were asked for."""
+
+    def __init__(self, path: str, columns: Mapping[str, Array], identity: tuple[int, int] | None) -> None:
+        self._path, self._identity = path, identity
+        self._start, self._end, self._event = (columns[f"chunk.{name}"] for name in ("start", "end", "event"))
+        self._chunks = Memo(_CHUNKS)
+
+    def read(self, event: int) -> tuple[int, dict[str, Any]]:
+        """(byte offset, object) of an event. Raises UserError where the file is not the one that was read."""
+        chunk = int(np.searchsorted(self._event, event, "right")) - 1
+        start, end = int(self._start[chunk]), int(self._end[chunk])
+        events = self._chunks.get(chunk, lambda: _split(self._read_text(start, end - start)), keep=bool)
+        place = event - int(self._event[chunk])
+        if self._has_changed() or place >= len(events):
+            raise self._changed()
+        at, raw = events[place]
+        args = load_object(raw, float) or (mend(raw, float) or (None,))[0]
+        if args is None:
+            raise self._changed()
+        return start + at, args
+
+    def _read_text(self, start: int, count: int) -> bytes:
+        source = open_source(self._path)
+        try:
+            if self._has_changed():
+                raise self._changed()
+            text = source.read(start, count)
+        finally:
+            source.close()
+        if len(text) < count:
+            raise self._changed()
+        return text
+
+    def _has_changed(self) -> bool:
+        try:
+            return self._identity is not None and file_identity(self._path) != tuple(self._identity)
+        except OSError:
+            return True  # it is gone
+
+    def _changed(self) -> UserError:
+        return UserError("the file has changed since it was read", file=self._path, next_step="Reload")
+
+
+def file_identity(path: str) -> tuple[int, int]:
+    """(size, mtime_ns): what tells one state of a file from another."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def _split(text: bytes) -> list[tuple[int, bytes]]:
+    """Each event of a chunk, and where in it that begins."""
+    try:
+        raws = _raw_list.decode(b"[" + text + b"]")
+    except (msgspec.DecodeError, RecursionError):
+        return [(0, text)]  # a run of its own: the text is one event, in whatever state
+    events, end = [], 0
+    for raw in map(bytes, raws):
+        at = text.index(raw, end)
+        end = at + len(raw)
+        events.append((at, raw))
+    return events
+
+
+# A file in pieces: parts of columns, each with the vocabulary that its codes belong to.
+
+
+@dataclass
+class Vocabulary:
+    """What the codes of one decoder mean."""
+
+    combos: list[Combo] = field(default_factory=list)
+    texts: dict[str, list[bytes]] = field(default_factory=dict)
+
+    def learn_words(self, combos: list[Combo], texts: dict[str, list[bytes]]) -> None:
+        """Add what a decoder in another process has learnt since it last told."""
+        self.combos.extend(combos)
+        for name, words in texts.items():
+            self.texts.setdefault(name, []).extend(words)
+
+    def learn(self, decoder: Decoder) -> None:
+        """Take over the decoder's dictionaries."""
+        self.combos = list(decoder.combos)
+        self.texts = {name: list(texts)[1:] for name, texts in decoder.interners.items()}
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """A column of a part that a worker process left in a file."""
+
+    path: str
+    offset: int
+    count: int
+    dtype: str
+
+    def load(self) -> Array:
+        return np.fromfile(self.path, self.dtype, self.count, offset=self.offset)
+
+
+@dataclass
+class Piece:
+    """One part and the vocabulary that explains it. Pieces come in file order."""
+
+    part: DecodedPart
+    vocabulary: Vocabulary
+
+    def load(self, name: str, dtype: Any) -> Array:
+        column: Any = self.part.columns.get(name)
+        if column is None:
+            return np.zeros(0, dtype)
+        return column.load() if isinstance(column, StoredArray) else column
+
+
+def spool_part(part: DecodedPart, path: str) -> DecodedPart:
+    """Move the part's columns to the end of a file. Where that fails with an OSError the part is whole all the same."""
+    columns: dict[str, Any] = part.columns
+    with open(path, "ab") as file:
+        for name, values in columns.items():
+            stored = StoredArray(path, file.tell(), len(values), values.dtype.str)
+            file.write(values.data)
+            file.flush()
+            columns[name] = stored
+    return part

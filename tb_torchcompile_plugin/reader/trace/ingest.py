@@ -11,13 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.trace.codes import Array
 from tb_torchcompile_plugin.reader.trace.head import Surroundings, find_head, read_surroundings
 from tb_torchcompile_plugin.reader.trace.pool import PoolReader, can_start_processes
 from tb_torchcompile_plugin.reader.trace.segment import CUT_OFF
-from tb_torchcompile_plugin.reader.trace.serial import Advance, Cancel, Meter, Outcome, Task, read_in_process
-from tb_torchcompile_plugin.reader.trace.sinks import FileSink, MemorySink, Sink
+from tb_torchcompile_plugin.reader.trace.serial import (
+    Advance,
+    Cancel,
+    FileSink,
+    MemorySink,
+    Meter,
+    Outcome,
+    Sink,
+    Task,
+    read_in_process,
+)
 from tb_torchcompile_plugin.reader.trace.source import GzipSource, Source, open_source
 from tb_torchcompile_plugin.reader.trace.table import Contents, build
 
@@ -162,3 +174,32 @@ def _notices(path: str, outcome: Outcome, contents: Contents, around: Surroundin
     if not contents.events and not notices:
         notices.append(Notice(path, "the trace holds no events", "", "Check that the profiler was active"))
     return notices
+
+
+# Joins by small integer ids: dense look-up where the ids allow it, sorted search where they do not.
+
+
+Array_ = npt.NDArray[Any]
+_DENSE_LIMIT = 1 << 22
+
+
+def first_row_of(ids: Array_, rows: Array_, wanted: Array_) -> Array_:
+    """For each id in `wanted` the first of `rows` whose id (in `ids`, same order) equals it; -1 for none or id < 0."""
+    known = ids >= 0
+    ids, rows = ids[known], rows[known]
+    if not len(ids):
+        return np.full(len(wanted), -1, np.int64)
+    if int(ids.max()) <= max(_DENSE_LIMIT, 4 * len(ids)):
+        return _dense(ids, rows, wanted)
+    unique, first = np.unique(ids, return_index=True)
+    at = np.minimum(np.searchsorted(unique, wanted), len(unique) - 1)
+    matches: Array_ = np.where(unique[at] == wanted, rows[first[at]], -1)
+    return matches
+
+
+def _dense(ids: Array_, rows: Array_, wanted: Array_) -> Array_:
+    table = np.full(int(ids.max()) + 2, -1, np.int64)
+    table[ids[::-1]] = rows[::-1]  # the last assignment wins: the first row
+    inside = (wanted >= 0) & (wanted < len(table))
+    matches: Array_ = table[np.where(inside, wanted, len(table) - 1)]
+    return matches

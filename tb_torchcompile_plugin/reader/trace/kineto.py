@@ -16,13 +16,18 @@ import numpy as np
 
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.reader.memo import once
-from tb_torchcompile_plugin.reader.trace.args import ArgsReader
 from tb_torchcompile_plugin.reader.trace.codes import Array
-from tb_torchcompile_plugin.reader.trace.ingest import ingest
-from tb_torchcompile_plugin.reader.trace.join import first_row_of
+from tb_torchcompile_plugin.reader.trace.decode import ArgsReader
+from tb_torchcompile_plugin.reader.trace.ingest import first_row_of, ingest
 from tb_torchcompile_plugin.reader.trace.segment import CHUNK_BYTES
-from tb_torchcompile_plugin.reader.trace.serial import Advance, BytesRead, Cancel, Cancelled
-from tb_torchcompile_plugin.reader.trace.sinks import are_whole, narrow
+from tb_torchcompile_plugin.reader.trace.serial import (
+    Advance,
+    BytesRead,
+    Cancel,
+    Cancelled,
+    are_whole,
+    narrow,
+)
 from tb_torchcompile_plugin.reader.trace.table import SPARSE, Contents
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, GPU_CATS, RUNTIME_CATS, TORCH_CATS
 

@@ -24,9 +24,9 @@ from tb_torchcompile_plugin.reader.trace.codes import (
     Array,
     Combo,
 )
+from tb_torchcompile_plugin.reader.trace.decode import Piece
 from tb_torchcompile_plugin.reader.trace.nest import nest
-from tb_torchcompile_plugin.reader.trace.pieces import Piece
-from tb_torchcompile_plugin.reader.trace.sinks import Sink, narrow
+from tb_torchcompile_plugin.reader.trace.serial import Sink, narrow
 from tb_torchcompile_plugin.torch_names.kernels import without_descriptor
 from tb_torchcompile_plugin.torch_names.slices import KERNEL
 

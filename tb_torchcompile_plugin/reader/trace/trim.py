@@ -12,7 +12,7 @@ import numpy.typing as npt
 from isal import isal_zlib
 
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.reader.trace.args import file_identity
+from tb_torchcompile_plugin.reader.trace.decode import file_identity
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.repair import load_object, mend
 from tb_torchcompile_plugin.reader.trace.source import Source, open_source

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.compilations.details import (
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
+from tb_torchcompile_plugin.reader.compile_data import read_payload
 
 pytestmark = [*needs_torch, pytest.mark.usefixtures("torch")]
 HOSTILE = "<script>alert(1)</script> \x1b[31m\"'"

@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.generated_code.output_code import call_places, definitions
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
+from tb_torchcompile_plugin.reader.compile_data import read_payload
 
 CODE = """
 triton_poi_fused_0 = async_compile.triton('triton_poi_fused_0', '''

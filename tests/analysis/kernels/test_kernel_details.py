@@ -34,8 +34,7 @@ from tb_torchcompile_plugin.generated_code.output_code import Definition
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
-from tb_torchcompile_plugin.reader.compile_data import CompileData
+from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace
 from tb_torchcompile_plugin.torch_names.kernels import category_of, multiplies
 from traces import Event, kernel, launch, slice_, write_trace

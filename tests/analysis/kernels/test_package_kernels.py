@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.summary import save
-from tb_torchcompile_plugin.reader.artifact_text import read_payload
+from tb_torchcompile_plugin.reader.compile_data import read_payload
 from traces import launch, slice_, write_trace
 
 CALL = "torch/export/pt2_archive/_package.py(737): __call__"

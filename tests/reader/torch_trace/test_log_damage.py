@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.logdir.discovery import discover
 from tb_torchcompile_plugin.reader.compile_data import read_compile_data
-from tb_torchcompile_plugin.reader.log_owners import join_logs
+from tb_torchcompile_plugin.reader.merge import join_logs
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import log_identity, read_log
 
 NAME = "dedicated_log_torch_trace_rank_3_abc.log"

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kineto_helpers import as_json_alone, assert_same
 from tb_torchcompile_plugin.reader.trace.codes import Dictionaries
 from tb_torchcompile_plugin.reader.trace.kineto import Trace, read_trace
-from tb_torchcompile_plugin.reader.trace.layout.digits import (
+from tb_torchcompile_plugin.reader.trace.layout.layout import Laid, Layout
+from tb_torchcompile_plugin.reader.trace.layout.numbers import (
     PADDING,
     TextWords,
     digits_before,
@@ -23,7 +24,6 @@ from tb_torchcompile_plugin.reader.trace.layout.digits import (
     thousandths,
     whole_numbers,
 )
-from tb_torchcompile_plugin.reader.trace.layout.layout import Laid, Layout
 
 PYTHON = (
     '"ph": "X", "cat": "python_function", "name": "train.py(7): step", "pid": 5, "tid": 5,\n'

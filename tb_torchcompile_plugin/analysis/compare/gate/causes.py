@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.compare.gate.metrics import METRICS, Unit
 from tb_torchcompile_plugin.analysis.compare.pairs import change_percent, pair
 from tb_torchcompile_plugin.analysis.words import duration, signed, size
 from tb_torchcompile_plugin.compile_log.counts import COUNTS
-from tb_torchcompile_plugin.reader.grouped import grouped
+from tb_torchcompile_plugin.reader.arrays import grouped
 
 _MOST = 3
 _TEXTS: dict[Unit, Callable[[float], str]] = {

@@ -1,0 +1,36 @@
+"""Texts by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+
+class Codes:
+    """`texts`: in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        """The number of a text; a new one where it was not met before."""
+        code = self._codes.setdefault(text, len(self.texts))
+        if code == len(self.texts):
+            self.texts.append(text)
+        return code
+
+
+# Rows by what they have in common.
+
+
+Row = TypeVar("Row")
+Group = TypeVar("Group", bound=Hashable)
+
+
+def grouped(rows: Iterable[Row], group_of: Callable[[Row], Group]) -> dict[Group, list[Row]]:
+    """The rows of each group in their order; groups in the order of their first rows."""
+    groups: dict[Group, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(group_of(row), []).append(row)
+    return groups
