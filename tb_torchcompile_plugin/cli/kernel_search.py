@@ -10,8 +10,8 @@ from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails, kernel_details, kernel_table
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
-from tb_torchcompile_plugin.generated_code.benchmark import benchmark
 from tb_torchcompile_plugin.generated_code.generated_code import Generated, GeneratedCode
+from tb_torchcompile_plugin.generated_code.output_code import benchmark
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
 

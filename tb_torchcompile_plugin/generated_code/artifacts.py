@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, key_of, known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Artifact as ArtifactMessage
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Frame as FrameMessage
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import (
     GRAPH_STAGE,
@@ -105,3 +108,23 @@ def _language(row: ArtifactMessage, graph: Graph | None) -> Language:
     if row.name == OUTPUT_CODE and graph is not None:
         return "cpp" if graph.output_code_file.endswith((".cpp", ".cu", ".h")) else "python"
     return language_of(row.name, row.encoding)
+
+
+# A line of the user's program, as torch tells it.
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One line of a user stack; `source` is its text, None where it was not recorded."""
+
+    file: str
+    line: int
+    function: str
+    source: str | None
+
+
+def frames(stack: Iterable[FrameMessage]) -> list[Frame]:
+    """The lines of a stack, outermost first."""
+    return [
+        Frame(row.file, row.line, row.function, row.source if row.HasField("source") else None)
+        for row in stack
+    ]

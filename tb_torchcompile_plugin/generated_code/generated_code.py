@@ -18,9 +18,8 @@ import msgspec
 from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, Graph
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.generated_code import module_paths
-from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code import user_lines as module_paths
+from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition, calls, definitions
 from tb_torchcompile_plugin.generated_code.user_lines import (
     distinct_lines,

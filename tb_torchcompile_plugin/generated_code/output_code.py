@@ -13,7 +13,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
+from tb_torchcompile_plugin.compile_log.record import Direction, direction_of
+from tb_torchcompile_plugin.compile_log.summary_pb2 import Graph
+from tb_torchcompile_plugin.errors import UserError
+from tb_torchcompile_plugin.reader.arrays import grouped
+from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import artifacts as names
+from tb_torchcompile_plugin.torch_names.artifacts import BENCHMARKED, TUNING_SETTING
+from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 
 
 @dataclass(frozen=True)
@@ -174,3 +183,85 @@ def _listed(text: str) -> list[str]:
 def _number(pattern: re.Pattern[str], source: str) -> float | None:
     match = pattern.search(source)
     return float(match[1]) if match else None
+
+
+# Which kernels did inductor generate? Known from the compile log alone, also where no trace is.
+
+
+class GeneratedKernels(msgspec.Struct, frozen=True):
+    """The kernels of one graph that fall into one category."""
+
+    compile_id: str
+    epoch: int
+    direction: Direction
+    graph_key: str | None
+    output_code_file: str
+    category: Category
+    kernels: list[str]
+
+
+def generated_kernels(data: CompileData) -> list[GeneratedKernels]:
+    """One row per graph and category, graphs in the order in which inductor wrote them."""
+    return [row for graph in data.summary.graphs for row in _rows(graph)]
+
+
+def _rows(graph: Graph) -> Iterator[GeneratedKernels]:
+    known = set(CATEGORIES)  # a newer writer may know more
+    by_category = grouped(graph.kernels, lambda row: row.category if row.category in known else "other")
+    for category in (category for category in CATEGORIES if category in by_category):
+        yield GeneratedKernels(
+            compile_id=graph.key.compile_id,
+            epoch=graph.key.epoch,
+            direction=direction_of(graph.direction),
+            graph_key=graph.graph_key or None,
+            output_code_file=graph.output_code_file,
+            category=category,
+            kernels=[kernel.name for kernel in by_category[category]],
+        )
+
+
+def unique_graph_keys(data: CompileData) -> dict[str, str]:
+    """Graph keys that belong to exactly one compile id, with it."""
+    owners: dict[str, set[str]] = defaultdict(set)
+    for graph in data.summary.graphs:
+        if graph.graph_key:
+            owners[graph.graph_key].add(graph.key.compile_id)
+    return {key: ids.pop() for key, ids in owners.items() if len(ids) == 1}
+
+
+# A kernel as a program of its own: inductor's benchmark of it, made to listen to
+# TORCHINDUCTOR_MAX_AUTOTUNE. Inductor writes the benchmark into the source of each Triton kernel when
+# TORCHINDUCTOR_BENCHMARK_KERNEL=1 is set while it compiles. The text is only ever written out, never run
+# here.
+
+
+_HEAD = """\
+# Inductor's own benchmark of {name}
+# ({where}).
+#
+# Run it where torch sees a GPU like the one that it was compiled for. The caches are emptied before each launch.
+#
+#     python {file}
+#     TORCHINDUCTOR_MAX_AUTOTUNE=1 python {file}    # tries what max-autotune tries
+
+import os
+
+MAX_AUTOTUNE = os.environ.get("TORCHINDUCTOR_MAX_AUTOTUNE") == "1"
+
+"""
+
+
+def benchmark(definition: Definition, where: str, file: str) -> str:
+    """The text of the program. where: the run and graph that it is of. Raises UserError where there is no benchmark."""
+    if not definition.has_benchmark:
+        raise UserError(
+            f"the source of {definition.name} holds no benchmark",
+            next_step="Record the run with TORCHINDUCTOR_BENCHMARK_KERNEL=1 set before compiling",
+        )
+    source = TUNING_SETTING.sub(r"\1MAX_AUTOTUNE", definition.source).rstrip()
+    variable = BENCHMARKED.search(source)
+    report = f'    print(f"{{1000 * ms:.2f}} µs", {variable[1]}.launchers[0].config)' if variable else ""
+    words = {"name": definition.name, "where": where, "file": file}
+    return (
+        _HEAD.format(**{key: " ".join(text.split()) for key, text in words.items()}) + f"{source}\n{report}\n"
+    )

@@ -7,7 +7,7 @@ from tb_torchcompile_plugin.analysis.recompiles.recompiles import recompiles
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.counts import COUNTS, counted, since
 from tb_torchcompile_plugin.compile_log.summary_pb2 import BACKWARD, CompileKey, CompileSummary
-from tb_torchcompile_plugin.generated_code.kernels import generated_kernels
+from tb_torchcompile_plugin.generated_code.output_code import generated_kernels
 
 
 def numbers(summary):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.output_code import calls, definitions
 from tb_torchcompile_plugin.generated_code.user_lines import lines_of, node_lines, provenance
 

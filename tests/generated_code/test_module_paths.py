@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_torchcompile_plugin.generated_code.module_paths import (
+from tb_torchcompile_plugin.generated_code.user_lines import (
     Input,
     captured_modules,
     common,

@@ -16,8 +16,7 @@ from tb_torchcompile_plugin.analysis.compilations.rows import (
 )
 from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
-from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts, owners
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts, owners
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import is_ahead
 from tb_torchcompile_plugin.torch_names.graph_breaks import is_limit

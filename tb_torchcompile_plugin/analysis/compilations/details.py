@@ -37,8 +37,7 @@ from tb_torchcompile_plugin.analysis.words import percent, plural
 from tb_torchcompile_plugin.analysis.words import seconds as spent
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.generated_code.artifacts import Artifact, artifacts
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS

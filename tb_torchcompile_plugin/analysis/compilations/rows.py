@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.compile_log import record as fields
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.generated_code.frame import Frame, frames
+from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.units import seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import is_ahead, is_export

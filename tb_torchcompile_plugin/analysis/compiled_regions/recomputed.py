@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.generated_code.checkpoints import checkpoint_lines
+from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls

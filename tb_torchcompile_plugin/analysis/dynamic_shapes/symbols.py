@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.recompiles.symbolic_shapes import (
     symbolic_shapes,
 )
 from tb_torchcompile_plugin.compile_log.record import Key, forward_compilations, key_of
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData

@@ -6,7 +6,7 @@ import msgspec
 
 from tb_torchcompile_plugin.compile_log.record import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import GraphBreak as GraphBreakMessage
-from tb_torchcompile_plugin.generated_code.frame import Frame, frames
+from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind
 

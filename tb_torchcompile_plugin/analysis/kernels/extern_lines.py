@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode, GraphCode
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall
 from tb_torchcompile_plugin.generated_code.user_lines import distinct_lines

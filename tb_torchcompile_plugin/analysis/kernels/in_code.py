@@ -6,7 +6,7 @@ import msgspec
 
 from tb_torchcompile_plugin.analysis.kernels.kernel_rows import Kernel
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import GeneratedCode, GraphCode, LinesFrom
 from tb_torchcompile_plugin.generated_code.output_code import Definition, call_places
 from tb_torchcompile_plugin.profile.profile import Profile

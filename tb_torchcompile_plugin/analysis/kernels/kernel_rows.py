@@ -12,7 +12,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.kernels.launch_config import LaunchConfig
 from tb_torchcompile_plugin.analysis.kernels.roofline import Achieved
 from tb_torchcompile_plugin.compile_log.record import Direction
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import LinesFrom
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches

@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.analysis.kernels.roofline import DevicePeak, achieve
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.compile_log.record import Direction
 from tb_torchcompile_plugin.errors import NotFound, Notice
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.generated_code.generated_code import Generated, GraphCode, GraphPiece
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition
 from tb_torchcompile_plugin.generated_code.user_lines import stack_lines

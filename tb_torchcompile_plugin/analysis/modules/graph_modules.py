@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tb_torchcompile_plugin.analysis.source.launch_lines import LineLaunches, line_launches
 from tb_torchcompile_plugin.analysis.source.shares import shares
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
-from tb_torchcompile_plugin.generated_code.module_paths import ROOT
+from tb_torchcompile_plugin.generated_code.user_lines import ROOT
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import resumed_from

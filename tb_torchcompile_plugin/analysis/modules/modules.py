@@ -18,7 +18,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.modules.graph_modules import GraphModule, graph_modules
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import duration, plural
-from tb_torchcompile_plugin.generated_code.module_paths import ROOT
+from tb_torchcompile_plugin.generated_code.user_lines import ROOT
 from tb_torchcompile_plugin.profile.columns import distinct, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work

@@ -68,7 +68,7 @@ from tb_torchcompile_plugin.analysis.words import duration, plural, seconds
 from tb_torchcompile_plugin.compile_log.record import known_number
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import Notice
-from tb_torchcompile_plugin.generated_code.kernels import GeneratedKernels, generated_kernels
+from tb_torchcompile_plugin.generated_code.output_code import GeneratedKernels, generated_kernels
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import Step, profiled_steps, step_slices

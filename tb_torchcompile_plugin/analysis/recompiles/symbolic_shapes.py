@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, ShapeEvent
-from tb_torchcompile_plugin.generated_code.frame import Frame, frames
+from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.records import CHANGED_SHAPE, SHAPE_GUARDS, SPECIALIZATION, SYMBOLS
 

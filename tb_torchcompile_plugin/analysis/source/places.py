@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.kernels.kernels import KernelTables
-from tb_torchcompile_plugin.generated_code.frame import Frame, frames
+from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
 from tb_torchcompile_plugin.profile.compiled.code import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData

@@ -26,7 +26,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     time_inside,
 )
 from tb_torchcompile_plugin.analysis.what_if.rounds_fixes import rounds
-from tb_torchcompile_plugin.generated_code.checkpoints import checkpoint_lines
+from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, joined

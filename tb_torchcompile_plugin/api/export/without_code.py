@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.graph_breaks.graph_breaks import GraphBreak
 from tb_torchcompile_plugin.analysis.graph_breaks.sites import GraphBreakSite
 from tb_torchcompile_plugin.analysis.kernels.kernels import KernelDetails
 from tb_torchcompile_plugin.analysis.source.source import ProgramLine
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Frame
 
 LEFT_OUT = "left out of this file (--no-code)"
 # What torch writes behind a guard, wherever that is told: the line that asked for it, and its stack.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from tb_torchcompile_plugin.generated_code.kernels import unique_graph_keys
+from tb_torchcompile_plugin.generated_code.output_code import unique_graph_keys
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.slices import Cover, Mask, host_slices

@@ -29,7 +29,7 @@ from tb_torchcompile_plugin.analysis.memory.memory import memory
 from tb_torchcompile_plugin.analysis.step_breakdown.parts import paced_breakdowns
 from tb_torchcompile_plugin.analysis.words import device_name
 from tb_torchcompile_plugin.compile_log.record import direction_of, known_number
-from tb_torchcompile_plugin.generated_code.frame import Frame
+from tb_torchcompile_plugin.generated_code.artifacts import Frame
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
