@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
 from tb_torchcompile_plugin.generated_code.generated_code import Generated, GeneratedCode
 from tb_torchcompile_plugin.generated_code.output_code import benchmark
-from tb_torchcompile_plugin.profile.compiled.code import generated_code
+from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
 
 

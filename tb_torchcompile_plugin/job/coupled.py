@@ -21,10 +21,15 @@ from tb_torchcompile_plugin.profile.columns import Floats, places_in
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.model.model import Model, model
-from tb_torchcompile_plugin.profile.model.unrecorded import USUAL_NS, Recording, least, without_recording
-from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
+from tb_torchcompile_plugin.profile.model.profiler_overhead import (
+    USUAL_NS,
+    Recording,
+    least,
+    without_recording,
+)
+from tb_torchcompile_plugin.profile.steps import unrecorded_step_ns
 from tb_torchcompile_plugin.torch_names.collectives import HOLD_ALL, PAIRED
 
 Change = Callable[[Model], Model]

@@ -7,7 +7,7 @@ import numpy as np
 from tb_torchcompile_plugin.job.coupled import by_place, tied
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.columns import Floats
-from tb_torchcompile_plugin.profile.model.beside_compute import beside_compute
+from tb_torchcompile_plugin.profile.model.gpu_queue import beside_compute
 
 
 def hideable(job: TracedJob) -> Floats:

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.model import Model, summed
-from tb_torchcompile_plugin.profile.model.replay import Replayed
+from tb_torchcompile_plugin.profile.model.model import Model, Replayed, summed
 
 _NEVER = np.iinfo(np.int64).min // 2
 

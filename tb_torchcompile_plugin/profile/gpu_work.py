@@ -12,10 +12,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.columns import distinct, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import category_of
 from tb_torchcompile_plugin.torch_names.slices import GPU_CATS

@@ -8,10 +8,10 @@ def us(ns: int) -> float:
     return int(ns) / 1000
 
 
-def seconds(ns: int) -> float:
+def to_seconds(ns: int) -> float:
     return int(ns) / 1_000_000_000
 
 
-def percent(part: int, whole: int) -> float | None:
+def share_percent(part: int, whole: int) -> float | None:
     """None where there is no whole to have a share of."""
     return 100 * int(part) / int(whole) if whole else None

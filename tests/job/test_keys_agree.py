@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.job.calls import Calls, calls
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.profile.slices import host_slices
+from tb_torchcompile_plugin.profile.columns import host_slices
 
 # Any collectives in one order on all ranks, some of them left to run while others begin; each call under a label that
 # tells its number.

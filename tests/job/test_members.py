@@ -28,7 +28,7 @@ from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.members import Member, members
 from tb_torchcompile_plugin.job.together import RecordedAt, calls_of_each, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane, is_cut
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, is_cut
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.cache import anywhere
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

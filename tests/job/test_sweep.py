@@ -18,8 +18,7 @@ from tb_torchcompile_plugin.job.coupled import job_clocks, pace_ns, tied
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.sweep import CircularWaitError, Tied, sweep
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
-from tb_torchcompile_plugin.profile.model.model import Model, model
-from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
+from tb_torchcompile_plugin.profile.model.model import Model, Replayed, model, replay
 from traces import Event
 
 NEVER = np.iinfo(np.int64).min // 2

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from profiles import profile_with
-from tb_torchcompile_plugin.profile.model.line_lookups import line_lookups
-from tb_torchcompile_plugin.profile.model.model import model
-from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.model.unrecorded import Recording, without_recording
+from tb_torchcompile_plugin.profile.model.attribution import line_lookups
+from tb_torchcompile_plugin.profile.model.model import model, replay
+from tb_torchcompile_plugin.profile.model.profiler_overhead import Recording, without_recording
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 from traces import Event, launch, slice_

@@ -14,14 +14,12 @@ from profiles import data_of, profile_of, profile_with
 from tb_torchcompile_plugin.analysis.what_if.change import without_calls, without_host_time, without_waiting
 from tb_torchcompile_plugin.analysis.what_if.what_if import after_ns, step_cost, what_if
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
+from tb_torchcompile_plugin.profile.model.attribution import culprits
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
-from tb_torchcompile_plugin.profile.model.culprits import culprits
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
-from tb_torchcompile_plugin.profile.model.model import model
-from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.model.unrecorded import (
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.model import model, replay
+from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     AS_RECORDED,
     USUAL_NS,
     recording,

@@ -1,4 +1,4 @@
-"""profile/steps.py, profile/model/step_clock.py: how long a step is by the host's clock, and by that of a GPU."""
+"""profile/steps.py, profile/model/clock.py: how long a step is by the host's clock, and by that of a GPU."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from profiles import profile_of, profile_with
 from tb_torchcompile_plugin.analysis.findings.findings import span_findings
 from tb_torchcompile_plugin.analysis.overview.headline import headline
 from tb_torchcompile_plugin.profile.intervals import Intervals
-from tb_torchcompile_plugin.profile.model.clock import recorded_clock
-from tb_torchcompile_plugin.profile.model.step_clock import StepPace, step_clock
+from tb_torchcompile_plugin.profile.model.clock import StepPace, recorded_clock, step_clock
 from tb_torchcompile_plugin.profile.steps import gpu_steps_of, lengths, profiled_steps, step_ns
 from traces import AUTOGRAD, Event, launch, slice_, write_trace
 

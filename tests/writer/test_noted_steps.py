@@ -14,7 +14,7 @@ from live import needs_torch, run, summaries, torch_before
 from profiles import data_of
 from tb_torchcompile_plugin import CompileRecorder, tensorboard_trace_handler
 from tb_torchcompile_plugin.compile_log.summary_pb2 import StepTimes
-from tb_torchcompile_plugin.profile.noted_steps import recorded_step_ns, unrecorded_step_ns
+from tb_torchcompile_plugin.profile.steps import recorded_step_ns, unrecorded_step_ns
 from tb_torchcompile_plugin.writer import step_notes
 from tb_torchcompile_plugin.writer.recorder import recorder
 

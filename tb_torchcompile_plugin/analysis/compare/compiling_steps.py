@@ -8,7 +8,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.job.digest.compiling import compile_ns, compile_ns_in
 from tb_torchcompile_plugin.profile.columns import Floats
-from tb_torchcompile_plugin.profile.model.loop import loop_steps
+from tb_torchcompile_plugin.profile.model.launch_sequence import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
 

@@ -11,9 +11,8 @@ from tb_torchcompile_plugin.analysis.what_if.step_words import slowed
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import pace, profiled_steps
+from tb_torchcompile_plugin.profile.steps import pace, profiled_steps, unrecorded_step_ns
 
 _SLOWED = 1.1  # times as long: from there on recorded steps tell less than those that were not
 

@@ -38,7 +38,7 @@ from tb_torchcompile_plugin.analysis.words import seconds as spent
 from tb_torchcompile_plugin.compile_log.summary_pb2 import FORWARD, CompileSummary
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.generated_code.artifacts import Artifact, Frame, artifacts
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData, read_payload
 from tb_torchcompile_plugin.torch_names.artifacts import GUARDS
 from tb_torchcompile_plugin.torch_names.graph_breaks import ERROR
@@ -211,7 +211,7 @@ def _recorded_s(summary: CompileSummary) -> float | None:
     environment = summary.environment
     if not (environment.HasField("recording_start_ns") and environment.HasField("written_ns")):
         return None
-    return seconds(environment.written_ns - environment.recording_start_ns)
+    return to_seconds(environment.written_ns - environment.recording_start_ns)
 
 
 def _is_log(summary: CompileSummary) -> bool:

@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.compile_log import record as fields
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as CompilationMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import is_ahead, is_export
 from tb_torchcompile_plugin.torch_names.graph_breaks import UNSUPPORTED, is_limit, skips_frame
@@ -130,7 +130,7 @@ def in_order(summary: CompileSummary) -> list[CompilationMessage]:
 def _compilation(
     row: CompilationMessage, place: tuple[int, int], breaks: int, reasons: list[str], coded: bool
 ) -> Compilation:
-    phases: dict[Phase, float] = {phase.name: seconds(phase.exclusive_ns) for phase in row.phases}
+    phases: dict[Phase, float] = {phase.name: to_seconds(phase.exclusive_ns) for phase in row.phases}
     direction, failure, (part, parts) = fields.direction_of(row.direction), _failure(row), place
     key = f"{row.key.compile_id},{row.key.epoch},{direction}"
     return Compilation(

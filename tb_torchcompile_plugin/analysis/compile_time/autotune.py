@@ -11,7 +11,7 @@ import msgspec
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.compile_log import summary_pb2 as pb
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, direction_of, key_of, known_number
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names import records as phases
 from tb_torchcompile_plugin.torch_names.kernels import without_number
@@ -143,7 +143,7 @@ def _timed(
         epoch=first.key.epoch,
         direction=direction_of(graph.direction) if graph else compiled,
         kernel=name,
-        time_s=seconds(sum(span.duration_ns for span in spans)),
+        time_s=to_seconds(sum(span.duration_ns for span in spans)),
         configs=_configs(kernel, choices),
         choice=_choice(choices) or (kernel.config if kernel else None) or None,
         cache=(kernel.autotune if kernel else None) or None,

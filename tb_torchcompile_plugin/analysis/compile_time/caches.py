@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.compile_log.record import Direction, direction_of, k
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult as CacheMessage
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
 from tb_torchcompile_plugin.compile_log.summary_pb2 import KeyDifference as DifferenceMessage
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import cache_lookup
 from tb_torchcompile_plugin.torch_names.caches import CODE, is_input, title_of
@@ -122,7 +122,7 @@ def _lookup(
 def time_saved_s(data: CompileData) -> float | None:
     """By all hits. One of AOTAutograd's cache includes those of the FX graphs in it."""
     saved = [ns for row in data.summary.compilations for ns in saved_ns(row.cache)]
-    return seconds(sum(saved)) if saved else None
+    return to_seconds(sum(saved)) if saved else None
 
 
 def saved_ns(lookups: Iterable[CacheMessage]) -> list[int]:

@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation as Compil
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_slices
-from tb_torchcompile_plugin.profile.units import seconds, us
+from tb_torchcompile_plugin.profile.units import to_seconds, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.caches import is_export
@@ -72,7 +72,7 @@ def total_s(data: CompileData) -> float | None:
         return None
     timed = [row for row in known if row.HasField("start_ns")]
     untimed = sum(row.duration_ns for row in known if not row.HasField("start_ns"))
-    return seconds(untimed + sum(spans.total_ns for spans in _by_thread(timed)))
+    return to_seconds(untimed + sum(spans.total_ns for spans in _by_thread(timed)))
 
 
 def compile_overlap(profile: Profile) -> CompileOverlap | None:

@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.compilations.rows import Compilation, compilations
+from tb_torchcompile_plugin.profile.columns import Cover, host_slices
 from tb_torchcompile_plugin.profile.compiled import regions
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Cover, host_slices
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped

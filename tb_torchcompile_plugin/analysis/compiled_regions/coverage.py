@@ -12,7 +12,7 @@ from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import covered_ns, subtract, union
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
-from tb_torchcompile_plugin.profile.units import percent
+from tb_torchcompile_plugin.profile.units import share_percent
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ def _gpu_percent(profile: Profile) -> float | None:
         int((part.where(steps.of(part.start) >= 0) if len(steps) else part).device_ns.sum())
         for part in (roots.outside, roots.in_regions)
     )
-    return percent(launched - eager, launched)
+    return share_percent(launched - eager, launched)
 
 
 def _host_percent(profile: Profile) -> float | None:
@@ -59,4 +59,4 @@ def _host_percent(profile: Profile) -> float | None:
     broken = union(roots.in_regions.start, roots.in_regions.end)
     windows = profile.of(profiled_time)
     inside = covered_ns(subtract(compiled, broken), *windows)
-    return percent(int(inside.sum()), windows.total_ns)
+    return share_percent(int(inside.sum()), windows.total_ns)

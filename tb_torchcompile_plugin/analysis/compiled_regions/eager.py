@@ -14,14 +14,13 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compilations.compilations import Problem, problems
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.analysis.words import percent as in_percent
-from tb_torchcompile_plugin.profile.columns import distinct
+from tb_torchcompile_plugin.profile.columns import Cover, distinct, host_slices, mask_of
 from tb_torchcompile_plugin.profile.compiled.eager_roots import EagerRoots, Roots
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Cover, host_slices, mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
@@ -89,8 +88,8 @@ def eager_time(profile: Profile) -> EagerTime:
     window = windows.total_ns
     device = int(outside.device_ns.sum())
     gpu = len(profile.of(gpu_work).index) > 0
-    host, share = us(outside.host_ns.sum()), percent(running.sum(), window)
-    device_share = percent(device, roots.launched_ns(steps)) if gpu else None
+    host, share = us(outside.host_ns.sum()), share_percent(running.sum(), window)
+    device_share = share_percent(device, roots.launched_ns(steps)) if gpu else None
     return EagerTime(
         headline=_headline(host, share, device_share, len(steps)) if len(outside.row) else "",
         window="steps" if len(steps) else "span",
@@ -129,7 +128,7 @@ def _by_step(steps: StepWindows, roots: Roots, running: Int64s, gpu: bool) -> li
             step=name,
             host_us=us(host[step]),
             device_us=us(device[step]) if gpu else None,
-            share_percent=percent(running[step], steps.ends[step] - steps.starts[step]),
+            share_percent=share_percent(running[step], steps.ends[step] - steps.starts[step]),
         )
         for step, name in enumerate(steps.names)
     ]

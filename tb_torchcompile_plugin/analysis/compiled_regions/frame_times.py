@@ -14,8 +14,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.compiling import compiling
-from tb_torchcompile_plugin.profile.compiled.resumes import resumes
+from tb_torchcompile_plugin.profile.compiled.regions import compiling, resumes
 from tb_torchcompile_plugin.profile.intervals import Intervals
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us

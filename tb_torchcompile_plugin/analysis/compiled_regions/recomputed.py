@@ -20,14 +20,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
-from tb_torchcompile_plugin.profile.columns import codes_of
+from tb_torchcompile_plugin.profile.columns import codes_of, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.operators import heavy_work
 

@@ -25,8 +25,7 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import PhaseSpan
 from tb_torchcompile_plugin.profile.columns import alike
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
-from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
-from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
+from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches, launch_calls
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES

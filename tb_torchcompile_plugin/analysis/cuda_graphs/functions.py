@@ -24,9 +24,8 @@ from tb_torchcompile_plugin.compile_log.summary_pb2 import CudaGraphFunction
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import Bools, GraphRuns, graph_runs
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.steps import step_ns
+from tb_torchcompile_plugin.profile.steps import step_ns, unrecorded_step_ns
 
 Graph = tuple[str, Direction]
 

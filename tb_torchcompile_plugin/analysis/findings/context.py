@@ -25,15 +25,20 @@ from tb_torchcompile_plugin.analysis.what_if.step_words import A_STEP, Paced, pa
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.words import duration
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, CompileSummary
-from tb_torchcompile_plugin.profile.compiled.compiling import compiled_when, compiling_in_trace
-from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, every, region_calls
+from tb_torchcompile_plugin.profile.columns import host_slices
+from tb_torchcompile_plugin.profile.compiled.regions import (
+    compiled_calls,
+    compiled_when,
+    compiling_in_trace,
+    every,
+    region_calls,
+)
 from tb_torchcompile_plugin.profile.gpu.launches import ran_packages
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices
 from tb_torchcompile_plugin.profile.steps import profiled_time, step_ns, step_slices
-from tb_torchcompile_plugin.profile.units import percent
+from tb_torchcompile_plugin.profile.units import share_percent
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.torch_names.slices import (
@@ -216,4 +221,6 @@ class RuleContext:
         """Percent of the summed GPU event time."""
         if self.profile is None:
             return None
-        return percent(round(us * 1000), int(self.profile.trace.dur[self.profile.of(gpu_work).index].sum()))
+        return share_percent(
+            round(us * 1000), int(self.profile.trace.dur[self.profile.of(gpu_work).index].sum())
+        )

@@ -16,13 +16,13 @@ from tb_torchcompile_plugin.analysis.kernels.dominance import MOVERS, one_domina
 from tb_torchcompile_plugin.analysis.kernels.kernels import kernel_table
 from tb_torchcompile_plugin.analysis.kernels.launching import launching
 from tb_torchcompile_plugin.analysis.words import counted, often, percent
+from tb_torchcompile_plugin.profile.columns import mask_of
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
-from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
+from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.torch_names.kernels import short_kernel
 from tb_torchcompile_plugin.torch_names.operators import is_library_operator
 

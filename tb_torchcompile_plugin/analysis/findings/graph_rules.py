@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.findings.rule import Rule
 from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import instead, next_step, with_gain
 from tb_torchcompile_plugin.analysis.words import at_line, duration
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 
 
 class CudaGraphsNotReplayed(Rule):
@@ -82,7 +82,7 @@ class CompiledForEachSize(Rule):
         helps = context.profile.of(size_advice)
         again = {row.key.compile_id for row in context.summary.recompiles}
         made = [row for row in context.summary.compilations if row.key.compile_id in again]
-        spent_s = seconds(sum(row.duration_ns for row in made))
+        spent_s = to_seconds(sum(row.duration_ns for row in made))
         if helps is None or spent_s < thresholds.sizes_s or context.inside_us(context.compiling(made)):
             return
         report = context.profile.of(dynamic_shapes)

@@ -18,8 +18,7 @@ from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import without
 from tb_torchcompile_plugin.analysis.words import at_line, duration, often, percent, plural
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation, GraphBreak
-from tb_torchcompile_plugin.profile.compiled.regions import cut_short
-from tb_torchcompile_plugin.profile.compiled.resumes import resumes
+from tb_torchcompile_plugin.profile.compiled.regions import cut_short, resumes
 from tb_torchcompile_plugin.profile.intervals import Intervals, covered_ns
 from tb_torchcompile_plugin.torch_names.graph_breaks import BreakKind, break_kind, is_of_any_break
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file

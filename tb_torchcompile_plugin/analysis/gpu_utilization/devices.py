@@ -7,7 +7,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, device_names, gpu_work, layers
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 
@@ -57,7 +57,7 @@ def streams(profile: Profile) -> list[Stream]:
             mine = index[trace.stream[index] == stream]
             total = busy(trace, mine).total_ns
             known = int(stream) if stream >= 0 else None
-            rows.append(Stream(int(device), known, len(mine), us(total), percent(total, span)))
+            rows.append(Stream(int(device), known, len(mine), us(total), share_percent(total, span)))
     return sorted(rows, key=lambda row: (row.device, -row.busy_us))
 
 
@@ -74,7 +74,7 @@ def _row(trace: Trace, work: GpuWork, device: int, name: str | None) -> Gpu:
         name=name,
         span_us=us(span),
         busy_us=us(total),
-        busy_percent=percent(total, span),
+        busy_percent=share_percent(total, span),
         idle_us=us(idle),
         compute_us=us(compute),
         exposed_communication_us=us(exposed_communication),

@@ -16,9 +16,8 @@ from tb_torchcompile_plugin.analysis.what_if.picture import HostCause
 from tb_torchcompile_plugin.profile.columns import codes_of
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, Culprits, culprits_of
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.attribution import Culprit, Culprits, culprits_of
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.units import us
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.gpu.launch_calls import LaunchCalls, launch_calls
+from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.graph_breaks import CUDAGRAPH_SKIPS
@@ -95,7 +95,7 @@ def launch_stats(profile: Profile) -> LaunchStats | None:
         queue_wait_median_us=_median_us(queued),
         queue_wait_p95_us=_p95_us(queued),
         short_events=short,
-        short_percent=percent(short, measured),
+        short_percent=share_percent(short, measured),
         calls=_by_function(trace, launches),
         cuda_graphs=_cuda_graphs(trace, work, launches, profile.data),
     )
@@ -137,7 +137,7 @@ def _cuda_graphs(trace: Trace, work: GpuWork, launches: LaunchCalls, data: Compi
     return CudaGraphs(
         replays=int(np.isin(trace.name[calls], codes).sum()),
         gpu_events=len(replayed),
-        gpu_time_percent=percent(int(trace.dur[replayed].sum()), int(trace.dur[work.index].sum())),
+        gpu_time_percent=share_percent(int(trace.dur[replayed].sum()), int(trace.dur[work.index].sum())),
         skips=data.of(cudagraph_skips) if data else None,
         skip_reasons=data.of(cudagraph_skip_reasons) if data else None,
     )

@@ -12,13 +12,13 @@ from tb_torchcompile_plugin.analysis.gpu_utilization.idle import IdleCauses, idl
 from tb_torchcompile_plugin.analysis.gpu_utilization.verdicts import ON_DEVICE, Verdict, verdict
 from tb_torchcompile_plugin.profile.columns import alike
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
-from tb_torchcompile_plugin.profile.gpu.launch_calls import LaunchCalls, launch_calls
+from tb_torchcompile_plugin.profile.gpu.launches import LaunchCalls, launch_calls
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work, layers
 from tb_torchcompile_plugin.profile.host.thread_activity import ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import launching, step_slices
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
 
@@ -171,7 +171,7 @@ def _device(windows: Windows, rows: Int64s) -> DeviceInStep:
     return DeviceInStep(
         device=windows.device,
         busy_us=us(busy) / count,
-        busy_percent=percent(busy, wall),
+        busy_percent=share_percent(busy, wall),
         compute_us=us(windows.compute[rows].sum()) / count,
         exposed_communication_us=us(windows.communication[rows].sum()) / count,
         exposed_memory_us=us(windows.memory[rows].sum()) / count,

@@ -12,7 +12,7 @@ import numpy as np
 
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 
 Bound = Literal["compute", "copy", "communication", "input", "compile", "launch"]
 
@@ -77,7 +77,7 @@ def verdict(
         bound = ON_DEVICE[int(np.argmax(launched))]
     return Verdict(
         bound=bound,
-        share_percent=None if is_ahead else percent(parts[bound], wall_ns),
+        share_percent=None if is_ahead else share_percent(parts[bound], wall_ns),
         device=device,
         wall_us=us(wall_ns),
         compute_us=us(parts["compute"]),

@@ -10,8 +10,14 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, breaks, frames, region_calls
-from tb_torchcompile_plugin.profile.compiled.resumes import Resumes, resumes
+from tb_torchcompile_plugin.profile.compiled.regions import (
+    RegionCall,
+    Resumes,
+    breaks,
+    frames,
+    region_calls,
+    resumes,
+)
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us

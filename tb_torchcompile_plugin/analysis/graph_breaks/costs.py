@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.profile.compiled import regions
-from tb_torchcompile_plugin.profile.compiled.resumes import BreakLine, resumes
+from tb_torchcompile_plugin.profile.compiled.regions import BreakLine, resumes
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 
 
@@ -106,7 +106,7 @@ def _in_steps(steps: StepWindows, starts: Int64s, host: Int64s, idle: Int64s | N
                 calls=int(here.sum()),
                 host_us=us(host_ns),
                 gpu_idle_us=None if idle is None else us(idle[here].sum()),
-                share_percent=percent(host_ns, int(steps.ends[step] - steps.starts[step])),
+                share_percent=share_percent(host_ns, int(steps.ends[step] - steps.starts[step])),
             )
         )
     return rows

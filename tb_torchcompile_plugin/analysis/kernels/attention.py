@@ -16,12 +16,11 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import Shape, decoded, shapes_in
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.profile.columns import codes_of
+from tb_torchcompile_plugin.profile.columns import codes_of, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names import operators
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR

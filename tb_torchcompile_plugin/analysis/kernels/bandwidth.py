@@ -17,11 +17,10 @@ from tb_torchcompile_plugin.analysis.kernels.op_shapes import (
     tensor_bytes,
 )
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.profile.columns import Floats, alike, codes_of, distinct, values_of
+from tb_torchcompile_plugin.profile.columns import Floats, Mask, alike, codes_of, distinct, mask_of, values_of
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Mask, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import (
     CATEGORIES,

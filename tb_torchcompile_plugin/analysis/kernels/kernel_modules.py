@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tb_torchcompile_plugin.profile.columns import mask_of
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of

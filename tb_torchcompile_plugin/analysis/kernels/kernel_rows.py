@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, is_anonymous
 
 _NAME, _GRAPH = 100, 12  # characters of a key
@@ -133,8 +133,8 @@ def _categories(rows: Launches, wall_ns: int) -> Iterator[KernelCategory]:
             launches=int(here.sum()),
             distinct_kernels=len(np.unique(rows.name[here])),
             time_us=us(time),
-            gpu_time_percent=None if rows.device == "cpu" else percent(time, whole),
-            wall_time_percent=percent(time, wall_ns),
+            gpu_time_percent=None if rows.device == "cpu" else share_percent(time, whole),
+            wall_time_percent=share_percent(time, wall_ns),
         )
 
 

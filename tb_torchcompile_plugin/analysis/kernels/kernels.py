@@ -33,14 +33,14 @@ from tb_torchcompile_plugin.generated_code.generated_code import Generated, Grap
 from tb_torchcompile_plugin.generated_code.output_code import CodeCall, Definition
 from tb_torchcompile_plugin.generated_code.user_lines import stack_lines
 from tb_torchcompile_plugin.profile.columns import codes_of
-from tb_torchcompile_plugin.profile.compiled.code import generated_code
+from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.idle import idle_before
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, groups, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES
@@ -154,8 +154,8 @@ class KernelTables:
                     mean_us=int(dur.sum()) / (1000 * len(places)),
                     min_us=us(dur.min()),
                     max_us=us(dur.max()),
-                    share_percent=percent(int(dur.sum()), whole) or 0.0,
-                    wall_percent=percent(int(dur.sum()), self._span_ns),
+                    share_percent=share_percent(int(dur.sum()), whole) or 0.0,
+                    wall_percent=share_percent(int(dur.sum()), self._span_ns),
                     direction=direction,
                     aten_ops=code.definition.aten_ops if code else [],
                     source_lines=[f"{frame.file}:{frame.line}" for frame in lines],
@@ -171,7 +171,7 @@ class KernelTables:
                     bandwidth_percent=reached.bandwidth_percent,
                     achieved=reached,
                     alone_us=None if own is None else us(own),
-                    twice_as_fast_percent=None if own is None else percent(own, 2 * wall_ns),
+                    twice_as_fast_percent=None if own is None else share_percent(own, 2 * wall_ns),
                 ),
                 rows,
                 places,

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.profile.columns import Mask
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Mask
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_ns
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category
 
@@ -65,8 +65,8 @@ def _categories(
             category=CATEGORIES[code],
             launches=int(count[code]),
             time_us=us(time[code]),
-            gpu_time_percent=None if device == "cpu" else percent(time[code], time.sum()),
-            wall_time_percent=percent(time[code], length),
+            gpu_time_percent=None if device == "cpu" else share_percent(time[code], time.sum()),
+            wall_time_percent=share_percent(time[code], length),
         )
 
 

@@ -14,11 +14,10 @@ from tb_torchcompile_plugin.analysis.kernels.bandwidth import Work
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import decoded
 from tb_torchcompile_plugin.errors import Notice
 from tb_torchcompile_plugin.generated_code.output_code import Definition
-from tb_torchcompile_plugin.profile.columns import Floats
+from tb_torchcompile_plugin.profile.columns import Floats, Mask
 from tb_torchcompile_plugin.profile.gpu.launches import Device, Launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.slices import Mask
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.devices import Peak, peak_of

@@ -19,16 +19,13 @@ from tb_torchcompile_plugin.analysis.modules.graph_modules import GraphModule, g
 from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.generated_code.user_lines import ROOT
-from tb_torchcompile_plugin.profile.columns import distinct, sums
+from tb_torchcompile_plugin.profile.columns import distinct, mask_of, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.call_sites import forwards
-from tb_torchcompile_plugin.profile.host.host_tree import host_tree
-from tb_torchcompile_plugin.profile.host.merged_stacks import merged_stacks
-from tb_torchcompile_plugin.profile.host.operator_calls import operator_calls
+from tb_torchcompile_plugin.profile.host.host_tree import host_tree, merged_stacks
+from tb_torchcompile_plugin.profile.host.operator_calls import forwards, operator_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.python_frames import is_module_call, module_of

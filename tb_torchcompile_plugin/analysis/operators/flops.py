@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import Shape, decoded, is_shape, shapes_in
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.operators import (
     CONVOLUTION,

@@ -14,15 +14,13 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.operators.flops import flops
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
-from tb_torchcompile_plugin.profile.columns import codes_of, order_of, picked, sums
+from tb_torchcompile_plugin.profile.columns import codes_of, mask_of, order_of, picked, sums
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.call_sites import site_names
 from tb_torchcompile_plugin.profile.host.host_tree import Mask, host_tree
-from tb_torchcompile_plugin.profile.host.operator_calls import OperatorCalls, operator_calls
+from tb_torchcompile_plugin.profile.host.operator_calls import OperatorCalls, operator_calls, site_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows, profiled_time
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

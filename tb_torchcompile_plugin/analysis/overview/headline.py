@@ -20,9 +20,9 @@ from tb_torchcompile_plugin.analysis.what_if.scenario import step_length
 from tb_torchcompile_plugin.analysis.what_if.step_words import slowed, told_by
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural, significant
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
-from tb_torchcompile_plugin.profile.model.step_clock import StepPace, step_clock
-from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
+from tb_torchcompile_plugin.profile.model.clock import StepPace, step_clock
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import unrecorded_step_ns
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
 

@@ -13,7 +13,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.compile_time.caches import saved_ns
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, CompileSummary
 from tb_torchcompile_plugin.profile.intervals import Intervals, union
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 
 
@@ -39,7 +39,7 @@ def compile_cost(data: CompileData) -> CompileCost | None:
     firsts, whole = _first_lookups(data.summary), len(known) == len(made)
     results = [row.result for lookups in firsts for row in lookups]
     hits = results.count("hit")
-    cold = blocked + seconds(sum(ns for lookups in firsts for ns in saved_ns(lookups)))
+    cold = blocked + to_seconds(sum(ns for lookups in firsts for ns in saved_ns(lookups)))
     warm = blocked if hits and hits == len(results) else None
     return CompileCost(blocked, cold if whole else None, warm, hits, len(results), whole)
 
@@ -64,7 +64,7 @@ def blocked_s(summary: CompileSummary) -> float:
         if not row.worker_process and not row.unfinished
     ]
     untimed = sum(row.duration_ns for row in made if not row.HasField("start_ns"))
-    return seconds(untimed + _covered(timed).total_ns)
+    return to_seconds(untimed + _covered(timed).total_ns)
 
 
 def _covered(timed: list[tuple[int, int]]) -> Intervals:

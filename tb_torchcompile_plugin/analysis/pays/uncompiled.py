@@ -20,18 +20,15 @@ from tb_torchcompile_plugin.analysis.what_if.reasons import why_nothing
 from tb_torchcompile_plugin.analysis.what_if.scenario import recording_cost
 from tb_torchcompile_plugin.analysis.what_if.what_if import after_ns
 from tb_torchcompile_plugin.generated_code.generated_code import GraphCode
-from tb_torchcompile_plugin.profile.columns import places_in
-from tb_torchcompile_plugin.profile.compiled.code import generated_code
+from tb_torchcompile_plugin.profile.columns import mask_of, places_in
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls
+from tb_torchcompile_plugin.profile.compiled.regions import compiled_calls, generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import groups, kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.model.model import Model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_triton
 from tb_torchcompile_plugin.torch_names.operators import ATEN, only_looks
 from tb_torchcompile_plugin.torch_names.slices import OPERATOR

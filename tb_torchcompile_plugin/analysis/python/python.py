@@ -8,14 +8,18 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.words import at_line, duration, percent
-from tb_torchcompile_plugin.profile.columns import places_in, sums
-from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
-from tb_torchcompile_plugin.profile.host.call_sites import program_ns
-from tb_torchcompile_plugin.profile.host.host_tree import Mask, calling_tracks, host_tree
-from tb_torchcompile_plugin.profile.host.merged_stacks import merged_stacks, plain_names
+from tb_torchcompile_plugin.profile.columns import mask_of, places_in, sums
+from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
+from tb_torchcompile_plugin.profile.host.host_tree import (
+    Mask,
+    calling_tracks,
+    host_tree,
+    merged_stacks,
+    plain_names,
+)
+from tb_torchcompile_plugin.profile.host.operator_calls import program_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -15,11 +15,10 @@ from tb_torchcompile_plugin.analysis.kernels.op_shapes import tensor_bytes
 from tb_torchcompile_plugin.job.calls import calls, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank
 from tb_torchcompile_plugin.job.waits import waits
-from tb_torchcompile_plugin.profile.columns import codes_of, distinct, places_in
+from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, places_in
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb

@@ -20,7 +20,7 @@ from tb_torchcompile_plugin.job.slow import explained
 from tb_torchcompile_plugin.job.stages import Stages, even_stages
 from tb_torchcompile_plugin.job.steps import job_lengths, job_steps
 from tb_torchcompile_plugin.job.waits import blame
-from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
+from tb_torchcompile_plugin.profile.model.gpu_queue import SAVED
 
 _UNIFORM_PERCENT = 33.0  # gain from which on a host that is slower at everything is worth a sentence
 _MORE = 1.1  # times as much as the chain tells: what replaying the same jobs gave at most

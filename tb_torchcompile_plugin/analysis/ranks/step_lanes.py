@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.ranks.job_rows import place_of
-from tb_torchcompile_plugin.analysis.timeline.detail import merged, shift_for, singles, touching
 from tb_torchcompile_plugin.analysis.what_if.picture import HostCause
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, host_costs
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.level_of_detail import merged, shift_for, singles, touching
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import gpu_steps
 from tb_torchcompile_plugin.reader.arrays import Codes

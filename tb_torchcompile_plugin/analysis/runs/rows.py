@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.analysis.graph_breaks.sites import graph_break_sites
 from tb_torchcompile_plugin.analysis.overview.headline import first_change
 from tb_torchcompile_plugin.analysis.overview.overview import Overview, overview
 from tb_torchcompile_plugin.analysis.step_breakdown.step_times import StepTimes, step_times
-from tb_torchcompile_plugin.profile.model.step_clock import step_clock
+from tb_torchcompile_plugin.profile.model.clock import step_clock
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import step_ns
 from tb_torchcompile_plugin.reader.compile_data import CompileData

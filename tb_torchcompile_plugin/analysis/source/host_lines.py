@@ -7,7 +7,7 @@ import numpy as np
 from tb_torchcompile_plugin.analysis.source.places import Place, Places
 from tb_torchcompile_plugin.profile.columns import ordinals
 from tb_torchcompile_plugin.profile.gpu.launches import Device, kernel_launches
-from tb_torchcompile_plugin.profile.host.call_sites import site_ns
+from tb_torchcompile_plugin.profile.host.operator_calls import site_ns
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 

@@ -17,11 +17,11 @@ from tb_torchcompile_plugin.analysis.kernels.kernels import KernelTables
 from tb_torchcompile_plugin.analysis.source.places import Place, Places
 from tb_torchcompile_plugin.generated_code.generated_code import Generated
 from tb_torchcompile_plugin.profile.columns import alike, picked
-from tb_torchcompile_plugin.profile.compiled.code import generated_code
+from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.gpu.launches import Launches
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.host.call_sites import site_names
 from tb_torchcompile_plugin.profile.host.host_tree import host_tree
+from tb_torchcompile_plugin.profile.host.operator_calls import site_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.kernels.kernels import KernelTables
 from tb_torchcompile_plugin.generated_code.artifacts import Frame, frames
-from tb_torchcompile_plugin.profile.compiled.code import generated_code
+from tb_torchcompile_plugin.profile.compiled.regions import generated_code
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import frame_of, is_users, places, resumed_from

@@ -22,7 +22,7 @@ from tb_torchcompile_plugin.analysis.words import percent as in_percent
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.slices import PYTHON_FUNCTION
@@ -159,7 +159,7 @@ def _row(profile: Profile, place: Place, times: LineTimes, steps: int) -> Progra
         forward_us=us(time.forward) / steps if time else None,
         backward_us=us(time.backward) / steps if time else None,
         kernel_us=us(time.gpu) / steps if time else None,
-        share_percent=percent(time.gpu, times.all) if time else None,
+        share_percent=share_percent(time.gpu, times.all) if time else None,
         host_us=_host_us(profile, place, time, steps),
         above_floor_us=time.above / 1000 / steps if time and time.above is not None else None,
         kernels=_kernels(profile, time, steps) if time else [],
@@ -232,7 +232,7 @@ def _headline(rows: list[ProgramLine], times: LineTimes, when: str) -> str:
         return "Nothing tells a line of your program: neither compile data nor stacks."
     if first.kernel_us is None:
         return _of_host(first, when)
-    known = percent(times.all - times.unknown, times.all)
+    known = share_percent(times.all - times.unknown, times.all)
     said = f"{at_line(first.file, first.line)} takes {duration(first.kernel_us)} {when}"
     share = f", {in_percent(first.share_percent or 0)} of kernel time"
     return f"{said}{share}. The line is known for {in_percent(known or 0)} of it."

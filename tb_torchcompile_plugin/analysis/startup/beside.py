@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.startup.lookups import looked_up, would_sav
 from tb_torchcompile_plugin.analysis.startup.parts import compile_ns, parts_ns, window
 from tb_torchcompile_plugin.compile_log.record import Direction, forward_compilations
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.memo import Memoized
 
@@ -128,15 +128,15 @@ def _row(mine: Start, one: Start) -> StartRow:
         rank=one.rank,
         kind=_kind(results),
         from_process=bool(around and around.from_process),
-        start_up_s=seconds(sum(one.data.of(parts_ns).values())) if around and around.until_step else None,
-        compile_s=seconds(one.data.of(compile_ns)),
+        start_up_s=to_seconds(sum(one.data.of(parts_ns).values())) if around and around.until_step else None,
+        compile_s=to_seconds(one.data.of(compile_ns)),
         hits=results.count("hit"),
         misses=results.count("miss"),
         bypasses=results.count("bypass"),
         saved_s=one.data.of(time_saved_s),
-        would_save_s=None if predicted is None else seconds(predicted),
+        would_save_s=None if predicted is None else to_seconds(predicted),
         common=len(common),
-        common_compile_s=seconds(sum(theirs for _, theirs in common)) if common else None,
+        common_compile_s=to_seconds(sum(theirs for _, theirs in common)) if common else None,
     )
 
 

@@ -18,7 +18,7 @@ from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.compile_log.record import Direction, Key, forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CacheResult, Compilation, PhaseSpan
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.artifacts import title_of_cache
 from tb_torchcompile_plugin.torch_names.records import AOT_COMPILE, FX_COMPILES, REMOTE_CACHES
@@ -140,7 +140,7 @@ def _row(one: CacheLookup, frames: dict[Key, Compilation], spent: int | None) ->
         graph=one.graph,
         result=cast(Result, one.result),
         lookups=1,
-        spent_s=None if spent is None else seconds(spent),
+        spent_s=None if spent is None else to_seconds(spent),
         saved_s=one.time_saved_s,
         why=one.why,
     )

@@ -11,7 +11,7 @@ from tb_torchcompile_plugin.analysis.sheet import head
 from tb_torchcompile_plugin.analysis.startup.compiling import HostSpan, compiling, last_end_ns
 from tb_torchcompile_plugin.analysis.startup.pieces import pieces
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.records import PHASES
 
@@ -98,7 +98,7 @@ def start_parts(data: CompileData) -> tuple[StartPart, ...]:
     counted = data.of(_counted)
     whole = sum(ns for ns, _ in counted.values())
     return tuple(
-        StartPart(title, seconds(counted[part][0]), 100 * counted[part][0] / whole, counted[part][1], part)
+        StartPart(title, to_seconds(counted[part][0]), 100 * counted[part][0] / whole, counted[part][1], part)
         for part, title in _TITLES.items()
         if counted.get(part, (0, 0))[0]
     )

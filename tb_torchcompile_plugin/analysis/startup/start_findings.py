@@ -10,7 +10,7 @@ from tb_torchcompile_plugin.analysis.startup.lookups import looked_up, would_sav
 from tb_torchcompile_plugin.analysis.startup.parts import parts_ns
 from tb_torchcompile_plugin.analysis.words import at_line, duration
 from tb_torchcompile_plugin.compile_log.record import forward_compilations
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 
 RULE = "cold_start"
 _NEXT = (
@@ -24,7 +24,7 @@ def start_findings(starts: Starts) -> list[Finding]:
     data = starts.mine.data
     avoidable = {place: one for place, one in starts.of(differences).items() if one.avoidable}
     saved_ns = data.of(would_save_ns)
-    if not avoidable or saved_ns is None or seconds(saved_ns) < thresholds.cold_start_s:
+    if not avoidable or saved_ns is None or to_seconds(saved_ns) < thresholds.cold_start_s:
         return []
     place, one = min(avoidable.items(), key=lambda pair: not pair[1].same_run)
     whole_ns, lookup = sum(data.of(parts_ns).values()), data.of(looked_up)[place][0]
@@ -38,8 +38,8 @@ def start_findings(starts: Starts) -> list[Finding]:
                 f"{duration(whole_ns / 1000)} of this start-up. The caches missed, against {one.than}: {one.what}"
             ),
             evidence={
-                "would_save_s": seconds(saved_ns),
-                "start_up_s": seconds(whole_ns),
+                "would_save_s": to_seconds(saved_ns),
+                "start_up_s": to_seconds(whole_ns),
                 "missed_lookups": len(avoidable),
             },
             saves_us=None,

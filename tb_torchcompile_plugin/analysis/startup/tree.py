@@ -13,7 +13,7 @@ from tb_torchcompile_plugin.analysis.startup.beside import Starts
 from tb_torchcompile_plugin.analysis.startup.pieces import pieces
 from tb_torchcompile_plugin.compile_log.record import key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import Compilation
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.torch_names.python_frames import is_users_file
 
@@ -145,10 +145,10 @@ def _row(
         line=line,
         depth=depth,
         parent=parent,
-        cumulative_s=seconds(node.all_ns),
-        own_s=seconds(node.own_ns),
+        cumulative_s=to_seconds(node.all_ns),
+        own_s=to_seconds(node.own_ns),
         percent=100 * node.all_ns / whole_ns if whole_ns else 0.0,
         compilations=len(node.ids),
-        most_elsewhere_s=seconds(most[0]) if most else None,
+        most_elsewhere_s=to_seconds(most[0]) if most else None,
         elsewhere=most[1] if most else None,
     )

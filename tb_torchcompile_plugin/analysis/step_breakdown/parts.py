@@ -13,13 +13,13 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from tb_torchcompile_plugin.profile.columns import by_track
 from tb_torchcompile_plugin.profile.gpu.idle import causes_in, idle_gaps
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import GpuWork, busy, gpu_work
 from tb_torchcompile_plugin.profile.host.thread_activity import CAUSES, Cause, ThreadActivity
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import by_track
 from tb_torchcompile_plugin.profile.steps import StepWindows, paced_windows
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category

@@ -15,9 +15,9 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.recompiles.moments import recompile_moments
 from tb_torchcompile_plugin.analysis.step_breakdown.parts import Part, StepBreakdown
+from tb_torchcompile_plugin.profile.columns import mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of
 from tb_torchcompile_plugin.profile.steps import step_slices
 from tb_torchcompile_plugin.profile.units import us
 from tb_torchcompile_plugin.reader.arrays import grouped

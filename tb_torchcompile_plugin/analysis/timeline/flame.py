@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import COLOR_OF, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import Timeline
 from tb_torchcompile_plugin.analysis.words import duration, percent, plural
 from tb_torchcompile_plugin.profile.columns import distinct, sums
-from tb_torchcompile_plugin.profile.host.merged_stacks import merged_stacks, plain_names
+from tb_torchcompile_plugin.profile.host.host_tree import merged_stacks, plain_names
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.units import us
 

@@ -15,8 +15,7 @@ from tb_torchcompile_plugin.analysis.timeline.lanes import Item, LaneKind
 from tb_torchcompile_plugin.compile_log.record import forward_compilations, key_of
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, PhaseSpan
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.regions import every, every_break, host_ns, region_calls
-from tb_torchcompile_plugin.profile.compiled.resumes import resumes
+from tb_torchcompile_plugin.profile.compiled.regions import every, every_break, host_ns, region_calls, resumes
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices, steps_by_gpu
 from tb_torchcompile_plugin.profile.units import us

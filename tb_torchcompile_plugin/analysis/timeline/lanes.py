@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.analysis.timeline.detail import MergedSlices, merged, singles, touching
 from tb_torchcompile_plugin.analysis.timeline.trace_rows import TraceRows, packed
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices, merged, singles, touching
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, Category, category_of

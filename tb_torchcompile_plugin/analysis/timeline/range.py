@@ -15,7 +15,7 @@ from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
-from tb_torchcompile_plugin.profile.units import percent, us
+from tb_torchcompile_plugin.profile.units import share_percent, us
 
 TOP = 50
 _FEW = 8  # threads, kernels and host slices that are told first
@@ -159,7 +159,7 @@ def _gpus(timeline: Timeline, start: int, end: int) -> list[GpuInRange]:
         stop = begin + trace.dur[index]
         busy = int(covered_ns(union(begin, stop), np.array([start]), np.array([end]))[0])
         ran = int(((begin < end) & ((stop > start) | (begin >= start))).sum())
-        rows.append(GpuInRange(device, busy, percent(busy, end - start), ran))
+        rows.append(GpuInRange(device, busy, share_percent(busy, end - start), ran))
     return rows
 
 
@@ -173,7 +173,7 @@ def _threads(timeline: Timeline, start: int, end: int) -> list[ThreadInRange]:
             rows = rows[trace.depth[rows] == 0]
             begin = trace.ts[rows] - timeline.origin
             busy = int(inside(begin, begin + trace.dur[rows], (start, end)).sum())
-            threads.append(ThreadInRange(lane.id, lane.title, busy, percent(busy, end - start)))
+            threads.append(ThreadInRange(lane.id, lane.title, busy, share_percent(busy, end - start)))
     return [row for row in threads if row.busy_ns]
 
 

@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.timeline.counters import Points
-from tb_torchcompile_plugin.analysis.timeline.detail import MergedSlices, aligned, shift_for
 from tb_torchcompile_plugin.analysis.timeline.items import has_unix_time
 from tb_torchcompile_plugin.analysis.timeline.lanes import (
     COLORS,
@@ -33,6 +32,7 @@ from tb_torchcompile_plugin.analysis.words import plural
 from tb_torchcompile_plugin.errors import BadRequest
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.level_of_detail import MergedSlices, aligned, shift_for
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows, step_slices
 from tb_torchcompile_plugin.reader.arrays import Codes

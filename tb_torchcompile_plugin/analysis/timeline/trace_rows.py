@@ -10,7 +10,7 @@ import heapq
 
 import numpy as np
 
-from tb_torchcompile_plugin.analysis.timeline import detail
+from tb_torchcompile_plugin.profile import level_of_detail as detail
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.reader.memo import once
 from tb_torchcompile_plugin.reader.trace.kineto import Trace

@@ -27,14 +27,14 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
 )
 from tb_torchcompile_plugin.analysis.what_if.rounds_fixes import rounds
 from tb_torchcompile_plugin.generated_code.user_lines import checkpoint_lines
+from tb_torchcompile_plugin.profile.columns import called_by, host_slices, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, joined
-from tb_torchcompile_plugin.profile.model.culprits import Culprit
+from tb_torchcompile_plugin.profile.model.attribution import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import called_by, host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.operators import (
     ACCUMULATES,

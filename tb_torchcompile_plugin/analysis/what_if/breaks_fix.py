@@ -24,6 +24,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     time_inside,
 )
 from tb_torchcompile_plugin.analysis.what_if.one_graph import as_one_graph
+from tb_torchcompile_plugin.profile.columns import mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import (
     RegionCall,
@@ -33,11 +34,10 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
     region_calls,
 )
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
-from tb_torchcompile_plugin.profile.model.culprits import Culprit
+from tb_torchcompile_plugin.profile.model.attribution import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.torch_names.operators import is_fusible, is_fusible_in_graphs
 
 _REACH_NS = 1_000_000  # a launch that is further from a break has nothing to do with it

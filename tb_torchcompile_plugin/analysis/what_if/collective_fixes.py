@@ -23,13 +23,12 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     slice_times,
     time_inside,
 )
-from tb_torchcompile_plugin.profile.columns import codes_of
+from tb_torchcompile_plugin.profile.columns import codes_of, host_slices, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.culprits import Culprit
+from tb_torchcompile_plugin.profile.model.attribution import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.collectives import (

@@ -28,6 +28,7 @@ from tb_torchcompile_plugin.analysis.what_if.one_graph import (
     fusible_work,
 )
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import optimizer_times
+from tb_torchcompile_plugin.profile.columns import place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import (
     RegionCall,
@@ -37,11 +38,10 @@ from tb_torchcompile_plugin.profile.compiled.regions import (
     marks_graphs,
     region_calls,
 )
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_at
+from tb_torchcompile_plugin.profile.model.attribution import Culprit, most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import place_mask
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.slices import is_on_device
 

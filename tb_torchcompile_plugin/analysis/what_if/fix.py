@@ -14,15 +14,14 @@ from tb_torchcompile_plugin.analysis.what_if.change import (
     Bools,
     Change,
 )
+from tb_torchcompile_plugin.profile.columns import mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.compiled.regions import every, region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
-from tb_torchcompile_plugin.profile.model.culprits import Culprit
+from tb_torchcompile_plugin.profile.model.attribution import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import ways_up
 from tb_torchcompile_plugin.torch_names.kernels import category_of

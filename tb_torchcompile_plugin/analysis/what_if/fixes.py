@@ -17,7 +17,7 @@ from tb_torchcompile_plugin.analysis.what_if.host_fixes import HOST_FIXES
 from tb_torchcompile_plugin.analysis.what_if.launch_fixes import LAUNCH_FIXES
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import sparse_embedding
 from tb_torchcompile_plugin.analysis.what_if.rounds_fixes import ROUNDS_FIXES
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 
 _MAKERS = (

@@ -33,16 +33,21 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     time_inside,
     work_named,
 )
-from tb_torchcompile_plugin.profile.columns import Floats, places_in
+from tb_torchcompile_plugin.profile.columns import (
+    Floats,
+    called_by,
+    host_slices,
+    mask_of,
+    place_mask,
+    places_in,
+)
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_properties
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.beside_compute import SAVED, beside_compute
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_at
-from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.attribution import Culprit, most_called_at
+from tb_torchcompile_plugin.profile.model.gpu_queue import SAVED, beside_compute, gpu_queue
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import called_by, host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.kernels import (
     is_double_product,

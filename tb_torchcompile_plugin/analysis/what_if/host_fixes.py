@@ -29,9 +29,9 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     time_inside,
 )
 from tb_torchcompile_plugin.analysis.what_if.one_graph import compiled_whole
-from tb_torchcompile_plugin.profile.columns import order_of
+from tb_torchcompile_plugin.profile.columns import by_track, mask_of, order_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.culprits import (
+from tb_torchcompile_plugin.profile.model.attribution import (
     Culprit,
     CulpritCause,
     climbed,
@@ -39,11 +39,9 @@ from tb_torchcompile_plugin.profile.model.culprits import (
     most_called_at,
     place_of,
 )
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.host_pieces import Pieces, host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import Pieces, host_lane, host_pieces
 from tb_torchcompile_plugin.profile.model.model import model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import by_track, mask_of
 from tb_torchcompile_plugin.reader.arrays import grouped
 from tb_torchcompile_plugin.torch_names.operators import both_ways
 from tb_torchcompile_plugin.torch_names.python_frames import is_backward_call, is_torchs

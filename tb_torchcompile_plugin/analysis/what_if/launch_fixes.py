@@ -32,17 +32,16 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     time_inside,
 )
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import fused_optimizer
-from tb_torchcompile_plugin.profile.columns import values_of
+from tb_torchcompile_plugin.profile.columns import by_track, host_slices, mask_of, place_mask, values_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.graph_runs import graph_runs
-from tb_torchcompile_plugin.profile.gpu.launch_calls import launch_calls
+from tb_torchcompile_plugin.profile.gpu.launches import launch_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union, within
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, climbed, most_called_at, place_of
+from tb_torchcompile_plugin.profile.model.attribution import Culprit, climbed, most_called_at, place_of
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import by_track, host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.operators import ATEN, is_cell
 

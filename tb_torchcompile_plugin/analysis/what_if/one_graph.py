@@ -14,12 +14,12 @@ from tb_torchcompile_plugin.analysis.what_if.change import (
     without_host_time,
 )
 from tb_torchcompile_plugin.analysis.what_if.fix import are_kernels, work_named
+from tb_torchcompile_plugin.profile.columns import place_mask
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_pieces
 from tb_torchcompile_plugin.profile.model.model import CALL_NS, model, summed
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import place_mask
 from tb_torchcompile_plugin.torch_names.operators import is_fusible
 
 CALL_OF_GRAPH_NS = 20_000  # of calling the graph that stands for a run of eager operators

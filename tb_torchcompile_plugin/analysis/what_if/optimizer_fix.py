@@ -33,14 +33,13 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     slice_times,
     time_inside,
 )
-from tb_torchcompile_plugin.profile.columns import Floats
+from tb_torchcompile_plugin.profile.columns import Floats, host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.profile.compiled.regions import region_calls
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.culprits import Culprit
+from tb_torchcompile_plugin.profile.model.attribution import Culprit
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices, mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names.operators import (
     SUMS,

@@ -9,13 +9,11 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.profile.intervals import Int64s, covered_ns, union
+from tb_torchcompile_plugin.profile.model.attribution import Culprit, CulpritCause, culprits
 from tb_torchcompile_plugin.profile.model.clock import clock, gpu_windows
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, CulpritCause, culprits
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
-from tb_torchcompile_plugin.profile.model.model import Model
-from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.model import Model, Replayed, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.torch_names.slices import call_kind
 
@@ -29,7 +27,7 @@ HostCause = Literal[CulpritCause, "waiting", "gpu_clock"]
 class HostPart(msgspec.Struct, frozen=True):
     """Host time of one cause in a step (µs). name, file, line: of a culprit that has a part of its own; else "" and 0.
 
-    cause: as `profile/model/culprits.py` finds it; "waiting" is what calls take until a GPU is done, "gpu_clock" by how
+    cause: as `profile/model/attribution.py` finds it; "waiting" is what calls take until a GPU is done, "gpu_clock" by how
     much a step is longer on the clock of a GPU.
     """
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.model.clock import clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.model import model
-from tb_torchcompile_plugin.profile.model.replay import Replayed, replay
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.model import Replayed, model, replay
 from tb_torchcompile_plugin.profile.profile import Profile
 
 MOST_PERCENT = 2.0  # that the replayed step may differ from the recorded one

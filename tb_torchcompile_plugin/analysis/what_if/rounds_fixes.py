@@ -27,14 +27,13 @@ from tb_torchcompile_plugin.analysis.what_if.fix import (
     time_inside,
 )
 from tb_torchcompile_plugin.analysis.what_if.optimizer_fix import optimizer_times
+from tb_torchcompile_plugin.profile.columns import host_slices, mask_of
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.culprits import Culprit, most_called_at
+from tb_torchcompile_plugin.profile.model.attribution import Culprit, most_called_at
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.collectives import PAIRED, is_group_call, operation_of
 from tb_torchcompile_plugin.torch_names.operators import reduces_gradients

@@ -20,13 +20,11 @@ from tb_torchcompile_plugin.analysis.what_if.words import SeenIn, next_step, sen
 from tb_torchcompile_plugin.analysis.words import between, duration, plural
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock, recorded_clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.loop import StepSource, loop_steps
-from tb_torchcompile_plugin.profile.model.model import Model, model
-from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.model.unrecorded import Recording, without_recording
-from tb_torchcompile_plugin.profile.noted_steps import unrecorded_step_ns
+from tb_torchcompile_plugin.profile.model.launch_sequence import StepSource, host_lane, loop_steps
+from tb_torchcompile_plugin.profile.model.model import Model, model, replay
+from tb_torchcompile_plugin.profile.model.profiler_overhead import Recording, without_recording
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import unrecorded_step_ns
 
 Which = Literal["change", "surely", "perhaps"]  # which change of a fix
 UNSURE: tuple[Which, ...] = ("surely", "perhaps")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tb_torchcompile_plugin.analysis.words import duration
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane, is_cut
-from tb_torchcompile_plugin.profile.model.loop import StepSource, loop_steps
-from tb_torchcompile_plugin.profile.model.step_clock import step_clock
-from tb_torchcompile_plugin.profile.noted_steps import recorded_step_ns, unrecorded_step_ns
+from tb_torchcompile_plugin.profile.model.clock import step_clock
+from tb_torchcompile_plugin.profile.model.launch_sequence import StepSource, host_lane, is_cut, loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import recorded_step_ns, unrecorded_step_ns
 from tb_torchcompile_plugin.profile.units import us
 
 

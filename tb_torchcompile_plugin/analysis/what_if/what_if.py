@@ -13,10 +13,9 @@ from tb_torchcompile_plugin.analysis.what_if.fixes import fixes
 from tb_torchcompile_plugin.analysis.what_if.reasons import why_nothing
 from tb_torchcompile_plugin.profile.model.clock import clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.model import model
-from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.model.unrecorded import (
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
+from tb_torchcompile_plugin.profile.model.model import model, replay
+from tb_torchcompile_plugin.profile.model.profiler_overhead import (
     AS_RECORDED,
     Recording,
     recording,

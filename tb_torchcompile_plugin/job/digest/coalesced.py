@@ -9,9 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import codes_of
+from tb_torchcompile_plugin.profile.columns import codes_of, host_slices, mask_of
 from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.collectives import PARAM_COMMS, collective, is_coalesced, moves_data

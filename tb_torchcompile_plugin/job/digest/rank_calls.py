@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.job.digest.coalesced import coalesced_call
-from tb_torchcompile_plugin.profile.columns import codes_of
+from tb_torchcompile_plugin.profile.columns import codes_of, host_slices, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import host_slices, mask_of
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb
 from tb_torchcompile_plugin.torch_names.collectives import (

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind
 from tb_torchcompile_plugin.job.digest.rank_steps import OwnSteps, RankGpu
 from tb_torchcompile_plugin.logdir.filesystem import File
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals
-from tb_torchcompile_plugin.profile.model.culprits import CAUSES
+from tb_torchcompile_plugin.profile.model.attribution import CAUSES
 from tb_torchcompile_plugin.torch_names.collectives import Operation
 
 Section = TypeVar("Section", bound=Message)

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tb_torchcompile_plugin.profile.columns import Cover, Mask, by_track, host_slices, package_calls
 from tb_torchcompile_plugin.profile.compiled.regions import RegionCall, every, marks_graphs, region_calls
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union, within
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import Cover, Mask, by_track, host_slices, package_calls
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.torch_names import slices

@@ -13,13 +13,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.profile.columns import distinct, mask_of, place_mask
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union
 from tb_torchcompile_plugin.profile.profile import Profile
-from tb_torchcompile_plugin.profile.slices import mask_of, place_mask
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 from tb_torchcompile_plugin.reader.trace.nest import climb, climb_to, ways_up
 from tb_torchcompile_plugin.reader.trace.serial import narrow
 from tb_torchcompile_plugin.torch_names.operators import UNCOUNTED
+from tb_torchcompile_plugin.torch_names.python_frames import without_address
 from tb_torchcompile_plugin.torch_names.slices import CALL_CATS, OVERHEAD, PYTHON_FUNCTION, RUNTIME_CATS
 
 Mask = npt.NDArray[np.bool_]
@@ -200,3 +201,41 @@ def _without(
 
 def _tree(index: Int64s, parent: Int64s, own: Int64s, python: Mask, place: Int64s) -> HostTree:
     return HostTree(narrow(index), narrow(parent), own, python, narrow(place))
+
+
+# Calls with one stack put together: the frames of a flame graph, the modules of a program.
+
+
+def merged_stacks(caller: Int64s, *keys: Int64s) -> tuple[Int64s, Int64s]:
+    """Frames as rows (parent, *keys), callers before what they called; and the frame of each call.
+
+    caller: the place of each call's caller among the calls, -1 for none. Calls are one frame where their callers are
+    one and all keys agree.
+    """
+    frame = np.full(len(caller) + 1, -1, np.int64)  # the last answers for "none"
+    frames = [np.zeros((1 + len(keys), 0), np.int64)]
+    count = 0
+    for calls in _levels(caller):
+        rows, which = distinct(frame[caller[calls]], *(key[calls] for key in keys))
+        frame[calls] = count + which
+        count += rows.shape[1]
+        frames.append(rows)
+    return np.hstack(frames), frame[:-1]
+
+
+def plain_names(profile: Profile) -> tuple[list[str], Int64s]:
+    """Names without addresses: calls of one function have one, whatever object it is of. And for each name of the
+    trace its place among them."""
+    shown = [without_address(name) for name in profile.trace.names]
+    names = list(dict.fromkeys(shown))
+    places = {name: place for place, name in enumerate(names)}
+    return names, np.array([places[name] for name in shown], np.int64)
+
+
+def _levels(caller: Int64s) -> list[Int64s]:
+    """The calls by depth, outermost first."""
+    depth = np.zeros(len(caller), np.int64)
+    for inner, _ in ways_up(caller, caller):
+        depth[inner] += 1
+    order = np.argsort(depth, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1) if len(order) else []

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb_torchcompile_plugin.profile.columns import distinct, places_in
-from tb_torchcompile_plugin.profile.gpu_work import gpu_work
-from tb_torchcompile_plugin.profile.intervals import Int64s
-from tb_torchcompile_plugin.profile.model.host_lane import HostLane, host_lane
+from tb_torchcompile_plugin.profile.columns import Floats, distinct, mask_of, places_in
+from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
+from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract
+from tb_torchcompile_plugin.profile.model.launch_sequence import HostLane, host_lane
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.trace.kineto import Trace
 
@@ -156,3 +156,34 @@ def _launched_before(by_end: Int64s, place: Int64s, work: Int64s, since: Int64s,
             one -= 1
         place[at] = one if one >= 0 and by_end[one] < mine else -1
     return place
+
+
+# How much of a collective could run beside compute? What nothing overlaps now, and no more than its thread
+# gives the GPU to compute that nothing overlaps: a backward that takes 2 ms hides 2 ms of the all-reduces
+# of its gradients, and the forward hides none of them.
+
+
+# Of what runs beside compute, since either slows the other: on H100s 10 to 40 % of it was gained by smaller buckets of
+# gradients, beside backwards of 3, 6 and 20 ms.
+SAVED = 0.4
+_NO_COMPUTE = ("communication", "memcpy", "memset")
+
+
+def beside_compute(profile: Profile, work: Int64s, last: Int64s) -> Floats:
+    """The share of the last so many ns of each of these collectives, by place in the queue: before them it waited."""
+    queue, lane, trace = profile.of(gpu_queue), profile.of(host_lane), profile.trace
+    track, (compute, alone), end = lane.track[queue.point], profile.of(_compute), queue.end[work]
+    bare = last - covered_ns(busy(trace, compute), end - last, end)
+    computes = np.isin(queue.row, compute)
+    threads = int(track.max(initial=-1)) + 1
+    room = np.bincount(track, np.where(computes, covered_ns(alone, queue.start, queue.end), 0), threads)
+    wanted = np.bincount(track[work], bare, threads)
+    fits = np.minimum(room / np.maximum(wanted, 1), 1.0)[track[work]]
+    return np.asarray(fits * bare / np.maximum(last, 1))
+
+
+def _compute(profile: Profile) -> tuple[Int64s, Intervals]:
+    """The rows of all of it, and when any of it ran that no communication ran beside."""
+    trace, work = profile.trace, profile.of(gpu_work)
+    compute = work.index[~mask_of(work.categories, _NO_COMPUTE.__contains__)[work.category]]
+    return compute, subtract(busy(trace, compute), busy(trace, work.of("communication").index))

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.api.routes import ROUTES, poll
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.cli.command import main
 from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from traces import Event
 
 MS = 1_000_000

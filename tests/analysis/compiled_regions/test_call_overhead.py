@@ -7,7 +7,7 @@ from tb_torchcompile_plugin.analysis.compiled_regions.call_overhead import call_
 from tb_torchcompile_plugin.analysis.compiled_regions.compiled_regions import compiled_regions
 from tb_torchcompile_plugin.analysis.compiled_regions.frame_times import frame_times
 from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
-from tb_torchcompile_plugin.profile.compiled.resumes import Resumes, resumes
+from tb_torchcompile_plugin.profile.compiled.regions import Resumes, resumes
 from traces import AUTOGRAD, launch, slice_
 
 

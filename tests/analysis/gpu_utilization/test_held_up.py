@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.what_if.scenario import scenario
 from tb_torchcompile_plugin.analysis.what_if.step_words import idle_of
 from tb_torchcompile_plugin.profile.gpu_work import busy, gpu_work
 from tb_torchcompile_plugin.profile.intervals import Intervals, subtract
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane
 from traces import Event, launch, slice_
 
 

@@ -16,7 +16,7 @@ from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, scenario
 from tb_torchcompile_plugin.api.report import SpanReport, read_report
 from tb_torchcompile_plugin.errors import NotFound
 from tb_torchcompile_plugin.job.job import TracedJob, one_rank
-from tb_torchcompile_plugin.profile.model.beside_compute import SAVED
+from tb_torchcompile_plugin.profile.model.gpu_queue import SAVED
 
 MS = 1_000_000
 

@@ -21,7 +21,7 @@ from tb_torchcompile_plugin.compile_log.log import CompileLog
 from tb_torchcompile_plugin.compile_log.record import Record
 from tb_torchcompile_plugin.compile_log.summary import save
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary, FirstStep
-from tb_torchcompile_plugin.profile.units import seconds
+from tb_torchcompile_plugin.profile.units import to_seconds
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.torch_trace.structured_log import read_log
 from tb_torchcompile_plugin.torch_names.caches import COMPILE_ON_ONE_RANK
@@ -139,7 +139,9 @@ def test_every_nanosecond_belongs_to_one_part() -> None:
         "steps": 1 * s + 1,
     }
     rows = start("cold", process()).data.of(start_parts)
-    assert sum(row.time_s for row in rows) == seconds(20 * s + 1) and sum(row.percent for row in rows) == 100
+    assert (
+        sum(row.time_s for row in rows) == to_seconds(20 * s + 1) and sum(row.percent for row in rows) == 100
+    )
 
 
 def test_what_lies_between_and_loading_are_parts_and_later_compilations_are_not() -> None:

@@ -15,13 +15,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from profiles import profile_of
-from tb_torchcompile_plugin.analysis.timeline import detail, trace_rows
-from tb_torchcompile_plugin.analysis.timeline.detail import aligned, shift_for
+from tb_torchcompile_plugin.analysis.timeline import trace_rows
 from tb_torchcompile_plugin.analysis.timeline.lanes import COLORS, ItemSlices, TrackSlices
 from tb_torchcompile_plugin.analysis.timeline.timeline import MAX_RECTANGLES, Timeline, Window
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import BadRequest
+from tb_torchcompile_plugin.profile import level_of_detail as detail
+from tb_torchcompile_plugin.profile.level_of_detail import aligned, shift_for
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
 from tb_torchcompile_plugin.reader.trace.kineto import read_trace

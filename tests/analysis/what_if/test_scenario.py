@@ -19,7 +19,7 @@ from tb_torchcompile_plugin.analysis.what_if.reasons import replayed
 from tb_torchcompile_plugin.analysis.what_if.scenario import Scenario, priced, scenario
 from tb_torchcompile_plugin.analysis.what_if.what_if import what_if
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
-from tb_torchcompile_plugin.profile.model.replay import Replayed
+from tb_torchcompile_plugin.profile.model.model import Replayed
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.memo import answers_of, key_of
 from traces import Event, kernel, launch, slice_

@@ -14,15 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_torchcompile_plugin.profile.intervals import Int64s
+from tb_torchcompile_plugin.profile.model.attribution import line_lookups
 from tb_torchcompile_plugin.profile.model.clock import Clock, clock
 from tb_torchcompile_plugin.profile.model.gpu_queue import gpu_queue
-from tb_torchcompile_plugin.profile.model.host_lane import host_lane
-from tb_torchcompile_plugin.profile.model.host_pieces import host_pieces
-from tb_torchcompile_plugin.profile.model.line_lookups import line_lookups
-from tb_torchcompile_plugin.profile.model.model import Model, model
-from tb_torchcompile_plugin.profile.model.replay import replay
-from tb_torchcompile_plugin.profile.noted_steps import host_step_ns
+from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, host_pieces
+from tb_torchcompile_plugin.profile.model.model import Model, model, replay
 from tb_torchcompile_plugin.profile.profile import Profile
+from tb_torchcompile_plugin.profile.steps import host_step_ns
 
 _MOST_NS, _ROUNDS = 1 << 20, 20  # of one slice; halvings of what is between it and nothing
 _MOST_STRETCH = 250  # percent, as a piece of time keeps 30 % at least
