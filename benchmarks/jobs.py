@@ -16,10 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # jobs whose truth
 from jobs import Does, host, training
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.job.calls import calls
+from tb_torchcompile_plugin.job.as_early import job_clocks
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.coupled import job_clocks
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.job.overlap import overlap

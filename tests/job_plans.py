@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from jobs import BASE, PG, host, launched, metadata_of, shifted, written
-from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from traces import Event, kernel

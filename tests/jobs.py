@@ -15,8 +15,8 @@ import numpy as np
 
 from profiles import SPAN
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.digest.rank_calls import Kind
+from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import Job, JobRank, TracedJob
 from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.intervals import Int64s

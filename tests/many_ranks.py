@@ -18,8 +18,7 @@ import numpy as np
 from jobs import recorded_job
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
-from tb_torchcompile_plugin.job.digest.file import save
-from tb_torchcompile_plugin.job.digest.packed import packed, spread, squeezed, unpacked
+from tb_torchcompile_plugin.job.digest.file import packed, save, spread, squeezed, unpacked
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, calls_of, gpu_of, windows_of
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.profile.intervals import Int64s

@@ -29,10 +29,9 @@ from tb_torchcompile_plugin.compile_log.payloads import unpack_rows
 from tb_torchcompile_plugin.compile_log.summary import load as load_summary
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.job.by_digests import by_digests
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
 from tb_torchcompile_plugin.job.digest.file import load as load_digest
-from tb_torchcompile_plugin.job.members import DigestFile
+from tb_torchcompile_plugin.job.job import DigestFile, by_digests
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import local_file
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from tb_torchcompile_plugin.errors import NotFound, Notice
-from tb_torchcompile_plugin.job.members import asks_digests
+from tb_torchcompile_plugin.job.job import asks_digests
 from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, discover
 from tb_torchcompile_plugin.reader.merge import join_logs
 

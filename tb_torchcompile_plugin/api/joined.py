@@ -7,9 +7,14 @@ from collections.abc import Mapping
 
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
 from tb_torchcompile_plugin.job.digest.make import digest
-from tb_torchcompile_plugin.job.job import JobRank, TracedJob
-from tb_torchcompile_plugin.job.members import Member
-from tb_torchcompile_plugin.job.together import of_another_time, recorded_trace, together
+from tb_torchcompile_plugin.job.job import (
+    JobRank,
+    Member,
+    TracedJob,
+    of_another_time,
+    recorded_trace,
+    together,
+)
 from tb_torchcompile_plugin.logdir.discovery import File
 from tb_torchcompile_plugin.profile.profile import Profile
 

@@ -46,10 +46,16 @@ from tb_torchcompile_plugin.api.run_lines import place_of
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.api.starts import findings_with_start, starts_or_none
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.job.by_digests import by_digests
-from tb_torchcompile_plugin.job.job import TracedJob, one_rank
-from tb_torchcompile_plugin.job.members import Member, asks_digests, digest_files, members
-from tb_torchcompile_plugin.job.together import calls_of_each
+from tb_torchcompile_plugin.job.job import (
+    Member,
+    TracedJob,
+    asks_digests,
+    by_digests,
+    calls_of_each,
+    digest_files,
+    members,
+    one_rank,
+)
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import is_remote, plain_path
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -23,7 +23,7 @@ from tb_torchcompile_plugin.analysis.runs.runs import (
     KnownRun,
     RunPlace,
 )
-from tb_torchcompile_plugin.job.members import members
+from tb_torchcompile_plugin.job.job import members
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles, span_time_ns
 from tb_torchcompile_plugin.reader.cache import rows
 from tb_torchcompile_plugin.reader.compile_data import makers, read_compile_data

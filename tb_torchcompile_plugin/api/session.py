@@ -28,10 +28,22 @@ from tb_torchcompile_plugin.api.joined import job_of, no_job, why_not
 from tb_torchcompile_plugin.api.read_queue import Progress, Reading, Readings
 from tb_torchcompile_plugin.api.run_lines import RunLines, files_of
 from tb_torchcompile_plugin.errors import NotFound, Notice, UserError
-from tb_torchcompile_plugin.job.by_digests import by_digests
-from tb_torchcompile_plugin.job.job import Job, OneRank, TracedJob, one_rank, place_of_rank
-from tb_torchcompile_plugin.job.members import DigestFile, Member, asks_digests, digest_files, members
-from tb_torchcompile_plugin.job.together import calls_of_each, recorded_trace, together
+from tb_torchcompile_plugin.job.job import (
+    DigestFile,
+    Job,
+    Member,
+    OneRank,
+    TracedJob,
+    asks_digests,
+    by_digests,
+    calls_of_each,
+    digest_files,
+    members,
+    one_rank,
+    place_of_rank,
+    recorded_trace,
+    together,
+)
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.profile import Profile, RunBeside
 from tb_torchcompile_plugin.reader.cache.anywhere import read

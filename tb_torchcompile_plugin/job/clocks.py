@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.calls import Calls, calls
-from tb_torchcompile_plugin.job.instances import Instances, holding, instances, senders
+from tb_torchcompile_plugin.job.instances import Calls, Instances, calls, holding, instances, senders
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.columns import distinct
 from tb_torchcompile_plugin.profile.intervals import Int64s

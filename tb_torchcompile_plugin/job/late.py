@@ -13,11 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.clocks import clocks
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
 from tb_torchcompile_plugin.job.digest.rank_digest import cuts_of, host_of_rank, kernels_of
-from tb_torchcompile_plugin.job.instances import anchors, holding, instances
+from tb_torchcompile_plugin.job.instances import anchors, calls, holding, instances
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import needed_calls, waiting, waits
 from tb_torchcompile_plugin.profile.columns import sums

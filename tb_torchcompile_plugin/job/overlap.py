@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tb_torchcompile_plugin.job.as_early import by_place, tied
 from tb_torchcompile_plugin.job.digest.rank_calls import communication_rows
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waiting
@@ -22,6 +23,7 @@ from tb_torchcompile_plugin.profile.compiled.ownership import Ownership
 from tb_torchcompile_plugin.profile.gpu.launches import Launches, kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import busy
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns
+from tb_torchcompile_plugin.profile.model.gpu_queue import beside_compute
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.profile.steps import StepWindows
 from tb_torchcompile_plugin.torch_names.kernels import CATEGORIES, is_generated_name
@@ -212,3 +214,16 @@ def _kernel(profile: Profile, name: int, compile_id: int, grid: int, shapes: int
     return SameKernel(
         trace.names[name], owners.name(compile_id), text("grid", grid), text("input_dims", shapes)
     )
+
+
+# How much of each transfer could take place beside compute? A transfer is over on all of its ranks at once.
+
+
+def hideable(job: TracedJob) -> Floats:
+    """By tied call the share of its transfer, the least among the ranks of its instance."""
+    held = job.of(tied)
+    share, least = np.ones(len(held.place)), np.ones(int(held.instance.max(initial=-1)) + 1)
+    for one, mine in zip(job.ranks, by_place(held.place, len(job.ranks))):
+        share[mine] = beside_compute(one.profile, held.work[mine], np.maximum(held.transfer[mine], 0))
+    np.minimum.at(least, held.instance, share)
+    return least[held.instance]

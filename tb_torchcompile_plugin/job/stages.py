@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.coupled import Change
+from tb_torchcompile_plugin.job.as_early import Change
 from tb_torchcompile_plugin.job.digest.host_costs import computes
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.profile.columns import Floats

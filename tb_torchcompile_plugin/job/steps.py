@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest, gpu_of, windows_of
-from tb_torchcompile_plugin.job.digest.rank_steps import OwnSteps, RankGpu
+from tb_torchcompile_plugin.job.digest.rank_digest import OwnSteps, RankDigest, RankGpu, gpu_of, windows_of
+from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, covered_ns, subtract, union

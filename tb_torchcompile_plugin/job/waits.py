@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import holding, instances, senders
+from tb_torchcompile_plugin.job.instances import calls, holding, instances, senders
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.profile.columns import distinct, sums
 from tb_torchcompile_plugin.profile.intervals import Int64s, Intervals, union

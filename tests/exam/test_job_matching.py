@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exam.conftest import RecordedJob
-from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.instances import anchors, instances
+from tb_torchcompile_plugin.job.instances import anchors, calls, instances
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.reader.memo import answers_of, key_of

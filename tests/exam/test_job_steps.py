@@ -9,8 +9,8 @@ import pytest
 
 from exam.conftest import RecordedJob
 from tb_torchcompile_plugin.analysis.ranks.side_by_side import SideBySide, StepSideBySide, side_by_side
-from tb_torchcompile_plugin.job.calls import calls, trace_rows
-from tb_torchcompile_plugin.job.coupled import has_models, job_clocks
+from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
+from tb_torchcompile_plugin.job.instances import calls, trace_rows
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock
 
 MOST_BYTES = 200_000  # of one answer about two ranks

@@ -10,8 +10,7 @@ import pytest
 from forked import statuses
 from jobs import PG, host, written
 from profiles import profile_of
-from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from traces import Event

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jobs import ALL_REDUCE, PG, host, launched, metadata_of, written
-from tb_torchcompile_plugin.job.hideable import hideable
 from tb_torchcompile_plugin.job.job import TracedJob
+from tb_torchcompile_plugin.job.overlap import hideable
 from traces import Event
 
 STEP, TRANSFER, AUTOGRAD = 10_000_000, 1_000_000, 2

@@ -11,8 +11,7 @@ import pytest
 
 from forked import statuses
 from tb_torchcompile_plugin.api.session import Session
-from tb_torchcompile_plugin.job.calls import Calls, calls
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import Calls, calls, instances
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.profile.columns import host_slices
 

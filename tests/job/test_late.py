@@ -18,8 +18,7 @@ from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings, wit
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.analysis.ranks.job_rows import late_ranks
 from tb_torchcompile_plugin.analysis.words import told_apart
-from tb_torchcompile_plugin.job.as_early import as_early
-from tb_torchcompile_plugin.job.coupled import has_models, job_clocks, pace_ns, tied
+from tb_torchcompile_plugin.job.as_early import as_early, has_models, job_clocks, pace_ns, tied
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.job.late import late
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock

@@ -23,10 +23,16 @@ from tb_torchcompile_plugin.api.read_queue import Progress
 from tb_torchcompile_plugin.api.report import read_report
 from tb_torchcompile_plugin.api.session import Session
 from tb_torchcompile_plugin.errors import NotFound, UserError
-from tb_torchcompile_plugin.job.job import TracedJob, one_rank
+from tb_torchcompile_plugin.job.job import (
+    Member,
+    RecordedAt,
+    TracedJob,
+    calls_of_each,
+    members,
+    one_rank,
+    together,
+)
 from tb_torchcompile_plugin.job.late import late
-from tb_torchcompile_plugin.job.members import Member, members
-from tb_torchcompile_plugin.job.together import RecordedAt, calls_of_each, together
 from tb_torchcompile_plugin.logdir.discovery import File, SpanFile, WorkerFiles
 from tb_torchcompile_plugin.profile.model.launch_sequence import host_lane, is_cut
 from tb_torchcompile_plugin.profile.profile import Profile

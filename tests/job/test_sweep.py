@@ -13,8 +13,7 @@ from job_plans import Plan, job, plans
 from jobs import ALL_REDUCE, PG, Does, host, launched, metadata_of, training, written
 from tb_torchcompile_plugin.analysis.ranks.job_findings import job_findings
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
-from tb_torchcompile_plugin.job.as_early import as_early
-from tb_torchcompile_plugin.job.coupled import job_clocks, pace_ns, tied
+from tb_torchcompile_plugin.job.as_early import as_early, job_clocks, pace_ns, tied
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.sweep import CircularWaitError, Tied, sweep
 from tb_torchcompile_plugin.profile.model.clock import recorded_clock

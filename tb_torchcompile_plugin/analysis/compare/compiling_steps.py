@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_torchcompile_plugin.job.digest.compiling import compile_ns, compile_ns_in
+from tb_torchcompile_plugin.job.digest.host_costs import compile_ns, compile_ns_in
 from tb_torchcompile_plugin.profile.columns import Floats
 from tb_torchcompile_plugin.profile.model.launch_sequence import loop_steps
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.kernels.op_shapes import tensor_bytes
-from tb_torchcompile_plugin.job.calls import calls, rows_of_calls
+from tb_torchcompile_plugin.job.instances import calls, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, mask_of, places_in

@@ -38,9 +38,8 @@ from tb_torchcompile_plugin.analysis.what_if.what_if import WhatIf
 from tb_torchcompile_plugin.analysis.what_if.words import instead, next_step, sentence
 from tb_torchcompile_plugin.analysis.what_if.words import place as place_of_fix
 from tb_torchcompile_plugin.analysis.words import duration, listed, percent
-from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.coupled import has_models, job_clocks
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.as_early import has_models, job_clocks
+from tb_torchcompile_plugin.job.instances import calls, instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late
 from tb_torchcompile_plugin.job.stages import stages

@@ -8,10 +8,9 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.errors import BadRequest
-from tb_torchcompile_plugin.job.beyond import beyond
-from tb_torchcompile_plugin.job.calls import calls
-from tb_torchcompile_plugin.job.chain import chain
+from tb_torchcompile_plugin.job.chain import beyond, chain
 from tb_torchcompile_plugin.job.digest.rank_digest import windows_of
+from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.steps import job_steps
 from tb_torchcompile_plugin.profile.columns import sums

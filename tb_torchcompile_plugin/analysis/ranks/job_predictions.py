@@ -10,13 +10,11 @@ import numpy as np
 
 from tb_torchcompile_plugin.analysis.findings import thresholds
 from tb_torchcompile_plugin.analysis.findings.finding import Evidence, Predicted, prediction
-from tb_torchcompile_plugin.job.as_early import as_early
-from tb_torchcompile_plugin.job.chain import saved_share
-from tb_torchcompile_plugin.job.coupled import Change, job_clocks, pace_ns, recording_cost_ns
-from tb_torchcompile_plugin.job.hideable import hideable
+from tb_torchcompile_plugin.job.as_early import Change, as_early, job_clocks, pace_ns, recording_cost_ns
+from tb_torchcompile_plugin.job.chain import explained, saved_share
 from tb_torchcompile_plugin.job.job import Job, TracedJob
 from tb_torchcompile_plugin.job.late import compared_steps, late
-from tb_torchcompile_plugin.job.slow import explained
+from tb_torchcompile_plugin.job.overlap import hideable
 from tb_torchcompile_plugin.job.stages import Stages, even_stages
 from tb_torchcompile_plugin.job.steps import job_lengths, job_steps
 from tb_torchcompile_plugin.job.waits import blame

@@ -25,12 +25,12 @@ from tb_torchcompile_plugin.analysis.ranks.outlier_findings import outlier_rows
 from tb_torchcompile_plugin.analysis.ranks.outliers import is_many, outliers
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import overlap_headline, overlap_rows, overlap_us
 from tb_torchcompile_plugin.analysis.words import duration, listed, plural
+from tb_torchcompile_plugin.job.as_early import has_models
+from tb_torchcompile_plugin.job.chain import Slow
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.coupled import has_models
 from tb_torchcompile_plugin.job.digest.rank_digest import RankDigest
 from tb_torchcompile_plugin.job.instances import instances
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.slow import Slow
 from tb_torchcompile_plugin.job.steps import RankSteps, job_steps
 from tb_torchcompile_plugin.job.waits import blame
 from tb_torchcompile_plugin.profile.units import us

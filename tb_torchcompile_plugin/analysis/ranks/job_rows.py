@@ -14,11 +14,10 @@ from tb_torchcompile_plugin.analysis.ranks.job_map import JobMap
 from tb_torchcompile_plugin.analysis.ranks.overlap_rows import OverlapRow
 from tb_torchcompile_plugin.analysis.words import at_line, told_apart
 from tb_torchcompile_plugin.errors import Notice
-from tb_torchcompile_plugin.job.calls import calls, numbered
 from tb_torchcompile_plugin.job.digest.host_costs import Blamed, LateCause
 from tb_torchcompile_plugin.job.digest.rank_calls import Kind
 from tb_torchcompile_plugin.job.digest.rank_digest import windows_of
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import calls, instances, numbered
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import Late, late
 from tb_torchcompile_plugin.job.steps import job_steps

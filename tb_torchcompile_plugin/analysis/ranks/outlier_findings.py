@@ -11,10 +11,9 @@ from tb_torchcompile_plugin.analysis.ranks.late_words import advice, all_does, m
 from tb_torchcompile_plugin.analysis.ranks.outliers import Outlier, is_many, outliers
 from tb_torchcompile_plugin.analysis.what_if.words import instead
 from tb_torchcompile_plugin.analysis.words import duration, listed, plural, significant
+from tb_torchcompile_plugin.job.chain import Slow, SlowLink, hosts_of, why_slow
 from tb_torchcompile_plugin.job.job import Job
 from tb_torchcompile_plugin.job.late import compared_steps
-from tb_torchcompile_plugin.job.links import SlowLink
-from tb_torchcompile_plugin.job.slow import Slow, hosts_of, why_slow
 from tb_torchcompile_plugin.profile.units import us
 
 _HOSTS = 4  # that one sentence names

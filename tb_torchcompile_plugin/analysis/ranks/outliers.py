@@ -11,9 +11,16 @@ from typing import NamedTuple
 from tb_torchcompile_plugin.analysis.findings.finding import Predicted
 from tb_torchcompile_plugin.analysis.ranks.job_predictions import now_ns, shorter
 from tb_torchcompile_plugin.analysis.ranks.job_rows import LateRank, late_rows
+from tb_torchcompile_plugin.job.chain import (
+    Slow,
+    SlowLink,
+    explained,
+    saved_without,
+    slow,
+    slow_links,
+    why_slow,
+)
 from tb_torchcompile_plugin.job.job import Job, TracedJob
-from tb_torchcompile_plugin.job.links import SlowLink, slow_links
-from tb_torchcompile_plugin.job.slow import Slow, explained, saved_without, slow, why_slow
 
 MANY = 8  # ranks that are few
 _TOLD = 10  # outliers that are held against each other

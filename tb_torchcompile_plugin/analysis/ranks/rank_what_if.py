@@ -14,8 +14,7 @@ from tb_torchcompile_plugin.analysis.what_if.fix import Fix
 from tb_torchcompile_plugin.analysis.what_if.gpu_fixes import overlapped
 from tb_torchcompile_plugin.analysis.what_if.reasons import why_nothing
 from tb_torchcompile_plugin.analysis.what_if.scenario import Offer, Scenario, offered, own_offer, priced_fix
-from tb_torchcompile_plugin.job.calls import calls, rows_of_calls
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import calls, instances, rows_of_calls
 from tb_torchcompile_plugin.job.job import OneRank
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.columns import places_in

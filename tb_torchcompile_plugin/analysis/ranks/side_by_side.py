@@ -30,8 +30,8 @@ from tb_torchcompile_plugin.analysis.ranks.step_lanes import (
 )
 from tb_torchcompile_plugin.analysis.words import duration, plural
 from tb_torchcompile_plugin.errors import BadRequest
-from tb_torchcompile_plugin.job.calls import calls
 from tb_torchcompile_plugin.job.clocks import clocks
+from tb_torchcompile_plugin.job.instances import calls
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import waits
 from tb_torchcompile_plugin.profile.intervals import Int64s

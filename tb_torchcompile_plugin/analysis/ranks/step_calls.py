@@ -8,9 +8,8 @@ import msgspec
 import numpy as np
 
 from tb_torchcompile_plugin.analysis.ranks.step_lanes import GpuPieces, Line, apart, gpu_pieces
-from tb_torchcompile_plugin.job.calls import Calls, calls, trace_rows
 from tb_torchcompile_plugin.job.clocks import clocks
-from tb_torchcompile_plugin.job.instances import instances
+from tb_torchcompile_plugin.job.instances import Calls, calls, instances, trace_rows
 from tb_torchcompile_plugin.job.job import TracedJob
 from tb_torchcompile_plugin.job.waits import Waits, waits
 from tb_torchcompile_plugin.profile.intervals import Int64s

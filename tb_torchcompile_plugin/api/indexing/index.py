@@ -14,7 +14,7 @@ from tb_torchcompile_plugin.api.indexing.pool import in_processes
 from tb_torchcompile_plugin.api.indexing.write import Order
 from tb_torchcompile_plugin.api.report import check
 from tb_torchcompile_plugin.errors import Notice, UserError
-from tb_torchcompile_plugin.job.members import members
+from tb_torchcompile_plugin.job.job import members
 from tb_torchcompile_plugin.logdir.discovery import RunFiles, SpanFile, WorkerFiles, digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, plain_path
 

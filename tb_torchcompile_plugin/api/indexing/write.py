@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from tb_torchcompile_plugin.errors import UserError
 from tb_torchcompile_plugin.job.digest.file import is_current, load, save
 from tb_torchcompile_plugin.job.digest.make import claimed, digest
-from tb_torchcompile_plugin.job.together import calls_of_each
+from tb_torchcompile_plugin.job.job import calls_of_each
 from tb_torchcompile_plugin.logdir.discovery import SpanFile, WorkerFiles
 from tb_torchcompile_plugin.logdir.filesystem import File, is_remote, local_file
 from tb_torchcompile_plugin.profile.profile import Profile

@@ -10,12 +10,19 @@ import numpy as np
 
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileSummary
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
-from tb_torchcompile_plugin.job.digest.compiling import compile_ns
-from tb_torchcompile_plugin.job.digest.host_costs import computes, host_costs, launched
-from tb_torchcompile_plugin.job.digest.packed import packed, squeezed
+from tb_torchcompile_plugin.job.digest.file import (
+    LARGEST,
+    ROOM,
+    UNLIMITED,
+    Room,
+    fitting,
+    left_out,
+    packed,
+    squeezed,
+)
+from tb_torchcompile_plugin.job.digest.host_costs import compile_ns, computes, host_costs, launched
 from tb_torchcompile_plugin.job.digest.rank_calls import Group, Kind, RankCalls, rank_calls
-from tb_torchcompile_plugin.job.digest.rank_steps import OwnSteps, RankGpu, rank_gpu
-from tb_torchcompile_plugin.job.digest.room import LARGEST, ROOM, UNLIMITED, Room, fitting, left_out
+from tb_torchcompile_plugin.job.digest.rank_digest import OwnSteps, RankGpu, rank_gpu
 from tb_torchcompile_plugin.profile.columns import codes_of, distinct, sums
 from tb_torchcompile_plugin.profile.gpu.launches import kernel_launches
 from tb_torchcompile_plugin.profile.gpu_work import device_names

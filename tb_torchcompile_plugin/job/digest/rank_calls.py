@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from hashlib import blake2b
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_torchcompile_plugin.job.digest.coalesced import coalesced_call
 from tb_torchcompile_plugin.profile.columns import codes_of, host_slices, mask_of
 from tb_torchcompile_plugin.profile.gpu_work import gpu_work
 from tb_torchcompile_plugin.profile.intervals import Int64s
@@ -27,12 +27,57 @@ from tb_torchcompile_plugin.torch_names.collectives import (
     Operation,
     collective,
     element_bytes,
+    is_coalesced,
     is_group_call,
     is_host_collective,
     message_bytes,
+    moves_data,
     operation_of,
 )
 from tb_torchcompile_plugin.torch_names.slices import LABEL
+
+# Calls of c10d that NCCL runs as one kernel: `batch_isend_irecv`, pipelines, `_coalescing_manager`. torch
+# writes beside such a kernel only that it was coalesced; what it is, the calls before it on the same thread
+# say.
+
+
+def coalesced_call(trace: Trace, rows: Int64s) -> Int64s:
+    """The call that each of these kernels is of, where it is the only one that was coalesced into it; else -1."""
+    launch = trace.launch_of()[rows]
+    label = climb(trace.parent, launch, mask_of(trace.names, is_coalesced)[trace.name])
+    if not (label >= 0).any():
+        return label
+    calls = {
+        one: its
+        for track in np.unique(trace.track[label[label >= 0]])
+        for one, its in _of_track(trace, track)
+    }
+    return np.array([calls.get(one, -1) for one in label.tolist()], np.int64)
+
+
+def _of_track(trace: Trace, track: int) -> list[tuple[int, int]]:
+    """Each label of what a thread coalesced with the one call that began between the label before and it."""
+    labels = host_slices(trace, is_coalesced)
+    labels = labels[trace.track[labels] == track]
+    calls = _waiting(trace)
+    calls = calls[trace.track[calls] == track]
+    place = np.searchsorted(trace.ts[calls], trace.ts[labels])
+    ranges = pairwise([0, *place.tolist()])
+    return [
+        (label, int(calls[last - 1]))
+        for label, (first, last) in zip(labels.tolist(), ranges)
+        if last - first == 1
+    ]
+
+
+def _waiting(trace: Trace) -> Int64s:
+    """What c10d says of calls that move data and that it did not hand to the back end by themselves."""
+    said = host_slices(trace, PARAM_COMMS.__eq__)
+    words = [moves_data(text) for text in [*(trace.texts.get("collective") or ()), ""]]
+    said = said[np.array(words)[codes_of(trace, "collective", said)]]
+    own = host_slices(trace, lambda name: collective(name) is not None and not is_coalesced(name))
+    handed = trace.parent[own]
+    return np.asarray(said[~np.isin(said, handed)])
 
 
 class Group(NamedTuple):

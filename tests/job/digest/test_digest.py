@@ -15,10 +15,17 @@ from jobs import recorded_job
 from many_ranks import PLANTED, course, digest_of
 from tb_torchcompile_plugin.analysis.ranks import job_rows
 from tb_torchcompile_plugin.errors import UserError
-from tb_torchcompile_plugin.job.by_digests import by_digests
 from tb_torchcompile_plugin.job.digest import digest_pb2 as pb
-from tb_torchcompile_plugin.job.digest.file import FORMAT_VERSION, load, save
-from tb_torchcompile_plugin.job.digest.packed import packed, spread, squeezed, unpacked
+from tb_torchcompile_plugin.job.digest.file import (
+    FORMAT_VERSION,
+    MOST_BYTES,
+    load,
+    packed,
+    save,
+    spread,
+    squeezed,
+    unpacked,
+)
 from tb_torchcompile_plugin.job.digest.rank_digest import (
     RankDigest,
     calls_of,
@@ -29,9 +36,7 @@ from tb_torchcompile_plugin.job.digest.rank_digest import (
     kernels_of,
     windows_of,
 )
-from tb_torchcompile_plugin.job.digest.room import MOST_BYTES
-from tb_torchcompile_plugin.job.job import TracedJob
-from tb_torchcompile_plugin.job.members import DigestFile
+from tb_torchcompile_plugin.job.job import DigestFile, TracedJob, by_digests
 from tb_torchcompile_plugin.logdir.discovery import digest_name
 from tb_torchcompile_plugin.logdir.filesystem import File, local_file
 

@@ -13,7 +13,9 @@ import pytest
 from jobs import Does, host, training
 from tb_torchcompile_plugin.analysis.ranks.job_report import job_report
 from tb_torchcompile_plugin.compile_log.summary_pb2 import CompileKey, CompileSummary
-from tb_torchcompile_plugin.job.digest import make, room
+from tb_torchcompile_plugin.job.digest import file as room
+from tb_torchcompile_plugin.job.digest import make
+from tb_torchcompile_plugin.job.digest.file import MOST_BYTES, Room, fitting
 from tb_torchcompile_plugin.job.digest.make import digest
 from tb_torchcompile_plugin.job.digest.rank_digest import (
     RankDigest,
@@ -25,7 +27,6 @@ from tb_torchcompile_plugin.job.digest.rank_digest import (
     kernels_of,
     windows_of,
 )
-from tb_torchcompile_plugin.job.digest.room import MOST_BYTES, Room, fitting
 from tb_torchcompile_plugin.job.job import JobRank, TracedJob
 from tb_torchcompile_plugin.profile.profile import Profile
 from tb_torchcompile_plugin.reader.compile_data import CompileData
